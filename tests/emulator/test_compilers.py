@@ -183,6 +183,60 @@ def test_a_program_with_the_runtime_linked_in_ends_with_an_error_and_one_sentenc
     assert done.stderr.count("\n") == 1
 
 
+_LINKED = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+typedef unsigned long long u64;
+int cuInit(unsigned), cuDevicePrimaryCtxRetain(void **, int), cuCtxSetCurrent(void *);
+int cuModuleLoadData(void **, const void *), cuModuleGetFunction(void **, void *, const char *);
+int cuMemAlloc_v2(u64 *, unsigned long), cuMemcpyDtoH_v2(void *, u64, unsigned long);
+int cuLaunchKernel(void *, int, int, int, int, int, int, int, void *, void **, void **);
+int nvrtcCreateProgram(void **, const char *, const char *, int, void *, void *);
+int nvrtcCompileProgram(void *, int, const char **), nvrtcGetCUBINSize(void *, unsigned long *);
+int nvrtcGetCUBIN(void *, char *), nvJitLinkVersion(unsigned *, unsigned *);
+static char image[1 << 20];
+int main(int count, char **names) {
+  const char *options[] = {"-arch=sm_90"};
+  unsigned major, minor;
+  unsigned long size;
+  u64 memory;
+  void *program, *context, *module, *function, *parameters[] = {&memory};
+  int failed = 0, found = 0;
+  failed |= nvrtcCreateProgram(&program, "extern \"C\" __global__ void k(int *p) { *p = 42; }", "k.cu", 0, 0, 0);
+  failed |= nvrtcCompileProgram(program, 1, options);
+  failed |= nvrtcGetCUBINSize(program, &size) || nvrtcGetCUBIN(program, image);
+  failed |= cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context);
+  failed |= cuModuleLoadData(&module, image) || cuModuleGetFunction(&function, module, "k");
+  failed |= cuMemAlloc_v2(&memory, 4);
+  failed |= cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, 0, parameters, 0) || cuMemcpyDtoH_v2(&found, memory, 4);
+  failed |= nvJitLinkVersion(&major, &minor);
+  for (int i = 1; i < count; i++) {
+    int modes[] = {RTLD_LAZY, RTLD_NOW | RTLD_GLOBAL, RTLD_NOW | RTLD_DEEPBIND, RTLD_LAZY | RTLD_NOLOAD};
+    for (int mode = 0; mode < 4; mode++) {
+      void *library = dlopen(names[i], modes[mode]);
+      if (!library) failed |= 2;
+      else if (!dlvsym(library, mode % 2 ? "nvrtcVersion" : "nvJitLinkVersion", names[i])
+               && !dlvsym(library, mode % 2 ? "nvJitLinkVersion" : "nvrtcVersion", names[i])) failed |= 4;
+    }
+  }
+  printf("%d %d\n", failed, found);
+  return 0;
+}
+"""
+
+
+def test_a_program_linked_with_the_compilers_runs(tmp_path: Path) -> None:
+    """Its loader asks for the versions that the linker found in NVIDIA's libraries."""
+    real = [each.path for each in compilers._real_libraries()]
+    program = compiled(
+        tmp_path / "linked", _LINKED, library.folder() / library.SONAME, *real, "-Wl,--allow-shlib-undefined"
+    )
+    done = emulated(program, *(path.name for path in real))
+    assert (done.stdout, done.returncode) == ("0 42\n", 0), done.stderr
+    assert not done.stderr
+
+
 def test_ptx_calls_what_lto_ir_defines() -> None:
     said = python(
         _PROGRAM

@@ -126,7 +126,7 @@ def test_objects_that_die_with_their_modules_are_answered_that_it_has_ended() ->
     program = """
     import ctypes, os, sys
     driver, number = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
-    asks = driver.cuDriverGetVersion, driver.cuGreenCtxCreate, driver.cuGetErrorName
+    asks = driver.cuDriverGetVersion, driver.cuGreenCtxCreate, driver.cuDeviceGetCount
     assert [ask(ctypes.byref(number)) for ask in asks[:2]] == [0, 801]
     class Late:
         def __del__(self, asks=asks, number=number, byref=ctypes.byref, write=os.write):
@@ -136,6 +136,41 @@ def test_objects_that_die_with_their_modules_are_answered_that_it_has_ended() ->
     done = emulated(sys.executable, "-c", textwrap.dedent(program))
     assert done.stdout == "4 4 4", done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("watches", [False, True])
+def test_names_of_results_are_written_when_python_has_ended(watches: bool, tmp_path: Path) -> None:
+    """Objects of Python ask for them while it ends, and destructors of C++ after that."""
+    late = compiled(
+        tmp_path / "late.so",
+        """
+        #include <stdio.h>
+        int (*name)(int, const char **), (*sentence)(int, const char **);
+        __attribute__((destructor)) static void last(void) {
+          const char *texts[] = {"unwritten", "unwritten", "unwritten"};
+          int answers[] = {name(4, texts), sentence(4, texts + 1), name(12345, texts + 2)};
+          printf("%d %s %d %s %d %d", answers[0], texts[0], answers[1], texts[1], answers[2], texts[2] == 0);
+          fflush(stdout);
+        }
+        """,
+        "-shared",
+        "-fPIC",
+    )
+    program = f"""
+    import ctypes, os
+    driver, late = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL("{late}")
+    for symbol, function in (("name", driver.cuGetErrorName), ("sentence", driver.cuGetErrorString)):
+        ctypes.c_void_p.in_dll(late, symbol).value = ctypes.cast(function, ctypes.c_void_p).value
+    class Late:
+        def __del__(self, name=driver.cuGetErrorName, text=ctypes.c_char_p(), byref=ctypes.byref, write=os.write):
+            write(1, b"%d %s\\n" % (name(100, byref(text)), text.value))
+    driver.late = Late()
+    assert driver.cuInit(0) == 0
+    """
+    settings = EmulatorSettings(log=str(tmp_path / "calls")) if watches else None
+    done = emulated(sys.executable, "-c", textwrap.dedent(program), settings=settings)
+    names = f"0 CUDA_ERROR_DEINITIALIZED 0 {Result.DEINITIALIZED.sentence} 1 1"
+    assert done.stdout.splitlines() == ["0 CUDA_ERROR_NO_DEVICE", names], done.stderr
 
 
 def test_a_library_that_somebody_changed_is_written_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

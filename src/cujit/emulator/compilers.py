@@ -49,6 +49,9 @@ class RealLibrary:
         with self.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             elf = read_elf(data)  # type: ignore[arg-type]  # which is read as bytes are
             found = {symbol.name for symbol in elf.symbols(".dynsym") if symbol.section}
+            has_versions = elf.section(".gnu.version_d") is not None
+        self.node = self.soname if has_versions else ""
+        """The version of all its functions, as linkers write it into programs: the soname (readelf -V, CUDA 13.5)."""
         self.functions = sorted(name for name in found if _FUNCTION.fullmatch(name))
 
     @property
@@ -74,7 +77,7 @@ def folder() -> Path:
     Raises: as of ``library.library_of`` and ``library.keep``.
     """
     files = {
-        real.soname: library.library_of(real.soname, real.functions, "compilers", real.text())
+        real.soname: library.library_of(real.soname, real.functions, "compilers", real.text(), real.node)
         for real in _real_libraries()
     }
     before = {f"{STANDS_BEFORE}{real.soname}": str(real.path).encode() for real in _real_libraries()}

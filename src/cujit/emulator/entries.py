@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from cujit.emulator.machine import cell_new, for_c, in_c
+from cujit.emulator.machine import cell_new, for_c, in_c, native
 from cujit.emulator.process import emulation, say
 from cujit.emulator.results import RefusedCall, Result
 from cujit.emulator.structures import CellKind
@@ -96,8 +96,15 @@ class EntryPoint(NamedTuple):
             def answer(*given: int) -> int:
                 return self.answer(*(a or b for a, b in zip(given, rest, strict=True)))
 
-        return for_c(ctypes.c_int32, types, answer, Result.DEINITIALIZED, Result.UNKNOWN)
+        after = AFTER_END.get(self.name)
+        last = (
+            Result.DEINITIALIZED if after is None else ctypes.CFUNCTYPE(ctypes.c_int32, *types)(native().address(after))
+        )
+        return for_c(ctypes.c_int32, types, answer, last, Result.UNKNOWN)
 
+
+AFTER_END = {"cuGetErrorName": "error_name", "cuGetErrorString": "error_string"}
+"""The functions in C that answer calls when Python ends; all others give ``CUDA_ERROR_DEINITIALIZED``."""
 
 ENTRIES: dict[str, EntryPoint] = {}
 """Every entry point in Python, by the driver's name without a stream's flavour."""
@@ -239,6 +246,14 @@ _PINNED: dict[bytes, ctypes.Array[ctypes.c_char]] = {}
 
 
 def constant(text: str) -> int:
-    """Return the address of a string that stays valid."""
+    """Return the address of a string that stays valid, also after the end of Python."""
     data = text.encode(errors="surrogateescape")
-    return ctypes.addressof(_PINNED.setdefault(data, ctypes.create_string_buffer(data)))
+    if data not in _PINNED:
+        _PINNED[data] = outliving(ctypes.create_string_buffer(data))
+    return ctypes.addressof(_PINNED[data])
+
+
+def outliving(memory: Any) -> Any:
+    """Return memory that the end of Python leaves as it is."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))
+    return memory

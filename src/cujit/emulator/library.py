@@ -22,13 +22,13 @@ from cujit.cache.filesystem import UntrustedFileError, is_remote, read_trusted
 from cujit.cache.process import default_cache
 from cujit.cache.trust import Trust
 from cujit.emulator.cleanup import note_use, remove_unused
-from cujit.emulator.entries import ENTRIES
+from cujit.emulator.entries import AFTER_END, ENTRIES, constant, outliving
 from cujit.emulator.functions import exports
 from cujit.emulator.machine import boot_code, for_c, machine
 from cujit.emulator.process import emulation
 from cujit.emulator.results import Result
 from cujit.emulator.shared_library import TABLE_SYMBOL, write_library
-from cujit.emulator.structures import BootTable, BootText
+from cujit.emulator.structures import BootTable, BootText, Emulator, ErrorText
 from cujit.errors import CujitError
 from cujit.forks import Lock
 
@@ -58,6 +58,8 @@ class _Slots:
             at = self._native.get(export) or self._native.get(function)
             if at and not emulation().notes.watches:
                 self._slots[index] = at
+            if function in AFTER_END:  # which may be called for the first time when Python has ended
+                self._place(index)
         self._refuse = for_c(ctypes.c_int32, (), lambda: int(Result.NOT_SUPPORTED), Result.DEINITIALIZED)
         callback_type = (ctypes.c_uint64, (ctypes.c_uint64, ctypes.c_uint64), self._on_first_call)
         self._table.resolve = _address(for_c(*callback_type, _address(self._refuse)))
@@ -66,18 +68,21 @@ class _Slots:
         """Return where a call continues: in Python, from now on, or in an answer that there is no such function."""
         del table
         export, function = self._names[index]
-        native, entry = self._native.get(export) or self._native.get(function, 0), ENTRIES.get(function)
-        if not native and entry is None:
+        if not (self._native.get(export) or self._native.get(function)) and function not in ENTRIES:
             emulation().refuse(export)
             return _address(self._refuse)
         emulation().notes.requested(export)
         with _LOCK:
-            if export not in self._kept:
-                own = export != function
-                self._kept[export] = (
-                    _noted(export, native) if native or entry is None else entry.pointer(own_stream=own)
-                )
-            self._slots[index] = at = _address(self._kept[export])
+            return self._place(index)
+
+    def _place(self, index: int) -> int:
+        """Lead a function's slot to where it is, and return that."""
+        export, function = self._names[index]
+        native, entry = self._native.get(export) or self._native.get(function, 0), ENTRIES.get(function)
+        if export not in self._kept:
+            own = export != function
+            self._kept[export] = _noted(export, native) if native or entry is None else entry.pointer(own_stream=own)
+        self._slots[index] = at = _address(self._kept[export])
         return at
 
 
@@ -114,9 +119,18 @@ def attach(table: int) -> None:
     with _LOCK:
         if table not in _ATTACHED:
             if not _ATTACHED:
-                emulation().native.state.table = table
+                _fill_state(emulation().native.state, table)
                 ctypes.pythonapi.Py_AtExit(ctypes.c_void_p(emulation().native.address("emulator_end")))
             _ATTACHED[table] = _Slots(table)
+
+
+def _fill_state(state: Emulator, table: int) -> None:
+    """Write down what the end of the process needs: the driver's table, and what results are called."""
+    rows = (ErrorText(result, constant(result.spelled), constant(result.sentence)) for result in Result)
+    errors = outliving((ErrorText * len(Result))(*rows))
+    state.table, state.errors, state.error_count = table, ctypes.addressof(errors), len(errors)
+    names = list(exports())
+    state.name_slot, state.string_slot = names.index("cuGetErrorName"), names.index("cuGetErrorString")
 
 
 def address_of(export: str) -> int:
@@ -144,14 +158,15 @@ def folder() -> Path:
     return keep({SONAME: data, "libcuda.so": data})
 
 
-def library_of(soname: str, names: list[str], module: str, others: str = "") -> bytes:
-    """Write a library whose table ``attach`` of a module of the emulator fills in; ``others`` is a text for it.
+def library_of(soname: str, names: list[str], module: str, others: str = "", node: str = "") -> bytes:
+    """Write a library whose table ``attach`` of a module of the emulator fills in; ``others`` is a text for it, and
+    ``node`` the version of its functions.
 
     Raises:
         MissingError: llvmlite is not installed.
         UnsupportedError: the emulator is not written for this processor.
     """
-    return write_library(soname, names, boot_code(), _texts(module, others), machine())
+    return write_library(soname, names, boot_code(), _texts(module, others), machine(), node)
 
 
 def keep(files: Mapping[str, bytes]) -> Path:

@@ -138,19 +138,29 @@ class _Interrupting(int):
 
 
 def for_c(
-    answer: Any, types: Sequence[Any], body: Callable[..., int], after_end: int, interrupted: int | None = None
+    answer: Any,
+    types: Sequence[Any],
+    body: Callable[..., int],
+    after_end: int | Callable[..., int],
+    interrupted: int | None = None,
 ) -> Any:
-    """Make a function that C calls as long as there is a process; from where Python ends, it gives ``after_end``.
+    """Make a function that C calls as long as there is a process; from where Python ends, it gives ``after_end``, or
+    what that function answers, which is one in C.
 
     Objects of clients make calls when they die, which is after the globals of modules are gone. Ctrl-C within ``body``
     is for who called the driver: the function gives ``interrupted`` (``after_end`` without it), and Python is
     interrupted as soon as the caller goes on.
     """
-    has_ended, again = sys.is_finalizing, after_end if interrupted is None else interrupted
+
+    def ended(*_: Any) -> Any:
+        return after_end
+
+    last: Callable[..., int] = after_end if callable(after_end) else ended
+    has_ended, again = sys.is_finalizing, last() if interrupted is None else interrupted
 
     def call(*given: Any) -> int:
         try:
-            return after_end if has_ended() else body(*given)
+            return last(*given) if has_ended() else body(*given)
         except KeyboardInterrupt:
             return _Interrupting(again)
 

@@ -164,7 +164,9 @@ _HEADER_BYTES, _PROGRAM_BYTES, _PROGRAMS = 64, 56, 5
 _IMPORTS = ("dlopen", "dlsym")
 
 
-def write_library(soname: str, exports: Sequence[str], boot: bytes, texts: Sequence[str], machine: str) -> bytes:
+def write_library(
+    soname: str, exports: Sequence[str], boot: bytes, texts: Sequence[str], machine: str, node: str = ""
+) -> bytes:
     """Write a shared library that exports functions by a table.
 
     Args:
@@ -173,6 +175,8 @@ def write_library(soname: str, exports: Sequence[str], boot: bytes, texts: Seque
         boot: Machine code of ``void *boot(uint64_t index, BootTable *table)``, for any address.
         texts: What the boot code finds in ``BootTable.texts``, in UTF-8.
         machine: ``x86_64`` or ``aarch64``.
+        node: The version of all functions, which a program that was linked with the real library asks for. "": they
+            have none.
 
     Raises:
         UnsupportedError: the library is not written for such processors.
@@ -204,10 +208,11 @@ def write_library(soname: str, exports: Sequence[str], boot: bytes, texts: Seque
         relocations.append((table + getattr(BootTable, name).offset, number << 32 | processor.global_data, 0))
     rela = b"".join(struct.pack("<QQq", *each) for each in relocations)
 
-    strings, names = _strings([*_IMPORTS, *exports, TABLE_SYMBOL, soname])
+    strings, names = _strings([*_IMPORTS, *exports, TABLE_SYMBOL, soname, node])
     symbols = _symbols(names, exports, code, table, slots_end - table)
     hashes = _hash_table([*_IMPORTS, *exports, TABLE_SYMBOL])
     head = {".hash": hashes, ".dynsym": symbols, ".dynstr": strings, ".rela.dyn": rela}
+    head |= _versions(names, soname, node, len(exports)) if node else {}
     at = dict(zip(head, _places(_HEADER_BYTES + _PROGRAMS * _PROGRAM_BYTES, head.values()), strict=True))
     dynamic_at = begin
     dynamic = _dynamic(at, names[soname], len(strings), len(rela))
@@ -219,9 +224,9 @@ def write_library(soname: str, exports: Sequence[str], boot: bytes, texts: Seque
 
 def _laid_out(soname: str, exports: Sequence[str], boot: bytes, processor: _Processor) -> tuple[int, _Code, int, int]:
     """Choose where the table, the code, the writable part and the code's part lie; addresses are places in the file."""
-    strings, _ = _strings([*_IMPORTS, *exports, TABLE_SYMBOL, soname])
+    strings, _ = _strings([*_IMPORTS, *exports, TABLE_SYMBOL, soname, soname])
     count = len(exports) + len(_IMPORTS) + 2
-    head = _HEADER_BYTES + _PROGRAMS * _PROGRAM_BYTES + 24 * count + len(strings) + 8 * count + 64
+    head = _HEADER_BYTES + _PROGRAMS * _PROGRAM_BYTES + 24 * count + len(strings) + (8 + 2) * count + 128
     head += 24 * (len(exports) + 24)
     code_at = head + -head % _PAGE
     size = len(_code(processor, code_at, code_at, len(exports), boot).data)
@@ -248,6 +253,21 @@ def _symbols(names: dict[str, int], exports: Sequence[str], code: _Code, table: 
     rows += [(names[name], function, 0, 5, at, _CELL) for name, at in zip(exports, code.jumps, strict=True)]
     rows.append((names[TABLE_SYMBOL], variable, 0, 7, table, table_bytes))
     return b"".join(struct.pack("<IBBHQQ", *row) for row in rows)
+
+
+def _versions(names: dict[str, int], soname: str, node: str, count: int) -> dict[str, bytes]:
+    """Write the version of each symbol, and the two that are defined: that of the library, and the functions' node.
+
+    Source: Linux Standard Base, "Symbol Versioning".
+    """
+    own, of_node = 1, 2
+    each = [0, *(own for _ in _IMPORTS), *(of_node for _ in range(count)), own]
+    rows = [(own, own, soname), (0, of_node, node)]
+    defined = b"".join(
+        struct.pack("<HHHHIIIII", 1, flags, number, 1, _hash(name), 20, 28 if number == own else 0, names[name], 0)
+        for flags, number, name in rows
+    )
+    return {".gnu.version": struct.pack(f"<{len(each)}H", *each), ".gnu.version_d": defined}
 
 
 def _hash_table(names: Sequence[str]) -> bytes:
@@ -279,14 +299,20 @@ def _places(begin: int, pieces: object) -> list[int]:
 
 
 def _dynamic(at: dict[str, int], soname: int, strings_bytes: int, rela_bytes: int) -> bytes:
-    """Write the dynamic section: tags 14 SONAME, 4 HASH, 5 STRTAB, 6 SYMTAB, 10, 11 sizes, 7, 8, 9 RELA."""
+    """Write the dynamic section: tags 14 SONAME, 4 HASH, 5 STRTAB, 6 SYMTAB, 10, 11 sizes, 7, 8, 9 RELA, VERSYM,
+    VERDEF and VERDEFNUM.
+    """
     rows = [(14, soname), (4, at[".hash"]), (5, at[".dynstr"]), (6, at[".dynsym"]), (10, strings_bytes), (11, 24)]
-    rows += [(7, at[".rela.dyn"]), (8, rela_bytes), (9, 24), (0, 0)]
+    rows += [(7, at[".rela.dyn"]), (8, rela_bytes), (9, 24)]
+    if ".gnu.version" in at:
+        rows += [(0x6FFFFFF0, at[".gnu.version"]), (0x6FFFFFFC, at[".gnu.version_d"]), (0x6FFFFFFD, 2)]
+    rows.append((0, 0))
     return b"".join(struct.pack("<QQ", *row) for row in rows)
 
 
 _SECTIONS = {
     ".hash": (5, 2, 2, 4), ".dynsym": (11, 2, 3, 24), ".dynstr": (3, 2, 0, 0), ".rela.dyn": (4, 2, 2, 24),
+    ".gnu.version": (0x6FFFFFFF, 2, 2, 2), ".gnu.version_d": (0x6FFFFFFD, 2, 3, 0),
     ".text": (1, 6, 0, 0), ".dynamic": (6, 3, 3, 16), ".data": (1, 3, 0, 0),
 }  # fmt: skip
 """Type, flags, linked section and bytes of an entry of each section, for linkers and tools; loaders look at none."""
@@ -295,7 +321,7 @@ _SECTIONS = {
 def _file(processor: _Processor, pieces: dict[str, bytes], at: dict[str, int], end: int) -> bytes:
     """Put header, segments, pieces and section headers together."""
     code_end = at[".text"] + len(pieces[".text"])
-    head_end = at[".rela.dyn"] + len(pieces[".rela.dyn"])
+    head_end = max(at[name] + len(piece) for name, piece in pieces.items() if at[name] < at[".text"])
     begin = at[".dynamic"]
     programs = [
         (1, 4, 0, head_end),  # PT_LOAD, read
@@ -304,12 +330,13 @@ def _file(processor: _Processor, pieces: dict[str, bytes], at: dict[str, int], e
         (2, 6, begin, len(pieces[".dynamic"])),  # PT_DYNAMIC
         (0x6474E551, 6, 0, 0),  # PT_GNU_STACK: without it, loaders make every stack executable
     ]
-    names, places = _strings([*_SECTIONS, ".shstrtab"])
+    kinds = {name: kind for name, kind in _SECTIONS.items() if name in pieces}
+    names, places = _strings([*kinds, ".shstrtab"])
     sections_at = end + len(names) + -(end + len(names)) % 8
     ident = magic.ELF_64 + bytes(9)
     header = struct.pack(
         "<16sHHIQQQIHHHHHH", ident, 3, processor.machine, 1, 0, _HEADER_BYTES, sections_at, 0, _HEADER_BYTES,
-        _PROGRAM_BYTES, _PROGRAMS, 64, len(_SECTIONS) + 2, len(_SECTIONS) + 1,
+        _PROGRAM_BYTES, _PROGRAMS, 64, len(kinds) + 2, len(kinds) + 1,
     )  # fmt: skip
     out = bytearray(sections_at)
     out[: len(header)] = header
@@ -320,8 +347,8 @@ def _file(processor: _Processor, pieces: dict[str, bytes], at: dict[str, int], e
         out[at[name] : at[name] + len(piece)] = piece
     out[end : end + len(names)] = names
     rows = [bytes(64)]
-    for name, (kind, flags, link, entry) in _SECTIONS.items():
-        info = 1 if name == ".dynsym" else 0
+    for name, (kind, flags, link, entry) in kinds.items():
+        info = {".dynsym": 1, ".gnu.version_d": 2}.get(name, 0)
         place, size = at[name], len(pieces[name])
         rows.append(struct.pack("<IIQQQQIIQQ", places[name], kind, flags, place, place, size, link, info, 8, entry))
     rows.append(struct.pack("<IIQQQQIIQQ", places[".shstrtab"], 3, 0, 0, end, len(names), 0, 0, 1, 0))

@@ -291,16 +291,24 @@ class KernelCell(Shared):
     _fields_ = Fields("u32 kind, error; u64 context, id, next, function, words[11]")
 
 
+class ErrorText(Shared):
+    """What a ``CUresult`` is called and what it means: addresses of strings that outlive Python."""
+
+    _fields_ = Fields("u64 code, name, sentence")
+
+
 class Emulator(Shared):
     """The state of the process. ``alive`` points at a word that a forked child finds empty.
 
     ``ended`` is set when the process ends, ``errors_now`` where faults of kernels are answered by the launch itself.
     ``primary`` is the cell of the primary context, 0 while nobody retains it. ``capturing`` is the address of what
     answers a ``CaptureQuestion``, 0 while no stream is captured. ``host_calls`` counts host functions that run now.
-    ``table`` is the driver's, whose slots the end of the process fills anew. The rest is ``state.c``'s own.
+    ``table`` is the driver's, whose slots the end of the process fills anew: all but those of ``cuGetErrorName`` and
+    ``cuGetErrorString``, which go on by ``errors``. The rest is ``state.c``'s own.
     """
 
     _fields_ = Fields(
         "u64 *alive; u64 ended, errors_now, primary, begin, end, fresh, free_first, free_last, frees, ids, thread_key, "
-        "capturing, host_calls; struct Memory memory; struct BootTable *table"
+        "capturing, host_calls; struct Memory memory; struct BootTable *table; "
+        "struct ErrorText *errors; u64 error_count, name_slot, string_slot"
     )

@@ -86,10 +86,25 @@ struct Emulator *cujit_emulator_start(void) {
 
 static Answer after_the_end(void) { return RESULT_DEINITIALIZED; }
 
-/* Answer all later calls by CUDA_ERROR_DEINITIALIZED: what Python calls when it ends. Destructors of C++ come later, and
-   find no Python. */
+static Answer write_text(u32 code, const char **text, u64 is_sentence) {
+  if (!text) return RESULT_INVALID_VALUE;
+  *text = 0;
+  for (u64 k = 0; k < state.error_count; k++)
+    if (state.errors[k].code == code) *text = (const char *)(is_sentence ? state.errors[k].sentence : state.errors[k].name);
+  return *text ? RESULT_SUCCESS : RESULT_INVALID_VALUE;
+}
+
+/* cuGetErrorName and cuGetErrorString from where Python ends. */
+Answer cujit_error_name(u32 code, const char **text) { return write_text(code, text, 0); }
+Answer cujit_error_string(u32 code, const char **text) { return write_text(code, text, 1); }
+
+/* Answer all later calls by CUDA_ERROR_DEINITIALIZED, but for the two that need no device: what Python calls when it ends.
+   Destructors of C++ come later, and find no Python. */
 void cujit_emulator_end(void) {
   state.ended = 1;
   u64 *slots = (u64 *)(state.table + 1);
   for (u64 k = 0; state.table && k < state.table->count; k++) slots[k] = (u64)after_the_end;
+  if (!state.table) return;
+  slots[state.name_slot] = (u64)cujit_error_name;
+  slots[state.string_slot] = (u64)cujit_error_string;
 }
