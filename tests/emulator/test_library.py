@@ -126,7 +126,7 @@ def test_objects_that_die_with_their_modules_are_answered_that_it_has_ended() ->
     program = """
     import ctypes, os, sys
     driver, number = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
-    asks = driver.cuDriverGetVersion, driver.cuGreenCtxCreate, driver.cuDeviceGetCount
+    asks = driver.cuDriverGetVersion, driver.cuGreenCtxCreate, driver.cuDeviceGetByPCIBusId
     assert [ask(ctypes.byref(number)) for ask in asks[:2]] == [0, 801]
     class Late:
         def __del__(self, asks=asks, number=number, byref=ctypes.byref, write=os.write):
@@ -136,6 +136,55 @@ def test_objects_that_die_with_their_modules_are_answered_that_it_has_ended() ->
     done = emulated(sys.executable, "-c", textwrap.dedent(program))
     assert done.stdout == "4 4 4", done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_thread_in_c_is_answered_while_python_waits_for_it(tmp_path: Path) -> None:
+    """Extensions keep Python's lock while they join their threads, as a function of ``ctypes.PyDLL`` does."""
+    joins = compiled(
+        tmp_path / "joins.so",
+        """
+        #include <pthread.h>
+        typedef unsigned long long u64;
+        int cuDeviceGetCount(int *), cuDeviceGet(int *, int), cuDeviceGetName(char *, int, int);
+        int cuDeviceGetAttribute(int *, int, int), cuDeviceTotalMem_v2(u64 *, int), cuDeviceGetUuid(void *, int);
+        int cuCtxSetCurrent(void *), cuCtxGetCurrent(void **), cuMemAlloc_v2(u64 *, u64), cuMemFree_v2(u64);
+        int cuMemcpyHtoD_v2(u64, void *, u64), cuMemcpyDtoH_v2(void *, u64, u64), cuMemsetD8_v2(u64, char, u64);
+        int cuStreamCreate(void **, int), cuStreamSynchronize(void *), cuEventCreate(void **, int);
+        int cuEventRecord(void *, void *), cuEventSynchronize(void *), cuGetErrorName(int, const char **);
+        static void *context;
+        static void *work(void *failed) {
+          int n; char text[64]; u64 bytes, memory, uuid[2]; void *found, *stream, *event;
+          *(int *)failed = cuDeviceGetCount(&n) || cuDeviceGet(&n, 0) || cuDeviceGetName(text, 64, 0)
+            || cuDeviceGetAttribute(&n, 75, 0) || n != 9 || cuDeviceTotalMem_v2(&bytes, 0) || cuDeviceGetUuid(uuid, 0)
+            || cuCtxSetCurrent(context) || cuCtxGetCurrent(&found) || found != context
+            || cuMemAlloc_v2(&memory, 64) || cuMemsetD8_v2(memory, 7, 64) || cuMemcpyDtoH_v2(text, memory, 64)
+            || text[63] != 7 || cuMemcpyHtoD_v2(memory, text, 64) || cuStreamCreate(&stream, 1)
+            || cuEventCreate(&event, 0) || cuEventRecord(event, stream) || cuEventSynchronize(event)
+            || cuStreamSynchronize(stream)
+            || cuMemFree_v2(memory);
+          return 0;
+        }
+        int run(void *given) {
+          pthread_t thread;
+          int failed = 1;
+          context = given;
+          pthread_create(&thread, 0, work, &failed);
+          pthread_join(thread, 0);
+          return failed;
+        }
+        """,
+        "-shared",
+        "-fPIC",
+        library.folder() / library.SONAME,
+    )
+    program = f"""
+    import ctypes
+    driver, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+    assert driver.cuInit(0) == driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+    assert ctypes.PyDLL("{joins}").run(context) == 0
+    """
+    done = emulated(sys.executable, "-c", textwrap.dedent(program), timeout_s=60)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("watches", [False, True])

@@ -15,9 +15,10 @@ import re
 from pathlib import Path
 
 from cujit.arch.multiprocessor import LIMITS
-from cujit.emulator.entries import require, started, store_u32, store_u64, text_at
+from cujit.emulator.entries import constant, outliving, require, started, store_u32, store_u64, text_at
 from cujit.emulator.process import emulation
 from cujit.emulator.results import RefusedCall, Result
+from cujit.emulator.structures import DeviceFacts
 from cujit.workers.package_files import data_path
 
 MAX_PITCH = (1 << 31) - 1
@@ -154,33 +155,21 @@ TEXEL_DTYPES = {
 """The formats of channels. Source: CUDA Driver API manual, ``CUarray_format``."""
 
 
-@started("cuDeviceGetCount", "P")
-def device_get_count(count: int) -> None:
-    """Count devices: one."""
-    store_u32(count, 1)
-
-
-@started("cuDeviceGet", "PI")
-def device_get(device: int, ordinal: int) -> None:
-    """Write a device by its ordinal number."""
-    require(device)
-    check(ordinal)
-    store_u32(device, ordinal)
-
-
-@started("cuDeviceGetName", "PII")
-def device_get_name(text: int, size: int, device: int) -> None:
-    """Write the name of a device."""
-    check(device)
-    _store_text(text, size, name())
-
-
 @started("cuDeviceGetPCIBusId", "PII")
 def device_get_pci_bus_id(text: int, size: int, device: int) -> None:
     """Write the PCI bus ID of a device."""
     check(device)
     require(size > len(_PCI_BUS_ID))
     _store_text(text, size, _PCI_BUS_ID)
+
+
+def write_facts(device: DeviceFacts) -> None:
+    """Write down what C answers of the device."""
+    values = attributes()
+    numbers = outliving((ctypes.c_int32 * len(values))(*(values[k + 1] for k in range(len(values)))))
+    device.attributes, device.count, device.name = ctypes.addressof(numbers), len(values), constant(name())
+    device.bytes, (device.major, device.minor) = total_bytes(), emulation().settings.cc
+    ctypes.memmove(device.uuid, _uuid(), 16)
 
 
 def _store_text(at: int, size: int, text: str) -> None:
@@ -199,62 +188,12 @@ def device_get_by_pci_bus_id(device: int, text: int) -> None:
     store_u32(device, 0)
 
 
-@started("cuDeviceGetUuid cuDeviceGetUuid_v2", "PI")
-def device_get_uuid(uuid: int, device: int) -> None:
-    """Write the UUID of a device, which no other device has."""
-    require(uuid)
-    check(device)
-    ctypes.memmove(uuid, _uuid(), 16)
-
-
 @started("cuDeviceGetLuid", "PPI")
 def device_get_luid(luid: int, mask: int, device: int) -> None:
     """Refuse, as on every system but Windows."""
     require(luid and mask)
     check(device)
     raise RefusedCall(Result.NOT_SUPPORTED)
-
-
-@started("cuDeviceTotalMem_v2", "PI")
-def device_total_mem(size: int, device: int) -> None:
-    """Count the memory of a device."""
-    require(size)
-    check(device)
-    store_u64(size, total_bytes())
-
-
-@started("cuDeviceTotalMem", "PI")
-def device_total_mem_small(size: int, device: int) -> None:
-    """Count the memory of a device as far as 32 bits go."""
-    require(size)
-    check(device)
-    store_u32(size, min(total_bytes(), 0xFFFFFFFF))
-
-
-@started("cuDeviceComputeCapability", "PPI")
-def device_compute_capability(major: int, minor: int, device: int) -> None:
-    """Write the compute capability of a device."""
-    require(major and minor)
-    check(device)
-    for at, number in zip((major, minor), emulation().settings.cc, strict=True):
-        store_u32(at, number)
-
-
-@started("cuDeviceGetAttribute", "PII")
-def device_get_attribute(value: int, attribute: int, device: int) -> None:
-    """Write an attribute of a device."""
-    require(value and attribute in attributes())
-    check(device)
-    store_u32(value, attributes()[attribute])
-
-
-@started("cuDeviceGetProperties", "PI")
-def device_get_properties(properties: int, device: int) -> None:
-    """Write the attributes that the first devices had, as a structure of ten fields."""
-    require(properties)
-    check(device)
-    for index in range(14):
-        store_u32(properties + 4 * index, attributes()[index + 1])
 
 
 # -- peers, and what this device has not ---------------------------------------------------------------------

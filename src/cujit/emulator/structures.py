@@ -297,6 +297,12 @@ class ErrorText(Shared):
     _fields_ = Fields("u64 code, name, sentence")
 
 
+class DeviceFacts(Shared):
+    """What the device says of itself: ``attributes`` by number, from 1 on, and memory in bytes."""
+
+    _fields_ = Fields("i32 *attributes; u64 count; const char *name; u64 uuid[2], bytes; i32 major, minor")
+
+
 class Emulator(Shared):
     """The state of the process. ``alive`` points at a word that a forked child finds empty.
 
@@ -310,5 +316,5 @@ class Emulator(Shared):
     _fields_ = Fields(
         "u64 *alive; u64 ended, errors_now, primary, begin, end, fresh, free_first, free_last, frees, ids, thread_key, "
         "capturing, host_calls; struct Memory memory; struct BootTable *table; "
-        "struct ErrorText *errors; u64 error_count, name_slot, string_slot"
+        "struct ErrorText *errors; u64 error_count, name_slot, string_slot; struct DeviceFacts device"
     )
