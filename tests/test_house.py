@@ -103,7 +103,7 @@ def test_ir_in_texts_is_counted_by_line(package: Path) -> None:
 
 def test_branches_class_names_and_reasons_of_imports_are_counted(package: Path) -> None:
     file = python_files(package)["made.d"]
-    assert [(f.name, f.complexity) for f in file.functions] == [("made.d.read", 5)]
+    assert [(f.name, f.complexity, f.parameters) for f in file.functions] == [("made.d.read", 5, 1)]
     assert file.unexplained == (11,)
     whole = figures(package)
     assert "class names used twice                1\n" in whole

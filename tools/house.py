@@ -3,9 +3,10 @@
 Code lines have neither comments nor docstrings nor blanks; those of C and JavaScript count alike, but what others wrote
 and we ship as it is (in a folder ``vendored``) does not. A circle is some files that import each other, imports for
 types alone counted. LLVM IR as text are lines of it in Python's strings. The complexity of a function is 1 and one more
-for each branch, loop, handler, condition of a comprehension and further part of an ``and`` or ``or``. A class name is
-used twice where public classes of two modules have it, and none of them is made of the other. An import in a function
-has a comment that says why it is there: on its line, or above the imports that it stands among. Files are written by
+for each branch, loop, handler, condition of a comprehension and further part of an ``and`` or ``or``. A function with
+more than eight parameters has many; each of them is public, and its keywords stay. A class name is used twice where
+public classes of two modules have it, and none of them is made of the other. An import in a function has a comment that
+says why it is there: on its line, or above the imports that it stands among. Files are written by
 ``cujit.artifact.writing``; what writes otherwise says why on its line: ``# in place: why``.
 """
 
@@ -37,6 +38,7 @@ _SCRIPT_SUFFIXES = (".js",)
 _VENDORED = "vendored"
 _C_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 _SHOWN = 8
+_MOST_PARAMETERS = 8
 _PERCENTS = (50, 90, 99, 100)
 
 LIMITS = {
@@ -45,6 +47,7 @@ LIMITS = {
     "class names used twice": 6,
     "imports in functions without a reason": 0,
     "files written without a reason": 0,
+    "functions with many parameters": 8,
 }
 """What ``make lint`` holds: faults, each of which has a name. Sizes are printed as percentiles and not held."""
 
@@ -56,6 +59,7 @@ class Function:
     name: str
     lines: int
     complexity: int
+    parameters: int
 
 
 @dataclass(frozen=True)
@@ -153,10 +157,19 @@ def _functions(nodes: Sequence[ast.AST], module: str) -> Iterator[Function]:
     for node in nodes:
         if isinstance(node, _FUNCTIONS):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
-            yield Function(f"{module}.{node.name}", lines, sum(map(_branches, ast.walk(node))))
+            yield Function(f"{module}.{node.name}", lines, sum(map(_branches, ast.walk(node))), _parameters(node))
 
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def _parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Count the parameters that have a name; ``self`` and ``cls`` are none."""
+    taken = function.args
+    names = [each.arg for each in (*taken.posonlyargs, *taken.args, *taken.kwonlyargs)]
+    return len(names) - (names[:1] in (["self"], ["cls"]))
+
+
 _BRANCHES = (
     *_FUNCTIONS,
     ast.Lambda,
@@ -310,6 +323,7 @@ def _part(title: str, package: Path, files: Sequence[PythonFile]) -> str:
         ("circles, files of each", [str(size) for size in sizes]),
         ("longest functions", [f"{f.lines} {f.name}" for f in longest]),
         ("most complex functions", [f"{f.complexity} {f.name}" for f in worst]),
+        ("many parameters", [f"{f.parameters} {f.name}" for f in _crowded(files)]),
         ("class names used twice", _twice(files)),
         ("imports without a reason", [f"{file.name}:{line}" for file in files for line in file.unexplained]),
         ("written without a reason", [f"{file.name}:{line}" for file in files for line in file.written]),
@@ -338,8 +352,13 @@ def _counts(package: Path, files: Sequence[PythonFile]) -> dict[str, int]:
         "class names used twice": len(_twice(files)),
         "imports in functions without a reason": sum(len(file.unexplained) for file in files),
         "files written without a reason": sum(len(file.written) for file in files),
+        "functions with many parameters": len(_crowded(files)),
         "LLVM IR as text, lines": sum(file.ir for file in files),
     }
+
+
+def _crowded(files: Sequence[PythonFile]) -> list[Function]:
+    return [f for file in files for f in file.functions if f.parameters > _MOST_PARAMETERS]
 
 
 def _public_names(stub: Path) -> int:

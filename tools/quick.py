@@ -47,7 +47,7 @@ def _module(path: Path) -> str:
 
 
 def _importing(module: str, texts: dict[Path, str]) -> list[Path]:
-    """Find the tests that import a module; if there are none, those that import its package."""
+    """Find the tests that import a module, otherwise the tests that import its package."""
     while module and module != "cujit":
         room, _, name = module.rpartition(".")
         imports = re.compile(

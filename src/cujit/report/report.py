@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
@@ -27,8 +27,23 @@ from cujit.profile.roofline import roofs
 from cujit.program import link
 from cujit.report.listings import Listing, Quoted, ptx_listing, sass_listing, source_behind, sources_of
 from cujit.report.page import page
-from cujit.values import attributes, dataclass, field, replace
+from cujit.values import NamedTuple, attributes, dataclass, field, replace
+from cujit.values.keywords import has_keywords, take
 from cujit.version import __version__
+
+if TYPE_CHECKING:
+    from typing import TypedDict
+
+    from typing_extensions import Unpack
+
+    class ReportKeywords(TypedDict, total=False):
+        """The fields of ``ReportSettings``."""
+
+        texts: Mapping[str, str | Text] | None
+        errors: Iterable[CujitError]
+        title: str
+        assembler: Mapping[str, object] | None
+
 
 SCHEMA = 1
 _SHOWN_FILES = 6
@@ -132,6 +147,16 @@ class ReportPage:
         return page(self.record())
 
 
+class ReportSettings(NamedTuple):
+    """What a report shows besides the image and its counters."""
+
+    texts: Mapping[str, str | Text] | None = None
+    errors: Iterable[CujitError] = ()
+    title: str = ""
+    assembler: Mapping[str, object] | None = None
+
+
+@has_keywords(ReportSettings)
 def of(
     what: Module | Artifact | bytes | str | os.PathLike[str],
     *,
@@ -139,10 +164,7 @@ def of(
     on: str | Device | None = None,
     arch: str | Arch | None = None,
     kernels: Iterable[str] | None = None,
-    texts: Mapping[str, str | Text] | None = None,
-    errors: Iterable[CujitError] = (),
-    title: str = "",
-    assembler: Mapping[str, object] | None = None,
+    **settings: Unpack[ReportKeywords],
 ) -> ReportPage:
     """Put together what is known of an image; nothing is launched, and no GPU is needed.
 
@@ -165,6 +187,7 @@ def of(
 
         print(cujit.report.of(cubin).record()["kernels"][0]["name"])
     """
+    texts, errors, title, assembler = take(ReportSettings, settings, of)
     known = {name: Text(name, text) if isinstance(text, str) else text for name, text in (texts or {}).items()}
     if isinstance(what, Module):
         own = what._image.texts.items()
