@@ -69,8 +69,8 @@ _LIFE = """
 ## A library of kernels
 
 A library loads hundreds of kernels and launches each of them a few times. `benchmarks/life.py` measures that with 300
-kernels, 10 launches each, on an H200. Figures are medians of five processes, and those of templates from the cache of
-21: 212 to 435 µs in cujit, and 221 to 452 in CuPy. The contenders took turns on a shared host.
+kernels, 10 launches each, on an H200. Figures are medians of five processes; those of templates from the cache range
+from 207 to 277 µs in cujit, and from 184 to 336 in CuPy. The contenders took turns on a shared host.
 
 {table}
 * *C* is `benchmarks/life_floor.c`: the fewest calls of the driver, `cuModuleLoadData`, `cuModuleGetFunction` and
