@@ -83,7 +83,7 @@ PROGRAMS = {
     "profiled": ("faults", "pool", "profile"),
     "samples": ("faults", "pool", "textures"),
     "landing": ("faults", "pool", "copies", "pending"),
-    "known": ("faults", "pool", "standing"),
+    "known": ("faults", "pool", "checked_launch"),
     "lanes": ("warps", "matrix", "rows", "directed", "copies"),
 }
 """What runs parts of the run-time by itself: the parts that each has."""

@@ -60,7 +60,7 @@ from cujit.toolchain.stopping import Ended
 from cujit.values import NamedTuple, replace
 
 if TYPE_CHECKING:
-    from cujit.devices.cpu.observe.standing import StandingLaunch
+    from cujit.devices.cpu.observe.checked_launch import CheckedLaunch
     from cujit.devices.cpu.run.dwarf import MachineLines
 
 _RESIDENT_THREADS = 2048
@@ -241,8 +241,8 @@ class CpuKernel(BackendKernel):
         function, share = self._function(shape.block, options), self._share(shape, options)
         job = self._job(shape, options, function, share)
         job.blocks, job.chunk = share.blocks, share.chunk
-        watched = [(watch, watch.standing(job, shape, function.address, size)) for watch in self._watches]
-        if any(standing is None for _, standing in watched):
+        watched = [(watch, watch.checked(job, shape, function.address, size)) for watch in self._watches]
+        if any(checked is None for _, checked in watched):
             return None
         pool, memory = self._workers.pool(), self._memory(shape, job)
         fields = {
@@ -256,16 +256,16 @@ class CpuKernel(BackendKernel):
             **TEMPLATE,
         }
         failed = functools.partial(_failed, memory, functools.partial(self._site, shape, function))
-        for watch, standing in watched:
-            if standing is not None:
-                fields |= standing.fields()
-                failed = functools.partial(self._left, watch, standing, shape, options, size, failed)
+        for watch, checked in watched:
+            if checked is not None:
+                fields |= checked.fields()
+                failed = functools.partial(self._left, watch, checked, shape, options, size, failed)
         return Target(fields, failed, (job, function, pool, self._module, self._control))
 
     def _left(
         self,
         watch: WatchedKernel,
-        standing: StandingLaunch,
+        checked: CheckedLaunch,
         shape: LaunchShape,
         options: LaunchOptions,
         size: int,
@@ -274,7 +274,7 @@ class CpuKernel(BackendKernel):
     ) -> None:
         """See to a launch that native code has left: make it where it was not made, else raise what ended it."""
         launch = Launch.from_address(address)
-        with watch.left(launch, shape, standing) as made:
+        with watch.left(launch, shape, checked) as made:
             if made:
                 failed(address)
         if not made:

@@ -178,7 +178,7 @@ class KnownMemory(Shared):
     _fields_ = Fields("const struct Span *spans; u64 count, changes")
 
 
-class Standing(Shared):
+class CheckedMemory(Shared):
     """What launches of a device that native code starts have in common.
 
     ``users`` may be reading ``known``, or what it was before. ``serial`` is behind the number of the last launch.
@@ -190,7 +190,7 @@ class Standing(Shared):
 class CheckedJob(Shared):
     """A kernel for native code to start: the address of its machine code and the size of its parameters."""
 
-    _fields_ = Fields("struct Standing *standing; u64 kernel, parameter_bytes")
+    _fields_ = Fields("struct CheckedMemory *checked; u64 kernel, parameter_bytes")
 
 
 class Event(Shared):

@@ -89,7 +89,7 @@ PARTS = (
     RuntimePart("trace"),
     RuntimePart("profile"),
     RuntimePart("warps", is_plain=True),
-    RuntimePart("standing"),
+    RuntimePart("checked_launch"),
     RuntimePart("checks", lock=("cujit_check_lock", "cujit_check_unlock")),
     *(
         RuntimePart(f"lanes{bits}", text=functools.partial(lanes.defined, bits), is_plain=True,

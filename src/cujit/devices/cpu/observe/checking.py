@@ -15,9 +15,9 @@ from cujit.devices.backend import title_of
 from cujit.devices.cpu.ir.program import WARP, is_queued
 from cujit.devices.cpu.native.checking import Event, Tracker, Watch, checks_bits
 from cujit.devices.cpu.native.structures import STACK_BYTES
+from cujit.devices.cpu.observe.checked_launch import CheckedLaunch
 from cujit.devices.cpu.observe.findings import CheckedRun, finding_of, words_outside
 from cujit.devices.cpu.observe.ledger import Known, MemoryLedger, Table
-from cujit.devices.cpu.observe.standing import StandingLaunch
 from cujit.devices.cpu.observe.watching import Checks
 from cujit.devices.cpu.observe.watching import WatchedKernel as KernelWatch
 from cujit.devices.cpu.run.launch import WORKSPACE_BYTES
@@ -107,14 +107,14 @@ class _CheckedKernel(KernelWatch):
                 words = words_outside(launch, run, self._title, self._lines)
                 warnings.warn(words, CheckWarning, stacklevel=2)
 
-    def standing(self, job: Launch, shape: LaunchShape, code: int, size: int) -> StandingLaunch:
+    def checked(self, job: Launch, shape: LaunchShape, code: int, size: int) -> CheckedLaunch:
         """Prepare a launch that native code starts."""
-        return StandingLaunch(self._ledger.standing, job, self._watch(job, shape), code, size)
+        return CheckedLaunch(self._ledger.checked, job, self._watch(job, shape), code, size)
 
     @contextlib.contextmanager
-    def left(self, launch: Launch, shape: LaunchShape, standing: StandingLaunch) -> Iterator[bool]:
+    def left(self, launch: Launch, shape: LaunchShape, checked: CheckedLaunch) -> Iterator[bool]:
         """Raise what a launch that native code started has found; return whether it ran at all."""
-        with standing.left(launch) as watch:
+        with checked.left(launch) as watch:
             if watch.stale:
                 yield False
                 return

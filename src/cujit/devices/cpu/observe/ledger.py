@@ -22,12 +22,12 @@ from cujit.devices.cpu.native.checking import (
     MOST_ADDRESS,
     PATTERN,
     STORES,
+    CheckedMemory,
     KnownMemory,
     Reach,
     Span,
-    Standing,
 )
-from cujit.devices.cpu.observe.standing import users_of
+from cujit.devices.cpu.observe.checked_launch import users_of
 from cujit.devices.cpu.observe.unwritten import ByteMarks, RawStores, first_raw
 from cujit.devices.cpu.run.launch import CHANGES, HostBlock, count_change, live_blocks
 from cujit.devices.cpu.run.mappings import GUARD_BYTES, is_readable, readable_ranges
@@ -146,7 +146,7 @@ class MemoryLedger:
         self._modules: list[tuple[weakref.ref[HostBlock], list[Known]]] = []
         self._adopted: weakref.WeakValueDictionary[int, Known] = weakref.WeakValueDictionary()
         self._offered: list[tuple[KnownMemory, Table]] = []
-        self.standing = Standing(changes=ctypes.addressof(CHANGES), serial=secrets.randbits(64))
+        self.checked = CheckedMemory(changes=ctypes.addressof(CHANGES), serial=secrets.randbits(64))
         """What native code starts launches by."""
         self._running = 0
         self._forgot_at = 0
@@ -377,7 +377,7 @@ class MemoryLedger:
 
     def _forget_stores(self) -> None:
         count_change()  # native code leaves launches to Python from here on
-        if users_of(self.standing):
+        if users_of(self.checked):
             return
         variables = (known for block, all_ in self._modules if block() is not None for known in all_)
         known = itertools.chain(self._blocks.values(), self._adopted.values(), variables)
@@ -423,8 +423,8 @@ class MemoryLedger:
             table = Table.of([*found, *(known for known, _ in self._quarantine)], knows_all=self._knows_all)
             known = KnownMemory(ctypes.addressof(table.spans), len(table.spans) - 1, changes)
             self._offered.append((known, table))
-            self.standing.known = ctypes.addressof(known)
-            if not users_of(self.standing):
+            self.checked.known = ctypes.addressof(known)
+            if not users_of(self.checked):
                 del self._offered[:-1]
         return self._offered[-1][1]
 

@@ -18,7 +18,7 @@ from cujit.values import dataclass
 if TYPE_CHECKING:  # what compiles kernels is imported for the first that is in no cache
     from cujit.devices.cpu.analysis.body import Body
     from cujit.devices.cpu.codegen.warp import Observer
-    from cujit.devices.cpu.observe.standing import StandingLaunch
+    from cujit.devices.cpu.observe.checked_launch import CheckedLaunch
     from cujit.devices.cpu.run.launch import Launch
     from cujit.devices.cpu.run.source_map import Lines
 
@@ -39,14 +39,14 @@ class WatchedKernel(Protocol):
     ) -> AbstractContextManager[None]:
         """Prepare a launch, and read what it left, also when it failed; ``extents`` is what it has of the host."""
 
-    def standing(self, job: Launch, shape: LaunchShape, code: int, size: int) -> StandingLaunch | None:
+    def checked(self, job: Launch, shape: LaunchShape, code: int, size: int) -> CheckedLaunch | None:
         """Prepare a launch that native code starts; None if Python has to start it."""
         del job, shape, code, size
         return None
 
-    def left(self, launch: Launch, shape: LaunchShape, standing: StandingLaunch) -> AbstractContextManager[bool]:
+    def left(self, launch: Launch, shape: LaunchShape, checked: CheckedLaunch) -> AbstractContextManager[bool]:
         """Raise what a launch that native code started has found; return whether it ran at all."""
-        del launch, shape, standing
+        del launch, shape, checked
         return contextlib.nullcontext(False)
 
     def explain(self, launch: Launch) -> str | None:

@@ -32,8 +32,8 @@ static flag leads_elsewhere(const struct KnownMemory *known, u64 word) {
 }
 
 /* Whether the memory that is known is all that a launch with these parameters accesses. */
-static flag is_known(const struct Standing *standing, const struct KnownMemory *known, const u64 *parameters, u64 words) {
-  if (!known || known->changes != __atomic_load_n(standing->changes, __ATOMIC_ACQUIRE)) return 0;
+static flag is_known(const struct CheckedMemory *checked, const struct KnownMemory *known, const u64 *parameters, u64 words) {
+  if (!known || known->changes != __atomic_load_n(checked->changes, __ATOMIC_ACQUIRE)) return 0;
   for (u64 k = 0; k < words; k++) {
     if (leads_elsewhere(known, parameters[k])) return 0;
   }
@@ -43,18 +43,18 @@ static flag is_known(const struct Standing *standing, const struct KnownMemory *
 /* Run a launch as cujit_pool_run does. */
 void cujit_check_run(struct Pool *pool, const struct CheckedJob *job, struct Launch *launch, u32 helpers,
                      u64 shared_bytes, u64 local_bytes) {
-  struct Standing *standing = job->standing;
+  struct CheckedMemory *checked = job->checked;
   struct Watch *watch = (struct Watch *)(launch + 1);
   launch->checks = watch;
   /* Before the look at what is known: who replaces that keeps what others may have seen. */
-  __atomic_fetch_add(&standing->users, 1, __ATOMIC_SEQ_CST);
-  const struct KnownMemory *known = __atomic_load_n(&standing->known, __ATOMIC_SEQ_CST);
-  if (!is_known(standing, known, (const u64 *)launch->parameters, job->parameter_bytes / sizeof(u64))) {
+  __atomic_fetch_add(&checked->users, 1, __ATOMIC_SEQ_CST);
+  const struct KnownMemory *known = __atomic_load_n(&checked->known, __ATOMIC_SEQ_CST);
+  if (!is_known(checked, known, (const u64 *)launch->parameters, job->parameter_bytes / sizeof(u64))) {
     watch->stale = 1;
     return;
   }
   watch->spans = known->spans, watch->count = known->count;
-  watch->serial = __atomic_add_fetch(&standing->serial, APART_SERIALS, __ATOMIC_RELAXED) >> 1;
+  watch->serial = __atomic_add_fetch(&checked->serial, APART_SERIALS, __ATOMIC_RELAXED) >> 1;
   u32 stores = __atomic_load_n(&watch->stores->count, __ATOMIC_RELAXED);
   cujit_pool_run(pool, (void *)job->kernel, launch, helpers, shared_bytes, local_bytes);
   if (launch->fault_kind || launch->next < launch->blocks ||
@@ -62,11 +62,11 @@ void cujit_check_run(struct Pool *pool, const struct CheckedJob *job, struct Lau
     return;
   }
   launch->checks = 0;
-  __atomic_fetch_sub(&standing->users, 1, __ATOMIC_SEQ_CST);
+  __atomic_fetch_sub(&checked->users, 1, __ATOMIC_SEQ_CST);
 }
 
 /* Python has told what there was to tell. */
-u64 cujit_check_told(struct Standing *standing) { return __atomic_fetch_sub(&standing->users, 1, __ATOMIC_SEQ_CST); }
+u64 cujit_check_told(struct CheckedMemory *checked) { return __atomic_fetch_sub(&checked->users, 1, __ATOMIC_SEQ_CST); }
 
 /* How many launches may read what is known: nobody else gets to see what was known before the last store to `known`. */
-u64 cujit_check_users(struct Standing *standing) { return __atomic_fetch_add(&standing->users, 0, __ATOMIC_SEQ_CST); }
+u64 cujit_check_users(struct CheckedMemory *checked) { return __atomic_fetch_add(&checked->users, 0, __ATOMIC_SEQ_CST); }

@@ -1,4 +1,4 @@
-"""Launches under checks that native code starts while memory is unchanged: see ``runtime/standing.c``."""
+"""Launches under checks that native code starts while memory is unchanged: see ``runtime/checked_launch.c``."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from cujit.devices.cpu.native.checking import CheckedJob, Standing, Watch
+from cujit.devices.cpu.native.checking import CheckedJob, CheckedMemory, Watch
 from cujit.devices.cpu.native.library import address_of
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.run.launch import Launch
 
-_OF_STANDING = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_void_p)
+_OF_CHECKED = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_void_p)
 
 
-class StandingLaunch:
+class CheckedLaunch:
     """A launch that native code starts. Python takes over if memory has changed or a check found something."""
 
-    def __init__(self, standing: Standing, job: Launch, watch: Watch, kernel: int, size: int) -> None:
-        self._standing, self._launch, self._watch = standing, job, watch
-        self._job = CheckedJob(ctypes.addressof(standing), kernel, size)
+    def __init__(self, checked: CheckedMemory, job: Launch, watch: Watch, kernel: int, size: int) -> None:
+        self._checked, self._launch, self._watch = checked, job, watch
+        self._job = CheckedJob(ctypes.addressof(checked), kernel, size)
         self._template = ctypes.create_string_buffer(ctypes.sizeof(job) + ctypes.sizeof(watch))
         job.checks = ctypes.addressof(watch)
 
@@ -42,14 +42,14 @@ class StandingLaunch:
         try:
             yield Watch.from_address(ctypes.addressof(launch) + ctypes.sizeof(self._launch))
         finally:
-            _native("told")(ctypes.addressof(self._standing))
+            _native("told")(ctypes.addressof(self._checked))
 
 
-def users_of(standing: Standing) -> int:
+def users_of(checked: CheckedMemory) -> int:
     """Count the launches that may read what is known, or what was known before."""
-    return _native("users")(ctypes.addressof(standing))
+    return _native("users")(ctypes.addressof(checked))
 
 
 @functools.cache
 def _native(name: str) -> Callable[[int], int]:
-    return _OF_STANDING(address_of(f"cujit_check_{name}"))
+    return _OF_CHECKED(address_of(f"cujit_check_{name}"))
