@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import heapq
 import random
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from cujit.formats.ptx.concrete import concrete_forms
 from cujit.formats.ptx.isa.sets import TYPES
 from cujit.formats.ptx.isa.table import rows
 from toolkits.minimal import OF_EVERY_TYPE, minimal, module_of
 
-__all__ = ["ONLY_THE_ASSEMBLER", "ONLY_THE_TABLE", "candidates", "exchanged", "is_known", "refused"]
+__all__ = ["ONLY_THE_ASSEMBLER", "ONLY_THE_TABLE", "candidates", "exchanged", "is_known", "numbered", "refused"]
 
+Item = TypeVar("Item")
 _CONTROL = frozenset({"bra", "brx", "call", "ret", "exit"})
 # Words that any instruction may be given wrongly. Not ``cc``: assemblers die of it where there is no result.
 _STRANGERS = frozenset(
@@ -33,12 +38,12 @@ ONLY_THE_ASSEMBLER = {
     r"fma\.r[zmp]\..*bf16": "the manual has .rn alone for bf16",
     r"rcp\.(.*\.)?ftz\..*f64|rcp\.ftz\.r.\.f64": "the manual has .ftz with .approx alone for f64",
     r"set\..*\.bf16\.f16 ": "the manual compares bf16 with bf16 for a bf16",
-    r"addc\..*sat|vset\..*\.(hi|lo)\.": "a modifier that has no meaning there",
+    r"(add|sub)c\..*sat|vset\..*\.(hi|lo)\.": "a modifier that has no meaning there",
     r"(st|red|fence)\.(.*\.)?async|st\.mmio\.release|red\..*mmio": "newer than the manual, or it lacks a word",
     r"(atom|red|cp)\..*noftz.*f32": "the manual has .noftz for halves alone",
     r"cp\..*\.(weak|gpu|cta|sys)\b": "the manual has no scope and no order for copies",
     r"(tex|tld4)\..*uni|sust\.p\..*\.(wb|cg|cs|wt)\.": "a modifier that has no meaning there",
-    r"fence\..*sync_restrict|fence\..*async": "words of forms that the manual keeps apart",
+    r"fence\.(.*(sync_restrict|async)|proxy.*acq_rel)": "words of forms that the manual keeps apart",
     r"wmma\.(load\.c|store\.d)\.|wmma\.mma\..*k16\..*\.[us]4": "a matrix or a product that the manual has not",
     r"mma\..*(kind|m16n8k16\..*tf32)": "the manual has no such shape, or .kind in another place",
     r"wgmma\.(?!.*\.aligned)": "the manual asks for .aligned",
@@ -52,20 +57,27 @@ ONLY_THE_TABLE = {
 
 
 def candidates(seed: int, per_row: int, near_per_row: int) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """Sample statements: of every row ``per_row`` forms, and ``near_per_row`` with one word more, less or other."""
-    rng = random.Random(seed)
+    """Sample statements: of every row ``per_row`` forms, and ``near_per_row`` with one word more, less or other.
+
+    The sample of a row depends on the seed and the row: no other row changes it.
+    """
     found: dict[str, tuple[str, tuple[str, ...]]] = {}
     for row in rows():
         if row.is_open or row.opcode in _CONTROL:
             continue
-        forms = list(concrete_forms(row))
-        chosen = rng.sample(forms, min(len(forms), per_row))
-        near = [words for form in chosen for words in _next_to(form, row.opcode, rng)]
-        for words in (*chosen, *rng.sample(near, min(len(near), near_per_row))):
+        of = f"{seed} {row.form}"
+        chosen = _few(concrete_forms(row), per_row, of)
+        near = (words for form in chosen for words in _next_to(form, row.opcode, of))
+        for words in (*chosen, *_few(near, near_per_row, of)):
             statement = _statement(row.opcode, words)
             if statement is not None:
                 found.setdefault(statement, (row.opcode, words))
     return found
+
+
+def _few(items: Iterable[Item], count: int, of: str) -> list[Item]:
+    """Choose some items at random: another item to choose from leaves all chosen ones but one."""
+    return heapq.nsmallest(count, items, key=lambda item: hashlib.blake2b(f"{of} {item}".encode()).digest())
 
 
 def _statement(opcode: str, words: tuple[str, ...]) -> str | None:
@@ -81,15 +93,20 @@ def _statement(opcode: str, words: tuple[str, ...]) -> str | None:
         return None
 
 
-def _next_to(form: tuple[str, ...], opcode: str, rng: random.Random) -> Iterator[tuple[str, ...]]:
+@functools.cache
+def _words(opcode: str) -> frozenset[str]:
+    """The words to put into a form of an opcode: its own ones and strangers."""
     own = {word for row in rows() if row.opcode == opcode for place in row.modifiers for word in place.choices}
-    words = sorted({*own, *_STRANGERS} - {"cc"})
+    return frozenset({*own, *_STRANGERS} - {"cc"})
+
+
+def _next_to(form: tuple[str, ...], opcode: str, of: str) -> Iterator[tuple[str, ...]]:
+    words = _words(opcode).difference(form)
     for k, word in enumerate(form):
         yield (*form[:k], *form[k + 1 :])
-        others = [other for other in words if (other in TYPES) == (word in TYPES) and other not in form]
-        yield from ((*form[:k], other, *form[k + 1 :]) for other in rng.sample(others, min(len(others), 4)))
-    additions = [word for word in words if word not in form and word not in TYPES]
-    yield from ((word, *form) for word in rng.sample(additions, min(len(additions), 4)))
+        others = (other for other in words if (other in TYPES) == (word in TYPES))
+        yield from ((*form[:k], other, *form[k + 1 :]) for other in _few(others, 4, f"{of} {form} {k}"))
+    yield from ((word, *form) for word in _few(words - TYPES, 4, f"{of} {form}"))
 
 
 def refused(
@@ -126,11 +143,12 @@ _OTHERS = (
 )  # fmt: skip
 
 
-def exchanged(statement: str, rng: random.Random, operands: int, others: int) -> Iterator[str]:
+def exchanged(statement: str, seed: int, operands: int = 2, others: int = 2) -> Iterator[str]:
     """Put registers of other types, and numbers, in the place of so many operands of a statement.
 
-    Of a group that is one element, or all of them.
+    Of a group that is one element, or all of them. What is chosen depends on the seed and the statement alone.
     """
+    rng = random.Random(f"{seed} {statement}")
     mnemonic, _, rest = statement.partition(" ")
     places = list(_OPERAND.finditer(rest))
     for place in rng.sample(places, min(len(places), operands)):
@@ -141,6 +159,24 @@ def exchanged(statement: str, rng: random.Random, operands: int, others: int) ->
                 items = [other] * len(items) if k == len(items) else [*items[:k], other, *items[k + 1 :]]
                 other = f"{{{', '.join(items)}}}"
             yield f"{mnemonic} {rest[: place.start()]}{other}{rest[place.end() :]}"
+
+
+_NUMBERS = (
+    -1, *range(9), 12, 13, 15, 16, 17, 31, 32, 33, 64, 127, 128, 255, 256, 65535, 65536, 1048560, 1048575, 1048576,
+    1 << 24, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 32, (1 << 32) + 16,
+)  # fmt: skip
+
+
+def numbered(statement: str, seed: int, count: int = 3) -> Iterator[str]:
+    """Put ``count`` numbers in the place of each operand of a statement, and of each of two elements."""
+    mnemonic, _, rest = statement.partition(" ")
+    for place in _OPERAND.finditer(rest):
+        items, is_group = place[0].strip("{}").split(", "), place[0][0] == "{"
+        for k in range(len(items) if len(items) <= 2 else 0):
+            for number in _few(_NUMBERS, count, f"{seed} {statement} {place.start()} {k}"):
+                text = ", ".join([*items[:k], str(number), *items[k + 1 :]])
+                text = f"{{{text}}}" if is_group else text
+                yield f"{mnemonic} {rest[: place.start()]}{text}{rest[place.end() :]}"
 
 
 def is_known(statement: str, table: dict[str, str]) -> bool:

@@ -119,11 +119,37 @@ def test_every_form_of_the_table_has_the_operands_that_loading_asks_for() -> Non
         "tex.2d.v4.f32.f32 {%f1, %f2}, [%rd1, {%f1, %f2}];",
         "mbarrier.try_wait.shared.b64 %p1, [mb];",
         "st.b128 [%rd1], 0f3F800000;",
+        "mov.v2.f32 {%f1, %f2}, {%f3, xu32};",
+        "tex.base.a2dms.v2.f16x2.s32 {%r1, %r2}, [%rd1, {%r1, xh2, %r3, %r4}];",
+        "mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%f1, %f2, %f3, %f4}, {%r1, %r2}, {%r3}, "
+        "{1.5, 1.5, 1.5, 1.5};",
+        "mbarrier.test_wait.parity.shared.b64 %p1, [mb], 2;",
+        "cp.async.bulk.global.shared::cta.bulk_group [%rd1], [s], 24;",
+        "createpolicy.range.L2::evict_last.b64 %rd1, [%rd2], 256, 128;",
+        "tensormap.replace.tile.fill_mode.global.b1024.b32 [a], 2;",
+        "mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.s32.s8.s8.s32 {%r1, %r2, %r3, %r4}, "
+        "{%r1, %r2, %r3, %r4}, {%r1, %r2, %r3, %r4}, {%r1, %r2, %r3, %r4}, %r5, 1;",
+        "bar.red.popc.u32 %r1, 0, 33, %p1;",
         "bra;",
     ],
 )
 def test_a_wrong_number_or_kind_of_operands_is_refused_at_load(statement: str) -> None:
     assert list(refused([statement])) == [statement]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "mov.v2.f32 {%f1, %f2}, {xu32, xu32};",
+        "st.v2.f32 [%rd1], {xu32, xs32};",
+        "bar.red.popc.u32 %r1, 0, 33;",
+        "cp.async.ca.shared.global.L2::cache_hint [s], [%rd1], 4, 99;",
+        "mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%r1, %r2}, {%r3}, {%r4}, {0, 0};",
+        "st.L2::evict_last.volatile.global.v4.b64 [a], {%rd1, %rd2, %rd3, %rd4};",
+    ],
+)
+def test_operands_that_the_assembler_takes_are_taken(statement: str) -> None:
+    assert refused([statement]) == {}
 
 
 @pytest.mark.parametrize("sparse", [False, True])

@@ -289,17 +289,19 @@ class Flattener(Calls):
         targets, sources = items_of(target), _elements(source, len(items_of(target)))
         if not isinstance(target, OperandGroup) or not len(targets) == len(sources) == op.form.vector:
             self.mistake(i, f"a vector of {len(sources)} for one of {len(targets)}")
-        if wrong := _wrong_elements(source):
+        whole = replace(op, form=form_of("mov.vector", *op.modifiers), sources=(source,))
+        whole.results = self._results(OperandGroup(targets), i)
+        if isinstance(source, OperandGroup) and (wrong := mismatch(whole)):
             self.mistake(i, *wrong)
+            return
         if any(source in targets[:k] for k, source in enumerate(sources)):
             sources = tuple(self._kept(op, s) if isinstance(s, Reg) else s for s in sources)
-        if not self._results(OperandGroup(targets), i).count(None) < len(targets):
+        if not whole.written:
             self.mistake(i, *_NOTHING_KEPT)
-        for k, (to, from_) in enumerate(zip(targets, sources, strict=False)):
+        for to, from_ in zip(targets, sources, strict=False):
             if isinstance(to, Reg):
-                # Assemblers look at the type of the first element, and at the size of the others.
-                exact = k == 0 or isinstance(from_, FloatConstant)
-                form = form_of("mov", *(op.modifiers[1:] if exact else (f"b{op.type.bits}",)))
+                is_float = isinstance(from_, FloatConstant) and op.type.kind == "f"
+                form = form_of("mov", *(op.modifiers[1:] if is_float else (f"b{op.type.bits}",)))
                 self._append(Op(form, (to,), (from_,), op.guard, op.guard_negated, line=op.line, text=op.text), i)
 
     def _kept(self, op: Op, reg: Reg) -> Reg:
@@ -448,16 +450,6 @@ def _elements(source: Operand, count: int) -> tuple[Operand, ...]:
         if found is not None and found.components:
             return (*(Special(f"{source.name}.{c}") for c in "xyz"), IntConstant(0))
     return (source, *[IntConstant(0)] * (count - 1))
-
-
-def _wrong_elements(source: Operand) -> tuple[str, str] | None:
-    """Describe what is wrong with the elements in braces that are moved to a vector."""
-    kinds = {type(item) for item in source.items} if isinstance(source, OperandGroup) else set()
-    if {IntConstant, FloatConstant} <= kinds:
-        return "integers beside floats in one vector", "write all of its numbers as floats, or none."
-    if {Special, SymbolAddress} & kinds:
-        return "an element that is neither a register nor a number", "move it to a register before."
-    return None
 
 
 _NOTHING_KEPT = ("a result of which nothing is kept", "name a register in the place of one _.")

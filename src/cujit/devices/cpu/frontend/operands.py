@@ -22,7 +22,7 @@ from __future__ import annotations
 import functools
 import re
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 
 from cujit.devices.cpu.ir.decoding import written
 from cujit.devices.cpu.ir.program import (
@@ -37,7 +37,7 @@ from cujit.devices.cpu.ir.program import (
     Special,
     SymbolAddress,
 )
-from cujit.formats.ptx.isa.semantics import ANYTHING, Form, Type
+from cujit.formats.ptx.isa.semantics import ANYTHING, Allowed, AtMost, Elements, Form, LowWord, OfThree, Type
 from cujit.formats.ptx.isa.table import special_register
 
 _ANY = "?"
@@ -120,29 +120,42 @@ def _scalar(type_: Type) -> str:
     return _one(*_registers(type_), *_numbers(type_))
 
 
-def _group(type_: Type, kinds: str, count: str, *, written: bool, numbers: Iterable[str] = (), bits: int = 0) -> str:
+def _group(
+    type_: Type,
+    kinds: str,
+    count: str,
+    *,
+    written: bool,
+    numbers: Iterable[str] = (),
+    beside: Iterable[str] = (),
+    bits: int = 0,
+) -> str:
     """Match a group of elements that may be put together, and stand for a type.
 
     Registers of bits go with all others, those of integers, floats and ``f16x2`` with their own kind alone; ``kinds``
-    are those of these that stand for the type without one of bits among them.
+    are those of these that stand for the type without one of bits among them. Those ``numbers`` that stand ``beside``
+    others alone are no whole group.
     """
     bits = bits or _bits(type_)
     choices = []
     for kind, words in (("u", f"u{bits} s{bits} c"), ("f", f"f{bits} 0f 0d"), ("h", "f16x2" * (bits == 32))):
         taken = [word for word in words.split() if word in _OF_BITS[bits] or (word in numbers and not written)]
         if taken:
-            choices.append(_elements([f"b{bits}", *taken], count, written, "" if kind in kinds else f"b{bits}"))
+            each = [f"b{bits}", *taken]
+            whole = [word for word in each if word not in beside] if kind in kinds else each[:1]
+            choices.append(_elements(each, count, written, [] if whole == each else whole))
     if written:
         return f"(?:{'|'.join(choices)})"
     return rf"\{{(?:{'|'.join(choices)})(?<=}})"
 
 
-def _elements(words: list[str], count: str, written: bool, needed: str) -> str:
-    """Match so many words, one of them ``needed`` if that is none."""
+def _elements(words: list[str], count: str, written: bool, needed: list[str]) -> str:
+    """Match so many words, one of them of those ``needed`` if there are any."""
     each = "|".join((*words, *(("_", r"\?") if written else ())))
+    least = "|".join(needed)
     if written:
-        return (rf"(?=(?:(?:{each}) )*(?:{needed}|\?) )" if needed else "") + f"(?:(?:{each}) ){count}"
-    return (rf"(?=[^}}]*\b{needed}\b)" if needed else "") + f"(?:(?:{each})[,}}]){count}"
+        return (rf"(?=(?:(?:{each}) )*(?:{least}|\?) )" if needed else "") + f"(?:(?:{each}) ){count}"
+    return (rf"(?=[^}}]*\b(?:{least})\b)" if needed else "") + f"(?:(?:{each})[,}}]){count}"
 
 
 def _braced(text: str) -> str:
@@ -165,28 +178,39 @@ def _accessed(form: Form, *, written: bool, wide: bool) -> str:
         words = (*(_wide(type_) if wide else _registers(type_)), *(() if written else _numbers(type_)))
         one = _one(*words, *("_" * (written and not wide)))
         return one if written or not wide else rf"(?:{one}|\{{(?:{'|'.join(words)})}} )"
-    of_floats = type_.kind == "f"
-    vectors = [
-        _vector(type_, count, written=written, bits=bits)
-        if bits == _bits(type_) or not of_floats
-        else _group(type_, "", count, written=written, bits=bits)
-        for bits in sizes
-    ]
+    if type_.kind != "f":
+        vectors = [_vector(type_, count, written=written, bits=bits) for bits in sizes]
+    else:
+        own = _vector(type_, count, written=written)
+        if "x" not in type_:  # registers of integers are taken for their bits
+            own = _group(type_, "uf", count, written=written, numbers=_numbers(type_))
+        vectors = [own, *(_group(type_, "", count, written=written, bits=bits) for bits in sizes[1:])]
     return f"(?:{'|'.join(vectors)})" if written else _braced("|".join(vectors))
 
 
-def _fragment(type_: Type, *, written: bool) -> str:
+_FRAGMENTS = {
+    **dict.fromkeys(("s32", "u32"), ("u", ("c",))),
+    **dict.fromkeys(("s8", "u8"), ("u", ())),
+    "f64": ("uf", ("c", "0f", "0d")),
+    "f32": ("f", ("0f", "0d")),
+    "f16": ("h", ()),
+    **dict.fromkeys(("bf16", "tf32"), ("", ())),
+}
+"""Kinds of registers, and of numbers alone, that stand for elements of a matrix. Of other types, all kinds do.
+
+``wmma.mma`` takes only integers of them.
+"""
+
+
+def _fragment(form: Form, type_: Type, *, written: bool) -> str:
     """Match what a thread has of a matrix: registers of 32 bits, or of f64."""
-    kinds = {"f32": "f", "f64": "f", "f16": "h", "bf16": "", "tf32": ""}.get(type_)
-    if kinds is None:
-        kinds = "u" if type_.is_one_integer and type_ not in ("b8", "b16") else "ufh"
     bits = 64 if type_ == "f64" else 32
-    numbers = _numbers(type_) if type_ in ("f32", "f64") else ()
-    group = _group(type_, kinds, "+", written=written, numbers=numbers, bits=bits)
+    kinds, numbers = _FRAGMENTS.get(type_, ("u" if "mma" in form.words else "ufh", ()))
+    group = _group(type_, kinds, "+", written=written, numbers=numbers, beside=["0d"] * (bits == 32), bits=bits)
     if written:
         return group
     if not numbers:  # an integer may be among registers, and not alone
-        group += rf"|\{{{_elements([*_OF_BITS[bits][:3], 'c'], '+', False, f'b{bits}')}(?<=}})"
+        group += rf"|\{{{_elements([*_OF_BITS[bits][:3], 'c'], '+', False, [f'b{bits}'])}(?<=}})"
     return _braced(group)
 
 
@@ -205,21 +229,28 @@ def _factor(form: Form) -> Type:
 def _memory(form: Form) -> str:
     """Match memory; only local memory has addresses that are known as numbers."""
     number = "|" if "local" in form.spaces else ""
-    return rf"(?:\[(?:a|{'|'.join(_ADDRESSES)}{number})\]|\?) "
+    is_async = form.opcode in ("st", "red") and "async" in form.words
+    registers = (word for word in _ADDRESSES if not is_async or word not in _OF_BITS[8])
+    return rf"(?:\[(?:a|{'|'.join(registers)}{number})\]|\?) "
 
 
 def _texture(form: Form) -> str:
-    """Match memory with coordinates: of a layered texture, the first is the number of the layer."""
-    type_ = form.types[-1] if form.opcode in ("tex", "tld4") else Type("s32")
-    alone = "|".join((*_registers(type_), *_numbers(type_)))
-    choices = [alone, _group(type_, "f" if type_.kind == "f" else "u", "+", written=False, numbers=_numbers(type_))]
-    if type_.kind == "f" and any(word in form.words for word in _LAYERED):
-        choices = [rf"\{{(?:{'|'.join((*_COUNT, 'c'))})[,}}](?:(?:{alone})[,}}])*(?<=}})"]
+    """Match memory with coordinates: of a layered texture, one is the number of the layer."""
+    is_surface = form.opcode not in ("tex", "tld4")
+    type_ = Type("s32") if is_surface else form.types[-1]
+    words = (*_registers(type_), *_numbers(type_))
+    kinds = "u" if is_surface else "uf" if type_.kind == "f" else "uh"
+    choices = ["|".join(words), _group(type_, kinds, "+", written=False, numbers=_numbers(type_))]
+    if not is_surface and (layered := _LAYERED.intersection(form.words)):
+        each = (*_OF_BITS[32], *words) if type_.kind != "f" or "a1d" in layered else words
+        layer, others = (f"(?:{'|'.join(several)})[,}}]" for several in ((*_COUNT, "c"), each))
+        first = others * ("a2dms" in layered)
+        choices = [rf"\{{{first}{layer}(?:(?:{others})*|(?:(?:{'|'.join(_COUNT)})[,}}])*)(?<=}})"]
     handle = "|".join(_HANDLES)
     return _braced(rf"\[(?:{handle})(?:;(?:{handle}))?;(?:{'|'.join(choices)})\]")
 
 
-_LAYERED = ("a1d", "a2d", "acube", "a2dms")
+_LAYERED = frozenset({"a1d", "a2d", "acube", "a2dms"})
 
 
 def _converted(type_: Type, form: Form) -> tuple[str, ...]:
@@ -294,9 +325,9 @@ _LETTERS: dict[str, Callable[[Form, bool], str]] = {
     "k": lambda form, _: _braced(_vector(form.types[-1], "{4}")),
     "v": lambda form, written: _accessed(form, written=written, wide=False),
     "V": lambda form, written: _accessed(form, written=written, wide=True),
-    "A": lambda form, written: _fragment(form.types[0], written=written),
-    "a": lambda form, written: _fragment(form.types[-1], written=written),
-    "F": lambda form, written: _fragment(_factor(form), written=written),
+    "A": lambda form, written: _fragment(form, form.types[0], written=written),
+    "a": lambda form, written: _fragment(form, form.types[-1], written=written),
+    "F": lambda form, written: _fragment(form, _factor(form), written=written),
     "E": lambda *_: rf"(?:{_one(*_WORD32)}|\{{(?:{'|'.join(_WORD32)})}} )",
     "g": lambda *_: _braced(rf"\{{(?:{'|'.join((*_INT16, 'c'))}),(?:{'|'.join((*_INT16, 'c'))})}}"),
     "I": lambda form, _: _offsets(form),
@@ -361,11 +392,27 @@ def mismatch(op: Op) -> tuple[str, str] | None:
 
 def number_out_of_range(op: Op) -> int | None:
     """Return a number among the operands that is not allowed in its place. None if there is none."""
+    count = len(op.sources)
     for place, allowed in op.form.meaning.numbers.items():
-        number = op.sources[place] if place < len(op.sources) else None
-        if isinstance(number, IntConstant) and number.value not in allowed:
-            return number.value
+        if not -count <= place < count:
+            continue
+        for number, numbers in _held(op, op.sources[place], allowed):
+            if isinstance(number, IntConstant) and number.value not in numbers:
+                return number.value
     return None
+
+
+def _held(op: Op, operand: Operand, allowed: Allowed) -> Iterator[tuple[Operand, Container[int]]]:
+    """Pair what stands in a place, or its elements, with the numbers that it is held to."""
+    if isinstance(allowed, Elements):
+        yield from zip(operand.items, allowed.each, strict=False) if isinstance(operand, OperandGroup) else ()
+    elif isinstance(allowed, AtMost):
+        for most in op.sources[allowed.place : allowed.place + 1]:
+            yield operand, LowWord(range((most.value & 0xFFFFFFFF) + 1 if isinstance(most, IntConstant) else 1 << 32))
+    elif not isinstance(allowed, OfThree):
+        yield operand, allowed
+    elif len(op.sources) == 3:
+        yield operand, allowed.numbers
 
 
 # -- spelling ---------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ _MOVE = (
 )
 _LOAD_STORE = (
     Forms("9.7.9.8", "1.0", 10, "ld {.SPACE} {.VEC} .MOVABLE"),
-    Forms("9.7.9.8", "1.1", 10, "ld .volatile {.VOLATILESPACE} {.PREFETCH} {.VEC} .MOVABLE"),
+    Forms("9.7.9.8", "1.1", 10, "ld .volatile {.VOLATILESPACE} {.EVICT2} {.PREFETCH} {.VEC} .MOVABLE"),
     Forms("9.7.9.8", "2.0", 20, "ld {.SPACE} .COP {.VEC} .MOVABLE"),
     Forms("9.7.9.8", "5.1", 70, "ld .weak {.SPACE} {.COP} {.VEC} .MOVABLE"),
     Forms("9.7.9.8", "5.1", 70, "ld .relaxed|acquire .SCOPE {.ORDEREDSPACE} {.VEC} .MOVABLE"),
@@ -35,7 +35,7 @@ _LOAD_STORE = (
     Forms("9.7.9.9", "7.4", 70, f"ld .global {{.ca|cg|cs}} .nc {_LOAD_CACHE} {{.VEC}} .MOVABLE"),
     Forms("9.7.9.10", "2.0", 20, "ldu {.global} {.VEC} .MOVABLE"),
     Forms("9.7.9.11", "1.0", 10, "st {.STORESPACE} {.VEC} .MOVABLE"),
-    Forms("9.7.9.11", "1.1", 10, "st .volatile {.VOLATILESPACE} {.VEC} .MOVABLE"),
+    Forms("9.7.9.11", "1.1", 10, "st .volatile {.VOLATILESPACE} {.EVICT2} {.VEC} .MOVABLE"),
     Forms("9.7.9.11", "2.0", 20, "st {.STORESPACE} .STORECOP {.VEC} .MOVABLE"),
     Forms("9.7.9.11", "5.1", 70, "st .weak {.STORESPACE} {.STORECOP} {.VEC} .MOVABLE"),
     Forms("9.7.9.11", "5.1", 70, "st .relaxed|release .SCOPE {.ORDEREDSPACE} {.VEC} .MOVABLE"),

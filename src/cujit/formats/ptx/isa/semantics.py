@@ -163,7 +163,7 @@ class Meaning:
     """A row of the table: what the operations of some forms mean.
 
     ``form`` are opcodes and words, ``writes`` and ``reads`` texts of letters, as the module says. ``numbers`` has, by
-    the place of an operand that is read, the numbers that may stand there.
+    the place of an operand that is read, the numbers that may stand there. A place below 0 counts from the end.
     """
 
     form: str
@@ -190,24 +190,96 @@ def choices_of(form: str) -> tuple[frozenset[str], ...]:
     return tuple(place_of(word).choices for word in form.split()[1:])
 
 
-Numbers: TypeAlias = Mapping[int, Container[int]]
-_Row: TypeAlias = tuple[str, str] | tuple[str, str, str | Numbers]
+@dataclass(frozen=True)
+class LowWord:
+    """Numbers of which the assembler looks at the low 32 bits."""
+
+    numbers: range
+
+    def __contains__(self, number: object) -> bool:
+        return isinstance(number, int) and number & 0xFFFFFFFF in self.numbers
+
+
+@dataclass(frozen=True)
+class AtMost:
+    """Numbers whose low 32 bits are no more than those of the number in another place."""
+
+    place: int
+
+
+@dataclass(frozen=True)
+class OfThree:
+    """Numbers that are looked at only where three operands are read."""
+
+    numbers: range
+
+
+@dataclass(frozen=True)
+class Elements:
+    """The numbers that may stand in each place of a group."""
+
+    each: tuple[Container[int], ...]
+
+
+Allowed: TypeAlias = Container[int] | AtMost | OfThree | Elements
+Numbers: TypeAlias = Mapping[int, Allowed]
+_Row: TypeAlias = tuple[str, str] | tuple[str, str, str | Numbers] | tuple[str, str, str, Numbers]
 ANYTHING = "*"
 """Operands that nobody checks."""
 
 
-def _row(effect: Effect, lanes: Lanes, form: str, operands: str, more: str | Numbers = "") -> Meaning:
-    """Make a row of texts: form, operands, and perhaps traits, or the numbers that may stand in places."""
+def _row(
+    effect: Effect, lanes: Lanes, form: str, operands: str, more: str | Numbers = "", numbers: Numbers | None = None
+) -> Meaning:
+    """Make a row of texts: form, operands, and perhaps traits, and the numbers that may stand in places."""
     writes, _, reads = operands.partition("|") if operands != ANYTHING else (ANYTHING, "", ANYTHING)
-    words, numbers = (more, {}) if isinstance(more, str) else ("", more)
+    words, chosen = (more, numbers or {}) if isinstance(more, str) else ("", more)
     traits = functools.reduce(Trait.__or__, (Trait[word.upper()] for word in words.split()), Trait.NONE)
-    return Meaning(form, writes, reads, effect, lanes, traits, numbers)
+    return Meaning(form, writes, reads, effect, lanes, traits, chosen)
 
 
 _PAIRS = "f16x2|bf16x2|e4m3x2|e5m2x2|e2m3x2|e3m2x2|e2m1x2|ue8m0x2|s2f6x2"
-_WIDE, _SCALED = "f16|bf16", "tf32|e4m3|e5m2"
-_BARRIER: Numbers = {0: range(16), 1: range(0, 1 << 32, 32)}
-_ARRIVAL: Numbers = {0: range(16), 1: range(32, 1 << 32, 32)}
+_WIDE = "f16|bf16"
+_BARRIER: Numbers = {0: LowWord(range(16)), 1: range(0, 1 << 63, 32)}
+_VOTED: Numbers = {0: LowWord(range(16)), 1: OfThree(range(0, 1 << 63, 32))}
+_ENDS: Numbers = {2: range(0, 1 << 20, 16), 3: LowWord(range(16)), 4: LowWord(range(16))}
+_ARRIVAL: Numbers = {0: LowWord(range(16)), 1: range(32, 1 << 63, 32)}
+_SIZE = range(0, 1 << 20, 16)
+"""Bytes of a bulk copy."""
+_MASK = range(1 << 16)
+"""Blocks of a cluster, a bit for each."""
+_BIT, _SIGN = (0, 1), (-1, 1)
+
+
+def _sparse() -> tuple[_Row, ...]:
+    """Rows of sparse products: which threads have the metadata, by the bits of a row of the factor."""
+    rows = (
+        (4, "k16 .f16|bf16"),
+        (4, "k8"),
+        (2, "k16"),
+        (4, "k32 .f32 .f16"),
+        (2, "k32"),
+        (2, "k64 .s4|u4"),
+        (1, "k64|m16n8k128"),
+    )
+    each = ((range(count), f".m16n8{words}") for count, words in rows)
+    return tuple((f"mma .sp|sp::ordered_metadata {words}", "A|FFarc", {4: chosen}) for chosen, words in each)
+
+
+def _scaled(form: str, operands: str, before: int) -> tuple[_Row, ...]:
+    """Rows of scaled products: which bytes of which threads have the scales, by how many a thread has of them."""
+    rows: list[_Row] = []
+    bytes_of: tuple[tuple[str, Container[int]], ...] = (
+        (".scale_vec::4X", (0,)),
+        (".kind::mxf4|kind::mxf4nvf4", (0, 2)),
+        (".block_scale", range(4)),
+    )
+    for words, chosen in bytes_of:
+        numbers: Numbers = {before + 1: Elements((chosen, _BIT)), before + 3: Elements((chosen, range(4)))}
+        rows.append((f"{form} .block_scale {words}", operands, {**numbers, **({4: (0,)} if "sp" in form else {})}))
+    return tuple(rows)
+
+
 # What ``flatten`` makes of calls, labels, moves of parts and memory that is kept for libraries has a row too. So has
 # what ``control.plan`` adds: fences around an access, halves of an atomic operation, where warps meet. A name with a
 # dot is of ours.
@@ -256,6 +328,7 @@ _FAMILIES: Mapping[tuple[Effect, Lanes], tuple[_Row, ...]] = {
         ("slct", "T|TTS", "narrow"),
         ("mov", "[TN]|O|N", "copies narrow cheap"),
         ("mov.join|mov.split", "*", "narrow cheap"),
+        ("mov.vector", "v|v"),
         ("cvt .pack .b32", "x|yyU", "narrow cheap"),
         ("cvt .pack", "x|yy", "narrow cheap"),
         ("cvt .rs .f16x2|bf16x2", "X|YYe", "narrow cheap"),
@@ -269,7 +342,7 @@ _FAMILIES: Mapping[tuple[Effect, Lanes], tuple[_Row, ...]] = {
         ("mapa", "T|JW", "cluster"),
         ("getctarank", "W|J", "cluster"),
         ("createpolicy .cvt", "Q|Q"),
-        ("createpolicy .range", "Q|mWW"),
+        ("createpolicy .range", "Q|mWW", {1: AtMost(2)}),
         ("createpolicy", "Q|f?"),
         ("clusterlaunchcontrol .is_canceled", "p|S"),
         ("clusterlaunchcontrol .query_cancel", "v|S"),
@@ -299,8 +372,8 @@ _FAMILIES: Mapping[tuple[Effect, Lanes], tuple[_Row, ...]] = {
         ("red", "|mvH"),
         ("sured", "|tU"),
         ("cp .reduce .tensor", "|tmH"),
-        ("cp .reduce .mbarrier::complete_tx::bytes", "|mmWm", "explicit"),
-        ("cp .reduce", "|mmWH"),
+        ("cp .reduce .mbarrier::complete_tx::bytes", "|mmWm", "explicit", {2: _SIZE}),
+        ("cp .reduce", "|mmWH", {2: _SIZE}),
         ("multimem|fabric", "*"),
         ("stackrestore", "|R", "stack"),
         ("atom.put|atom.run", "*"),
@@ -313,7 +386,7 @@ _FAMILIES: Mapping[tuple[Effect, Lanes], tuple[_Row, ...]] = {
     ),
     (Effect.SIGNALS, Lanes.EACH): (
         ("cp .prefetch .tensor", "|tIH"),
-        ("cp .prefetch", "|mWH"),
+        ("cp .prefetch", "|mWH", {1: _SIZE}),
         ("prefetch|prefetchu", "|m"),
         ("applypriority|discard", "|mc", {1: (128,)}),
         ("access.begin|access.end", "*"),
@@ -336,29 +409,38 @@ _FAMILIES: Mapping[tuple[Effect, Lanes], tuple[_Row, ...]] = {
     (Effect.WRITES, Lanes.EACH): (
         ("st .mbarrier::complete_tx::bytes", "|mvm", "explicit"),
         ("st .async", "|mvH"),
-        ("st .bulk", "|mZc", {1: range(0, 1 << 64, 8), 2: (0,)}),
+        ("st .bulk", "|mZc", {1: range(0, (1 << 24) + 1, 8), 2: (0,)}),
         ("st", "|mVH"),
         ("sust", "|tV"),
+        ("cp .tensor .mbarrier::complete_tx::bytes .multicast::cluster .L2::cache_hint", "|mtmIMH", {-2: _MASK}),
+        ("cp .tensor .mbarrier::complete_tx::bytes .multicast::cluster", "|mtmIMH", {-1: _MASK}),
         ("cp .tensor .mbarrier::complete_tx::bytes", "|mtmIMH"),
         ("cp .tensor", "|tmH"),
-        ("cp .bulk .shared::cluster .shared::cta", "|mmWm", "explicit"),
-        ("cp .bulk .ignore_oob", "|mmWWWmH", {3: range(16), 4: range(16)}),
-        ("cp .bulk .mbarrier::complete_tx::bytes", "|mmWmMH"),
-        ("cp .bulk .cp_mask", "|mmWHM"),
-        ("cp .bulk", "|mmWH"),
-        ("cp .ca", "|mmc(W|P)?H", {2: (4, 8, 16), 3: range(17)}),
-        ("cp .cg", "|mmc(W|P)?H", {2: (16,), 3: range(17)}),
+        ("cp .bulk .shared::cluster .shared::cta", "|mmWm", "explicit", {2: _SIZE}),
+        ("cp .bulk .ignore_oob", "|mmWWWmH", _ENDS),
+        ("cp .bulk .multicast::cluster", "|mmWmMH", {2: _SIZE, 4: _MASK}),
+        ("cp .bulk .mbarrier::complete_tx::bytes", "|mmWmMH", {2: _SIZE}),
+        ("cp .bulk .cp_mask", "|mmWHM", {2: _SIZE}),
+        ("cp .bulk", "|mmWH", {2: _SIZE}),
+        ("cp .ca .L2::cache_hint", "|mmc(W|P)?H", {2: (4, 8, 16), -2: range(17)}),
+        ("cp .cg .L2::cache_hint", "|mmc(W|P)?H", {2: (16,), -2: range(17)}),
+        ("cp .ca", "|mmc(W|P)?", {2: (4, 8, 16), 3: range(17)}),
+        ("cp .cg", "|mmc(W|P)?", {2: (16,), 3: range(17)}),
         ("tensormap .box_dim|global_dim|global_stride|element_stride", "|mcS", {1: range(5)}),
-        ("tensormap .elemtype|interleave_layout|swizzle_mode|swizzle_atomicity|fill_mode", "|mc"),
+        ("tensormap .elemtype", "|mc", {1: range(13)}),
+        ("tensormap .interleave_layout", "|mc", {1: range(3)}),
+        ("tensormap .swizzle_mode", "|mc", {1: range(4)}),
+        ("tensormap .swizzle_atomicity", "|mc", {1: range(4)}),
+        ("tensormap .fill_mode", "|mc", {1: _BIT}),
         ("tensormap", "|mS"),
         ("clusterlaunchcontrol .try_cancel .multicast::cluster::all", "|mm", "cluster"),
         ("clusterlaunchcontrol .try_cancel", "|mm"),
         ("shared.clear", "*"),
     ),
     (Effect.PURE, Lanes.WARP): (
-        ("mma .sp|sp::ordered_metadata .block_scale", "A|FFarcEgEg", {4: range(4)}),
-        ("mma .sp|sp::ordered_metadata", "A|FFarc", {4: range(4)}),
-        ("mma .block_scale", "A|FFaEgEg"),
+        *_scaled("mma .sp|sp::ordered_metadata", "A|FFarcEgEg", 5),
+        *_sparse(),
+        *_scaled("mma", "A|FFaEgEg", 3),
         ("mma", "A|FFa"),
         ("wmma .mma", "A|FFa"),
         ("movmatrix", "r|r"),
@@ -369,16 +451,17 @@ _FAMILIES: Mapping[tuple[Effect, Lanes], tuple[_Row, ...]] = {
         ("ldmatrix", "F|m"),
     ),
     (Effect.READS, Lanes.WARPGROUP): (
-        (f"wgmma .mma_async .sp .{_WIDE}", "A|=A(F|Q)QrcPc*", {6: (-1, 1), 7: (-1, 1), 8: (0, 1), 9: (0, 1)}),
-        (f"wgmma .mma_async .sp .{_SCALED}", "A|=A(F|Q)QrcPc*", {6: (-1, 1), 7: (-1, 1)}),
-        ("wgmma .mma_async .sp", "A|=A(F|Q)QrcPc*"),
-        (f"wgmma .mma_async .{_WIDE}", "A|=A(F|Q)QPc*", {4: (-1, 1), 5: (-1, 1), 6: (0, 1), 7: (0, 1)}),
-        (f"wgmma .mma_async .{_SCALED}", "A|=A(F|Q)QPc*", {4: (-1, 1), 5: (-1, 1)}),
-        ("wgmma .mma_async", "A|=A(F|Q)QPc*"),
+        ("wgmma .mma_async .sp .tf32", "A|=A(F|Q)QrcPc*", {4: _BIT, 5: _BIT, 6: _SIGN, 7: _SIGN}),
+        ("wgmma .mma_async .sp .e4m3|e5m2", "A|=A(F|Q)QrcPc*", {4: (0,), 5: _BIT, 6: _SIGN, 7: _SIGN}),
+        (f"wgmma .mma_async .sp .{_WIDE}", "A|=A(F|Q)QrcPc*", {4: _BIT, 5: _BIT, 6: _SIGN, 7: _SIGN, 8: _BIT, 9: _BIT}),
+        ("wgmma .mma_async .sp", "A|=A(F|Q)QrcPc*", {4: (0,), 5: _BIT}),
+        ("wgmma .mma_async .tf32|e4m3|e5m2", "A|=A(F|Q)QPc*", {3: _BIT, 4: _SIGN, 5: _SIGN}),
+        (f"wgmma .mma_async .{_WIDE}", "A|=A(F|Q)QPc*", {3: _BIT, 4: _SIGN, 5: _SIGN, 6: _BIT, 7: _BIT}),
+        ("wgmma .mma_async", "A|=A(F|Q)QPc*", {3: _BIT}),
     ),
     (Effect.SYNCHRONISES, Lanes.WARPGROUP): (
         ("warpgroup.meet", "*"),
-        ("wgmma .wait_group", "|c", {0: range(1 << 31)}),
+        ("wgmma .wait_group", "|c", {0: range(1 << 63)}),
         ("wgmma .fence|commit_group", "|"),
     ),
     (Effect.UPDATES, Lanes.WARP): (("tcgen05", "*"),),
@@ -406,7 +489,7 @@ _FAMILIES: Mapping[tuple[Effect, Lanes], tuple[_Row, ...]] = {
     (Effect.SYNCHRONISES, Lanes.CLUSTER): (("barrier .cluster", "|"),),
     (Effect.ARRIVES, Lanes.BLOCK): (("bar|barrier .arrive", "|WW", _ARRIVAL),),
     (Effect.SYNCHRONISES, Lanes.BLOCK): (
-        ("bar|barrier .red", "T|W{1,2}P", _BARRIER),
+        ("bar|barrier .red", "T|W{1,2}P", _VOTED),
         ("bar|barrier", "|W{1,2}", _BARRIER),
     ),
     (Effect.SYNCHRONISES, Lanes.OWN): (
@@ -414,14 +497,14 @@ _FAMILIES: Mapping[tuple[Effect, Lanes], tuple[_Row, ...]] = {
         ("mbarrier .inval", "|m"),
         ("mbarrier .arrive|arrive_drop .expect_tx .shared::cluster", "_|mW"),
         ("mbarrier .arrive|arrive_drop .shared::cluster", "_|mW?"),
-        ("mbarrier .arrive|arrive_drop .noComplete", "[Q_]|mW", {1: range(1, 1 << 20)}),
+        ("mbarrier .arrive|arrive_drop .noComplete", "[Q_]|mW", {1: range(1, 1 << 63)}),
         ("mbarrier .arrive|arrive_drop .expect_tx", "[Q_]|mW"),
         ("mbarrier .arrive|arrive_drop", "[Q_]|mW?"),
         ("mbarrier .expect_tx|complete_tx", "|mW"),
         ("mbarrier .pending_count", "W|Q"),
-        ("mbarrier .try_wait .parity", "p|mWW?", "polls"),
+        ("mbarrier .try_wait .parity", "p|mWW?", "polls", {1: _BIT}),
         ("mbarrier .try_wait", "p|mQW?", "polls"),
-        ("mbarrier .test_wait .parity", "p|mW", "polls"),
+        ("mbarrier .test_wait .parity", "p|mW", "polls", {1: _BIT}),
         ("mbarrier .test_wait", "p|mQ", "polls"),
     ),
     (Effect.CONTROLS, Lanes.EACH): (
