@@ -20,7 +20,6 @@ __all__: list[str] = []
 # Complaints about what the CPU device takes, and why it does. Those of nvJitLink itself have no line.
 _TAKEN = {
     "Immediate addresses allowed only for": "a text may show an address of 0, which ends the launch",
-    "expected to be multiple of 16": "it ends the launch, as the same size in a register does",
     "ector size": "a fragment of another size is told when its kernel is compiled",
     "'Compile only": "nvJitLink wants a stack for it, and not of a text alone",
     "cannot be resolved by a '.static'": "the extern is of another module, which the linker says",

@@ -9,7 +9,7 @@ import pytest
 
 import cujit
 from cujit.devices.device import Device
-from cujit.errors import KernelFaultError
+from cujit.errors import KernelFaultError, PtxSyntaxError
 from instructions.scene import Scene, entry, run_scene
 from raising import raises
 
@@ -29,8 +29,9 @@ OPERANDS = {"to": ("+8", "", 32), "from": ("", "+4", 32), "size": ("", "", 24)}
 
 
 def run(device: Device, copy: str, to: str, from_: str, size: int) -> None:
-    line = COPIES[copy].format(to=to, from_=from_, size=size)
-    body = f""".reg .pred first; .reg .b32 i; .shared .align 16 .b8 mem[64]; .shared .align 8 .b64 bar;
+    line = COPIES[copy].format(to=to, from_=from_, size="size")
+    body = f""".reg .pred first; .reg .b32 i, size; mov.u32 size, {size};
+        .shared .align 16 .b8 mem[64]; .shared .align 8 .b64 bar;
         mov.u32 i, %tid.x; setp.eq.u32 first, i, 0; @first mbarrier.init.shared.b64 [bar], 1; bar.sync 0;
         @!first bra END;\n{line};\nEND:"""
     run_scene(device, Scene("bulk", entry(body, 1, target="sm_100", version="9.2"), (np.zeros(64, np.uint8),), 1, 32))
@@ -43,6 +44,15 @@ def test_a_bulk_copy_of_no_whole_16_bytes_ends_the_launch(cpu: Device, copy: str
     with pytest.raises(KernelFaultError, match=r"thread \(0, 0, 0\)(.|\n)*not a multiple(.|\n)*async.bulk") as e:
         run(cpu, copy, *OPERANDS[operand])
     assert e.value.kind == "bulk_align"
+
+
+@pytest.mark.parametrize("copy", COPIES)
+def test_a_size_in_the_text_is_held_to_16_bytes_at_load(cpu: Device, copy: str) -> None:
+    text = (
+        f".shared .align 16 .b8 mem[64]; .shared .align 8 .b64 bar;\n{COPIES[copy].format(to='', from_='', size=24)};"
+    )
+    with pytest.raises(PtxSyntaxError, match="24 is no number that may stand there"):
+        cujit.load(entry(text, 1, target="sm_100", version="9.2").encode(), cpu)
 
 
 @pytest.mark.parametrize("copy", COPIES)
