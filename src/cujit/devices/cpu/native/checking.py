@@ -96,6 +96,8 @@ class Code(enum.IntEnum):
     """Two blocks of a cluster access the shared memory of one of them."""
     ENDED = 23
     """The block whose shared memory is accessed may have ended."""
+    OUTRUN = 25
+    """What a product by ``wgmma`` reads was written before somebody waited for the product."""
     NOT_BEGUN = 24
     """The block whose shared memory is accessed may not have begun."""
 
@@ -257,6 +259,20 @@ class Origin(Shared):
     _fields_ = Fields("u64 address; u32 line, flags, size, parent")
 
 
+PRODUCTS = 32
+"""Products of a warp by ``wgmma`` that nobody has waited for; of more, the oldest count as waited for."""
+
+
+class Reading(Shared):
+    """A product by ``wgmma`` whose operands in memory may still be read, at the descriptors ``a`` and ``b``.
+
+    Its warp has committed ``after`` times, and it is the ``first`` that went on of four. The block had ``told`` others
+    of what it did so often; events from ``since`` on came behind it.
+    """
+
+    _fields_ = Fields("const struct Product *product; u64 a, b, memory; u32 flags, line, after, told, first, since")
+
+
 class Tracker(Shared):
     """The order of a block's warps. ``owner`` tells which block of which launch it is made ready for.
 
@@ -275,15 +291,18 @@ class Tracker(Shared):
     have ``begun`` with the instruction that was looked at last. All of the block's memory was written if it is
     ``full``, which is looked for at the access ``look_at`` of so many ``looks``. Rows that were read and found
     written are among ``seen``. Where ``raw`` values were loaded, ``origins`` has the last one of each thread.
+    ``readings`` are products that a warp has not waited for, as many as it has in ``reading``; ``told`` counts releases
+    but for the meetings of warpgroups.
     """
 
     _fields_ = Fields(
         "u64 owner, launch; u32 events, room, plain, grain, has_objects, stirred, turn, written, logged, "
-        "scattered, full, looks, look_at, raw, unfenced, weak, stored, phase, begun, unused, "
+        "scattered, full, looks, look_at, raw, unfenced, weak, stored, phase, begun, told, "
         f"clocks[{WARPS}][{WARPS}], syncs[{WARPS}], met[{WARPS}], settled[{WARPS}], arrivals[{WARPS}][{SLOTS}]; "
         f"struct Slot slots[{SLOTS}][2]; u32 objects[{OBJECTS}][{WARPS}]; struct Logged log[{LOG}]; "
         f"struct Scattered scatter[{SCATTERED}]; struct Origin "
-        f"origins[{WARPS * WARP}]; struct Logged seen[{WRITTEN_ROWS}]"
+        f"origins[{WARPS * WARP}]; struct Logged seen[{WRITTEN_ROWS}]; u32 reading[{WARPS}]; "
+        f"struct Reading readings[{WARPS}][{PRODUCTS}]"
     )
 
 

@@ -13,7 +13,7 @@ from cujit.devices.cpu.instructions.copies.tensor import box_of, map_of
 from cujit.devices.cpu.instructions.matrix.frames import constant_of
 from cujit.devices.cpu.instructions.matrix.mma import product_in_shared
 from cujit.devices.cpu.instructions.memory import address_in, place_in
-from cujit.devices.cpu.ir.program import MemoryOperand, Op
+from cujit.devices.cpu.ir.program import IntConstant, MemoryOperand, Op
 from cujit.devices.cpu.native.checking import Access, Space
 from cujit.devices.cpu.observe.access_sites import UPDATE, MemoryAccess, signal
 
@@ -27,9 +27,10 @@ _AWAITED = "declare void @cujit_pending_touch(ptr, i32, i64, i32, i32)"
 
 
 class Checking(Protocol):
-    """What looks at accesses; ``copies`` that there may be some which nobody has waited for."""
+    """What looks at accesses, and at ``races``; ``copies`` that there may be some which nobody has waited for."""
 
     copies: bool
+    races: bool
 
     def call(self, e: WarpEmitter, name: str, *arguments: Value) -> object:
         """Call native code, which learns which warp of which block it is."""
@@ -46,6 +47,8 @@ def look(check: Checking, e: WarpEmitter, op: Op) -> None:
     words = frozenset(op.modifiers)
     if op.opcode == "wgmma" and "mma_async" in words:
         _product(check, e, op)
+    elif op.opcode == "wgmma" and check.races and "fence" not in words:
+        _group(check, e, op)
     elif op.opcode == "cp" and "tensor" in words and "prefetch" not in words:
         _tensor(check, e, op)
     elif op.opcode == "cp" and "bulk" in words and len(op.form.spaces) > 1:
@@ -83,12 +86,24 @@ def _product(check: Checking, e: WarpEmitter, op: Op) -> None:
     product, places = product_in_shared(e, op)
     with b.when(b.any_lane(e.lanes_of(op)), "descriptors"):
         flags = b.integer(_flags(_READ, Space.SHARED, max(1, op.types[1].bits // 8), _LINE), 32)
+        numbers = (flags, b.integer(op.line, 32))
         awaited = Value("null", "ptr")
         if check.copies:
             b.module.declared.setdefault("cujit_pending_touch", _AWAITED)
             awaited = Value("@cujit_pending_touch", "ptr")
-        numbers = (flags, b.integer(op.line, 32))
         check.call(e, "cujit_check_descriptors", constant_of(b, product), *places, *numbers, awaited)
+
+
+def _group(check: Checking, e: WarpEmitter, op: Op) -> None:
+    """``wgmma.commit_group`` and ``wait_group N``: products read until somebody has waited for them."""
+    b = e.builder
+    with b.when(b.any_lane(e.lanes_of(op)), "products"):
+        if "commit_group" in op.modifiers:
+            check.call(e, "cujit_check_committed")
+            return
+        (groups,) = op.sources
+        assert isinstance(groups, IntConstant)
+        check.call(e, "cujit_check_waited", b.integer(groups.value, 32))
 
 
 # -- copies -----------------------------------------------------------------------------------------------

@@ -176,6 +176,10 @@ def _race(launch: Launch, run: CheckedRun, code: Code, lines: Lines) -> str:
         missing = "no fence.proxy.async"
     before = "wrote" if extra & Access.WRITE else "read"
     first = f"a race: {_article(_doing(flags))} {at}, which {who} {before} with {missing} in between"
+    if code is Code.OUTRUN:
+        first = f"a race: a product reads {at} until wgmma.wait_group, which {who} wrote before that"
+    elif any("wgmma.mma_async" in lines.text_of(each) for each in (line, launch.fault_line)):
+        first += "; a product reads its operands until wgmma.wait_group"
     return _against(first, who, line, launch, run, lines)
 
 

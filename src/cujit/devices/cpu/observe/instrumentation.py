@@ -58,6 +58,7 @@ class Checker:
     def __init__(self, checks: Checks, *, fenced: bool = False, copies: bool = False) -> None:
         self._checks = checks
         self.copies = copies and checks.race
+        self.races = checks.race
         self._fenced = fenced
         self._region: int | None = None
         self._batches: dict[ControlFlowGraph, dict[Op, Batch]] = {}

@@ -174,6 +174,12 @@ _FENCE = (
 )
 
 
+_PRODUCT = (
+    'write asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory") after the product and before the barrier or '
+    "the arrival that tells others that they may write"
+)
+
+
 _CLUSTER = (
     "have the blocks meet by cooperative_groups::this_cluster().sync(): before the first access to another block's "
     "shared memory, after the last one, and between accesses that depend on each other; or have one block arrive at an "
@@ -187,6 +193,8 @@ def _help(kind: FaultKind, launch: Launch) -> str | None:
         return _WAIT
     if kind is FaultKind.RACE and launch.fault_more[2] == Code.UNFENCED:
         return _FENCE
+    if kind is FaultKind.RACE and launch.fault_more[2] == Code.OUTRUN:
+        return _PRODUCT
     if kind is FaultKind.RACE and launch.fault_more[2] in (Code.FAR, Code.ENDED, Code.NOT_BEGUN):
         return _CLUSTER
     has_help = kind > FaultKind.CHECK or kind in (FaultKind.LANES_APART, FaultKind.WARPS_APART)

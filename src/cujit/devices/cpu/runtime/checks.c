@@ -45,6 +45,7 @@ static void make_piece_ready(const struct Place *place) {
     if (is_first) piece->grain = WORD_GRAIN, piece->phase = 0, piece->stored = 1, clear_phases(place);
     clear_logs(place);
     piece->has_objects = piece->stirred = piece->events = piece->turn = 0;
+    memset(piece->reading, 0, sizeof piece->reading);
     piece->plain = watch->cluster_blocks < 2 || !place->state;
     piece->room = LEAST_EVENTS;
     for (u32 w = 0; w < WARPS; w++) piece->settled[w] = 1;
@@ -99,21 +100,23 @@ void cujit_check_begin(struct Place *place) { enter(place); }
 
 INLINE void check_one(struct Place *place, const struct Access *access, u32 checks, u32 event) {
   u32 flags = access->flags, orders = flags & (ACCESS_ACQUIRE | ACCESS_RELEASE);
+  struct Cluster *cluster = place->others;
   if (checks & CHECK_MEMORY) check_memory(place, access);
-  if (checks & CHECK_RACE && flags & ACCESS_ACQUIRE) {
+  if (checks & CHECK_INIT) check_init(place, access);
+  if (!(checks & CHECK_RACE)) return;
+  /* Before it acquires: who made the object is to be ordered before by something else. Each lane that orders something is
+     an event of its own. */
+  check_between(place, access);
+  check_race(place, access, orders ? new_event(place, flags, access->line) : event);
+  if (flags & ACCESS_ACQUIRE) {
     join(place, own_clock(place), object_of(place, access->address));
-    if (place->others) join_far(place, own_far(place), far_object(place, place->others, access->address));
+    if (cluster) join_far(place, own_far(place), far_object(place, cluster, access->address));
     synced(place); /* lanes of one warp may wait for each other in this way, too */
   }
-  if (checks & CHECK_INIT) check_init(place, access);
-  /* Each lane that orders something is an event of its own. */
-  if (checks & CHECK_RACE) {
-    check_between(place, access);
-    check_race(place, access, orders ? new_event(place, flags, access->line) : event);
-  }
-  if (checks & CHECK_RACE && flags & ACCESS_RELEASE) {
+  if (flags & ACCESS_RELEASE) {
+    place->piece->told++;
     release(place, object_of(place, access->address));
-    if (place->others) release_far(place, far_object(place, place->others, access->address));
+    if (cluster) release_far(place, far_object(place, cluster, access->address));
   }
 }
 
@@ -660,6 +663,7 @@ void cujit_check_arrive(struct Place *place, u32 number, flag waits) {
   }
   slot->warps |= 1ull << (place->warp & 63);
   slot->parts |= !waits;
+  piece->told += number <= CLUSTER_BARRIER;
   piece->stirred = 1;
   if (piece->plain) {
     slot->late |= 1ull << (place->warp & 63);

@@ -132,38 +132,120 @@ void cujit_check_fenced(struct Place *place) {
 /* What minds copies that nobody has waited for; null where there are none. */
 typedef void Awaited(struct Place *place, u32 lanes, u64 size, u32 flags, u32 line);
 
-/* The warp's lanes together read 32 pieces of 16 bytes, or the first few. */
-static void check_pieces(struct Place *place, u32 count, u32 flags, u32 line, Awaited *awaited) {
+/* What a product reads: a part of 16 bytes for each of the warp's lanes, or the first few. */
+static void check_pieces(struct Place *place, const struct Reading *r, u32 count, Awaited *awaited) {
   u32 lanes = count < WARP ? (1u << count) - 1 : ~0u;
   for (u32 lane = 0; lane < count && place->watch->checks & CHECK_RACE; lane++) {
-    struct Access access = {lane, flags, line, place->addresses[lane], 16};
+    struct Access access = {lane, r->flags, r->line, place->addresses[lane], 16};
     look_for_fence(place, &access);
   }
-  if (awaited) awaited(place, lanes, 16, flags, line);
-  check_lanes(place, lanes, 16, flags, line, 0);
+  if (awaited) awaited(place, lanes, 16, r->flags, r->line);
+  check_lanes(place, lanes, 16, r->flags, r->line, 0);
 }
 
+/* The same when the product is done: nobody is to have written there since it began and before the warps met. From now on
+   it is a read of this `event`. */
+static void end_pieces(struct Place *place, const struct Reading *r, u32 count, u32 event, u32 until) {
+  for (u32 lane = 0; lane < count; lane++) {
+    struct Access access = {lane, r->flags, r->line, place->addresses[lane], 16};
+    struct Now now = {place->first + lane, event, r->flags};
+    u64 offset = access.address - place->shared, step = 1u << (place->piece->grain & 3);
+    if (!in_shared(place, access.address, access.size)) continue;
+    spread(place, offset, access.size);
+    for (u64 k = 0; k < access.size; k += step) {
+      u32 *entry = entry_at(place, offset + k);
+      u32 record = entry[STRONG] > entry[WRITER] ? entry[STRONG] : entry[WRITER], number = record >> THREAD_BITS;
+      const struct Event *other = &events_of(place)[number];
+      if (number >= r->since && number < until) {
+        fail(place, &access, FAULT_RACE, CODE_OUTRUN, record & (THREADS - 1), other->line, other->flags | (offset + k) << 32);
+      }
+      if (event) *reader_for(place, entry, &now) = event << THREAD_BITS | now.thread;
+    }
+  }
+}
+
+/* What is done with the parts of an operand, 32 at a time or the last ones: it begins to be read, or it is done. */
+struct Pass {
+  Awaited *awaited;
+  u32 event, until;
+};
+
 /* `groups` of eight lines from `first` on and `chunks` of 16 bytes of k of an operand. */
-static void check_operand(struct Place *place, u64 descriptor, u64 memory, u32 first, u32 groups, u32 chunks, flag across,
-                          u32 flags, u32 line, Awaited *awaited) {
+static void check_operand(struct Place *place, const struct Reading *r, u64 descriptor, u32 first, u32 groups, u32 chunks,
+                          flag across, const struct Pass *pass) {
   u32 count = 0;
   for (u32 k = 0; k < groups * chunks; k++) {
     struct Lines lines;
     find_lines(&lines, descriptor, first + k / chunks, k % chunks, across);
-    for (u32 row = 0; row < 8; row++) place->addresses[count++] = memory + offset_of_line(&lines, row);
+    for (u32 row = 0; row < 8; row++) place->addresses[count++] = r->memory + offset_of_line(&lines, row);
     if (count < WARP && k + 1 < groups * chunks) continue;
-    check_pieces(place, count, flags, line, awaited);
+    if (pass->until) {
+      end_pieces(place, r, count, pass->event, pass->until);
+    } else {
+      check_pieces(place, r, count, pass->awaited);
+    }
     count = 0;
   }
 }
 
 /* A warp reads its rows of A, if they lie in shared memory; the first of four that goes on reads B, which all have in
    common. */
+static void check_reading(struct Place *place, const struct Reading *r, const struct Pass *pass) {
+  const struct Product *p = r->product;
+  if (p->from_shared) check_operand(place, r, r->a, 2 * (place->warp % GROUP_WARPS), 2, 2, p->turned_a, pass);
+  if (r->first) check_operand(place, r, r->b, 0, p->columns, p->sparse ? 4 : 2, p->turned_b, pass);
+}
+
+/* The oldest products of a warp are done, as its warpgroup has met. What the block told others since they began does not
+   tell that. */
+static void end_readings(struct Place *place, u32 count) {
+  struct Tracker *piece = place->piece;
+  u32 warp = place->warp, meeting = CLUSTER_BARRIER + 1 + warp / GROUP_WARPS;
+  const struct Slot *slot = slot_of(place, meeting, piece->arrivals[warp][meeting]);
+  u32 until = slot->turned ? piece->settled[warp] : slot->events;
+  struct Reading *all = piece->readings[warp];
+  for (u32 k = 0; k < count; k++) {
+    flag told = all[k].told != piece->told;
+    if (!told && piece->written < all[k].since) continue;
+    own_clock(place)[warp]--; /* before they met */
+    u32 event = told ? new_event(place, all[k].flags, all[k].line) : 0;
+    own_clock(place)[warp]++;
+    struct Pass pass = {0, event, until};
+    check_reading(place, &all[k], &pass);
+  }
+  piece->reading[warp] -= count;
+  memmove(all, all + count, piece->reading[warp] * sizeof *all);
+}
+
+/* A warp begins a product. */
 void cujit_check_descriptors(struct Place *place, const struct Product *p, u64 a, u64 b, u64 memory, u32 flags, u32 line,
                          Awaited *awaited) {
   enter(place);
-  u32 warp = place->warp % GROUP_WARPS;
-  flag first = place->state->warpgroups[place->warp / GROUP_WARPS].last == place->warp;
-  if (p->from_shared) check_operand(place, a, memory, 2 * warp, 2, 2, p->turned_a, flags, line, awaited);
-  if (first) check_operand(place, b, memory, 0, p->columns, p->sparse ? 4 : 2, p->turned_b, flags, line, awaited);
+  struct Tracker *piece = place->piece;
+  u32 first = place->state->warpgroups[place->warp / GROUP_WARPS].last == place->warp;
+  struct Reading reading = {p, a, b, memory, flags, line, 0, 0, first, 0};
+  struct Pass pass = {awaited, 0, 0};
+  check_reading(place, &reading, &pass);
+  if (!(place->watch->checks & CHECK_RACE)) return;
+  if (piece->reading[place->warp] == PRODUCTS) end_readings(place, 1);
+  reading.told = piece->told, reading.since = piece->events + 1;
+  piece->readings[place->warp][piece->reading[place->warp]++] = reading;
+}
+
+/* A warp commits its products. */
+void cujit_check_committed(struct Place *place) {
+  enter(place);
+  struct Tracker *piece = place->piece;
+  for (u32 k = 0; k < piece->reading[place->warp]; k++) piece->readings[place->warp][k].after++;
+}
+
+/* It waits for all but those of its last `groups` commits. */
+void cujit_check_waited(struct Place *place, u32 groups) {
+  enter(place);
+  const struct Tracker *piece = place->piece;
+  u32 count = 0;
+  while (count < piece->reading[place->warp] && piece->readings[place->warp][count].after > groups) count++;
+  if (!count) return;
+  note_reads(place);
+  end_readings(place, count);
 }

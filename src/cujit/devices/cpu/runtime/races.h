@@ -145,6 +145,9 @@ static NOINLINE void forget_events(const struct Place *place) {
   piece->written = moved[piece->written];
   piece->weak = moved[piece->weak];
   piece->unfenced = moved[piece->unfenced];
+  for (u32 w = 0; w < WARPS; w++) {
+    for (u32 k = 0; k < piece->reading[w]; k++) piece->readings[w][k].since = moved[piece->readings[w][k].since];
+  }
   piece->events = named;
   u64 wanted = 2 * named + LEAST_EVENTS, most = place->watch->most_events - 2;
   piece->room = (u32)(wanted < most ? wanted : most);
