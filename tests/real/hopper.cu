@@ -73,10 +73,12 @@ product(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorM
         int at = i % STAGES;
         if (fault != 1) until(&s.full[at], (i / STAGES & 1) ^ (fault == 5));
         uint64_t of_a = descriptor(s.a[at] + (group - 1) * 64 * STEP), of_b = descriptor(s.b[at]);
+        if (fault == 9 && i == 2) of_a += A_BYTES >> 4;
         if (fault == 3) of_a += (STAGES * (A_BYTES + B_BYTES) + sizeof(s.c)) >> 4;
         asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
         for (int q = 0; q < STEP / 16; q++) multiply(d, of_a + 2 * q, of_b + 2 * q);
-        asm volatile("wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;" ::: "memory");
+        asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+        if (fault != 8 || i + 1 == steps) asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
         if (threadIdx.x % 128 == 0)
             asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(place(&s.empty[at])) : "memory");
     }

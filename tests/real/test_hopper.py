@@ -64,8 +64,10 @@ def test_it_is_right_and_silent_under_all_checks() -> None:
         (3, "memory", "wgmma.mma_async"),
         (4, "race", "no fence.proxy.async"),
         (5, "race", "which an asynchronous copy still writes"),
-        (6, "deadlock", "got 16,384 bytes too many"),
+        (6, "race", "which an asynchronous copy still writes"),
         (7, "deadlock", "lacks 16 bytes"),
+        (8, "race", "until wgmma.wait_group"),
+        (9, "race", "which an asynchronous copy still writes"),
     ],
     ids=[
         "no wait for the full stage",
@@ -75,9 +77,11 @@ def test_it_is_right_and_silent_under_all_checks() -> None:
         "the wrong phase",
         "too few bytes expected",
         "too many bytes expected",
+        "no wait for the products",
+        "a descriptor of the next tile",
     ],
 )
-def test_a_planted_mistake_is_found_with_its_line(fault: int, kind: str, words: str) -> None:
+def test_hopper_mistakes_are_found_with_their_line(fault: int, kind: str, words: str) -> None:
     with pytest.raises(KernelFaultError) as caught:
         product(checked(), fault)
     assert caught.value.kind == kind, str(caught.value)

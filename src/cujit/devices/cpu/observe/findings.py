@@ -134,7 +134,8 @@ def _awaited(launch: Launch, run: CheckedRun, code: Code, lines: Lines) -> str:
     size, flags, _, issuer, line, offset = launch.fault_more
     if code is Code.LEFT:
         wait = _wait_for(lines.text_of(launch.fault_line))
-        return f"a race: the block ends while an asynchronous copy still reads its shared memory; {wait} is missing"
+        does = "writes" if "mbarrier" in wait else "reads"
+        return f"a race: the block ends while an asynchronous copy still {does} its shared memory; {wait} is missing"
     what = f"a race: {_article(_doing(flags))} {_bytes(size)} at byte {offset:,} of shared memory"
     does = "writes" if code is Code.UNWRITTEN else "reads"
     why = f"an asynchronous copy still {does}: nobody has waited for it by {_wait_for(lines.text_of(line))}"

@@ -22,7 +22,10 @@ static NOINLINE void clear_clocks(struct Tracker *piece, u32 warps) {
   for (u32 w = 0; w < WARPS; w++) piece->met[w] = 1;
   for (u32 w = 0; w < warps; w++) piece->clocks[w][w] = 1;
   for (u32 k = 0; k < SLOTS; k++) {
-    for (u32 g = 0; g < 2; g++) piece->slots[k][g].generation = ~0u, piece->slots[k][g].events = 0;
+    for (u32 g = 0; g < 2; g++) {
+      struct Slot *slot = &piece->slots[k][g];
+      slot->generation = ~0u, slot->events = 0, slot->late = 0;
+    }
   }
 }
 

@@ -148,8 +148,9 @@ static flag every(const struct Async *copy, u64 what, u64 more, u64 groups) {
   return (void)copy, (void)what, (void)more, (void)groups, 1;
 }
 
-static flag tells(const struct Async *copy, u64 barrier, u64 more, u64 groups) {
-  return (void)more, (void)groups, copy->barrier == barrier;
+/* What lands when its phase is over belongs to a later one. */
+static flag tells(const struct Async *copy, u64 barrier, u64 phase, u64 groups) {
+  return (void)groups, copy->barrier == barrier && *(const u64 *)barrier >> MBARRIER_PHASE_AT == phase;
 }
 
 static flag is_of(const struct Async *copy, u64 slot, u64 lanes) {
@@ -194,13 +195,20 @@ static u64 block_of(const struct Running *running, u32 slot) {
   return group ? group->blocks[slot / group->blocks->warps].number : running->block;
 }
 
-/* A block ends: what it reads of its shared memory for others is read no more on a GPU, where something else lies there
-   then. */
+/* Whether a copy still accesses shared memory of a block that ends: it reads that for others, or writes there and tells an
+   mbarrier of it. */
+static flag outlives(const struct Copies *copies, const struct Async *copy) {
+  u64 address, first, bytes = written_bytes(copy, &address);
+  if (copy->barrier) return copy->kind <= TENSOR && words_in(copies->intervals, address, bytes, &first);
+  return !copy->due && !copy->inward && read_bytes(copy);
+}
+
+/* A block ends: on a GPU something else lies in its shared memory then. */
 static void end_all(struct Running *running) {
   struct Copies *copies = running->copies;
   for (u32 k = 0; copies->intervals && k < copies->count; k++) {
     const struct Async *copy = &copies->each[k];
-    if (copy->barrier || copy->due || copy->inward || !read_bytes(copy)) continue;
+    if (!outlives(copies, copy)) continue;
     struct Launch *launch = running->launch;
     u32 warps = running->group ? running->group->blocks->warps : 1u << 31;
     if (cujit_claim(launch, FAULT_RACE)) {
@@ -309,7 +317,7 @@ void cujit_pending_test(struct Block *state, u8 *shared, u32 warp, u64 barrier, 
     let_others(running, state, warp, pass);
     tell_barrier(running, barrier); /* others may have issued copies since, or found the phase over */
     if (awaits_copies(copies, barrier)) {
-      land_those(running, tells, barrier, 0, 0);
+      land_those(running, tells, barrier, *(const u64 *)barrier >> MBARRIER_PHASE_AT, 0);
       tell_barrier(running, barrier);
     }
   }
