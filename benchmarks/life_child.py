@@ -233,7 +233,7 @@ def shipped(who: Any, directory: Path, count: int) -> dict[str, float]:
 
     def registered(i: int) -> Any:
         source, name = template(i)
-        built = cujit.Built(source, names=[name])
+        built = cujit.ModuleSpec(source, names=[name])
         return cujit.module(f"life {i}", lambda: built, device=device, version="1")[name]
 
     if not pack.exists():

@@ -13,7 +13,7 @@ written: list[str] = []
 def rows(operator: str, device: cujit.Device) -> cujit.Kernel:
     """Give the kernel that reduces each row of a matrix by an operator."""
 
-    def builder() -> cujit.Built:
+    def builder() -> cujit.ModuleSpec:
         written.append(operator)
         text = f"""
         extern "C" __global__ void rows(const float *matrix, float *out, int rows, int columns) {{
@@ -24,7 +24,7 @@ def rows(operator: str, device: cujit.Device) -> cujit.Kernel:
             for (int i = 1; i < columns; ++i) total = {OPERATORS[operator]};
             out[row] = total;
         }}"""
-        return cujit.Built(text, name=f"rows_{operator}.cu")
+        return cujit.ModuleSpec(text, name=f"rows_{operator}.cu")
 
     return cujit.module(f"example rows {operator}", builder, device=device).get_kernel("rows")
 

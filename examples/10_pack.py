@@ -17,7 +17,7 @@ template <typename T> __global__ void fill(T *x, T value, int n) {
 device = cujit.default_device()
 with tempfile.TemporaryDirectory() as name:
     folder = Path(name)
-    with cujit.record(folder / "recorded"):  # the tests of a library, say
+    with cujit.record_worklist(folder / "recorded"):  # the tests of a library, say
         cujit.jit(SOURCE, names=["fill<float>"], device=device, name="fill.cu")
     pack = folder / "kernels.pack"
     built = cujit.worklist.build(cujit.worklist.read(folder / "recorded"), pack=pack)

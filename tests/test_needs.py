@@ -153,7 +153,7 @@ def test_text_that_is_no_ptx_is_refused() -> None:
 
 def test_an_image_without_ptx_is_refused() -> None:
     with pytest.raises(FormatError, match="there is no PTX in it"):
-        cujit.needs(b"define void @k() {\n  ret void\n}\n")
+        cujit.requirements(b"define void @k() {\n  ret void\n}\n")
 
 
 # -- the table --------------------------------------------------------------------------------------------

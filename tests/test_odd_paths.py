@@ -38,7 +38,7 @@ DOORS = {
     "jit": Door(lambda given: cujit.jit(given, device="cpu", cache=False), ".cu", CUDA),
     "request": Door(cujit.request, ".cu", CUDA),
     "Source.cuda": Door(cujit.Source.cuda, ".cu", CUDA),
-    "Built": Door(cujit.Built, ".cu", CUDA),
+    "ModuleSpec": Door(cujit.ModuleSpec, ".cu", CUDA),
     "Source.nvvm": Door(cujit.Source.nvvm, ".ll", SCALE),
     "compile of LLVM IR": Door(lambda given: cujit.compile(given, cache=False), ".ll", SCALE, takes_text=False),
     "link": Door(lambda given: cujit.link([given], arch="sm_90", cache=False), ".ptx", PTX),

@@ -31,7 +31,7 @@ from cujit.errors import (
 from cujit.kernel import Kernel
 from cujit.program import Source, compile
 from cujit.registry.registry import RegisteredModule, Registry, default_registry, module
-from cujit.registry.spec import Built
+from cujit.registry.spec import ModuleSpec
 from llvm_ir import module as llvm_module
 from processes import printed
 from raising import raises
@@ -89,7 +89,7 @@ def test_a_builder_gives_sources_and_images_of_every_kind(
         "artifact": image,
         "bytes": image.data,
         "tuple": (text, ["k"]),
-        "built": Built(image.data, {"seven": "k"}),
+        "built": ModuleSpec(image.data, {"seven": "k"}),
         "path": file,
     }
     got = modules.module(given, lambda: gives[given], device=cpu)
@@ -99,21 +99,21 @@ def test_a_builder_gives_sources_and_images_of_every_kind(
 
 def test_a_name_goes_with_text_and_bytes_alone() -> None:
     image, source = compile(writes(1), to="ptx"), Source.cuda(writes(1))
-    assert [Built(given, name="mine").source.name for given in (writes(1), image.data)] == ["mine", "mine"]
+    assert [ModuleSpec(given, name="mine").source.name for given in (writes(1), image.data)] == ["mine", "mine"]
     for given in (image, source):
         with pytest.raises(OptionError, match="headers and name go with text"):
-            Built(given, name="mine")
+            ModuleSpec(given, name="mine")
 
 
 def test_headers_in_memory_reach_the_compiler(modules: Registry, cpu: Device) -> None:
     text = '#include "n.h"\nextern "C" __global__ void k(int* p) { *p = N; }'
-    built = Built(text, headers={"n.h": "#define N 12\n"})
+    built = ModuleSpec(text, headers={"n.h": "#define N 12\n"})
     assert value(modules.module("k", lambda: built, device=cpu)["k"]) == 12
 
 
 def test_options_of_the_call_and_of_the_builder_are_joined(modules: Registry, cpu: Device) -> None:
     text = 'extern "C" __global__ void k(int* p) { *p = A + B; }'
-    built = Built(text, options={"extra": ["-DA=1"]})
+    built = ModuleSpec(text, options={"extra": ["-DA=1"]})
     assert value(modules.module("k", lambda: built, device=cpu, options={"extra": ["-DB=2"]})["k"]) == 3
 
 
@@ -184,10 +184,10 @@ def test_another_source_under_the_same_name_is_an_error(modules: Registry, cpu: 
     with pytest.raises(OptionError, match=r"differ in line 1 of its text: '.* = 1; }' and '.* = 1; } // more'"):
         modules.module("k", lambda: f"{writes(1)} // more", device=cpu)
     with pytest.raises(OptionError, match="differ in its names"):
-        modules.module("k", Built(writes(1), ["k"]), device=cpu)
+        modules.module("k", ModuleSpec(writes(1), ["k"]), device=cpu)
     with pytest.raises(OptionError, match="differ in its options"):
         modules.module("k", lambda: writes(1), device=cpu, options={"lineinfo": True})
-    assert value(modules.module("k", Built(writes(1)), device=cpu)["k"]) == 1
+    assert value(modules.module("k", ModuleSpec(writes(1)), device=cpu)["k"]) == 1
 
 
 def test_a_parameter_that_is_missing_in_the_name_is_found(modules: Registry, cpu: Device) -> None:
@@ -230,8 +230,8 @@ def test_a_builder_that_holds_itself_is_known_by_the_values_beside_it(modules: R
 
 def test_a_built_shows_its_source_and_the_names_that_it_has() -> None:
     source = Source.cuda(writes(1))
-    shown = [repr(built) for built in (Built(source), Built(source, ["k"]))]
-    assert shown == [f"<Built {source!r}>", f"<Built {source!r} names=['k']>"]
+    shown = [repr(built) for built in (ModuleSpec(source), ModuleSpec(source, ["k"]))]
+    assert shown == [f"<ModuleSpec {source!r}>", f"<ModuleSpec {source!r} names=['k']>"]
 
 
 def test_a_module_shows_some_of_its_names(modules: Registry, cpu: Device) -> None:
@@ -335,7 +335,7 @@ def test_builders_that_need_each_other_over_threads_do_not_hang(modules: Registr
 
     def builder(other: str) -> str:
         inside.wait(30)
-        modules.module(other, Built(writes(1)), device=cpu)
+        modules.module(other, ModuleSpec(writes(1)), device=cpu)
         return writes(1)
 
     errors: list[Exception] = []
@@ -510,7 +510,7 @@ def test_configure_and_a_builder_that_need_each_other_over_threads_do_not_hang(m
 
     def configure(_kernel: Kernel) -> None:
         inside.wait(30)
-        modules.module("other", Built(writes(1)), device=cpu)
+        modules.module("other", ModuleSpec(writes(1)), device=cpu)
 
     def builder() -> str:
         inside.wait(30)
@@ -587,7 +587,7 @@ def test_threads_with_different_sources_get_one_winner_and_errors(modules: Regis
     def ask() -> int:
         with guard:
             n = next(numbers)
-        assert value(modules.module("k", Built(writes(n)), device=cpu)["k"]) == n
+        assert value(modules.module("k", ModuleSpec(writes(n)), device=cpu)["k"]) == n
         return n
 
     results = in_threads(6, ask)
@@ -611,7 +611,7 @@ def test_the_error_of_one_wish_is_not_that_of_another(modules: Registry, cpu: De
     thread.start()
     inside.wait(30)
     threading.Timer(0.1, go.set).start()
-    assert value(modules.module("k", Built(writes(3)), device=cpu)["k"]) == 3
+    assert value(modules.module("k", ModuleSpec(writes(3)), device=cpu)["k"]) == 3
     thread.join(30)
 
 

@@ -17,7 +17,7 @@ from cujit.devices.device import Device
 from cujit.errors import CacheWarning, OptionError
 from cujit.program import Source, compile
 from cujit.registry.registry import Registry
-from cujit.registry.spec import Built
+from cujit.registry.spec import ModuleSpec
 from llvm_ir import module as llvm_module
 from processes import printed
 from registering import TIMES, Builder, value, writes
@@ -159,8 +159,8 @@ def test_a_source_is_compared_with_what_the_cache_knew(cpu: Device) -> None:
     modules = Registry()
     found = modules.module("k", builder, device=cpu, version="1")
     with pytest.raises(OptionError, match="they differ in what the cache has of version 1"):
-        modules.module("k", Built(writes(2)), device=cpu)
-    assert modules.module("k", Built(writes(1)), device=cpu) is found
+        modules.module("k", ModuleSpec(writes(2)), device=cpu)
+    assert modules.module("k", ModuleSpec(writes(1)), device=cpu) is found
     assert builder.calls == 1
     assert found.source is not None
 

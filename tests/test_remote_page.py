@@ -34,7 +34,7 @@ def folder(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> P
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "cache"))
     (tmp_path / "scale.cu").write_text('extern "C" __global__ void scale(float *x) { x[threadIdx.x] *= 3; }\n')
-    with cujit.record("recordings"):
+    with cujit.record_worklist("recordings"):
         cujit.compile(Path("scale.cu"), arch="sm_90")
     for _, code in PAGE.snippets("shell"):
         for line in code.splitlines():

@@ -26,7 +26,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What the snippets name, as the working directory, and a cache of their own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "cache"))
-    with cujit.record("recordings"):
+    with cujit.record_worklist("recordings"):
         cujit.compile("__global__ void k() {}", arch="sm_90")
     return tmp_path
 

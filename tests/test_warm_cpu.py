@@ -45,7 +45,7 @@ _WAYS = {
     "device=device)['k<float>']",
     "file": "kernel = cujit.load(Path('k.ptx'), device)['k']",
     "fatbin": "kernel = cujit.load(Path('k.fatbin'), device)['k']",
-    "registry": "kernel = cujit.module('k', lambda: cujit.Built(SOURCE), device=device)['k']",
+    "registry": "kernel = cujit.module('k', lambda: cujit.ModuleSpec(SOURCE), device=device)['k']",
     "threads": "from concurrent.futures import ThreadPoolExecutor\nwith ThreadPoolExecutor(4) as pool:\n"
     "    *_, kernel = pool.map(lambda _: cujit.jit(SOURCE, device=device)['k'], range(8))",
     "own name": "kernel = cujit.jit(SOURCE, device='cpu')['k']",

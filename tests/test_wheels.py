@@ -232,7 +232,7 @@ def test_where_no_cache_can_be_written_a_pack_is_built_all_the_same(
 
 def test_what_does_not_compile_ends_the_build(tmp_path: Path) -> None:
     code = "#if __CUDA_ARCH__ >= 900\n#error too new\n#endif\n" + KERNEL
-    with cujit.record(tmp_path / "recorded"):
+    with cujit.record_worklist(tmp_path / "recorded"):
         cujit.compile(code, arch="sm_80")
     said = {"worklist": "recorded", "arch": "sm_90", "ptx": False, "pack": "a/k.pack"}
     with pytest.raises(
@@ -298,7 +298,7 @@ def test_the_example_is_the_same_twice_and_runs_where_nothing_is_compiled(
 
 def test_the_library_of_the_tutorial_runs_from_its_wheel_with_nothing_compiled(build: Build, tmp_path: Path) -> None:
     project = shutil.copytree(ROOT / "examples/tutorial", tmp_path / "project")
-    with cujit.record(tmp_path / "recorded", project=project):
+    with cujit.record_worklist(tmp_path / "recorded", project=project):
         for scalar in ("float", "double"):
             cujit.jit(project / "softrows/softmax.cu", names=[f"softmax<{scalar}>"], device="cpu")
     worklist.merge(tmp_path / "recorded").worklist.save(project / "kernels.jsonl")

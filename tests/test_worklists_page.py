@@ -26,7 +26,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "cache"))
     for _ in range(2):
-        with cujit.record("recordings"):
+        with cujit.record_worklist("recordings"):
             cujit.compile(Path("scale.cu"), arch="sm_90")
     return tmp_path
 

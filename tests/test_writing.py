@@ -70,7 +70,7 @@ def writers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Write]:
     """What writes a file of more than 600 bytes, by the name of the file."""
     folder = tmp_path_factory.mktemp("written")
     device = cujit.cpu(1)
-    with cujit.record(folder / "record"):
+    with cujit.record_worklist(folder / "record"):
         image = cujit.compile(SOURCE, arch="sm_90", to="ptx")
     (folder / "k.cu").write_text(SOURCE)
     ptx = image.save(folder / "k.ptx")

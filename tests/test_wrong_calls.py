@@ -198,7 +198,7 @@ def test_an_inspection_prints_its_images_and_their_kernels() -> None:
 
 def test_a_registered_module_of_many_kernels_is_short_to_look_at() -> None:
     text = "".join(f'extern "C" __global__ void a_kernel_with_a_name_{i}() {{}}\n' for i in range(80))
-    module = cujit.module("doors.many", lambda: cujit.Built(text), device="cpu")
+    module = cujit.module("doors.many", lambda: cujit.ModuleSpec(text), device="cpu")
     assert len(repr(module)) < 400
     assert "and 76 more" in repr(module)
 

@@ -20,9 +20,9 @@ Calls, by what they do:
 
 * compile and link: ``jit``, ``compile``, ``link``, ``bundle``, ``build``, ``load``, ``Source``, ``Options``
 * devices: ``default_device``, ``gpu``, ``cpu``, ``all_devices``; a ``Device`` makes arrays, streams and textures
-* look into images: ``inspect``, ``usage``, ``needs``, ``compare``, ``compat``, ``retarget``
+* look into images: ``inspect``, ``usage``, ``requirements``, ``compare``, ``compat``, ``retarget``
 * measure: ``time``, ``tune``, ``Coverage``, ``Trace``
-* ship: ``module``, ``default_registry``, ``default_cache``, ``record``
+* ship: ``module``, ``default_registry``, ``default_cache``, ``record_worklist``
 * this machine: ``doctor``; ``emulate`` stands in for the driver
 
 Every error is a ``cujit.errors.CujitError`` and shows what to write. PYTEST_DONT_REWRITE: no tests are here.
@@ -60,7 +60,7 @@ _HOMES = {
     "cujit.emulator.start": "emulate",
     "cujit.formats.ptx.retarget": "retarget",
     "cujit.inspection.compare": "compare",
-    "cujit.inspection.needs": "needs",
+    "cujit.inspection.needs": "requirements",
     "cujit.inspection.read": "inspect",
     "cujit.inspection.usage": "usage",
     "cujit.kernel": "Kernel Launch",
@@ -70,10 +70,10 @@ _HOMES = {
     "cujit.compiler.inputs.entry": "Entry",
     "cujit.program": "Options Request Source build bundle compile link request",
     "cujit.registry.registry": "default_registry module",
-    "cujit.registry.spec": "Built",
+    "cujit.registry.spec": "ModuleSpec",
     "cujit.timing": "Timing time",
     "cujit.tuning.tuner": "tune",
-    "cujit.worklist.recording": "record",
+    "cujit.worklist.recording": "record_worklist",
 }
 """Where each name lives."""
 
@@ -82,11 +82,19 @@ _ROOMS = ["arch", "budget", "cache", "errors", "farm", "inspection", "occupancy"
 
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 
+_RENAMED = {"Built": "ModuleSpec", "needs": "requirements", "record": "record_worklist"}
+"""Names of the last release that still work, with a warning."""
+
 __all__ = sorted([*_HOME, *_ROOMS, "__version__"])
 
 
 def __getattr__(name: str) -> object:
     """Look a public name up where it lives, once."""
+    if name in _RENAMED:
+        new = _RENAMED[name]
+        warnings = importlib.import_module("warnings")
+        warnings.warn(f"cujit.{name} is now cujit.{new}", DeprecationWarning, stacklevel=2)
+        return getattr(importlib.import_module(__name__), new)
     if name not in __all__:
         raise _no_attribute(name)
     if _is_subinterpreter():

@@ -36,7 +36,7 @@ from cujit.devices.textures.texture import Texture as Texture
 from cujit.emulator.start import emulate as emulate
 from cujit.formats.ptx.retarget import retarget as retarget
 from cujit.inspection.compare import compare as compare
-from cujit.inspection.needs import needs as needs
+from cujit.inspection.needs import requirements as requirements
 from cujit.inspection.read import inspect as inspect
 from cujit.inspection.usage import usage as usage
 from cujit.kernel import Kernel as Kernel
@@ -59,9 +59,9 @@ from cujit.program import link as link
 from cujit.program import request as request
 from cujit.registry.registry import default_registry as default_registry
 from cujit.registry.registry import module as module
-from cujit.registry.spec import Built as Built
+from cujit.registry.spec import ModuleSpec as ModuleSpec
 from cujit.timing import Timing as Timing
 from cujit.timing import time as time
 from cujit.tuning.tuner import tune as tune
 from cujit.version import __version__ as __version__
-from cujit.worklist.recording import record as record
+from cujit.worklist.recording import record_worklist as record_worklist

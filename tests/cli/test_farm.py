@@ -15,7 +15,7 @@ from cujit.cli.app import main
 def test_a_list_is_built_and_what_fails_ends_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "cache"))
     code = '#if __CUDA_ARCH__ == 800\n#error not here\n#endif\nextern "C" __global__ void k() {}'
-    with cujit.record(tmp_path / "rec"):
+    with cujit.record_worklist(tmp_path / "rec"):
         cujit.compile(cujit.Source.cuda(code, name="k\x1b[2J.cu"), arch="sm_90")
     words = ["farm", "build", str(tmp_path / "rec"), "--executor", "processes:1", "--root", str(tmp_path / "root")]
     built = CliRunner().invoke(main, [*words, "-o", str(tmp_path / "k.pack"), "--deadline", "60", "--memory", "9999"])
@@ -33,7 +33,7 @@ def test_a_list_is_built_and_what_fails_ends_with_1(tmp_path: Path, monkeypatch:
 
 def test_architectures_share_what_they_may(tmp_path: Path) -> None:
     for name, body in (("plain", "*x = 3;"), ("asks", "*x = __CUDA_ARCH__;")):
-        with cujit.record(tmp_path / "rec"):
+        with cujit.record_worklist(tmp_path / "rec"):
             cujit.compile(cujit.Source.cuda(f"__global__ void k(int *x) {{ {body} }}", name=f"{name}.cu"), arch="sm_90")
     words = ["farm", "build", str(tmp_path / "rec"), "--executor", "processes:1", "--root", str(tmp_path / "root")]
     built = CliRunner().invoke(main, [*words, "--arch", "sm_80", "--arch", "sm_90", "--share", "ltoir"])

@@ -79,7 +79,7 @@ def test_the_keys_of_a_list_are_pulled_and_then_nothing_is_compiled(
     (tmp_path / "gone.h").write_text("")
     Path("good.cu").write_text(good)
     Path("bad.cu").write_text(bad)
-    with cujit.record("recordings"):
+    with cujit.record_worklist("recordings"):
         for name in ("good.cu", "bad.cu"):
             cujit.compile(Path(name), arch="sm_90")
     verb("push", url, "--key", "farm.key")

@@ -34,7 +34,7 @@ def recordings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "far").mkdir()
     code = '#if __CUDA_ARCH__ == 800\n#error not here\n#endif\nextern "C" __global__ void k(float *x) { *x = TOKEN; }'
     source = cujit.Source.cuda(code, name="k\x1b[2J.cu", define={"TOKEN": "12345"}, include=["/usr"])
-    with cujit.record(tmp_path / "rec"):
+    with cujit.record_worklist(tmp_path / "rec"):
         for _ in range(3):
             cujit.compile(source, arch="sm_90")
         cujit.compile(source, arch="sm_100")
@@ -90,7 +90,7 @@ def test_a_pack_is_built_and_what_fails_ends_with_1(verb: Verb, recordings: Path
 def test_a_message_of_the_compiler_is_told(verb: Verb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "cache"))
     code = '#if __CUDA_ARCH__ == 800\n#error not here\n#endif\nextern "C" __global__ void k() {}'
-    with cujit.record(tmp_path / "rec"):
+    with cujit.record_worklist(tmp_path / "rec"):
         cujit.compile(cujit.Source.cuda(code, name="k.cu"), arch="sm_90")
     words = ("worklist", "build", tmp_path / "rec", "--arch", "sm_80", "--arch", "recorded", "--add-ptx")
     told = json.loads(verb(*words, "--json").output)

@@ -141,7 +141,7 @@ def test_what_may_hold_paths_is_not_pinned(ship: Ship, before: str, tmp_path: Pa
 
 def test_recordings_hear_of_what_was_shipped_and_of_what_was_found(ship: Ship, tmp_path: Path) -> None:
     source = ship()
-    with cujit.record(tmp_path / "recorded"):
+    with cujit.record_worklist(tmp_path / "recorded"):
         assert outcome(source) == "shipped"
         cujit.jit(source, device="cpu", cache=Cache.packaged("mylib"))
     uses = worklist.read(tmp_path / "recorded").uses

@@ -93,7 +93,7 @@ def test_a_thousand_on_processes_that_are_killed_are_compiled_once(
 @pytest.mark.farm
 @pytest.mark.skipif(shutil.which("mpirun") is None, reason="there is no MPI")
 def test_mpi_builds_a_list(tmp_path: Path) -> None:
-    with cujit.record(tmp_path / "rec"):
+    with cujit.record_worklist(tmp_path / "rec"):
         for request in variants(8):
             cujit.compile(request.source, names=request.names, arch="sm_90")
     mpirun = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "3", sys.executable, "-m", "mpi4py.futures"]

@@ -391,7 +391,7 @@ def test_the_example_builds_its_pack(two: Executor, tmp_path: Path) -> None:
 def test_a_wheel_lacks_no_kernel_that_kills_its_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "cache"))
     crash = cujit.Source.nvvm(CRASH, name="crash.ll")
-    with cujit.record(tmp_path / "rec"), pytest.raises(ToolCrashError):
+    with cujit.record_worklist(tmp_path / "rec"), pytest.raises(ToolCrashError):
         cujit.compile(crash, arch="compute_90", isolate=True)
     wanted = WantedPack(tmp_path, ("rec",), "k.pack", ptx=False)
     with pytest.raises(CompileError, match=r"1 of the kernels for k.pack .*\n  crash.ll .* died of SIGSEGV"):

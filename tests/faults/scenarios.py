@@ -77,7 +77,7 @@ def filled(folder: Path) -> None:
     """Some records, the image, a list of it, PTX and a saved launch."""
     for n in range(4):
         cache_in(folder).get_or_make(key_of(n), lambda n=n: artifact_of(n))  # type: ignore[misc]
-    with cujit.record(folder / "record"):
+    with cujit.record_worklist(folder / "record"):
         image = compiled(folder)
     cujit.worklist.read(folder / "record").save(folder / "list.jsonl")
     image.save(folder / "k.ptx")
@@ -113,7 +113,7 @@ def read_pack(folder: Path) -> None:
 
 def recorded(folder: Path) -> None:
     """Recording stops no compile."""
-    with cujit.record(folder / "more"):
+    with cujit.record_worklist(folder / "more"):
         assert compiled(folder).text
 
 

@@ -243,7 +243,7 @@ def test_the_verb_needs_somebody_who_signs_and_a_store(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with cujit.record("recordings"):
+    with cujit.record_worklist("recordings"):
         cujit.compile("__global__ void k() {}", arch="sm_90", cache=False)
     for words, why in (
         (["--store", server.url], "nobody signs what is published"),

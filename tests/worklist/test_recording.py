@@ -62,7 +62,7 @@ def process(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_request_is_written_once_with_its_outcome(folder: Path) -> None:
-    with cujit.record(folder / "rec") as recording:
+    with cujit.record_worklist(folder / "rec") as recording:
         assert recording.path is None
         made = cujit.compile(cujit.Source.cuda(CODE, name="one.cu"), arch="sm_90", define={"N": 3})
         cujit.compile(cujit.Source.cuda(CODE, name="one.cu"), arch="sm_80", define={"N": 3})
@@ -90,7 +90,7 @@ def test_a_request_is_written_once_with_its_outcome(folder: Path) -> None:
 
 def test_calls_are_counted_and_outcomes_told_apart(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cujit.compile(CODE, arch="sm_90")
-    with cujit.record(folder / "rec"):
+    with cujit.record_worklist(folder / "rec"):
         for _ in range(11):
             cujit.compile(CODE, arch="sm_90")
         assert uses(folder / "rec") == [("sm_90", "hit", 8)], "before the end, to a power of two"
@@ -103,7 +103,7 @@ def test_calls_are_counted_and_outcomes_told_apart(folder: Path, monkeypatch: py
 
 
 def test_requests_without_a_key_are_told_apart_and_counted(folder: Path) -> None:
-    with cujit.record(folder / "rec"):
+    with cujit.record_worklist(folder / "rec"):
         for registers in (32, 40, 32, 32):
             cujit.compile(CODE, arch="sm_90", cache=False, maxrregcount=registers)
         cujit.compile(f"__device__ const char *when = __DATE__;\n{OTHER}", arch="sm_90")
@@ -128,7 +128,7 @@ def test_a_process_that_is_killed_leaves_what_it_asked_for(folder: Path) -> None
 def test_a_forked_child_has_a_file_of_its_own(folder: Path) -> None:
     code = """
 def opened(): return [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
-with cujit.record(os.environ["REC"]) as recording:
+with cujit.record_worklist(os.environ["REC"]) as recording:
     if (pid := os.fork()) == 0: os._exit(0)  # before there is a file
     os.waitpid(pid, 0)
     os.close(0)  # so that its file has this number
@@ -170,7 +170,7 @@ def trouble(directory: Path) -> list[str]:
     """Compile twice while recording there; give the warnings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        with cujit.record(directory):
+        with cujit.record_worklist(directory):
             assert cujit.compile(CODE, arch="sm_90").data == cujit.compile(CODE, arch="sm_90").data
             cujit.compile(OTHER, arch="sm_90")
     assert all(one.category is CacheWarning and one.filename == __file__ for one in caught)
@@ -195,7 +195,7 @@ def test_a_file_that_may_grow_no_more_is_said_once_and_stays_readable(folder: Pa
 import resource, warnings
 warnings.simplefilter("error")
 cujit.compile(CODE, arch="sm_90"); cujit.compile(OTHER, arch="sm_90")
-with cujit.record(os.environ["REC"]) as recording:
+with cujit.record_worklist(os.environ["REC"]) as recording:
     cujit.compile(CODE, arch="sm_90")
     size = os.path.getsize(recording.path)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size + 40, size + 40))
@@ -220,9 +220,9 @@ def test_a_directory_that_cannot_be_made_is_said_once(folder: Path) -> None:
 
 def test_what_is_no_path_is_refused() -> None:
     with pytest.raises(OptionError):
-        cujit.record("a\0b")
+        cujit.record_worklist("a\0b")
     with pytest.raises(OptionError):
-        cujit.record(3)  # type: ignore[arg-type]
+        cujit.record_worklist(3)  # type: ignore[arg-type]
 
 
 def elsewhere(directory: Path) -> list[str]:
@@ -236,7 +236,7 @@ def test_headers_are_named_by_package_toolkit_and_project(folder: Path, monkeypa
     monkeypatch.syspath_prepend(str(packages))
     toolkit = runner().toolkit()[0]
     (folder / "project/k.cu").write_text(CODE)
-    with cujit.record(folder / "rec"):
+    with cujit.record_worklist(folder / "rec"):
         cujit.compile(
             cujit.Source.cuda(folder / "project/k.cu", include=[packages / "mylib/include", "inc"]),
             include=[toolkit, str(folder / "far")],
@@ -256,7 +256,7 @@ def test_what_another_machine_cannot_make_is_flagged(folder: Path) -> None:
         (folder / name).write_text("#pragma once\n")
     (folder / "far/k.cu").write_text(f'#include "near.h"\n{CODE}')
     (folder / "far/alone.cu").write_text(CODE)
-    with cujit.record(folder / "rec"):
+    with cujit.record_worklist(folder / "rec"):
         cujit.compile(folder / "far/k.cu", arch="sm_90")
         cujit.compile(f'#include "{folder}/far/abs.h"\n{CODE}', arch="sm_90")
         cujit.compile(folder / "far/alone.cu", arch="sm_90", lineinfo=True)
@@ -289,7 +289,7 @@ def test_recording_costs_little(folder: Path) -> None:
     keyed = [job.key(tools.keys) for job in jobs]  # type: ignore[arg-type]
     gc.disable()
     try:
-        with cujit.record(folder / "rec") as recording:
+        with cujit.record_worklist(folder / "rec") as recording:
             new = iter(zip(jobs, keyed, strict=True))
 
             def ask(times: int, among: Iterator[tuple[CompileJob, Any]]) -> None:

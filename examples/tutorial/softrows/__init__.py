@@ -14,6 +14,6 @@ def softmax(x: cujit.DeviceArray) -> cujit.DeviceArray:
     rows, width = x.shape
     y = x.device.empty(x.shape, x.dtype)
     name = f"softmax<{SCALARS[x.dtype.name]}>"
-    kernels = cujit.module(f"softrows {name}", cujit.Built(SOURCE, names=[name]), device=x.device, cache=CACHE)
+    kernels = cujit.module(f"softrows {name}", cujit.ModuleSpec(SOURCE, names=[name]), device=x.device, cache=CACHE)
     kernels[name][rows, 128](x, y, width)
     return y

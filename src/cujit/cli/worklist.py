@@ -38,8 +38,8 @@ _PROJECT = click.option(
 def command() -> None:
     """Manage worklists: lists of kernels to compile in advance.
 
-    A LIST is a worklist or a directory of recordings, which CUJIT_RECORD=DIR or cujit.record(DIR) writes. A worklist
-    contains the sources and macros of the recorded kernels.
+    A LIST is a worklist or a directory of recordings, which CUJIT_RECORD=DIR or cujit.record_worklist(DIR) writes. A
+    worklist contains the sources and macros of the recorded kernels.
     """
 
 

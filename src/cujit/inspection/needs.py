@@ -62,7 +62,7 @@ class PtxNeeds:
     table: Total
 
 
-def needs(image: object) -> tuple[PtxNeeds, ...]:
+def requirements(image: object) -> tuple[PtxNeeds, ...]:
     """Return the PTX version and architecture that an image needs, and the instructions that the CPU device doesn't
     support.
 
@@ -76,7 +76,7 @@ def needs(image: object) -> tuple[PtxNeeds, ...]:
 
     Example::
 
-        (needed,) = cujit.needs(ptx)
+        (needed,) = cujit.requirements(ptx)
         print(needed.oldest, needed.arch, needed.refusals)
     """
     found = inspect(image)

@@ -13,7 +13,7 @@ from cujit.errors import OptionError, listed, spell
 from cujit.kernel import Kernel
 from cujit.loading import Module
 from cujit.program import Source
-from cujit.registry.spec import Built, Description, described
+from cujit.registry.spec import Description, ModuleSpec, described
 from cujit.values import dataclass
 
 T = TypeVar("T")
@@ -106,12 +106,12 @@ class RegisteredModule:
 
     Example::
 
-        registered = cujit.module("example axpy", cujit.Built(CODE, names=["axpy<float>"]), device=device)
+        registered = cujit.module("example axpy", cujit.ModuleSpec(CODE, names=["axpy<float>"]), device=device)
         print(registered.name, registered.hits, registered.key)
     """
 
     def __init__(
-        self, name: str, loaded: Module, tasks: Tasks, *, version: str | None, key: str | None, built: Built | None
+        self, name: str, loaded: Module, tasks: Tasks, *, version: str | None, key: str | None, built: ModuleSpec | None
     ) -> None:
         self.name = name
         self.version = version
@@ -161,7 +161,7 @@ class RegisteredModule:
 
         Example::
 
-            registered = cujit.module("example tuned", cujit.Built(CODE, names=["axpy<float>"]), device=device)
+            registered = cujit.module("example tuned", cujit.ModuleSpec(CODE, names=["axpy<float>"]), device=device)
             kernel = registered.get_kernel("axpy<float>", lambda kernel: kernel.occupancy(256))
         """
         ready = self._ready.get(name) if type(name) is str else None
@@ -230,7 +230,7 @@ class RegisteredModule:
 
         Example::
 
-            registered = cujit.module("example axpy", cujit.Built(CODE, names=["axpy<float>"]), device=device)
+            registered = cujit.module("example axpy", cujit.ModuleSpec(CODE, names=["axpy<float>"]), device=device)
             kernel = registered["axpy<float>"]
         """
         return self.get_kernel(name)

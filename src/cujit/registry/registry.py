@@ -21,13 +21,13 @@ from cujit.loading import Module, jit, load
 from cujit.machine import default_device
 from cujit.program import Options, Source, runner
 from cujit.registry.registered import RegisteredModule, Tasks
-from cujit.registry.spec import Builder, Built, Description, built_of, code_text, described
+from cujit.registry.spec import Builder, Description, ModuleSpec, built_of, code_text, described
 from cujit.values import NamedTuple, dataclass
 from cujit.version import __version__
 
 __all__ = ["RegisteredModule", "Registry", "default_registry", "module"]
 
-Given = Built | Source | Artifact | str | bytes | tuple[object, ...]
+Given = ModuleSpec | Source | Artifact | str | bytes | tuple[object, ...]
 """What may stand in place of a builder: what it would have returned."""
 
 _DEFAULT_OPTIONS = Options()
@@ -52,7 +52,7 @@ class _Order(NamedTuple):
     """A wish with its builder, or with what stands in place of one, and the cache to use."""
 
     wish: _Wish
-    builder: Builder | Built
+    builder: Builder | ModuleSpec
     cache: Cache | bool | None
 
     @classmethod
@@ -75,19 +75,19 @@ class _Order(NamedTuple):
                 f"version is {spell(version)}, expected the version of the library as text, or None",
                 help="version=mylibrary.__version__",
             )
-        if not isinstance(builder, Built) and not callable(builder):
+        if not isinstance(builder, ModuleSpec) and not callable(builder):
             builder = built_of(builder)
-        if isinstance(builder, Built):
+        if isinstance(builder, ModuleSpec):
             return cls(_Wish(("built", builder.digest), chosen, version), builder, cache)
         return cls(_Wish(described(builder), chosen, version), builder, cache)
 
-    def build(self) -> Built:
+    def build(self) -> ModuleSpec:
         """Call the builder, and take what it gives.
 
         Raises:
             OptionError: it gave nothing that can be loaded.
         """
-        built = self.builder if isinstance(self.builder, Built) else built_of(self.builder())
+        built = self.builder if isinstance(self.builder, ModuleSpec) else built_of(self.builder())
         return built.with_options(self.wish.options)
 
 
@@ -114,7 +114,7 @@ class Registry:
     Example::
 
         registry = cujit.registry.Registry()
-        own = registry.module("axpy", cujit.Built(CODE, names=["axpy<float>"]), device=device)
+        own = registry.module("axpy", cujit.ModuleSpec(CODE, names=["axpy<float>"]), device=device)
         assert own not in cujit.default_registry()
     """
 
@@ -149,7 +149,7 @@ class Registry:
         Example::
 
             registry = cujit.registry.Registry()
-            own = registry.module("axpy", cujit.Built(CODE, names=["axpy<float>"]), device=device)
+            own = registry.module("axpy", cujit.ModuleSpec(CODE, names=["axpy<float>"]), device=device)
         """
         key = _named(name), _place(device)
         order = _Order.of(builder, options, version, cache)
@@ -238,7 +238,7 @@ class _Maker:
     def make(self, check: bool) -> RegisteredModule:
         """Take what the cache has by name, unless it shall be checked, or build, load and keep it."""
         tools = runner(self.order.cache)
-        key = None if isinstance(self.order.builder, Built) else self._key(tools)
+        key = None if isinstance(self.order.builder, ModuleSpec) else self._key(tools)
         found = tools.cache.find(key) if tools.cache is not None and key is not None else None
         if found is not None and key is not None and not check:
             return self._registered(load(found[0], self.device), key, None)
@@ -249,7 +249,7 @@ class _Maker:
         kept = tools.cache is not None and key is not None and _is_kept(tools, tools.cache, key, built, loaded.artifact)
         return self._registered(loaded, key if kept else _content_key(loaded.artifact), built)
 
-    def _registered(self, loaded: Module, key: Key | None, built: Built | None) -> RegisteredModule:
+    def _registered(self, loaded: Module, key: Key | None, built: ModuleSpec | None) -> RegisteredModule:
         digest = None if key is None else key.digest
         return RegisteredModule(self.name, loaded, self.tasks, version=self.order.wish.version, key=digest, built=built)
 
@@ -288,7 +288,7 @@ def _part_of_options(options: Options) -> Part:
 _NO_OPTIONS = Part.content("options", repr(_DEFAULT_OPTIONS))
 
 
-def _loaded(built: Built, device: Device, cache: Cache | bool | None) -> Module:
+def _loaded(built: ModuleSpec, device: Device, cache: Cache | bool | None) -> Module:
     """Compile, if there is something to compile, and load; an image must have the kernels that were named."""
     if isinstance(built.source, Source):
         return jit(built.source, names=built.names, device=device, options=built.options, cache=cache)
@@ -298,7 +298,7 @@ def _loaded(built: Built, device: Device, cache: Cache | bool | None) -> Module:
     return loaded
 
 
-def _is_kept(tools: Runner, cache: Cache, key: Key, built: Built, artifact: Artifact) -> bool:
+def _is_kept(tools: Runner, cache: Cache, key: Key, built: ModuleSpec, artifact: Artifact) -> bool:
     """Keep an Artifact under its name, with how to make it; not if it could not be kept by its content."""
     source = built.source
     if isinstance(source, Artifact):
@@ -393,19 +393,19 @@ def module(
     architecture, the same options, and a builder with the same code and plain captured values. For other inputs of the
     builder, such as header files, change ``version``. LLVM IR is found by content only.
 
-    The same name must mean the same source. cujit compares a ``Built`` at each call. For a builder, it compares code,
-    defaults and plain captured values (numbers, text, enum members, types, functions, short tuples of these). If they
-    differ, it calls the builder and compares the result.
+    The same name must mean the same source. cujit compares a ``ModuleSpec`` at each call. For a builder, it compares
+    code, defaults and plain captured values (numbers, text, enum members, types, functions, short tuples of these).
+    If they differ, it calls the builder and compares the result.
 
     A GPU that the compiler knows gets SASS, a newer GPU PTX of the newest older architecture, and the CPU device PTX.
 
     Args:
         name: name of the module in the process.
-        builder: a function that returns a ``Built`` or its arguments as a tuple: a source with template instances, or
-            an image with kernel names. You can also pass such a value itself.
+        builder: a function that returns a ``ModuleSpec`` or its arguments as a tuple: a source with template instances,
+            or an image with kernel names. You can also pass such a value itself.
         device: a Device or its name. Default: the first GPU, otherwise the CPU device.
         version: version of the library that contains the builder.
-        options: compiler options, in addition to those of the Built.
+        options: compiler options, in addition to those of the ModuleSpec.
         cache: as for ``compile``.
         check: whether to call the builder and compare the result at every call.
 
@@ -418,7 +418,7 @@ def module(
     Example::
 
         def builder():
-            return cujit.Built(CODE, names=["axpy<float>"])
+            return cujit.ModuleSpec(CODE, names=["axpy<float>"])
 
         kernel = cujit.module("example axpy", builder, device=device)["axpy<float>"]
     """

@@ -17,10 +17,10 @@ from cujit.values import replace
 from cujit.values.hashing import sha256
 
 _PTX_TEXT = re.compile(r"^\s*\.version\s+\d", re.MULTILINE)
-_EXAMPLE = "cujit.Built(text, names=['axpy<float>']), cujit.Built(artifact), or (text, names)"
+_EXAMPLE = "cujit.ModuleSpec(text, names=['axpy<float>']), cujit.ModuleSpec(artifact), or (text, names)"
 
 
-class Built:
+class ModuleSpec:
     """Input of the registry: a source with template instances, or an image with kernel names.
 
     It never changes. Two objects are equal if all their parts are.
@@ -41,7 +41,7 @@ class Built:
 
     Example::
 
-        built = cujit.Built(CODE, names=["axpy<float>"], options={"use_fast_math": True})
+        built = cujit.ModuleSpec(CODE, names=["axpy<float>"], options={"use_fast_math": True})
         kernel = cujit.module("example axpy fast", built, device=device)["axpy<float>"]
     """
 
@@ -73,23 +73,23 @@ class Built:
             object.__setattr__(self, field, value)
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"a Built is never changed; make another one to have another {name}")
+        raise AttributeError(f"a ModuleSpec is never changed; make another one to have another {name}")
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 in hex over everything in it."""
         return sha256(repr(self._parts()).encode("utf-8", "surrogatepass")).hexdigest()
 
-    def with_options(self, options: Options) -> Built:
+    def with_options(self, options: Options) -> ModuleSpec:
         """Return the same with more options. Its own options win. An image accepts no options and is returned
         unchanged.
         """
         if isinstance(self.source, Artifact) or not (options or options.extra):
             return self
         joined = Options.of(options, {**self.options, "extra": (*options.extra, *self.options.extra)})
-        return Built(self.source, self.names, options=joined)
+        return ModuleSpec(self.source, self.names, options=joined)
 
-    def difference(self, other: Built) -> str:
+    def difference(self, other: ModuleSpec) -> str:
         """Describe in one line what differs first. ``""`` if nothing does."""
         if self.digest == other.digest:
             return ""
@@ -112,7 +112,7 @@ class Built:
         return [("kind", "source"), *((name, getattr(source, name)) for name in source.__match_args__), *parts]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Built) and self.digest == other.digest
+        return isinstance(other, ModuleSpec) and self.digest == other.digest
 
     def __hash__(self) -> int:
         return hash(self.digest)
@@ -120,30 +120,30 @@ class Built:
     def __reduce__(self) -> tuple[object, ...]:
         # A mapping proxy goes neither into a pickle nor into a deep copy.
         values = {name: dict(v) if isinstance(v, Mapping) else v for name, v in self.options.items()}
-        return Built, (self.source, self.names, None, {**values, "extra": self.options.extra})
+        return ModuleSpec, (self.source, self.names, None, {**values, "extra": self.options.extra})
 
     def __repr__(self) -> str:
         names = f" names={list(self.names)}" if self.names else ""
-        return f"<Built {self.source!r}{names}>"
+        return f"<ModuleSpec {self.source!r}{names}>"
 
 
 Builder = Callable[[], object]
 
 
-def built_of(given: object) -> Built:
-    """Take what a builder returned: a Built, the arguments of one as a tuple, or a source or an image alone.
+def built_of(given: object) -> ModuleSpec:
+    """Take what a builder returned: a ModuleSpec, the arguments of one as a tuple, or a source or an image alone.
 
     Raises:
         OptionError: the value has another type.
         FormatError: the text or the bytes have an invalid format.
         FileError: a file cannot be read.
     """
-    if isinstance(given, Built):
+    if isinstance(given, ModuleSpec):
         return given
     arguments = given if isinstance(given, tuple) else (given,)
     if not 1 <= len(arguments) <= 4:
         raise OptionError(f"a builder returned a tuple of {len(arguments)}", help=_EXAMPLE)
-    return Built(*arguments)
+    return ModuleSpec(*arguments)
 
 
 def _source(given: object, headers: Mapping[str, str] | None, name: str | None) -> Source | Artifact:

@@ -2,7 +2,8 @@
 
 from cujit.worklist.building import Cover, Unbuilt, build, cover, keys
 from cujit.worklist.lists import Merged, RecipeUse, Worklist, merge, read
-from cujit.worklist.recording import Recording, record
+from cujit.worklist.recording import Recording
+from cujit.worklist.recording import record_worklist as record
 
 __all__ = [
     "Cover",

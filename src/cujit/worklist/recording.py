@@ -207,8 +207,8 @@ def _elsewhere(request: Request, keyed: Keyed | Uncacheable, places: Places) -> 
     return ""
 
 
-def record(directory: str | os.PathLike[str], *, project: str | os.PathLike[str] | None = None) -> Recording:
-    """Record the compile requests of the process, in a ``with`` block: ``with cujit.record("lists"): …``.
+def record_worklist(directory: str | os.PathLike[str], *, project: str | os.PathLike[str] | None = None) -> Recording:
+    """Record the compile requests of the process, in a ``with`` block: ``with cujit.record_worklist("lists"): …``.
 
     The file contains sources, macros and in-memory headers unchanged. Only its user can read it.
 
@@ -222,7 +222,7 @@ def record(directory: str | os.PathLike[str], *, project: str | os.PathLike[str]
 
     Example::
 
-        with cujit.record("recorded"):
+        with cujit.record_worklist("recorded"):
             cujit.compile(CODE, names=["axpy<float>"], arch="sm_90")
     """
     root = None if project is None else os.path.abspath(path_of(project))
@@ -232,6 +232,6 @@ def record(directory: str | os.PathLike[str], *, project: str | os.PathLike[str]
 @single_flight_cache(8)
 def recording_of(directory: str) -> Recording:
     """Return the recording of the process for the directory that ``CUJIT_RECORD`` names. It ends with the process."""
-    made = record(os.path.expanduser(directory))
+    made = record_worklist(os.path.expanduser(directory))
     atexit.register(made.flush)
     return made

@@ -16,7 +16,7 @@ from cujit.formats.ptx.obstacles import lowest_version, obstacles
 from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.retarget import retarget
 from cujit.formats.ptx.versions import target_version
-from cujit.inspection.needs import needs
+from cujit.inspection.needs import requirements
 from cujit.program import link
 
 Compile = Callable[..., str]
@@ -208,4 +208,4 @@ def test_a_specific_target_is_reached_from_every_other_that_assemblers_take(stat
     for old in names:
         text = f".version 9.4\n.target {old}\n.visible .entry k() {{ {registers} {statement} ret; }}\n"
         assert all(f".target {new}\n" in retarget(text, arch=new) for new in names)
-        assert Arch.parse(needs(text.encode())[0].arch).suffix, "which exists, or parse would refuse it"
+        assert Arch.parse(requirements(text.encode())[0].arch).suffix, "which exists, or parse would refuse it"

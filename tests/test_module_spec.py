@@ -10,18 +10,18 @@ from collections.abc import Callable
 import pytest
 
 from cujit.program import Options, compile
-from cujit.registry.spec import Built, code_text, described
+from cujit.registry.spec import ModuleSpec, code_text, described
 from processes import printed
 
 TEXT = 'extern "C" __global__ void k(int *p) { *p = 1; }'
 
 
 def test_a_built_is_a_value() -> None:
-    built = Built(TEXT, ["k"], {"n.h": ""}, {"define": {"A": "1"}, "extra": ["-DB"]}, name="one.cu")
-    same = Built(TEXT, "k", {"n.h": ""}, Options(define={"A": "1"}, extra=["-DB"]), name="one.cu")
+    built = ModuleSpec(TEXT, ["k"], {"n.h": ""}, {"define": {"A": "1"}, "extra": ["-DB"]}, name="one.cu")
+    same = ModuleSpec(TEXT, "k", {"n.h": ""}, Options(define={"A": "1"}, extra=["-DB"]), name="one.cu")
     assert built == same == pickle.loads(pickle.dumps(built))
     assert hash(built) == hash(same)
-    assert built != Built(TEXT, ["k"], {"n.h": ""}, {"define": {"A": "1"}}, name="one.cu")
+    assert built != ModuleSpec(TEXT, ["k"], {"n.h": ""}, {"define": {"A": "1"}}, name="one.cu")
     assert built != TEXT
     assert "one.cu" in repr(built)
     with pytest.raises(AttributeError, match="never changed"):
@@ -29,15 +29,15 @@ def test_a_built_is_a_value() -> None:
 
 
 def test_a_difference_is_told_by_what_it_is_in() -> None:
-    built = Built("a\nb\n", ["k"])
+    built = ModuleSpec("a\nb\n", ["k"])
     image = compile(TEXT, to="ptx")
-    assert built.difference(Built("a\nb\n", ["k"])) == ""
-    assert built.difference(Built("a\nc\n", ["k"])) == "line 2 of its text: 'b' and 'c'"
-    assert built.difference(Built("a\nb\nc\n", ["k"])) == "its length: 2 lines and 3, 4 characters and 6"
-    assert built.difference(Built("a\nb\n", ["j"])) == "its names: ('k',) and ('j',)"
-    assert built.difference(Built("a\nb\n", ["k"], {"n.h": ""})) == "its headers"
-    assert built.difference(Built(image)) == "its kind"
-    assert Built(image).difference(Built(image.data, {"j": "k"})) != ""
+    assert built.difference(ModuleSpec("a\nb\n", ["k"])) == ""
+    assert built.difference(ModuleSpec("a\nc\n", ["k"])) == "line 2 of its text: 'b' and 'c'"
+    assert built.difference(ModuleSpec("a\nb\nc\n", ["k"])) == "its length: 2 lines and 3, 4 characters and 6"
+    assert built.difference(ModuleSpec("a\nb\n", ["j"])) == "its names: ('k',) and ('j',)"
+    assert built.difference(ModuleSpec("a\nb\n", ["k"], {"n.h": ""})) == "its headers"
+    assert built.difference(ModuleSpec(image)) == "its kind"
+    assert ModuleSpec(image).difference(ModuleSpec(image.data, {"j": "k"})) != ""
 
 
 class Colour(enum.Enum):
