@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -181,6 +183,75 @@ def test_a_program_with_the_runtime_linked_in_ends_with_an_error_and_one_sentenc
     assert done.returncode == 1
     assert done.stderr.count("takes no driver but NVIDIA's") == 1
     assert done.stderr.count("\n") == 1
+
+
+def _nvcc(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return emulated("nvcc", *arguments, folder=folder)
+
+
+def test_nvcc_makes_images_that_load_under_the_emulator(tmp_path: Path) -> None:
+    """As PyCUDA calls it: in a folder of its own, for ``NAME.cubin`` beside ``NAME.cu``."""
+    (tmp_path / "own.h").write_text("#define FACTOR 3\n")
+    (tmp_path / "k.cu").write_text(
+        '#include "own.h"\nextern "C" __global__ void k(int *p) { p[threadIdx.x] = FACTOR * MORE; }\n'
+    )
+    for kind in ("cubin", "fatbin", "ptx"):
+        done = _nvcc(tmp_path, f"--{kind}", "-arch", "sm_90", "-I.", "-DMORE=2", "-m64", "-lineinfo", "k.cu")
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    said = python(f"""
+    import ctypes
+    from cuda.bindings import driver as d
+    assert d.cuInit(0)[0] == 0
+    _, context = d.cuDevicePrimaryCtxRetain(0)
+    d.cuCtxSetCurrent(context)
+    _, p = d.cuMemAlloc(4 * 32)
+    for kind in ("cubin", "fatbin", "ptx"):
+        image = open({str(tmp_path)!r} + "/k." + kind, "rb").read() + bytes(1)
+        status, module = d.cuModuleLoadData(image)
+        assert status == 0, (kind, status)
+        _, function = d.cuModuleGetFunction(module, b"k")
+        assert d.cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, 0, ((int(p),), (ctypes.c_void_p,)), 0)[0] == 0
+        out = bytearray(4)
+        d.cuMemcpyDtoH(out, p, 4)
+        print(int.from_bytes(out, "little"))
+        d.cuMemsetD8(p, 0, 128)
+    """)
+    assert said.split() == ["6", "6", "6"]
+
+
+def test_nvcc_prints_the_headers_that_decide_what_is_compiled(tmp_path: Path) -> None:
+    (tmp_path / "k.cu").write_text('#include "own.h"\n')
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "own.h").write_text(f"int {name};\n")
+    for name in ("first", "second"):
+        done = _nvcc(tmp_path, "--preprocess", "-arch", "sm_90", f"-I{name}", "k.cu", "--compiler-options", "-P")
+        assert (done.returncode, done.stdout) == (0, f'#include "own.h"\nint {name};\n'), done.stderr
+
+
+def test_nvcc_says_what_it_does_not_make(tmp_path: Path) -> None:
+    (tmp_path / "k.cu").write_text("int main() { return 0; }\n")
+    assert "release 13." in _nvcc(tmp_path, "--version").stdout
+    asked = "k.cu", "-o", "k"
+    own = compilers.folder()
+    alone = emulated(sys.executable, own / "nvcc", *asked, folder=tmp_path, variables={"PATH": f"{own}"})
+    assert alone.returncode == 1
+    assert "nvcc makes --ptx, --cubin and --fatbin" in alone.stderr
+    real = tmp_path / "real" / "nvcc"
+    real.parent.mkdir()
+    real.write_text("#!/bin/sh\necho real $*\n")
+    real.chmod(0o755)
+    behind = {"PATH": f"{own}:{real.parent}:{os.environ['PATH']}"}
+    assert emulated("nvcc", *asked, folder=tmp_path, variables=behind).stdout == "real k.cu -o k\n"
+    assert _nvcc(tmp_path, "--ptx").returncode == 1
+    broken = _nvcc(tmp_path, "--ptx", "--no-such-option", "k.cu")
+    assert broken.returncode
+    assert "no-such-option" in broken.stderr
+    (tmp_path / "bad.cu").write_text("__global__ void k() { nonsense; }\n")
+    bad = _nvcc(tmp_path, "--cubin", "-arch=sm_90", "bad.cu")
+    assert bad.returncode
+    assert "nonsense" in bad.stderr
+    assert not (tmp_path / "bad.cubin").exists()
 
 
 _LINKED = r"""

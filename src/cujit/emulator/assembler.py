@@ -13,11 +13,11 @@ from cujit.formats.container import Container, write_container
 from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.validity import check_module
 
-_RELEASE = "13.5"
+RELEASE = "13.5"
 """That of the newest toolkit whose PTX is known; clients write PTX for the release of their assembler."""
 
 _VERSION = f"""ptxas: cujit's, which writes PTX into a container for the emulator
-Cuda compilation tools, release {_RELEASE}, V{_RELEASE}.0"""
+Cuda compilation tools, release {RELEASE}, V{RELEASE}.0"""
 
 # Source: ptxas --help of CUDA 13.5, as far as clients say options; others have their value behind "=".
 _WITH_VALUE = {

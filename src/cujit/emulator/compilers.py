@@ -2,7 +2,8 @@
 
 A library of the same name has every function of the real one and passes calls on, but where machine code is asked for.
 A process finds it by its soname, which has to be loaded before anybody looks for the real library in a wheel. The
-assembler is an executable. ``environment`` has the variables by which clients find them, and caches of their own.
+assembler and ``nvcc`` are executables. ``environment`` has the variables by which clients find them, and caches of
+their own.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ _LIBRARIES = ("nvrtc", "nvJitLink")
 _FUNCTION = re.compile(r"(?:__)?((?:nvrtc|nvJitLink)[A-Z]\w*?)(?:_\d+_\d+)?")
 """How functions are called; nvJitLink's have a number of the version behind the name, too."""
 
-_ASSEMBLER = "ptxas"
+_PROGRAMS = {"ptxas": "assembler", "nvcc": "nvcc"}
+"""Programs that stand for NVIDIA's, and their modules here."""
 
 _LOCK = Lock()
 _ATTACHED: dict[int, ctypes.CDLL] = {}
@@ -72,7 +74,7 @@ def _real_libraries() -> list[RealLibrary]:
 
 
 def folder() -> Path:
-    """Make the folder of the compilers if it is not there: libraries that stand before what is installed, an assembler.
+    """Make the folder of the compilers if it is not there: libraries that stand before what is installed, programs.
 
     Raises: as of ``library.library_of`` and ``library.keep``.
     """
@@ -82,12 +84,12 @@ def folder() -> Path:
     }
     before = {f"{STANDS_BEFORE}{real.soname}": str(real.path).encode() for real in _real_libraries()}
     with contextlib.suppress(UnsupportedError):  # a frozen program has no interpreter for it, and seldom calls one
-        files[_ASSEMBLER] = _assembler()
+        files |= {name: _script(module) for name, module in _PROGRAMS.items()}
     return library.keep({**files, **before})
 
 
-def _assembler() -> bytes:
-    """Write the assembler: a script of this Python, which finds cujit where this process has."""
+def _script(module: str) -> bytes:
+    """Write a program: a script of this Python, which finds cujit where this process has."""
     package = str(Path(__file__).parent.parent.parent)
     lines = (
         "#!/bin/sh",
@@ -95,7 +97,7 @@ def _assembler() -> bytes:
         "' '''",
         "import sys",
         f"sys.path += [p for p in {[package, *filter(None, sys.path)]!r} if p not in sys.path]",
-        "from cujit.emulator.assembler import main",
+        f"from cujit.emulator.{module} import main",
         "sys.exit(main(sys.argv[1:]))",
     )
     return "\n".join(lines).encode() + b"\n"
@@ -108,8 +110,12 @@ def environment() -> dict[str, str]:
     """
     where = folder()
     libraries = sorted(str(path) for path in where.iterdir() if path.name.startswith("lib"))
-    assembler = where / _ASSEMBLER
-    paths = {"TRITON_PTXAS_PATH": str(assembler), "TRITON_PTXAS_BLACKWELL_PATH": str(assembler)}
+    assembler, programs = where / "ptxas", os.environ.get("PATH", os.defpath).split(os.pathsep)
+    paths = {
+        "TRITON_PTXAS_PATH": str(assembler),
+        "TRITON_PTXAS_BLACKWELL_PATH": str(assembler),
+        "PATH": os.pathsep.join(dict.fromkeys((str(where), *programs))),
+    }
     caches = library.root_folder() / "caches"
     return {
         "LD_PRELOAD": " ".join([*libraries, *filter(None, [os.environ.get("LD_PRELOAD", "")])]),
