@@ -275,7 +275,7 @@ def test_the_cache_can_be_turned_off(root: Path, monkeypatch: pytest.MonkeyPatch
     ("name", "value", "message"),
     [
         ("CUJIT_CACHE", "maybe", "CUJIT_CACHE is 'maybe', expected 0 or 1"),
-        ("CUJIT_CACHE_BYTES", "much", "CUJIT_CACHE_BYTES: 'much' is no size"),
+        ("CUJIT_CACHE_BYTES", "much", "CUJIT_CACHE_BYTES: 'much' is not a size"),
     ],
 )
 def test_a_wrong_variable_is_told(monkeypatch: pytest.MonkeyPatch, name: str, value: str, message: str) -> None:

@@ -141,15 +141,15 @@ BAD: list[tuple[Any, str]] = [
     ([1 << 64, 8, 8, 8], "no address"),
     ([True, 8, 8, 8], "bool True, no address"),
     ([1.0, 8, 8, 8], "float 1.0, no address"),
-    (0, "0 is no address of an array of pointers"),
-    (-8, "no address of an array"),
-    (4097, "4097 is no address of an array"),
-    (1 << 64, "no address of an array"),
-    (ctypes.c_void_p(0), "0 is no address of an array"),
-    (None, "NoneType is no array of pointers"),
-    (True, "bool True is no array"),
-    (b"12345678", "bytes is no array"),
-    ((ctypes.c_int * 4)(), "no array of pointers"),
+    (0, "0 is not an address of an array of pointers"),
+    (-8, "not an address of an array"),
+    (4097, "4097 is not an address of an array"),
+    (1 << 64, "not an address of an array"),
+    (ctypes.c_void_p(0), "0 is not an address of an array"),
+    (None, "NoneType is not an array of pointers"),
+    (True, "bool True is not an array"),
+    (b"12345678", "bytes is not an array"),
+    ((ctypes.c_int * 4)(), "not an array of pointers"),
 ]
 
 
@@ -195,7 +195,7 @@ def test_ints_are_addresses_where_the_caller_says_so(module: Module, native: boo
     for bad in (-1, 1 << 64, True, 1.0, np.int64(-5)):
         with pytest.raises(ArgumentError, match=r"fill: argument 2 \(float\*\)"):
             launch(1, bad, 40, 1.0)
-    with pytest.raises(ArgumentError, match="it is no pointer"):
+    with pytest.raises(ArgumentError, match="it is not a pointer"):
         kernel[2, 32](1, p.address, 40, 1.0)
 
 
@@ -301,10 +301,10 @@ def test_what_is_known_is_not_adopted_again(checked: Kernel) -> None:
 @pytest.mark.parametrize(
     ("address", "size", "why"),
     [
-        (0, 8, "address is 0; the smallest is 1"),
-        (-8, 8, "the smallest is 1"),
+        (0, 8, "address is 0, expected at least 1"),
+        (-8, 8, "at least 1"),
         (None, 8, "address is NoneType"),
-        (4096, 0, "size_bytes is 0; the smallest is 1"),
+        (4096, 0, "size_bytes is 0, expected at least 1"),
         (4096, True, "size_bytes is bool"),
         (4096, 1.5, "size_bytes is float"),
         ((1 << 64) - 4, 8, "beyond 64 bits"),

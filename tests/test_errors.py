@@ -137,7 +137,7 @@ def test_an_int_is_read_down_to_the_smallest_and_a_bool_is_none() -> None:
     assert errors.read_int(-3, "n", errors.OptionError) == -3
     assert errors.read_int(2, "n", errors.OptionError, least=2) == 2
     for value, why in (
-        (1, "n is 1; the smallest is 2"),
+        (1, "n is 1, expected at least 2"),
         (True, "n is bool True, expected an int"),
         (2.0, "n is float"),
     ):

@@ -135,7 +135,7 @@ def test_a_subscription_ends_and_takes_its_kinds_alone(cache: Cache) -> None:
     assert seen == []
     with pytest.raises(OptionError, match="listener is 7, expected a function"):
         subscribe(7)  # type: ignore[arg-type]
-    with pytest.raises(OptionError, match="is no kind of event"):
+    with pytest.raises(OptionError, match="is not a kind of event"):
         subscribe(print, int)  # type: ignore[arg-type]
 
 

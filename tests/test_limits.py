@@ -226,7 +226,7 @@ def test_an_annotation_that_would_kill_libnvvm_is_an_error_with_its_line(node: s
     node = node.replace("void (i32*)*", "ptr") if arch == "compute_100" else node
     text = ir(f"!nvvm.annotations = !{{!0}}\n!0 = !{{{node}}}\n", opaque=arch == "compute_100")
     line = text.splitlines().index(f"!0 = !{{{node}}}") + 1
-    with pytest.raises(CompileError, match=f"bad.ll:{line}: .* is no annotation"):
+    with pytest.raises(CompileError, match=f"bad.ll:{line}: .* is not an annotation"):
         cujit.compile(cujit.Source.nvvm(text, name="bad.ll"), arch=arch)
 
 

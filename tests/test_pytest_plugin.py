@@ -514,4 +514,4 @@ def test_emulator_is_there_before_any_conftest_and_in_all_processes(pytester: py
     pytester.makeini("[pytest]\ncujit_emulate = true\ncujit_emulated = cc=8.6")
     pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=3)
     wrong = pytester.runpytest_subprocess("--cujit-emulate", "--cujit-emulated", "cc=8.6 threads=many")
-    wrong.stderr.fnmatch_lines(["*'threads=many' is no setting of the emulator*"])
+    wrong.stderr.fnmatch_lines(["*'threads=many' is not a setting of the emulator*"])

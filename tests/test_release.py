@@ -38,7 +38,7 @@ def test_a_wheel_lacks_nothing_and_has_nothing_strange() -> None:
 def test_an_sdist_has_what_its_tests_need_and_no_wheel_of_others() -> None:
     tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
     if tracked.returncode:
-        pytest.skip("this is no clone")
+        pytest.skip("this is not a clone")
     assert wrong_with_sdist([f"cujit-1.0/{name}" for name in tracked.stdout.splitlines()]) == []
     assert "the sdist has cujit-1.0/benchmarks/a.whl" in wrong_with_sdist(["cujit-1.0/benchmarks/a.whl"])
 

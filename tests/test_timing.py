@@ -198,7 +198,7 @@ def test_the_cache_of_a_device_has_a_size_or_it_is_not_known(device: Device) -> 
 @pytest.mark.parametrize(
     ("keywords", "why"),
     [
-        ({"repeat": 0}, "repeat is 0; the smallest is 1"),
+        ({"repeat": 0}, "repeat is 0, expected at least 1"),
         ({"repeat": 1.5}, "repeat is float 1.5"),
         ({"warmup": -1}, "warmup is -1"),
         ({"calls": 0}, "calls is 0"),

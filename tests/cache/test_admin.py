@@ -77,7 +77,7 @@ def test_show_says_what_is_wrong_with_the_beginning_of_a_key(cache: Cache) -> No
         admin.show(cache, key_of(n).digest[0])
     assert key_of(n).digest[:5] in str(error.value.help)
     path_of(cache, 1).write_bytes(b"damaged")
-    with pytest.raises(FormatError, match="a record cut off"):
+    with pytest.raises(FormatError, match="a truncated record"):
         admin.show(cache, key_of(1).digest)
 
 
@@ -119,7 +119,7 @@ def test_verify_compares_a_sample_with_what_is_made_again(cache: Cache) -> None:
     zero, one, two, three = (found[key_of(n).digest] for n in range(4))
     assert (zero.remade, zero.fault, zero.name) == (False, "", "0.cu")
     assert (one.remade, one.fault) == (True, "the entry and what was made again differ from byte 999 on")
-    assert (two.remade, "a record cut off" in two.fault) == (False, True)
+    assert (two.remade, "a truncated record" in two.fault) == (False, True)
     assert (three.remade, three.fault) == (True, "the entry has 1000 bytes, and made again 1001")
     assert not path_of(cache, 2).exists()
 

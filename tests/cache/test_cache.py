@@ -372,7 +372,7 @@ def test_an_artifact_that_no_record_can_hold_is_given_and_not_kept(root: Path) -
     artifact, provenance = cache.get_or_make(key_of(0), lambda: strange)
     assert artifact is strange
     assert provenance.outcome is Outcome.UNCACHED
-    assert "cut off" in provenance.reason
+    assert "truncated" in provenance.reason
     assert cache.counters.not_kept == 1
 
 
@@ -402,7 +402,7 @@ def test_a_root_that_others_may_write_costs_one_warning_with_the_remedy(root: Pa
 
 def test_a_root_that_is_a_file_or_cannot_be_made_costs_one_warning(root: Path) -> None:
     root.write_text("x")
-    made_twice_with_one_warning(Cache(root), "is no directory")
+    made_twice_with_one_warning(Cache(root), "is not a directory")
     made_twice_with_one_warning(Cache(Path("/proc/cujit")), "cujit")
     made_twice_with_one_warning(Cache(root / ("x" * 300)), "")
 

@@ -155,9 +155,7 @@ def test_a_damaged_closure_is_none(cache: Cache, tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b"was found", b"was never"))
     pack = opened(path)
     assert list(pack.closures(key_of(500).digest)) == []
-    assert [fault for _, fault in pack.verify() if fault] == [
-        "a damaged record: its SHA-256 is another than in the index"
-    ]
+    assert [fault for _, fault in pack.verify() if fault] == ["a damaged record: its SHA-256 doesn't match the index"]
     with pytest.raises(FormatError, match="damaged"):
         write_pack(tmp_path / "again.pack", [pack])
 
@@ -178,13 +176,17 @@ def test_a_pack_that_is_not_there_is_none(tmp_path: Path) -> None:
 def damages(path: Path) -> Iterator[tuple[str, bytes, str]]:
     """Give packs that are none: what was done to them, their bytes, and what is said of them."""
     whole = path.read_bytes()
-    yield "empty", b"", "cut off: 0 bytes"
+    yield "empty", b"", "a truncated pack: 0 bytes"
     yield "cut in the head", whole[:100], "its head alone has 192"
-    yield "cut in the index", whole[: _HEAD_BYTES + 90], "that says it has"
-    yield "cut in a record", whole[:-1], "that says it has"
-    yield "longer", whole + b"\0", "that says it has"
+    yield "cut in the index", whole[: _HEAD_BYTES + 90], "that claims to have"
+    yield "cut in a record", whole[:-1], "that claims to have"
+    yield "longer", whole + b"\0", "that claims to have"
     yield "of another kind", b"PK\3\4" + whole[4:], "no pack: it begins"
-    yield "of a later version", whole[:8] + struct.pack("<I", 2) + whole[12:], "version 2; this cujit reads version 1"
+    yield (
+        "of a later version",
+        whole[:8] + struct.pack("<I", 2) + whole[12:],
+        "version 2, and this cujit reads",
+    )
     yield "of the other byte order", whole[:8] + struct.pack(">I", 1) + whole[12:], "a pack of version"
     yield "too many records", whole[:16] + struct.pack("<Q", 1 << 60) + whole[24:], "whose tables would end at"
     yield "too many closures", whole[:12] + struct.pack("<I", 1 << 31) + whole[16:], "whose tables would end at"

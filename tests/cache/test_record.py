@@ -110,7 +110,7 @@ def test_truncation_at_any_length_and_any_byte_more_is_found() -> None:
     for length in range(len(DATA)):
         with pytest.raises(FormatError):
             decode(DATA[:length], KEY.digest)
-    with pytest.raises(FormatError, match=f"{len(DATA) + 1} bytes that says it has {len(DATA)}"):
+    with pytest.raises(FormatError, match=f"{len(DATA) + 1} bytes that claims to have {len(DATA)}"):
         decode(DATA + b"\0", KEY.digest)
 
 
@@ -120,7 +120,7 @@ def test_a_record_of_another_key_is_refused() -> None:
 
 
 def test_a_record_of_another_version_is_refused_by_its_number() -> None:
-    with pytest.raises(FormatError, match="version 2; this cujit reads version 1"):
+    with pytest.raises(FormatError, match="version 2, and this cujit reads version 1"):
         decode(DATA[:8] + struct.pack("<I", 2) + DATA[12:], KEY.digest)
 
 
@@ -138,7 +138,7 @@ HEADERS = {
     "a kind that is none": b'{"kind":"exe"}',
     "numbers for text": b'{"kind":"fatbin","arch":null,"names":[[1,2]],"signatures":[],"log":"","name":"","tool":""}',
     "an arch that is none": b'{"kind":"fatbin","arch":["sm",1,""],"names":[],"signatures":[]}',
-    "an arch cut off": b'{"kind":"fatbin","arch":["compute",90],"names":[],"signatures":[]}',
+    "an arch truncated": b'{"kind":"fatbin","arch":["compute",90],"names":[],"signatures":[]}',
     "made in the infinite": b'{"kind":"fatbin","arch":null,"names":[],"signatures":[],"log":"","name":"","tool":"",'
     b'"work":"w","make_ms":1,"made_s":1e999}',
 }
@@ -150,9 +150,9 @@ def test_a_header_that_is_none_is_a_format_error_though_its_digest_is_right(
 ) -> None:
     monkeypatch.setattr(record_module, "_json", lambda _: HEADERS[what])
     data = encode(KEY, artifact_of(0), make_ms=1, made_s=1)
-    with pytest.raises(FormatError, match="header is none"):
+    with pytest.raises(FormatError, match="invalid header"):
         decode(data, KEY.digest)
-    with pytest.raises(FormatError, match="header is none"):
+    with pytest.raises(FormatError, match="invalid header"):
         peek(data)
 
 
@@ -162,7 +162,7 @@ def test_a_part_of_infinite_size_is_a_format_error(monkeypatch: pytest.MonkeyPat
 
     plain = record_module._json
     monkeypatch.setattr(record_module, "_json", written)
-    with pytest.raises(FormatError, match="parts are none"):
+    with pytest.raises(FormatError, match="invalid parts"):
         peek(encode(KEY, artifact_of(0), make_ms=1, made_s=1))
 
 

@@ -45,7 +45,7 @@ def test_sizes(text: str, size: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "GiB", "-1", "1e9", "4 PiB", "inf", "1,5GB", "٣GB", "9" * 40])
 def test_what_is_no_size_is_refused(text: str) -> None:
-    with pytest.raises(OptionError, match="is no size in bytes"):
+    with pytest.raises(OptionError, match="is not a size in bytes"):
         parse_bytes(text)
 
 

@@ -136,7 +136,7 @@ def test_a_hard_link_to_another_file_is_a_miss_and_that_file_stays(store: Store,
         path.unlink()
         os.link(secret, path)
 
-    assert "a record cut off" in damaged_by(store, harm)
+    assert "a truncated record" in damaged_by(store, harm)
     assert secret.read_bytes() == b"not an entry"
 
 
@@ -145,7 +145,7 @@ def test_a_fifo_does_not_hang_a_reader(store: Store) -> None:
         path.unlink()
         os.mkfifo(path, 0o600)
 
-    assert "is no regular file" in damaged_by(store, harm)
+    assert "is not a regular file" in damaged_by(store, harm)
 
 
 def test_a_directory_and_a_socket_in_the_place_of_an_entry_are_misses(
@@ -155,7 +155,7 @@ def test_a_directory_and_a_socket_in_the_place_of_an_entry_are_misses(
         path.unlink()
         path.mkdir()
 
-    assert "is no regular file" in damaged_by(store, directory)
+    assert "is not a regular file" in damaged_by(store, directory)
 
     def bound(path: Path) -> None:
         path.unlink()
@@ -188,7 +188,7 @@ def test_an_entry_that_cannot_be_read_is_a_miss(store: Store) -> None:
 
 
 def test_a_file_that_says_it_is_huge_takes_no_memory(store: Store) -> None:
-    assert "the most is" in damaged_by(store, lambda path: os.truncate(path, 2**40))
+    assert "at most" in damaged_by(store, lambda path: os.truncate(path, 2**40))
     assert os.listdir(store.root / "bad") == []  # too large to keep
 
 

@@ -85,7 +85,7 @@ def test_a_directory_of_another_user_is_refused_and_root_never_writes_there(tmp_
 
 def test_a_file_in_the_place_of_the_root_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(CacheRefusedError, match="is no directory"):
+    with pytest.raises(CacheRefusedError, match="is not a directory"):
         TRUST.check_root(tmp_path / "file")
 
 

@@ -131,7 +131,7 @@ def test_bounds_of_a_gpu_are_told_with_the_tightest_and_its_line(cujit: Cujit, c
     assert "first cache, a bound of 0.00227 µs, 100% of it at copy.cu:3, 18 sectors a request" in tightest
     row = next(line for line in result.stdout.splitlines() if line.startswith("memory"))
     assert row.split()[1:] == ["9,216", "bytes", "0.00192", "µs", "84%"]
-    assert "a bound is no time; not modelled are latency and occupancy" in result.stdout
+    assert "a bound is not a time; not modelled are latency and occupancy" in result.stdout
 
 
 def test_json_and_comparisons_have_bounds(cujit: Cujit, copy: Path) -> None:

@@ -235,7 +235,7 @@ def test_a_recipe_of_more_than_a_mebibyte_is_left_out() -> None:
         zlib.compress(json.dumps({"schema": 2}).encode()),
         write_recipe(of_text())[:-1],
     ],
-    ids=["nothing", "no zlib", "no fields", "a list", "no text", "deep", "another schema", "cut off"],
+    ids=["nothing", "no zlib", "no fields", "a list", "no text", "deep", "another schema", "truncated"],
 )
 def test_bytes_that_are_no_recipe_are_refused(data: bytes) -> None:
     with pytest.raises(FormatError, match="recipe"):

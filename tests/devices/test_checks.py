@@ -16,14 +16,14 @@ def test_grid_and_block_are_ints_or_tuples() -> None:
 @pytest.mark.parametrize(
     ("grid", "block", "shared", "why"),
     [
-        (0, 1, 0, "grid.x is 0; the smallest is 1"),
+        (0, 1, 0, "grid.x is 0, expected at least 1"),
         ((1, -2), 1, 0, "grid.y is -2"),
         (1, 0, 0, "block.x is 0"),
         (1.5, 1, 0, "grid.x is float 1.5, expected an int"),
         (1, "32", 0, "block.x is str '32'"),
         ((1, 2, 3, 4), 1, 0, "grid has 4 dimensions"),
         ((), 1, 0, "grid has 0 dimensions"),
-        (1, 1, -1, "shared_bytes is -1; the smallest is 0"),
+        (1, 1, -1, "shared_bytes is -1, expected at least 0"),
         (1, 1, 1.5, "shared_bytes is float 1.5"),
     ],
 )
@@ -37,10 +37,10 @@ def test_a_malformed_shape_says_which_part(grid: object, block: object, shared: 
 def test_a_size_that_python_does_not_write_is_told_by_its_bits() -> None:
     huge = 10**5000
     for grid, block, shared, why in (
-        (1, 1, huge, "k: shared_bytes is an int of 16610 bits; no device"),
-        (1, 1, -huge, "k: shared_bytes is an int of 16610 bits; the smallest is 0"),
-        (huge, 1, 0, "k: grid.x is an int of 16610 bits; no device"),
-        (1, (1, -huge), 0, "k: block.y is an int of 16610 bits; the smallest is 1"),
+        (1, 1, huge, "k: shared_bytes is an int of 16610 bits, more than any device"),
+        (1, 1, -huge, "k: shared_bytes is an int of 16610 bits, expected at least 0"),
+        (huge, 1, 0, "k: grid.x is an int of 16610 bits, more than any device"),
+        (1, (1, -huge), 0, "k: block.y is an int of 16610 bits, expected at least 1"),
     ):
         with pytest.raises(LaunchError) as caught:
             launch_shape(grid, block, shared, "k")

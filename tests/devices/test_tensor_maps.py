@@ -277,7 +277,7 @@ def test_what_is_no_array_is_refused(device: Device) -> None:
 
 
 def test_an_array_of_another_device_is_refused(cpu: Device, gpu_memory: Device) -> None:
-    with pytest.raises(ArgumentError, match="of another device than cpu"):
+    with pytest.raises(ArgumentError, match="another device than cpu"):
         cpu.tensor_map(gpu_memory.array(DATA), (4, 8))
 
 

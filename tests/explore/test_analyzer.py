@@ -173,11 +173,13 @@ def test_what_is_said_wrongly_is_an_error_in_the_report(said: dict[str, str], wo
 
 
 def test_arrays_are_bounded_before_they_are_made() -> None:
-    with pytest.raises(OptionError, match="the most is"):
+    with pytest.raises(OptionError, match="at most"):
         Scene("", arguments=f"zeros:u8:{MOST_ARGUMENT_BYTES // 2} zeros:u8:{MOST_ARGUMENT_BYTES // 2 + 1}").values()
     assert len(Scene("", arguments="zeros:u8:7 2.0 null").values()) == 3
     numbers = f"2.0 {2 * MOST_ARGUMENT_BYTES}"
-    assert len(Scene("", arguments=f"zeros:u8:{MOST_ARGUMENT_BYTES} {numbers}").values()) == 3, "a number is no array"
+    assert len(Scene("", arguments=f"zeros:u8:{MOST_ARGUMENT_BYTES} {numbers}").values()) == 3, (
+        "a number is not an array"
+    )
 
 
 def test_a_scene_is_read_strictly() -> None:

@@ -45,7 +45,7 @@ def path(tmp_path: Path) -> Path:
     ("name", "data", "words"),
     [
         ("absent.cu", None, "absent.cu cannot be read"),
-        ("image.cubin", b"\x7fELF", "is no source to edit"),
+        ("image.cubin", b"\x7fELF", "is not a source to edit"),
         ("latin.cu", b"// \xe4\n", "is not UTF-8"),
         ("zero.cu", b"//\0\n", "holds a NUL byte"),
         ("long.cu", b"//" + b"x" * (1 << 20), "more than 1,048,576 characters"),

@@ -376,7 +376,7 @@ def test_bad_orders_are_refused(tmp_path: Path) -> None:
         cujit.farm.build([astray], executor=ThreadPoolExecutor(1), sink=tmp_path)
     (failure,) = cujit.farm.build([*asked, astray], executor=ThreadPoolExecutor(1), sink=tmp_path).failed
     assert re.match(r"include: .*nothing is not there", failure.reason)
-    with pytest.raises(OptionError, match="'kernel' is no request"):
+    with pytest.raises(OptionError, match="'kernel' is not a request"):
         cujit.farm.build(["kernel"], executor=ThreadPoolExecutor(1), sink=tmp_path)  # type: ignore[list-item]
 
 

@@ -234,11 +234,11 @@ def test_a_host_file_without_device_code_has_none() -> None:
         (b"MZ\x90\0", "neither a fatbin"),
         (b"!<thin>\n", "thin archive"),
         (b"!<arch>\nm.o/", "without a header"),
-        (archive(bytes(100))[:-4], "cut off"),
+        (archive(bytes(100))[:-4], "truncated"),
         (archive(b"\x7fELF"), "member at 68"),
         (host_object(b"something else"), "no fatbin"),
         (b"\x50\xed\x55\xba\1\0\x10\0" + bytes(8) + b"\x50\xed\x55\xba\1\0\x10\0", "no fatbin.*byte 16"),
-        (host_object(b"\x50\xed\x55\xba\1\0\x10\0" + bytes((99, 0, 0, 0, 0, 0, 0, 0))), "cut off"),
+        (host_object(b"\x50\xed\x55\xba\1\0\x10\0" + bytes((99, 0, 0, 0, 0, 0, 0, 0))), "truncated"),
     ],
 )
 def test_a_broken_host_file_is_refused(data: bytes, message: str) -> None:
@@ -279,9 +279,9 @@ def test_damage_gives_a_value_or_a_format_error(mode: tuple[str, ...]) -> None:
     [
         (0, b"XXXX", "no fatbin"),
         (4, b"\x02\0", r"version 2, .*\(at byte 4\)"),
-        (8, b"\xff" * 8, "cut off"),
-        (16 + 4, b"\x10\0\0\0", "goes beyond"),
-        (16 + 8, b"\xff" * 8, "goes beyond"),
+        (8, b"\xff" * 8, "truncated"),
+        (16 + 4, b"\x10\0\0\0", "extends past"),
+        (16 + 8, b"\xff" * 8, "extends past"),
         (16 + 0x10, b"\xff" * 4, "packed bytes"),
         (16 + 0x14, b"\xff" * 4, "options outside"),
         (16 + 0x1C, b"\0" * 4, "no architecture"),

@@ -57,5 +57,5 @@ def test_what_only_one_of_them_costs_is_nothing_in_the_other() -> None:
 
 
 def test_what_is_no_profiled_kernel_is_said() -> None:
-    with pytest.raises(cujit.errors.ArgumentError, match="7 is no kernel of a profile"):
+    with pytest.raises(cujit.errors.ArgumentError, match="7 is not a kernel of a profile"):
         compare(cost(1), 7)  # type: ignore[arg-type]

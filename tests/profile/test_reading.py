@@ -140,7 +140,7 @@ def test_a_file_without_distinct_sectors_of_lines_is_read_and_says_none(written:
 def test_a_profile_of_another_schema_is_not_taken_for_damage(written: str, tmp_path: Path) -> None:
     file = tmp_path / "later.json"
     file.write_text(written.replace('"schema": 1', '"schema": 2'))
-    with pytest.raises(cujit.errors.FormatError, match=r"'later\.json' is of schema 2; this cujit reads 1"):
+    with pytest.raises(cujit.errors.FormatError, match=r"'later\.json' is of schema 2, and this cujit reads 1"):
         read_profile(file)
 
 

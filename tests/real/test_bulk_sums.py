@@ -22,7 +22,7 @@ BOXES = {"inside": (4, 8), "over the end": (6, 15), "beside": (7, 8)}
 @pytest.fixture(autouse=True)
 def _hopper(device: Device) -> None:
     if device.is_gpu and device.arch.number < 90:
-        pytest.skip(f"{device} is no Hopper")
+        pytest.skip(f"{device} is not a Hopper")
 
 
 def test_blocks_add_rows_to_the_same_sums(device: Device) -> None:

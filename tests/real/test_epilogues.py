@@ -23,7 +23,7 @@ KEYS, PART, TILES = 75, 300, 5
 def module(device: Device) -> cujit.Module:
     """Load the kernels on a device, once."""
     if device.is_gpu and device.arch.number < 90:
-        pytest.skip(f"{device} is no Hopper")
+        pytest.skip(f"{device} is not a Hopper")
     return cujit.load(cujit.compile(cujit.Source.cuda(HERE / "epilogues.cu"), arch="compute_90", lineinfo=True), device)
 
 

@@ -48,7 +48,7 @@ def product(device: Device, fault: int = 0) -> tuple[Array, Array]:
 
 def test_a_product_in_four_stages_is_right(device: Device) -> None:
     if device.is_gpu and device.arch.number != 90:
-        pytest.skip(f"{device} is no Hopper")
+        pytest.skip(f"{device} is not a Hopper")
     np.testing.assert_array_equal(*product(device))
 
 

@@ -21,7 +21,7 @@ from real.running import HERE, Array, rng
 def kernels(device: Device, file: str) -> Module:
     """Load a file for Hopper, or skip where it does not run."""
     if device.is_gpu and device.arch.number < 90:
-        pytest.skip(f"{device} is no Hopper")
+        pytest.skip(f"{device} is not a Hopper")
     return load(compile(Source.cuda(HERE / file), arch="compute_90a"), device)
 
 

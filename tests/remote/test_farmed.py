@@ -235,7 +235,7 @@ def test_what_waits_for_its_turn_is_not_published_after_an_error(
 
 
 def test_a_store_that_is_none_is_refused(two: Executor, tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="'https://host/x' is no shared cache to write to"):
+    with pytest.raises(OptionError, match="'https://host/x' is not a shared cache to write to"):
         cujit.farm.build(variants(1), executor=two, sink=tmp_path, store="https://host/x")  # type: ignore[arg-type]
 
 
@@ -246,7 +246,7 @@ def test_the_verb_needs_somebody_who_signs_and_a_store(
     with cujit.record_worklist("recordings"):
         cujit.compile("__global__ void k() {}", arch="sm_90", cache=False)
     for words, why in (
-        (["--store", server.url], "nobody signs what is published"),
+        (["--store", server.url], "there is no key to sign images"),
         (["--key", "farm.key"], "there is no --store"),
     ):
         done = CliRunner().invoke(main, ["farm", "build", "recordings", "--root", "root", *words])

@@ -95,8 +95,8 @@ def forgeries(farm: Farm, other: Farm) -> dict[str, tuple[bytes, str]]:
     native = encode(key, host, make_ms=1.0, made_s=1)
     larger = signed(signer, key, record)
     return {
-        "nothing": (b"", "cut off"),
-        "a part of a head": (good[:100], "cut off"),
+        "nothing": (b"", "truncated"),
+        "a part of a head": (good[:100], "truncated"),
         "a head alone, of a record without end": (
             rewritten(good[:HEAD_BYTES], 24, (1 << 60).to_bytes(8, "little")), "signed for"),
         "a claim of 1 GiB": (rewritten(good, 24, (1 << 30).to_bytes(8, "little")), "not signed by"),
@@ -145,7 +145,7 @@ def test_a_module_by_version_is_refused_though_it_is_signed(farm: Farm) -> None:
 
 
 def test_what_is_cut_off_after_it_was_proved_is_no_forgery(farm: Farm) -> None:
-    with pytest.raises(RemoteError, match="cut off: 100 of"):
+    with pytest.raises(RemoteError, match="truncated: 100 of"):
         fetched(farm, farm.content(0)[: HEAD_BYTES + 100])
 
 
@@ -395,7 +395,7 @@ def test_a_file_that_is_no_private_key_is_refused(text: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("scope", ["", "Main", "a b", "/a", "a\0", "x" * 65, 7, None])
 def test_a_scope_that_is_none_is_refused(scope: str, farm: Farm, tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="is no scope"):
+    with pytest.raises(OptionError, match="is not a scope"):
         Signer.read(tmp_path / "farm.key", scope=scope)
     write(farm.trust, scopes=[scope])
     with pytest.raises(FormatError, match="lists no keys"):
@@ -462,10 +462,10 @@ def test_a_file_of_keys_that_others_could_have_written_is_refused_and_links_are_
     link.unlink()
     link.symlink_to(inside)
     for path in (inside, link):
-        with pytest.raises(CacheRefusedError, match=r"is not believed: .*writable by everyone"):
+        with pytest.raises(CacheRefusedError, match=r"is not trusted: .*writable by everyone"):
             TrustedKeys.read(path)
     farm.trust.chmod(0o622)
-    with pytest.raises(CacheRefusedError, match="is not believed: it is writable"):
+    with pytest.raises(CacheRefusedError, match="is not trusted: it is writable"):
         TrustedKeys.read(farm.trust)
     with pytest.raises(FileError, match="No such file"):
         TrustedKeys.read(tmp_path / "gone")

@@ -117,7 +117,7 @@ def test_its_death_is_an_error_with_its_words_and_the_next_one_lives(
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(fork_server, "_BEGIN", "raise SystemExit('no such day')")
-        with pytest.raises(ToolCrashError, match="count: the process apart ended with status 1") as e:
+        with pytest.raises(ToolCrashError, match="count: the separate process ended with status 1") as e:
             counted(path)
         assert "no such day" in str(e.value)
     assert counted(path) == 1

@@ -94,7 +94,7 @@ def test_a_launch_that_has_the_most_comes_back_whole() -> None:
     ],
 )  # fmt: skip
 def test_one_more_than_the_most_is_refused(path: str, value: object, why: str) -> None:
-    with pytest.raises(FormatError, match="a saved launch whose header is none") as refused:
+    with pytest.raises(FormatError, match="a saved launch with an invalid header") as refused:
         read_saved(changed(path, value))
     assert why in str(refused.value)
 
@@ -118,7 +118,7 @@ def test_a_body_and_a_header_of_the_most_bytes_are_written_and_read(monkeypatch:
             patched.setattr(saved_launch, name, most - 1)
             with pytest.raises(FormatError, match=r"at most|the most is"):
                 write_saved(launch)
-            with pytest.raises(FormatError, match=r"a saved launch that says it holds"):
+            with pytest.raises(FormatError, match=r"a saved launch that claims to hold"):
                 read_saved(data)
 
 
@@ -126,10 +126,10 @@ def test_a_body_and_a_header_of_the_most_bytes_are_written_and_read(monkeypatch:
     ("change", "why", "offset"),
     [
         (lambda data: data[:63], "63 bytes, and its prefix alone has 64", None),
-        (lambda data: data[:64], "of 64 bytes that says it has", None),
+        (lambda data: data[:64], "of 64 bytes that claims to have", None),
         (lambda data: b"\x7fELF" + data[4:], "no saved launch: it begins", 0),
-        (lambda data: data[:8] + b"\2" + data[9:], "of version 2; this cujit reads version 1", 8),
-        (lambda data: data[:40] + bytes([data[40] ^ 1]) + data[41:], "its SHA-256 is another", None),
+        (lambda data: data[:8] + b"\2" + data[9:], "of version 2, and this cujit reads version 1", 8),
+        (lambda data: data[:40] + bytes([data[40] ^ 1]) + data[41:], "its SHA-256 doesn't match", None),
     ],
 )
 def test_a_file_that_is_wrong_before_its_header_says_where(

@@ -844,8 +844,8 @@ def test_several_gpus_share_the_first_look(
     [
         ({"space": {}}, "space is {}"),
         ({"space": [("A", [1])]}, "space is "),
-        ({"space": {"A b": [1]}}, "'A b' is no name of a value in a space"),
-        ({"space": {3: [1]}}, "3 is no name of a value in a space"),
+        ({"space": {"A b": [1]}}, "'A b' is not a name of a value in a space"),
+        ({"space": {3: [1]}}, "3 is not a name of a value in a space"),
         ({"space": {"A": "12"}}, "the values of A are '12'"),
         ({"space": {"A": 12}}, "the values of A are 12"),
         ({"space": {"A": []}}, "each is there once"),

@@ -92,7 +92,7 @@ def _is_optix(data: bytes) -> bool:
 
 def _kind_of_elf(data: bytes) -> Kind:
     if len(data) < 64:
-        raise FormatError("an ELF file cut off inside its header", offset=len(data))
+        raise FormatError("an ELF file truncated inside its header", offset=len(data))
     machine = int.from_bytes(data[18:20], "big" if data[5] == 2 else "little")
     if machine == magic.EM_CUDA:
         return Kind.CUBIN

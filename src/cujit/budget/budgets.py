@@ -95,7 +95,7 @@ class Budget:
             what = "block" if self.block is not None else "dynamic_shared_bytes"
             raise OptionError(f"a budget with {what} limits no occupancy", help="add occupancy=0.5")
         if self.threads is not None and self.threads > MAX_BLOCK_THREADS:
-            raise OptionError(f"block is {self.threads} threads; the most is {MAX_BLOCK_THREADS}")
+            raise OptionError(f"block is {self.threads} threads, expected at most {MAX_BLOCK_THREADS}")
         if not self.limits:
             raise OptionError("this budget limits nothing", help=f"say one of {', '.join(_LIMITS)}")
 
@@ -356,5 +356,5 @@ def _real(value: object, what: str, most: float) -> float:
     if number is None or isinstance(value, (bool, str, bytes)):
         raise OptionError(f"{what} is {type(value).__name__} {spell(value)}, expected a number from 0 to {most:g}")
     if not 0 <= number <= most:
-        raise OptionError(f"{what} is {value}; it goes from 0 to {most:g}", help="0.5 is half" if most == 1 else None)
+        raise OptionError(f"{what} is {value}, expected 0 to {most:g}", help="0.5 is half" if most == 1 else None)
     return number

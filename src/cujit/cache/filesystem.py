@@ -58,7 +58,7 @@ def read_trusted(path: str | Path, trust: Trust, max_bytes: int, head: bool = Fa
     fd, status = open_trusted(path, trust)
     try:
         if status.st_size > max_bytes and not head:
-            raise UntrustedFileError(f"has {status.st_size} bytes; the most is {max_bytes}")
+            raise UntrustedFileError(f"has {status.st_size} bytes, expected at most {max_bytes}")
         return _read(fd, min(status.st_size, max_bytes)), status
     except OSError as e:
         e.filename = path
@@ -82,7 +82,7 @@ def open_trusted(path: str | Path, trust: Trust) -> tuple[int, os.stat_result]:
         raise
     try:
         status = os.fstat(fd)
-        objection = "is no regular file" if not stat.S_ISREG(status.st_mode) else trust.objection(status)
+        objection = "is not a regular file" if not stat.S_ISREG(status.st_mode) else trust.objection(status)
         if objection:
             raise UntrustedFileError(objection)
     except BaseException:

@@ -295,21 +295,21 @@ class _Opened:
         self._file = file
         head = file.read(0, _HEAD.size)
         if len(head) < _HEAD.size:
-            raise FormatError(f"a pack cut off: {len(head)} bytes, and its head alone has {_HEAD.size}")
+            raise FormatError(f"a truncated pack: {len(head)} bytes, and its head alone has {_HEAD.size}")
         magic, version, self.count_of_closures, self.records, self.requests, size, sha256 = _HEAD.unpack(head)
         if magic != _MAGIC:
             raise FormatError(f"no pack: it begins {spell(bytes(head[:8]))}", offset=0)
         if version != _VERSION:
-            raise FormatError(f"a pack of version {version}; this cujit reads version {_VERSION}", offset=8)
+            raise FormatError(f"a pack of version {version}, and this cujit reads version {_VERSION}", offset=8)
         if size != self.size:
-            raise FormatError(f"a pack of {self.size} bytes that says it has {size}")
+            raise FormatError(f"a pack of {self.size} bytes that claims to have {size}")
         ends = [_HEAD.size + self.records * _ROW.size]
         ends.append(ends[0] + self.requests * _REQUEST.size)
         self.records_at = ends[1] + self.count_of_closures * _ROW.size
         if self.records_at > self.size:
             raise FormatError(f"a pack of {self.size} bytes whose tables would end at {self.records_at}")
         if self.records_at > MAX_RECORD_BYTES:
-            raise FormatError(f"a pack with tables of {self.records_at} bytes; the most is {MAX_RECORD_BYTES}")
+            raise FormatError(f"a pack with tables of {self.records_at} bytes, expected at most {MAX_RECORD_BYTES}")
         tables = file.read(_HEAD.size, self.records_at - _HEAD.size)
         if hashlib.sha256(tables).digest() != sha256:
             raise FormatError("a damaged pack: the SHA-256 of its tables is another")
@@ -350,7 +350,7 @@ class _Opened:
             raise FormatError(f"a pack of {self.size} bytes with {stored_bytes} at {at}: {digest.hex()}")
         stored = self._file.read(at, stored_bytes)
         if hashlib.sha256(stored).digest() != sha256:
-            raise FormatError("a damaged record: its SHA-256 is another than in the index")
+            raise FormatError("a damaged record: its SHA-256 doesn't match the index")
         return stored if stored_bytes == record_bytes else _unpacked(stored, record_bytes)
 
     def head(self, row: _Fields) -> bytes | memoryview:
@@ -374,7 +374,7 @@ class _Opened:
 
     def fault_of_closure(self, row: _PackRow) -> str:
         try:
-            return "" if hashlib.sha256(self.record(row)).digest() == row.digest else "its SHA-256 is another"
+            return "" if hashlib.sha256(self.record(row)).digest() == row.digest else "its SHA-256 doesn't match"
         except FormatError as e:
             return e.message
 

@@ -126,7 +126,7 @@ def encode(key: Key, artifact: Artifact, *, make_ms: float, made_s: int, recipe:
     parts = _json([[part.label, part.value, part.size] for part in key.parts])
     lengths = (len(header), len(parts), len(recipe), len(artifact.data))
     if PREFIX_BYTES + sum(lengths) > MAX_RECORD_BYTES:
-        raise FormatError(f"a record of {PREFIX_BYTES + sum(lengths)} bytes; the most is {MAX_RECORD_BYTES}")
+        raise FormatError(f"a record of {PREFIX_BYTES + sum(lengths)} bytes, expected at most {MAX_RECORD_BYTES}")
     fields = _FIELDS.pack(_MAGIC, VERSION, *lengths, bytes.fromhex(key.digest))
     body = (header, parts, recipe, artifact.data)
     return b"".join((fields, sha256(fields, *body).digest(), *body))
@@ -142,7 +142,7 @@ def decode(data: bytes | memoryview, digest: str, *, is_proved: bool = False) ->
     view = memoryview(data)
     fields, rest = view[: _FIELDS.size], view[PREFIX_BYTES:]
     if not is_proved and sha256(fields, rest).digest() != view[_FIELDS.size : PREFIX_BYTES]:
-        raise FormatError("a damaged record: its SHA-256 is another")
+        raise FormatError("a damaged record: its SHA-256 doesn't match")
     parts_at = PREFIX_BYTES + prefix.header_bytes
     recipe_at = parts_at + prefix.parts_bytes
     payload_at = recipe_at + prefix.recipe_bytes
@@ -160,7 +160,7 @@ def decode(data: bytes | memoryview, digest: str, *, is_proved: bool = False) ->
             recipe=bytes(view[recipe_at:payload_at]),
         )
     except _NO_HEADER as e:
-        raise FormatError(f"a record whose header is none: {e}") from e
+        raise FormatError(f"a record with an invalid header: {e}") from e
     _check_payload(artifact.kind, artifact.data)
     return made
 
@@ -221,7 +221,7 @@ def peek(head: bytes | memoryview) -> tuple[Summary, tuple[Part, ...]]:
             prefix.recipe_bytes,
         )  # fmt: skip
     except _NO_HEADER as e:
-        raise FormatError(f"a record whose header is none: {e}") from e
+        raise FormatError(f"a record with an invalid header: {e}") from e
     return summary, parts
 
 
@@ -231,21 +231,21 @@ def _prefix_of(data: bytes | memoryview, digest: str) -> _Prefix:
     if prefix.digest != bytes.fromhex(digest):
         raise FormatError(f"a record of the key {prefix.digest.hex()} where {digest} should be")
     if prefix.total_bytes != len(data):
-        raise FormatError(f"a record of {len(data)} bytes that says it has {prefix.total_bytes}")
+        raise FormatError(f"a record of {len(data)} bytes that claims to have {prefix.total_bytes}")
     return prefix
 
 
 def _prefix(data: bytes | memoryview) -> _Prefix:
     if len(data) < PREFIX_BYTES:
-        raise FormatError(f"a record cut off: {len(data)} bytes, and its prefix alone has {PREFIX_BYTES}")
+        raise FormatError(f"a truncated record: {len(data)} bytes, and its prefix alone has {PREFIX_BYTES}")
     magic, version, header, parts, recipe, payload, digest = _FIELDS.unpack_from(data)
     if magic != _MAGIC:
         raise FormatError(f"no record of the cache: it begins {spell(magic)}", offset=0)
     if version != VERSION:
-        raise FormatError(f"a record of version {version}; this cujit reads version {VERSION}", offset=8)
+        raise FormatError(f"a record of version {version}, and this cujit reads version {VERSION}", offset=8)
     total = PREFIX_BYTES + header + parts + recipe + payload
     if total > MAX_RECORD_BYTES:
-        raise FormatError(f"a record that says it has {total} bytes; the most is {MAX_RECORD_BYTES}")
+        raise FormatError(f"a record that claims to have {total} bytes, expected at most {MAX_RECORD_BYTES}")
     fields = header, parts, recipe, payload, digest, total
     return tuple.__new__(_Prefix, fields)  # start-up: no method is written for it
 
@@ -340,7 +340,7 @@ def _read_parts(data: bytes) -> list[Part]:
         rows = json.loads(data)
         return [Part(_text(label), _text(value), None if size is None else int(size)) for label, value, size in rows]
     except (TypeError, ValueError, OverflowError, RecursionError) as e:
-        raise FormatError(f"a record whose parts are none: {e}") from e
+        raise FormatError(f"a record with invalid parts: {e}") from e
 
 
 def _text(value: object) -> str:

@@ -70,7 +70,7 @@ def parse_bytes(text: str) -> int:
     """
     match = re.fullmatch(_SIZE, text)
     if match is None:
-        raise OptionError(f"{spell(text)} is no size in bytes", help="2GiB, 500MB, 1048576")
+        raise OptionError(f"{spell(text)} is not a size in bytes", help="2GiB, 500MB, 1048576")
     number, unit, binary = match.groups()
     scale = (1024 if binary else 1000) ** _POWER[unit.upper()] if unit else 1
     return round(float(number) * scale) if "." in number else int(number) * scale

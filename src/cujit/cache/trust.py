@@ -90,7 +90,7 @@ class Trust:
     def _check_step(self, directory: str, status: os.stat_result, *, last: bool) -> None:
         link = stat.S_ISLNK(status.st_mode)
         if not link and not stat.S_ISDIR(status.st_mode):
-            raise CacheRefusedError(f"the cache is not used: {directory} is no directory", help=_ELSEWHERE)
+            raise CacheRefusedError(f"the cache is not used: {directory} is not a directory", help=_ELSEWHERE)
         objection = self.objection(status)
         harmless = link or (not last and status.st_mode & stat.S_ISVTX)  # the mode of a link says nothing
         if not objection or (harmless and status.st_uid in self.owners):

@@ -184,7 +184,7 @@ def size(files: tuple[Path, ...], by: str, limit: int | None, as_json: bool) -> 
     unknown = [word for word in words if word not in _GROUPS]
     if unknown:
         raise OptionError(
-            f"--by {unknown[0]} is none of {', '.join(_GROUPS)}", help="--by kernel,arch", code="option-unknown"
+            f"--by {unknown[0]} is not one of {', '.join(_GROUPS)}", help="--by kernel,arch", code="option-unknown"
         )
     total = sum(file.stat().st_size for file in files)
     groups = _grouped([row for file in files for row in _summaries(file)], words)

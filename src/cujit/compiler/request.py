@@ -280,7 +280,7 @@ def _names(names: object) -> tuple[str, ...]:
     for name in texts:
         if not isinstance(name, str) or not name.strip() or any(c in name for c in "\0\n\r") or not is_utf8(name):
             raise OptionError(
-                f"{spell(name)} is no name expression",
+                f"{spell(name)} is not a name expression",
                 help=Hint("names=['axpy<float>', 'ns::scale']", shell="<-n> 'axpy<float>'"),
                 code="name-expression",
             )

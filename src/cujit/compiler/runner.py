@@ -469,6 +469,6 @@ def _too_long(job: Job, limits: WorkLimits) -> ToolTimeoutError:
         shell="more time (--timeout), fewer kernels or instances of templates at a time",
     )
     if not limits.isolate:
-        end = "in a process apart ({}) what is given up ends at once"
+        end = "in a separate process ({}) what is given up ends at once"
         more += Hint(f"; {end.format('isolate=True')}", shell=f"; {end.format('--isolate')}")
     return ToolTimeoutError(f"{job.tool} did not {job.step} {job.subject}{given}", tool=job.tool, help=more)

@@ -162,7 +162,7 @@ def _cast(name: str, value: npt.ArrayLike, dtype: np.dtype[Any], *, signless: bo
         if given.dtype.kind in "iub" and dtype.kind in "iu":
             _check_range(name, given, dtype)
         elif given.dtype.kind not in "iub" and not np.can_cast(given.dtype, dtype, "same_kind"):
-            raise TypeError(f"{given.dtype} is no {dtype}")
+            raise TypeError(f"{given.dtype} is not {dtype}")
         return given.astype(dtype)
     except (TypeError, ValueError, OverflowError) as e:
         raise ArgumentError(f"{spell(value)} does not go into {name}, which is of {dtype}: {e}"[:300]) from e

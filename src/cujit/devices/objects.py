@@ -202,7 +202,9 @@ def _read(data: bytes) -> _CachedObject:
         elf = read_elf(data)
         return _CachedObject(elf, elf.symbols())
     except FormatError as e:
-        raise CujitError(f"LLVM gave an object that is no ELF file: {e.message}", help=_REPORT, code="internal") from e
+        raise CujitError(
+            f"LLVM gave an object that is not an ELF file: {e.message}", help=_REPORT, code="internal"
+        ) from e
 
 
 def _size_of(elf: Elf, section: int) -> int:

@@ -191,7 +191,7 @@ def _folder() -> Path:
         path.mkdir(0o700, exist_ok=True)
         status = path.lstat()
     if not stat.S_ISDIR(status.st_mode):
-        raise FileError(f"{path} is no folder", filename=str(path), help="TMPDIR=<a folder of yours>")
+        raise FileError(f"{path} is not a folder", filename=str(path), help="TMPDIR=<a folder of yours>")
     _require_ours(status, path)
     return path
 

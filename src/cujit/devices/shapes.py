@@ -91,11 +91,11 @@ class Dim3(NamedTuple):
                 raise LaunchError(message, help=_SIZES, code="grid-size") from None
             if ints[-1] < 1:
                 raise LaunchError(
-                    f"{what}.{axis} is {spell(ints[-1])}; the smallest is 1", help=_SIZES, code="grid-size"
+                    f"{what}.{axis} is {spell(ints[-1])}, expected at least 1", help=_SIZES, code="grid-size"
                 )
             if ints[-1] >= 1 << 63:
                 raise LaunchError(
-                    f"{what}.{axis} is {spell(ints[-1])}; no device takes so many", help=_SIZES, code="grid-size"
+                    f"{what}.{axis} is {spell(ints[-1])}, more than any device supports", help=_SIZES, code="grid-size"
                 )
         return cls(*ints)
 
@@ -187,13 +187,13 @@ def launch_shape(grid: object, block: object, shared_bytes: object = 0, kernel: 
         ) from None
     if size < 0:
         raise LaunchError(
-            f"{prefix}shared_bytes is {spell(size)}; the smallest is 0",
+            f"{prefix}shared_bytes is {spell(size)}, expected at least 0",
             help="remove it if none is needed",
             code="shared-memory-size",
         )
     if size >= 1 << 63:
         raise LaunchError(
-            f"{prefix}shared_bytes is {spell(size)}; no device has so many",
+            f"{prefix}shared_bytes is {spell(size)}, more than any device has",
             help="remove it",
             code="shared-memory-size",
         )

@@ -580,7 +580,7 @@ def stream_handle(stream: object, device: DeviceLike | None = None) -> int:
             code="stream",
         ) from None
     if not 0 <= value < 1 << 64:
-        raise LaunchError(f"stream {spell(value)} is no handle", code="stream")
+        raise LaunchError(f"stream {spell(value)} is not a handle", code="stream")
     return value
 
 

@@ -90,7 +90,9 @@ class EmulatorSettings:
                 values[name] = kinds.get(name, str)(value)
             except ValueError:
                 raise OptionError(
-                    f"{spell(word)} is no setting of the emulator", help="write it as threads=2", code="option-unknown"
+                    f"{spell(word)} is not a setting of the emulator",
+                    help="write it as threads=2",
+                    code="option-unknown",
                 ) from None
         return cls.of(**values)
 
@@ -126,5 +128,5 @@ def parse_cc(text: str) -> tuple[int, int]:
     """
     major, dot, minor = text.partition(".")
     if not (dot and major.isdecimal() and minor.isdecimal()):
-        raise OptionError(f"{spell(text)} is no compute capability", help="write it as 9.0")
+        raise OptionError(f"{spell(text)} is not a compute capability", help="write it as 9.0")
     return int(major), int(minor)

@@ -191,7 +191,7 @@ def read_int(value: object, what: str, error: type[CujitError], *, least: int | 
     if number is None:
         raise error(f"{what} is {type(value).__name__} {spell(value)}, expected an int")
     if least is not None and number < least:
-        raise error(f"{what} is {spell(number)}; the smallest is {least}")
+        raise error(f"{what} is {spell(number)}, expected at least {least}")
     return number
 
 

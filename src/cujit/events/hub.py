@@ -63,7 +63,7 @@ def subscribe(listener: Callable[[Happening], object], *kinds: type[Happening]) 
     for kind in kinds:
         if not (isinstance(kind, type) and issubclass(kind, Happening)):
             raise OptionError(
-                f"{spell(kind)} is no kind of event",
+                f"{spell(kind)} is not a kind of event",
                 help="cujit.events.Made, CacheHit, Fallback, …",
                 code="option-unknown",
             )

@@ -25,7 +25,7 @@ class EditedFile:
         name = path_of(path)
         if not name.lower().endswith(ENDINGS):
             raise FormatError(
-                f"{shown_path(name)} is no source to edit: its name ends like none of {', '.join(ENDINGS)}",
+                f"{shown_path(name)} is not a source to edit: its name ends like none of {', '.join(ENDINGS)}",
                 help="cujit inspect FILE --html shows what is in an image",
             )
         self.path = os.path.realpath(name)
@@ -51,7 +51,7 @@ class EditedFile:
                 f"{shown_path(self.path)} is not UTF-8", offset=e.start, help="save it as UTF-8"
             ) from None
         if fault := fault_of(text):
-            raise FormatError(f"{shown_path(self.path)} {fault}, and is no source to edit")
+            raise FormatError(f"{shown_path(self.path)} {fault}, and is not a source to edit")
         self._newline = "\r\n" if "\r\n" in text and "\n" not in text.replace("\r\n", "") else "\n"
         return text.replace("\r\n", "\n") if self._newline == "\r\n" else text
 

@@ -104,7 +104,7 @@ class Scene:
             if type(value) is not (bool if name == "cooperative" else str):
                 raise FormatError(f"{name} is {type(value).__name__} {spell(value)}")
             if isinstance(value, str) and len(value) > most:
-                raise FormatError(f"{name} has {len(value):,} characters; the most is {most:,}")
+                raise FormatError(f"{name} has {len(value):,} characters, expected at most {most:,}")
         return cls(**given)
 
     def to_json(self) -> dict[str, Any]:
@@ -168,7 +168,7 @@ class Scene:
             total += _bytes_of(word)
             if total > MOST_ARGUMENT_BYTES:
                 raise OptionError(
-                    f"{spell(word)}: the arrays have {total:,} bytes so far; the most is {MOST_ARGUMENT_BYTES:,}",
+                    f"{spell(word)}: the arrays have {total:,} bytes so far, expected at most {MOST_ARGUMENT_BYTES:,}",
                     help="count over fewer elements; the costs of a line grow as they do",
                 )
         return [argument(word) for word in words]

@@ -223,7 +223,7 @@ def _socket(port: int) -> socket.socket:
     """
     number = read_int(port, "port", OptionError, least=0)
     if number > 65535:
-        raise OptionError(f"port is {number}; the largest is 65535")
+        raise OptionError(f"port is {number}, expected at most 65535")
     made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -74,7 +74,7 @@ def alike(request: Request, share: str) -> Request:
 def why_alone(request: Request, share: str, keys: KeyMaker) -> str:
     """Return why a compile is done for its architecture only. ``""`` if one compile can serve its family."""
     if request.source.language != "cuda":
-        return "it is no CUDA C++"
+        return "it is not a CUDA C++"
     if request.kind is not Kind.CUBIN:
         return f"it makes {request.kind.value}, and no machine code"
     if not family(request, share):

@@ -69,13 +69,13 @@ def read_records(content: bytes, base: int) -> list[InfoRecord]:
     records, at, end, head = [], 0, len(content), _HEAD.unpack_from
     while at < end:
         if end - at < _HEAD.size:
-            raise FormatError("a record cut off", offset=base + at)
+            raise FormatError("a truncated record", offset=base + at)
         kind, attribute, half = head(content, at)
         after = at + 4
         if kind == _SIZED:
             after += half
             if after > end:
-                raise FormatError(f"a record of {half} bytes goes beyond its section", offset=base + at)
+                raise FormatError(f"a record of {half} bytes extends past its section", offset=base + at)
             records.append(InfoRecord(attribute, 0, content[at + 4 : after], base + at))
         elif _NOTHING <= kind <= _HALF:
             value = half if kind == _HALF else half & 0xFF if kind == _BYTE else 0

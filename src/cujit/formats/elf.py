@@ -128,11 +128,11 @@ class Elf:
         content, notes, at = self.content(section), [], 0
         while at < len(content):
             if len(content) - at < _NOTE.size:
-                raise FormatError(f"a note cut off in {section.name}", offset=section.offset + at)
+                raise FormatError(f"a truncated note in {section.name}", offset=section.offset + at)
             owner_bytes, note_bytes, kind = _NOTE.unpack_from(content, at)
             start = at + _NOTE.size + _padded(owner_bytes, 4)
             if start + note_bytes > len(content):
-                raise FormatError(f"a note is cut off in {section.name}", offset=section.offset + at)
+                raise FormatError(f"a note is truncated in {section.name}", offset=section.offset + at)
             owner = content[at + _NOTE.size : at + _NOTE.size + owner_bytes].rstrip(b"\0")
             notes.append(Note(_text(owner), kind, content[start : start + note_bytes]))
             at = start + _padded(note_bytes, 4)
@@ -275,7 +275,7 @@ def _read_tables(data: bytes, available: int | None = None) -> _Tables:
         length = max(length, table_at + len(rows) * _SECTION.size, _end_of(rows, table_at, available))
         names = rows[0][6] if names == _XINDEX else names
     if length > available:
-        raise FormatError(f"an ELF file of {length} bytes, cut off after {available}", offset=available)
+        raise FormatError(f"an ELF file of {length} bytes, truncated after {available}", offset=available)
     return _Tables(ident, kind, machine, version, flags, names, rows, table_at, length)
 
 

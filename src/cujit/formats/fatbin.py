@@ -108,7 +108,7 @@ def _read_container(data: bytes, start: int, limit: int, recent: Recent) -> Fatb
         raise FormatError(f"a fatbin of version {version}, header of {header_bytes} bytes", offset=start + 4)
     at, end = start + header_bytes, start + header_bytes + size
     if end > limit:
-        raise FormatError(f"a fatbin of {end - start} bytes, cut off after {limit - start}", offset=start)
+        raise FormatError(f"a fatbin of {end - start} bytes, truncated after {limit - start}", offset=start)
     entries: list[FatbinEntry] = []
     while at < end:
         more, at = read_entries(data, at, end, recent)

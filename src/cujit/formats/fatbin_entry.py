@@ -173,7 +173,7 @@ class _Header:
     def unpack(cls, data: bytes, at: int, end: int) -> _Header:
         """Read the fields; nothing but their presence is checked."""
         if at + _ENTRY.size > end:
-            raise FormatError("an entry cut off inside its header", offset=at)
+            raise FormatError("an entry truncated inside its header", offset=at)
         kind, _, header, payload, packed, options, minor, major, number, id_at, id_bytes, flags, _, unpacked = (
             _ENTRY.unpack_from(data, at)
         )
@@ -186,7 +186,7 @@ class _Header:
         header = cls.unpack(data, at, end)
         if header.header_bytes < _ENTRY.size or header.payload_end > end:
             raise FormatError(
-                f"an entry of {header.header_bytes} + {header.payload_bytes} bytes goes beyond its fatbin",
+                f"an entry of {header.header_bytes} + {header.payload_bytes} bytes extends past its fatbin",
                 offset=at,
             )
         if header.packed_bytes > header.payload_bytes:

@@ -58,6 +58,6 @@ def _members(data: bytes) -> Iterator[tuple[int, int]]:
         start = at + _AR_HEADER_BYTES
         end = start + int(digits)
         if end > len(data):
-            raise FormatError(f"an archive's member of {int(digits)} bytes is cut off", offset=at)
+            raise FormatError(f"an archive's member of {int(digits)} bytes is truncated", offset=at)
         yield start, end
         at = end + end % 2

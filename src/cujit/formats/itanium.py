@@ -246,7 +246,7 @@ class Demangler:
         length = int(self._match(_LENGTH))
         text = self._text[self._at : self._at + length]
         if len(text) != length:
-            raise self.fail(f"an identifier of {length} characters is cut off")
+            raise self.fail(f"an identifier of {length} characters is truncated")
         self._at += length
         return text
 

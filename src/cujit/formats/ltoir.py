@@ -56,7 +56,7 @@ def read_ltoir(data: bytes) -> Ltoir:
         FormatError: it is no LTO-IR, is cut inside its header, or names no architecture.
     """
     if len(data) < _HEADER.size:
-        raise FormatError(f"LTO-IR cut off inside its header, after {len(data)} bytes", offset=len(data))
+        raise FormatError(f"LTO-IR truncated inside its header, after {len(data)} bytes", offset=len(data))
     first, container, container_minor, ir, ir_minor = _HEADER.unpack_from(data)[:5]
     if first != int.from_bytes(magic.LTOIR, "little"):
         raise FormatError(f"no LTO-IR: it begins {spell(data[:4])}", offset=0)
@@ -82,4 +82,4 @@ def _tags(data: bytes) -> Iterator[tuple[int, int]]:
             return
         yield tag, value
         at += _TAG.size
-    raise FormatError("LTO-IR cut off inside its header", offset=len(data))
+    raise FormatError("LTO-IR truncated inside its header", offset=len(data))

@@ -77,7 +77,7 @@ def signature_of(lowered: str) -> Signature:
     if isinstance(function, CxxType) and function.shape is TypeShape.POINTER and function.inner is not None:
         function = function.inner
     if isinstance(function, PackExpansion) or function.shape is not TypeShape.FUNCTION:
-        raise FormatError(f"what was probed is no function but {function}: {spell(lowered[:120])}")
+        raise FormatError(f"what was probed is not a function but {function}: {spell(lowered[:120])}")
     count = len(function.parameters)
     sizes, aligns, kinds = (_integers(packs, i, count, lowered) for i in range(3))
     parameters = map(_parameter, function.parameters, sizes, aligns, kinds)

@@ -143,7 +143,7 @@ def write_saved(saved: SavedLaunch) -> bytes:
         )
     header = json.dumps(_header(saved, [len(text) for text in texts]), separators=(",", ":")).encode("ascii")
     if len(header) > MAX_HEADER_BYTES:
-        raise FormatError(f"{saved.kernel}: a header of {len(header):,} bytes; the most is {MAX_HEADER_BYTES:,}")
+        raise FormatError(f"{saved.kernel}: a header of {len(header):,} bytes, expected at most {MAX_HEADER_BYTES:,}")
     body = zstandard.ZstdCompressor(level=_LEVEL, write_content_size=True).compress(b"".join(pieces))
     fields = _FIELDS.pack(_MAGIC, VERSION, len(header), len(body), size)
     return b"".join((fields, _digest(fields, header, body), header, body))
@@ -185,24 +185,24 @@ def read_saved(data: bytes) -> SavedLaunch:
         FormatError: it is no saved launch, damaged, cut off, of another version, or says what cannot be.
     """
     if len(data) < PREFIX_BYTES:
-        raise FormatError(f"a saved launch cut off: {len(data)} bytes, and its prefix alone has {PREFIX_BYTES}")
+        raise FormatError(f"a truncated saved launch: {len(data)} bytes, and its prefix alone has {PREFIX_BYTES}")
     magic, version, header_bytes, packed_bytes, size = _FIELDS.unpack_from(data)
     if magic != _MAGIC:
         raise FormatError(f"no saved launch: it begins {spell(magic)}", offset=0)
     if version != VERSION:
-        raise FormatError(f"a saved launch of version {version}; this cujit reads version {VERSION}", offset=8)
+        raise FormatError(f"a saved launch of version {version}, and this cujit reads version {VERSION}", offset=8)
     total = PREFIX_BYTES + header_bytes + packed_bytes
     if total != len(data):
-        raise FormatError(f"a saved launch of {len(data):,} bytes that says it has {total:,}")
+        raise FormatError(f"a saved launch of {len(data):,} bytes that claims to have {total:,}")
     if header_bytes > MAX_HEADER_BYTES or size > MAX_BODY_BYTES:
         raise FormatError(
-            f"a saved launch that says it holds {header_bytes:,} and {size:,} bytes; the most is "
+            f"a saved launch that claims to hold {header_bytes:,} and {size:,} bytes; the most is "
             f"{MAX_HEADER_BYTES:,} and {MAX_BODY_BYTES:,}"
         )
     body_at = PREFIX_BYTES + header_bytes
     view = memoryview(data)
     if _digest(view[: _FIELDS.size], view[PREFIX_BYTES:]) != view[_FIELDS.size : PREFIX_BYTES]:
-        raise FormatError("a damaged saved launch: its SHA-256 is another")
+        raise FormatError("a damaged saved launch: its SHA-256 doesn't match")
     try:
         header = json.loads(data[PREFIX_BYTES:body_at])
         sizes = _sizes(header)
@@ -210,9 +210,9 @@ def read_saved(data: bytes) -> SavedLaunch:
             raise ValueError(f"its pieces have {sum(sizes):,} bytes, its body {size:,}")
         return _read(header, list(unpack_pieces(data[body_at:], sizes, body_at)))
     except CujitError as e:
-        raise FormatError(f"a saved launch whose body is none: {e.message}") from e
+        raise FormatError(f"a saved launch with an invalid body: {e.message}") from e
     except _NO_HEADER as e:
-        raise FormatError(f"a saved launch whose header is none: {type(e).__name__}: {e}") from e
+        raise FormatError(f"a saved launch with an invalid header: {type(e).__name__}: {e}") from e
 
 
 def _sizes(header: Mapping[str, Any]) -> list[int]:

@@ -252,7 +252,7 @@ class _JaxOperator:
         def back(text: str, kept: Any, grads: Any) -> tuple[Any, ...]:
             if backward is None:
                 raise UnsupportedError(
-                    f"{name} has no backward, and a gradient was asked for through it",
+                    f"{name} has no backward, and its gradient was requested",
                     help="cujit.jax.operator(…, backward=…), or jax.lax.stop_gradient(x)",
                 )
             found = backward(kept, *(grads if isinstance(grads, tuple) else (grads,)), **json.loads(text))

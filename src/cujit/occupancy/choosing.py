@@ -38,7 +38,7 @@ def shared_bytes_of(shared_bytes: SharedBytes, threads: int) -> int:
             code="shared-memory-size",
         ) from None
     if size < 0:
-        raise LaunchError(f"shared_bytes is {size}; the smallest is 0", code="shared-memory-size")
+        raise LaunchError(f"shared_bytes is {size}, expected at least 0", code="shared-memory-size")
     return size
 
 
@@ -179,7 +179,7 @@ def waves(grid: int, blocks: int, processors: int) -> Waves | None:
         LaunchError: ``grid`` is below 1.
     """
     if grid < 1:
-        raise LaunchError(f"grid is {grid}; the smallest is 1")
+        raise LaunchError(f"grid is {grid}, expected at least 1")
     return Waves(grid, blocks * processors) if blocks else None
 
 

@@ -159,7 +159,7 @@ def product_of_arch(arch: Arch, processors: int | None = None) -> Product:
         ArchError: ``processors`` is below 1.
     """
     if processors is not None and processors < 1:
-        raise ArchError(f"processors is {processors}; the smallest is 1", help="remove it if it is not known")
+        raise ArchError(f"processors is {processors}, expected at least 1", help="remove it if it is not known")
     return Product(str(arch.real), arch.real, processors, Mark.USER)
 
 

@@ -63,11 +63,11 @@ class Demand:
     def __post_init__(self) -> None:
         for what in ("registers", "shared_bytes", "barriers", "virtual_resources"):
             if getattr(self, what) < 0:
-                raise LaunchError(f"{what} is {getattr(self, what)}; the smallest is 0")
+                raise LaunchError(f"{what} is {getattr(self, what)}, expected at least 0")
         if self.max_threads < 1:
-            raise LaunchError(f"max_threads is {self.max_threads}; the smallest is 1")
+            raise LaunchError(f"max_threads is {self.max_threads}, expected at least 1")
         if self.carveout_percent is not None and not 0 <= self.carveout_percent <= 100:
-            raise LaunchError(f"carveout_percent is {self.carveout_percent}; it goes from 0 to 100")
+            raise LaunchError(f"carveout_percent is {self.carveout_percent}, expected 0 to 100")
 
     @property
     def largest_block(self) -> int:

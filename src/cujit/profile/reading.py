@@ -32,7 +32,7 @@ def read_profile(path: str | os.PathLike[str]) -> tuple[ProfiledKernel, ...]:
         record = json.loads(read_file(path))
         if record.get("schema", _SCHEMA) != _SCHEMA:
             name = spell(os.path.basename(path))
-            raise FormatError(f"{name} is of schema {spell(record['schema'])}; this cujit reads {_SCHEMA}")
+            raise FormatError(f"{name} is of schema {spell(record['schema'])}, and this cujit reads {_SCHEMA}")
         return tuple(map(ProfiledKernel.from_json, record["kernels"]))
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as e:
         if isinstance(e, FormatError):

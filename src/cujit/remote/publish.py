@@ -143,5 +143,5 @@ def _each(work: Callable[[str], T], digests: Sequence[str]) -> list[T]:
 
 def _digest(key: str) -> str:
     if not is_digest(key):
-        raise OptionError(f"{spell(key)} is no whole key", help="64 hex digits: cujit cache ls --json")
+        raise OptionError(f"{spell(key)} is not a whole key", help="64 hex digits: cujit cache ls --json")
     return key

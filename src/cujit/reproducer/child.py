@@ -160,7 +160,7 @@ def main(answers: int, parent: int) -> None:
     except CujitError as e:
         answer["error"] = _facts(e)
     except Exception as e:
-        answer["error"] = {"class": "CujitError", "message": f"a fault of cujit in the process apart: {e!r}"}
+        answer["error"] = {"class": "CujitError", "message": f"a fault of cujit in the separate process: {e!r}"}
     sys.stdout.flush()
     reply = json.dumps(answer).encode()
     with os.fdopen(answers, "wb") as file:

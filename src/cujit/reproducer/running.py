@@ -48,7 +48,7 @@ TRACE_LIMIT = 100_000
 OUTPUT_BYTES = 1 << 20
 """What is kept of what a kernel prints."""
 
-_TOOL = "the process apart"
+_TOOL = "the separate process"
 _READY_S = 60.0
 """Seconds beyond the launch's own: to start, compile, and say where the blocks of a launch stood that was ended."""
 _KILL_S = 30.0
@@ -310,7 +310,7 @@ class _Child:
         """
         if is_late:
             raise ToolTimeoutError(
-                f"{self._saved.kernel} ran in a process apart for {self._request['timeout_s']:g} s, and did not end",
+                f"{self._saved.kernel} ran in a separate process for {self._request['timeout_s']:g} s, and did not end",
                 tool=_TOOL,
                 help=Hint("a larger timeout_s", shell="a larger --timeout"),
             )
@@ -349,7 +349,7 @@ class _Child:
             if isinstance(e, CujitError):
                 raise
             raise ToolCrashError(
-                f"{self._saved.kernel}: the process apart answered what makes no sense; its kernel may write wildly",
+                f"{self._saved.kernel}: the separate process sent an invalid answer; its kernel may write wildly",
                 tool=_TOOL,
                 log=self._last_words() or f"{type(e).__name__}: {e}",
                 help='check="memory" (--check memory) names the access',
@@ -373,7 +373,7 @@ class _Child:
         elif name in ("SIGXCPU", "SIGKILL"):
             help = f"more than {self._request['memory_mib']:,} MiB and {self._request['timeout_s']:g} s"
         return ToolCrashError(
-            f"{self._saved.kernel}: the process apart {how}",
+            f"{self._saved.kernel}: the separate process {how}",
             tool=_TOOL,
             result=name,
             log=self._last_words(),

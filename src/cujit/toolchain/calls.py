@@ -217,14 +217,14 @@ class ToolLibrary:
 
     def _handle(self, function: str, given: object) -> HandleNumber:
         if isinstance(given, bool) or not hasattr(given, "__index__"):
-            raise self._no_handle(function, f"{spell(given)} is no handle")
+            raise self._no_handle(function, f"{spell(given)} is not a handle")
         number = given if isinstance(given, HandleNumber) else operator.index(given)
         found = self.ledger.find(number)
         if found is not None:
             return found
         if not isinstance(number, HandleNumber):
             raise self._no_handle(
-                function, f"{number:#x} is no open handle of {self.name}: never made here, or destroyed"
+                function, f"{number:#x} is not an open handle of {self.name}: never made here, or destroyed"
             )
         if not number.what.startswith(self.name):
             raise self._no_handle(function, f"this is a handle of another library: {number.what}")

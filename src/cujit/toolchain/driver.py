@@ -145,9 +145,9 @@ _REMEDIES = {
         "end. Run the same kernel with --device cpu, or under compute-sanitizer, to find where",
     ),
     "CUDA_ERROR_MISALIGNED_ADDRESS": Hint(
-        "a kernel used an address that is no multiple of the value's size; the "
+        "a kernel used an address that is not a multiple of the value's size; the "
         "context is lost and the process must end. Run the same kernel on cujit.cpu() to find where",
-        shell="a kernel used an address that is no multiple of the value's size; the context is lost "
+        shell="a kernel used an address that is not a multiple of the value's size; the context is lost "
         "and the process must end. Run the same kernel with --device cpu to find where",
     ),
     "CUDA_ERROR_ASSERT": "an assert in a kernel failed; its message is on standard error",

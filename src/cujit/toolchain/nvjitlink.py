@@ -249,7 +249,7 @@ def _input_type(function: str, given: object) -> int:
     numbers = {int(member) for member in InputType}
     if isinstance(given, bool) or not isinstance(given, int) or int(given) not in numbers:
         names = ", ".join(InputType.__members__)
-        _library().misuse(function, f"{spell(given)} is no InputType", f"one of {names}")
+        _library().misuse(function, f"{spell(given)} is not an InputType", f"one of {names}")
     return int(given)
 
 

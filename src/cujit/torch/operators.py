@@ -155,7 +155,7 @@ def _with_autograd(made: _TorchOperator, found: Any) -> Callable[..., Any]:
         def backward(ctx: Any, *grads: Any) -> Any:
             if made.backward is None:
                 raise UnsupportedError(
-                    f"{made.name} has no backward, and a gradient was asked for through it",
+                    f"{made.name} has no backward, and its gradient was requested",
                     help="cujit.torch.operator(…, backward=…), or x.detach()",
                 )
             return made.backward(ctx, *grads)
@@ -165,7 +165,7 @@ def _with_autograd(made: _TorchOperator, found: Any) -> Callable[..., Any]:
             return below(*given)
         if made.written:
             raise UnsupportedError(
-                f"{made.name} writes to an argument, and a gradient was asked for through it",
+                f"{made.name} writes to an argument, and its gradient was requested",
                 help="with torch.no_grad(): …, or an operator that returns a new tensor",
             )
         return _Node.apply(*made.all(given))

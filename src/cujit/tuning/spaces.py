@@ -65,7 +65,7 @@ def variants_of(
     ways = _ways(becomes, braced, choices)
     count = math.prod(map(len, choices.values()))
     if count > _MOST:
-        raise OptionError(f"a space of {count:,} combinations; the most is {_MOST:,}", help="fewer values")
+        raise OptionError(f"a space of {count:,} combinations, expected at most {_MOST:,}", help="fewer values")
     if constraint is not None and not callable(constraint):
         raise OptionError(f"constraint is {spell(constraint)}, expected a function of the values")
     found = []
@@ -84,7 +84,7 @@ def _choices(space: object) -> dict[str, tuple[Value, ...]]:
     found = {}
     for name, given in space.items():
         if not isinstance(name, str) or not name.isidentifier():
-            raise OptionError(f"{spell(name)} is no name of a value in a space", help=_HELP)
+            raise OptionError(f"{spell(name)} is not a name of a value in a space", help=_HELP)
         if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
             raise OptionError(f"the values of {name} are {spell(given)}; they are a list", help=_HELP)
         values = tuple(_value(name, value) for value in given)

@@ -463,7 +463,7 @@ class _Task:
         record = answer.record
         best = next((v for v in self.variants if v.values == record.best.values), None)
         if best is None:
-            raise FormatError(f"a tuning of {self.name} whose winner is no candidate")
+            raise FormatError(f"a tuning of {self.name} whose winner is not a candidate")
         return Tuned(
             record, answer.provenance, self._unlike(record), functools.partial(self.load, self.places[0], best)
         )

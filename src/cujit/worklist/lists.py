@@ -309,7 +309,7 @@ _HELP = "cujit worklist merge writes lists; recordings are what CUJIT_RECORD nam
 def _object(line: bytes) -> dict[str, Any]:
     record = json.loads(line)
     if not isinstance(record, dict):
-        raise FormatError("no line of a worklist: it is no object")
+        raise FormatError("no line of a worklist: it is not an object")
     return record
 
 
@@ -317,7 +317,7 @@ def _check_version(record: Mapping[str, Any]) -> None:
     if record.get(_HEADER) != _VERSION:
         version = record.get(_HEADER)
         raise FormatError(
-            f"a worklist of version {spell(version)}; this cujit reads version {_VERSION}"
+            f"a worklist of version {spell(version)}, and this cujit reads version {_VERSION}"
             if version is not None
             else f"no worklist: its first line has no {spell(_HEADER)}"
         )

@@ -171,4 +171,4 @@ def test_numbers_are_taken_where_an_assembler_takes_them() -> None:
     taken = [(statement, n) for statement, right, _ in _NUMBERS for n in right]
     others = [(statement, n) for statement, _, wrong in _NUMBERS for n in wrong]
     assert refused(taken) == []
-    assert refused(others) == sorted(f"{n} is no number that may stand there" for _, n in others)
+    assert refused(others) == sorted(f"{n} is not a number that may stand there" for _, n in others)

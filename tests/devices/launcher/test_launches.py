@@ -383,7 +383,7 @@ def test_a_launch_that_was_refused_runs_with_the_right_arguments(module: Module)
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"cluster": 0}, "smallest is 1"),
+        ({"cluster": 0}, "at least 1"),
         ({"cluster": "2"}, "expected an int"),
         ({"cluster": (1, 1, 1, 1)}, "4 dimensions"),
         ({"cooperative": 1}, "True or False"),
@@ -391,7 +391,7 @@ def test_a_launch_that_was_refused_runs_with_the_right_arguments(module: Module)
         ({"priority": 1.5}, "expected an int"),
         ({"priority": 1 << 31}, "expected an int of 32 bits"),
         ({"priority": 10**5000}, "priority is an int of 16610 bits"),
-        ({"stream": 10**5000}, "stream an int of 16610 bits is no handle"),
+        ({"stream": 10**5000}, "stream an int of 16610 bits is not a handle"),
         ({"priority": True}, "priority is bool True, expected an int"),
         ({"shared_bytes": "1"}, "expected an int"),
         ({"stream": "s"}, "no stream"),

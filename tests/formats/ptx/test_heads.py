@@ -80,7 +80,7 @@ def test_an_entry_that_is_only_declared_hides_no_other() -> None:
         b".entry a(.param .u32 x",
         b".entry a(.param nonsense x) { }",
     ],
-    ids=["nothing", "no text", "braces", "a word", "a parenthesis", "cut off", "no type"],
+    ids=["nothing", "no text", "braces", "a word", "a parenthesis", "truncated", "no type"],
 )
 def test_what_is_damaged_has_none(data: bytes) -> None:
     assert entry_signatures(data) == {}

@@ -117,7 +117,7 @@ class TrustedKeys:
             FormatError: none has.
         """
         if len(head) < HEAD_BYTES:
-            raise FormatError(f"cut off after {len(head)} bytes")
+            raise FormatError(f"truncated after {len(head)} bytes")
         magic, version, not_after, size, signer_id, sha256, padded, signature = _HEAD.unpack_from(head)
         if magic != _MAGIC or version != _VERSION:
             raise FormatError(f"not signed as this cujit reads it: it begins {spell(bytes(head[:12]))}")
@@ -274,7 +274,7 @@ def check_scope(scope: object) -> None:
         OptionError: the value is invalid.
     """
     if not isinstance(scope, str) or not _SCOPE.fullmatch(scope):
-        raise OptionError(f"{spell(scope)} is no scope", help="main, release/2, pr/17: up to 64 characters")
+        raise OptionError(f"{spell(scope)} is not a scope", help="main, release/2, pr/17: up to 64 characters")
 
 
 def read_key_file(path: Path, *, is_private: bool = False) -> bytes:
@@ -293,11 +293,11 @@ def read_key_file(path: Path, *, is_private: bool = False) -> bytes:
         trust.check_root(real.parent)
         data, status = read_trusted(real, trust, _MOST_BYTES)
     except UntrustedFileError as e:
-        raise CacheRefusedError(f"{path} is not believed: it {e}", help=f"chmod go-w {path}") from e
+        raise CacheRefusedError(f"{path} is not trusted: it {e}", help=f"chmod go-w {path}") from e
     except CacheRefusedError as e:
         reason = e.message.removeprefix("the cache is not used: ")
         raise CacheRefusedError(
-            f"{path} is not believed: {reason}", help="a directory that only you can write to"
+            f"{path} is not trusted: {reason}", help="a directory that only you can write to"
         ) from e
     except OSError as e:
         raise FileError(f"{path}: {e.strerror}", filename=str(path), errno=e.errno) from e

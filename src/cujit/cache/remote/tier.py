@@ -71,12 +71,12 @@ def fetch(
                 raise FormatError(f"longer than the {signed.size_bytes} bytes that were signed")
             may_go_on(0 if signed is None else len(data))
     if signed is None:
-        raise FormatError(f"cut off after {len(data)} bytes")
+        raise FormatError(f"truncated after {len(data)} bytes")
     record = bytes(data[HEAD_BYTES:])
     if len(record) < signed.size_bytes:
-        raise RemoteError(f"cut off: {len(record)} of {signed.size_bytes} bytes came")
+        raise RemoteError(f"truncated: {len(record)} of {signed.size_bytes} bytes came")
     if hashlib.sha256(record).digest() != signed.sha256:
-        raise FormatError("not the record that was signed: its SHA-256 is another")
+        raise FormatError("not the record that was signed: its SHA-256 doesn't match")
     entry = decode(record, digest)
     if entry.key().kind not in PORTABLE or entry.artifact.kind is Kind.OBJECT:
         raise FormatError(f"{entry.work} of kind {entry.artifact.kind.value} never comes from another machine")

@@ -103,7 +103,7 @@ class _Directory:
             raise RemoteError(f"{self._root / name}: {e.strerror}") from e
         try:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise RemoteError(f"{self._root / name} is no regular file")
+                raise RemoteError(f"{self._root / name} is not a regular file")
             while piece := os.read(fd, _CHUNK_BYTES):
                 yield piece
         except OSError as e:
@@ -163,7 +163,7 @@ class _Http:
                 while piece := answer.read1(_CHUNK_BYTES):
                     yield piece
                 if answer.length:
-                    raise RemoteError(f"cut off: {answer.length} bytes of {name} did not come")
+                    raise RemoteError(f"truncated: {answer.length} bytes of {name} did not come")
                 answer.read()  # which marks it as read
         except self._trouble as e:
             raise _failure(e, name) from e

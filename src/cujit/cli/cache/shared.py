@@ -45,7 +45,7 @@ def signer_of(key: Path | None, scope: str, valid_days: int) -> Signer:
     """
     if key is None:
         raise OptionError(
-            "nobody signs what is published", help="--key FILE, of cujit cache keygen", code="trust-missing"
+            "there is no key to sign images", help="--key FILE, of cujit cache keygen", code="trust-missing"
         )
     return Signer.read(key, scope=scope, valid_days=valid_days)
 
@@ -128,10 +128,12 @@ def pull(
     trust = trust or (None if own_trust is None else Path(own_trust))
     if trust is None:
         raise OptionError(
-            "nobody is believed, so nothing can be taken", help="--trust FILE, or CUJIT_TRUST", code="trust-missing"
+            "no key is trusted, so cujit can't download images",
+            help="--trust FILE, or CUJIT_TRUST",
+            code="trust-missing",
         )
     if not keys and not lists:
-        raise OptionError("there is nothing to take", help="keys, or --list LIST")
+        raise OptionError("there is nothing to download", help="keys, or --list LIST")
     pulled = pull_keys(url, [*keys, *listed], cache, trust)
     if as_json:
         without_key = [{**one._asdict(), "arch": str(one.arch)} for one in failed]

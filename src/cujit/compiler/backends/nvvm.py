@@ -371,7 +371,7 @@ def _bad_annotation(module: NvvmModule) -> str | None:
         is_good = about and len(names) == len(values) and "null" not in values
         if match[1] in listed and not (is_good and all(name.startswith('!"') for name in names)):
             line = text.count("\n", 0, match.start(1)) + 1
-            return f"{module.name}:{line}: !{match[1]} = !{{{match[2]}}} is no annotation: a kernel, names and values"
+            return f"{module.name}:{line}: !{match[1]} = !{{{match[2]}}} is not an annotation (a kernel, names, values)"
     return None
 
 

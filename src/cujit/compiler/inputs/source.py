@@ -299,7 +299,7 @@ def _without_comment(match: re.Match[str]) -> str:
 
 def _check_text(name: str, text: object) -> None:
     if not isinstance(name, str) or not name or "\0" in name or "\n" in name or "\r" in name:
-        raise OptionError(f"{spell(name)} is no name for a source or a header")
+        raise OptionError(f"{spell(name)} is not a name for a source or a header")
     if not isinstance(text, str):
         raise OptionError(f"the header {name} is {type(text).__name__}, expected str")
     if "\0" in text:
@@ -361,7 +361,7 @@ def _file_of(given: object, endings: tuple[str, ...]) -> str | os.PathLike[str] 
 
 def _module(data: bytes, name: str) -> NvvmModule:
     if any(c in name for c in "\0\n\r"):
-        raise OptionError(f"{spell(name)} is no name for a module")
+        raise OptionError(f"{spell(name)} is not a name for a module")
     try:
         kind = kind_of(data)
     except FormatError as e:

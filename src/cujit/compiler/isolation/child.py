@@ -38,7 +38,7 @@ def _answer(order: WorkOrder) -> Artifact | CujitError:
         if _is_of_memory(e, is_limited=order.memory_mib is not None):
             message, result, log = "MemoryError: there is not enough memory", "MemoryError", ""
         else:
-            message, result, log = f"a fault of cujit in the process apart: {e!r}", "", traceback.format_exc()
+            message, result, log = f"a fault of cujit in the separate process: {e!r}", "", traceback.format_exc()
         help = Hint("a larger memory_mib, or none", shell="a larger --memory, or none") if result else ""
         return ToolCrashError(message, result=result, log=log, help=help)
 

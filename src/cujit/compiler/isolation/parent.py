@@ -196,7 +196,7 @@ def _starved(job: Job, error: CujitError, memory_mib: int) -> CujitError:
     return ToolCrashError(
         f"{job.tool} did not {job.step} {job.subject} in {memory_mib} MiB of address space",
         tool=getattr(error, "tool", "") or job.tool,
-        call=getattr(error, "call", "") or f"{job.step} in a process apart",
+        call=getattr(error, "call", "") or f"{job.step} in a separate process",
         result=getattr(error, "result", "") or "out of memory",
         log=error.message,
         help=_MEMORY_HELP,
@@ -205,9 +205,9 @@ def _starved(job: Job, error: CujitError, memory_mib: int) -> CujitError:
 
 def _senseless(job: Job, child: _CompilerChild, answer: object) -> ToolCrashError:
     return ToolCrashError(
-        f"the process apart answered what makes no sense when asked to {job.step} {job.subject}",
+        f"the separate process sent an invalid answer when asked to {job.step} {job.subject}",
         tool=job.tool,
-        call=f"{job.step} in a process apart",
+        call=f"{job.step} in a separate process",
         result=str(answer)[:_LAST_CHARS],
         log=child.last_words(),
         help="the input is at fault, or the tool: make it smaller until it passes",
@@ -225,7 +225,7 @@ def _death(job: Job, child: _CompilerChild, memory_mib: int | None) -> ToolCrash
     return ToolCrashError(
         f"{job.tool} {how} when asked to {job.step} {job.subject}",
         tool=job.tool,
-        call=f"{job.step} in a process apart",
+        call=f"{job.step} in a separate process",
         result=result,
         log=words,
         help=help,

@@ -65,10 +65,10 @@ def read_recipe(data: bytes) -> Request:
         packed = zlib.decompressobj()
         text = packed.decompress(data, _MOST_BYTES)
         if not packed.eof:
-            raise FormatError(f"a recipe of more than {_MOST_BYTES} bytes, or one cut off")
+            raise FormatError(f"a recipe of more than {_MOST_BYTES} bytes, or a truncated one")
         recipe = json.loads(text)
         if recipe["schema"] != _SCHEMA:
-            raise FormatError(f"a recipe of schema {recipe['schema']}; this cujit reads {_SCHEMA}")
+            raise FormatError(f"a recipe of schema {recipe['schema']}, and this cujit reads {_SCHEMA}")
     except (zlib.error, KeyError, TypeError, ValueError, RecursionError) as e:
         raise FormatError(f"no recipe: {e}") from e
     return request_of(recipe)

@@ -41,7 +41,7 @@ class WorkLimits(NamedTuple):
                 raise OptionError(f"memory_mib is {spell(memory_mib)}, expected a number of MiB, an int of at least 1")
             if not isolate:
                 raise OptionError(
-                    "memory_mib limits a process apart, and there is none",
+                    "memory_mib limits a separate process, and there is none",
                     help=Hint("isolate=True, memory_mib=4096", shell="--isolate --memory 4096"),
                     code="option-conflict",
                 )

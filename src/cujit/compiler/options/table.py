@@ -161,7 +161,7 @@ def _macro(name: object) -> str:
     if isinstance(name, str) and re.fullmatch(_MACRO, name):
         return name
     raise OptionError(
-        f"define: {spell(name)} is no name of a macro",
+        f"define: {spell(name)} is not a name of a macro",
         help=Hint("define={'N': 4, 'FLAG': None, 'SQ(x)': '((x)*(x))'}", shell="-D N=4 -D FLAG -D 'SQ(x)=((x)*(x))'"),
     )
 

@@ -99,7 +99,7 @@ class Options(Mapping[str, Value]):
         for name in options or ():
             if not isinstance(name, str):
                 raise OptionError(
-                    f"{spell(name)} is no name of an option; names are str",
+                    f"{spell(name)} is not a name of an option; names are str",
                     help=Hint("options={'lineinfo': True}", shell="-O lineinfo"),
                 )
         return cls(**{**(options or {}), **more})  # type: ignore[arg-type]

@@ -67,11 +67,11 @@ class Buffers:
             pointers = pointers.value or 0
         if type(pointers) is int:
             if not 0 < pointers < 1 << 64 or pointers % _WORD:
-                self._refuse(f"{spell(pointers)} is no address of an array of pointers")
+                self._refuse(f"{spell(pointers)} is not an address of an array of pointers")
             return list((ctypes.c_uint64 * len(self._rows)).from_address(pointers))
         is_array = isinstance(pointers, ctypes.Array) and pointers._type_ is ctypes.c_void_p
         if not is_array and not isinstance(pointers, (list, tuple)):
-            self._refuse(f"{_kind(pointers)} is no array of pointers")
+            self._refuse(f"{_kind(pointers)} is not an array of pointers")
         return [each.value if isinstance(each, ctypes.c_void_p) else each for each in pointers]
 
     def _refuse(self, why: str) -> NoReturn:

@@ -194,8 +194,8 @@ def _integer(refuse: Refuse, size: int, signed: bool, low: int, high: int, value
     plain = value if type(value) is int else _plain(value)
     if not isinstance(plain, _NUMBERS):
         if isinstance(plain, (float, np.floating)):
-            refuse(value, "a fraction is not cut off silently", "int(x)")
-        refuse(value, "it is no integer", f"an int from {low} to {high}")
+            refuse(value, "a fraction is not truncated silently", "int(x)")
+        refuse(value, "it is not an integer", f"an int from {low} to {high}")
     number = int(plain)
     if not low <= number <= high:
         refuse(value, "it is out of range", f"an int from {low} to {high}")
@@ -205,7 +205,7 @@ def _integer(refuse: Refuse, size: int, signed: bool, low: int, high: int, value
 def _float(refuse: Refuse, size: int, value: object, _stream: int) -> float:
     plain = value if type(value) is float else _plain(value)
     if not isinstance(plain, (float, np.floating, *_NUMBERS)) and not _is_small_float(plain):
-        refuse(value, "it is no real number", "a float")
+        refuse(value, "it is not a real number", "a float")
     try:
         number = float(plain)  # type: ignore[arg-type]
     except OverflowError:

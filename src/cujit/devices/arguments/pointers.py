@@ -167,7 +167,7 @@ class _PointerReader:
         if isinstance(value, (bool, int, float, complex, np.generic, str, bytes)):
             could_be = type(value) is int and 0 <= value < 1 << 64
             hint = f", or cujit.Pointer({spell(value)}) if that is an address" if could_be else ""
-            self._refuse(value, "it is no pointer", f"{self._wanted}{hint}")
+            self._refuse(value, "it is not a pointer", f"{self._wanted}{hint}")
         memory = self._memory(value, stream)
         self._check(value, memory)
         return 0 if memory.empty else memory.address
@@ -266,7 +266,7 @@ class _PointerReader:
     def _elsewhere(self, value: object, where: tuple[int, int] | None) -> _PointedMemory:
         """Return the location of an array that the device cannot reach. Refuse a value that is not an array."""
         if where is None:
-            self._refuse(value, "it is no array", f"{self._wanted}: device.array(x) makes one")
+            self._refuse(value, "it is not an array", f"{self._wanted}: device.array(x) makes one")
         return _PointedMemory(0, None, True, False, where)
 
     def _order(self, producer: int, stream: int) -> None:

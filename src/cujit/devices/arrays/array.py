@@ -477,7 +477,7 @@ class DeviceArray:
                 start, stop, stride = index.indices(self.shape[0])
             except (TypeError, ValueError) as e:
                 raise ArgumentError(
-                    f"{spell(index)} is no slice of an array: {e}", help="x[first:last], of ints", code="array-index"
+                    f"{spell(index)} is not a slice of an array: {e}", help="x[first:last], of ints", code="array-index"
                 ) from None
             if stride != 1:
                 raise ArgumentError(

@@ -53,7 +53,7 @@ def dtype_of(dtype: npt.DTypeLike) -> np.dtype[Any]:
         result = np.dtype(dtype)
     except Exception as e:  # NumPy asks anybody's object for its name
         why = e if isinstance(e, (TypeError, ValueError)) else type(e).__name__
-        raise ArgumentError(f"{spell(dtype)} is no NumPy dtype: {why}", code="array-dtype") from e
+        raise ArgumentError(f"{spell(dtype)} is not a NumPy dtype: {why}", code="array-dtype") from e
     if result.hasobject or result.itemsize == 0:
         raise ArgumentError(
             f"elements of dtype {result} cannot live on a device", help="use a numeric dtype", code="array-dtype"

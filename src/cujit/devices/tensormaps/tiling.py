@@ -389,7 +389,7 @@ def memory_of(device: DeviceLike, array: object) -> Mapped:
     """
     if isinstance(array, DeviceArray):
         if array.device is not device and array.device.name != device.name:
-            raise ArgumentError(f"{spell(array)} is of another device than {device.name}", code="device-mismatch")
+            raise ArgumentError(f"{spell(array)} belongs to another device than {device.name}", code="device-mismatch")
         return Mapped(array.address, array.shape, array.strides, array.dtype, array.nbytes)
     name = "__cuda_array_interface__" if device.is_gpu else "__array_interface__"
     try:

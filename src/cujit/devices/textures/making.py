@@ -140,7 +140,7 @@ def texture(
     if not isinstance(data, (Texels, DeviceArray)):
         data = texels(device, data, channels=channels, layered=layered, cube=cube)
     elif data.device is not device:
-        raise ArgumentError(f"{spell(data)} is of another device than {device.name}", code="device-mismatch")
+        raise ArgumentError(f"{spell(data)} belongs to another device than {device.name}", code="device-mismatch")
     if isinstance(data, Texels):
         extent, format = data.extent, data.format
     else:
@@ -170,7 +170,7 @@ def surface(device: TextureDevice, texels: Texels) -> Surface:
             f"a surface is made of texels, not of a {type(texels).__name__}", help="device.surface(device.texels(x))"
         )
     if texels.device is not device:
-        raise ArgumentError(f"{spell(texels)} is of another device than {device.name}", code="device-mismatch")
+        raise ArgumentError(f"{spell(texels)} belongs to another device than {device.name}", code="device-mismatch")
     return Surface(device, device.textures.surface(texels), texels)
 
 
@@ -227,7 +227,7 @@ def _check_limits(extent: Extent) -> None:
     for axis, size, limit in zip(("width", "height", "depth"), have, most, strict=True):
         if size > limit:
             name = "layers" if axis == "depth" and extent.layers else axis
-            raise ArgumentError(f"the {name} of a {extent} texture is {size}; the largest is {limit}")
+            raise ArgumentError(f"the {name} of a {extent} texture is {size}, expected at most {limit}")
 
 
 def _in_place(device: TextureDevice, data: DeviceArray, format: TexelFormat, is_layered: bool) -> Extent:
@@ -294,7 +294,7 @@ def _check_reading(sampling: Sampling, format: TexelFormat) -> None:
         raise ArgumentError(message, help="leave read='element'")
     if sampling.filter is Filter.LINEAR and not (format.is_float or sampling.as_float):
         raise ArgumentError(
-            f"the mean of {format.dtype.name} elements is no integer; only floats are filtered",
+            f"the mean of {format.dtype.name} elements is not an integer; only floats are filtered",
             help="read='normalized_float' for 8 and 16 bits, or make the texture of floats",
         )
     if sampling.srgb and not (sampling.as_float and format.dtype == np.uint8):

@@ -90,7 +90,7 @@ def _element_offset(cursor: Cursor, names: Names, symbol: str) -> int:
     """``[3]`` after the name of an array: in bytes."""
     element_bytes = names.element_bytes(symbol)
     if element_bytes is None:
-        cursor.fail(f"expected the end of the operand: {symbol!r} is no array of one dimension")
+        cursor.fail(f"expected the end of the operand: {symbol!r} is not an array of one dimension")
     cursor.index += 1
     index = integer(cursor, "the number of an element")
     cursor.expect("]")

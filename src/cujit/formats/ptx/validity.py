@@ -100,7 +100,7 @@ def _why(i: Instruction) -> str:
     strange = next((word for word in i.modifiers if word not in words), None)
     if strange is not None:
         return f"{i.opcode} has no modifier '.{strange[:60]}'"
-    return f"{i.name[:120]} is no form of {i.opcode}"
+    return f"{i.name[:120]} is not a form of {i.opcode}"
 
 
 def _forms_like(i: Instruction) -> str:

@@ -216,7 +216,7 @@ class Flattener(Calls):
             return
         index = self.operand(i.operands[0], i, frame)
         if not isinstance(index, Reg) or index.bits != 32:
-            self.mistake(i, "the number of a label that is no register of 32 bits")
+            self.mistake(i, "the number of a label that is not a register of 32 bits")
             return
         if table.index is None and not (table.is_used and self._ways + len(table.names) > _MOST_WAYS):
             table.is_used, self._ways = True, self._ways + len(table.names)
@@ -278,7 +278,7 @@ class Flattener(Calls):
         number = number_out_of_range(op)
         wrong = mismatch(op) or _wrong_parts(op)
         if number is not None:
-            self.mistake(i, f"{number} is no number that may stand there")
+            self.mistake(i, f"{number} is not a number that may stand there")
         elif wrong is None:
             self.program.ops.append(_by_parts(_in_space_of_variable(op)))
         else:  # passes count on operands that fit
@@ -372,7 +372,7 @@ class Flattener(Calls):
         """Add a number to a register before the instruction that reads the sum."""
         base = self._register(o.base.name, i, frame)
         if not isinstance(base, Reg) or base.is_float or base.bits == 1:
-            self.mistake(i, f"{o.base.name} is no register of integers, to which a number is added")
+            self.mistake(i, f"{o.base.name} is not a register of integers, to which a number is added")
             return UNKNOWN_OPERAND
         total = self.program.register(base.name, f"b{base.bits}")
         self.emit(f"add.u{base.bits}", (total,), (base, IntConstant(o.offset)), i.line)

@@ -372,7 +372,7 @@ def check_profiled(kernel: object) -> None:
         ArgumentError: the value is invalid.
     """
     if not isinstance(kernel, ProfiledKernel):
-        raise ArgumentError(f"{spell(kernel)} is no kernel of a profile", help="profile.kernels[0]")
+        raise ArgumentError(f"{spell(kernel)} is not a kernel of a profile", help="profile.kernels[0]")
 
 
 # -- what was written, read back: anyone may have written it -----------------------------------------------------

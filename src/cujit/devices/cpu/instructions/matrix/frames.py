@@ -92,7 +92,9 @@ def _selector(op: Op) -> int:
     """
     chosen = op.sources[4]
     if not isinstance(chosen, IntConstant):
-        raise FormatError(f"line {op.line}: the sparsity selector of {op.name} is no constant", help="write 0x0 or 0x1")
+        raise FormatError(
+            f"line {op.line}: the sparsity selector of {op.name} is not a constant", help="write 0x0 or 0x1"
+        )
     return chosen.value
 
 

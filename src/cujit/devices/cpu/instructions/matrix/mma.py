@@ -131,7 +131,7 @@ def _immediates(op: Op, first: int, a_in_shared: bool) -> tuple[bool, bool, bool
     values = []
     for operand in op.sources[first + 1 :]:
         if not isinstance(operand, IntConstant):
-            raise FormatError(f"line {op.line}: a scale or transposition of {op.name} is no constant")
+            raise FormatError(f"line {op.line}: a scale or transposition of {op.name} is not a constant")
         values.append(operand.value)
     scales, turns = values[:2], values[2:]
     negative = len(scales) == 2 and scales[0] * scales[1] < 0
