@@ -16,7 +16,7 @@ from cujit.devices.shapes import Dim3
 from cujit.values import NamedTuple
 
 
-class Reading(NamedTuple):
+class RegisterRead(NamedTuple):
     """How a special register is read: with a ``lane`` as the scalar that it is there."""
 
     builder: Builder
@@ -25,23 +25,23 @@ class Reading(NamedTuple):
     lane: int | None
 
 
-Reader: TypeAlias = Callable[[Reading], Value]
+Reader: TypeAlias = Callable[[RegisterRead], Value]
 
 _LANE = list(range(WARP))
 _SMEM_UNIT = 128
 """Bytes in which shared memory is given out. Source: PTX ISA 9.1, 10.30 "%total_smem_size", sm_8x and later."""
 
 
-def special_value(e: Reading, name: str) -> Value:
+def special_value(e: RegisterRead, name: str) -> Value:
     """Read a special register; one that counts with the lane gives its first lane's when bases are asked for."""
     return _READERS[name](e)
 
 
-def _constant(value: int, bits: int, e: Reading) -> Value:
+def _constant(value: int, bits: int, e: RegisterRead) -> Value:
     return e.builder.integer(value, bits)
 
 
-def _field(e: Reading, name: str, type_: str) -> Value:
+def _field(e: RegisterRead, name: str, type_: str) -> Value:
     """Read what the host said of the launch."""
     return e.builder.load(type_, e.builder.offset(LAUNCH, field_offset(name)))
 
@@ -49,7 +49,7 @@ def _field(e: Reading, name: str, type_: str) -> Value:
 # -- threads ----------------------------------------------------------------------------------------------
 
 
-def _thread_index(axis: str, e: Reading) -> Value:
+def _thread_index(axis: str, e: RegisterRead) -> Value:
     """Index of the thread along an axis, folded as far as the block's size allows.
 
     Source: CUDA C++ Programming Guide, "Thread Hierarchy": the thread's number is x + y Dx + z Dx Dy.
@@ -82,17 +82,17 @@ def _thread_index(axis: str, e: Reading) -> Value:
 # -- clusters ---------------------------------------------------------------------------------------------
 
 
-def _cluster_size(axis: str, e: Reading) -> Value:
+def _cluster_size(axis: str, e: RegisterRead) -> Value:
     """Blocks of a cluster along an axis; without clusters every block is one."""
     return e.builder.intrinsic("umax", _field(e, f"cluster_{axis}", "i32"), e.builder.integer(1, 32))
 
 
-def _cluster_part(register: str, operation: str, axis: str, e: Reading) -> Value:
+def _cluster_part(register: str, operation: str, axis: str, e: RegisterRead) -> Value:
     """Divide a register of the grid by the size of a cluster, or take the rest."""
     return e.builder.binary(operation, Value(f"%{register}.{axis}", "i32"), _cluster_size(axis, e))
 
 
-def _cluster_rank(e: Reading) -> Value:
+def _cluster_rank(e: RegisterRead) -> Value:
     """Number of the block in its cluster, x first."""
     b = e.builder
     rank = b.integer(0, 32)
@@ -102,7 +102,7 @@ def _cluster_rank(e: Reading) -> Value:
     return rank
 
 
-def _cluster_blocks(e: Reading) -> Value:
+def _cluster_blocks(e: RegisterRead) -> Value:
     x, y, z = (_cluster_size(axis, e) for axis in "xyz")
     return e.builder.binary("mul", e.builder.binary("mul", x, y), z)
 
@@ -110,20 +110,20 @@ def _cluster_blocks(e: Reading) -> Value:
 # -- shared memory, the driver's registers ----------------------------------------------------------------
 
 
-def _shared_total(e: Reading) -> Value:
+def _shared_total(e: RegisterRead) -> Value:
     """Bytes of shared memory of a block, in whole units, without what the system has."""
     b = e.builder
     size = b.binary("add", Value("%dynamic.size", "i32"), b.integer(e.program.shared_size + _SMEM_UNIT - 1, 32))
     return b.binary("and", size, b.integer(-_SMEM_UNIT, 32))
 
 
-def _shared_whole(e: Reading) -> Value:
+def _shared_whole(e: RegisterRead) -> Value:
     """Bytes of shared memory of a block and of the system: not in whole units, as an H200 has it."""
     size = e.builder.integer(e.program.shared_size + SYSTEM_BYTES, 32)
     return e.builder.binary("add", Value("%dynamic.size", "i32"), size)
 
 
-def _workspace(shift: int, e: Reading) -> Value:
+def _workspace(shift: int, e: RegisterRead) -> Value:
     """Half of the address at which the blocks of a cooperative grid meet.
 
     Source: ``cooperative_groups/details/driver_abi.h`` of CUDA 13: ``%envreg1`` is the upper half, ``%envreg2`` the
@@ -137,14 +137,14 @@ def _workspace(shift: int, e: Reading) -> Value:
 # -- clocks -----------------------------------------------------------------------------------------------
 
 
-def _clock(shift: int, bits: int, e: Reading) -> Value:
+def _clock(shift: int, bits: int, e: RegisterRead) -> Value:
     """The processor's cycle counter, or half of it."""
     b = e.builder
     now = b.call("llvm.readcyclecounter", "i64")
     return b.resize(b.binary("lshr", now, b.integer(shift, 64)), bits, signed=False)
 
 
-def _timer(shift: int, bits: int, e: Reading) -> Value:
+def _timer(shift: int, bits: int, e: RegisterRead) -> Value:
     """Nanoseconds of the system's clock that only goes forward, or half of them."""
     b = e.builder
     timer = Value("%timer", "ptr")
@@ -167,7 +167,7 @@ def _on_axes(name: str, reader: Callable[..., Value], *first: str) -> dict[str, 
     return {**found, f"{name}.w": functools.partial(_constant, 0, 32)}
 
 
-def _of_frame(prefix: str, axis: str, _e: Reading) -> Value:
+def _of_frame(prefix: str, axis: str, _e: RegisterRead) -> Value:
     """A value that all lanes of a warp share and that the kernel's frame has (``frame.py``)."""
     return Value(f"%{prefix}.{axis}", "i32")
 

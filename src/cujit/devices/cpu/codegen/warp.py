@@ -15,7 +15,7 @@ from cujit.devices.cpu.codegen.builder import Builder, Value, int_type, storage_
 from cujit.devices.cpu.codegen.nodes import BLOCK, FIRST_THREAD, LAUNCH
 from cujit.devices.cpu.codegen.outlining import LEAST, Often
 from cujit.devices.cpu.codegen.rounding import canonical
-from cujit.devices.cpu.codegen.special import Reading, special_value
+from cujit.devices.cpu.codegen.special import RegisterRead, special_value
 from cujit.devices.cpu.ir.program import FloatConstant, IntConstant, Negation, Op, Operand, Reg, Special, SymbolAddress
 from cujit.devices.cpu.native.structures import FaultKind
 from cujit.devices.cpu.run.launch import WINDOW_BITS, field_offset
@@ -307,7 +307,7 @@ class WarpEmitter:
         if isinstance(operand, Negation):
             return b.binary("xor", self.read(operand.item, "i1"), b.integer(1, 1))
         if isinstance(operand, Special):
-            return self._as(special_value(Reading(b, self.program, self.block, self.lane), operand.name), type_)
+            return self._as(special_value(RegisterRead(b, self.program, self.block, self.lane), operand.name), type_)
         assert isinstance(operand, SymbolAddress), operand
         return self._as(self.symbol(operand), type_)
 

@@ -127,14 +127,14 @@ def _group(
     *,
     written: bool,
     numbers: Iterable[str] = (),
-    beside: Iterable[str] = (),
+    also: Iterable[str] = (),
     bits: int = 0,
 ) -> str:
     """Match a group of elements that may be put together, and stand for a type.
 
     Registers of bits go with all others, those of integers, floats and ``f16x2`` with their own kind alone; ``kinds``
-    are those of these that stand for the type without one of bits among them. Those ``numbers`` that stand ``beside``
-    others alone are no whole group.
+    are those of these that stand for the type without one of bits among them. ``numbers`` in ``also`` that have no
+    others among them are no whole group.
     """
     bits = bits or _bits(type_)
     choices = []
@@ -142,7 +142,7 @@ def _group(
         taken = [word for word in words.split() if word in _OF_BITS[bits] or (word in numbers and not written)]
         if taken:
             each = [f"b{bits}", *taken]
-            whole = [word for word in each if word not in beside] if kind in kinds else each[:1]
+            whole = [word for word in each if word not in also] if kind in kinds else each[:1]
             choices.append(_elements(each, count, written, [] if whole == each else whole))
     if written:
         return f"(?:{'|'.join(choices)})"
@@ -206,7 +206,7 @@ def _fragment(form: Form, type_: Type, *, written: bool) -> str:
     """Match what a thread has of a matrix: registers of 32 bits, or of f64."""
     bits = 64 if type_ == "f64" else 32
     kinds, numbers = _FRAGMENTS.get(type_, ("u" if "mma" in form.words else "ufh", ()))
-    group = _group(type_, kinds, "+", written=written, numbers=numbers, beside=["0d"] * (bits == 32), bits=bits)
+    group = _group(type_, kinds, "+", written=written, numbers=numbers, also=["0d"] * (bits == 32), bits=bits)
     if written:
         return group
     if not numbers:  # an integer may be among registers, and not alone
