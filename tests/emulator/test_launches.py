@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from emulator.programs import python
+from pathlib import Path
+
+import cujit
+from cujit.emulator import library
+from emulator.programs import compiled, emulated, python
 
 START = """
 import ctypes, threading
@@ -186,3 +190,34 @@ for _ in range(5):
 print(sorted(answers))
 ''')
     assert out.strip() == "['CUDA_SUCCESS', 'INVALID_HANDLE']"
+
+
+def test_output_of_a_kernel_follows_what_the_host_printed_before(tmp_path: Path) -> None:
+    """A pipe has no lines for C: its output waits in a buffer."""
+    code = '#include <cstdio>\nextern "C" __global__ void say() { printf("device %d\\n", (int)threadIdx.x); }'
+    text = tmp_path / "say.ptx"
+    text.write_bytes(cujit.compile(code, to="ptx", arch="compute_90").data)
+    program = compiled(
+        tmp_path / "say",
+        r"""
+        #include <stdio.h>
+        int cuInit(unsigned), cuDevicePrimaryCtxRetain(void **, int), cuCtxSetCurrent(void *);
+        int cuModuleLoad(void **, char *), cuModuleGetFunction(void **, void *, const char *), cuCtxSynchronize(void);
+        int cuLaunchKernel(void *, int, int, int, int, int, int, int, void *, void **, void **);
+        int main(int count, char **given) {
+          void *context, *module, *say;
+          int failed = cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) || cuCtxSetCurrent(context);
+          failed |= cuModuleLoad(&module, given[1]) || cuModuleGetFunction(&say, module, "say");
+          printf("before %d\n", failed);
+          failed |= cuLaunchKernel(say, 1, 1, 1, 2, 1, 1, 0, 0, 0, 0) || cuCtxSynchronize();
+          printf("between %d\n", failed);
+          failed |= cuLaunchKernel(say, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0) || cuCtxSynchronize();
+          printf("after %d\n", failed);
+          return 0;
+        }
+        """,
+        library.folder() / library.SONAME,
+    )
+    done = emulated(program, text)
+    expected = ["before 0", "device 0", "device 1", "between 0", "device 0", "after 0"]
+    assert done.stdout.splitlines() == expected, done.stderr

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from cujit.devices.backend import Target
 from cujit.devices.cpu.native.structures import FaultKind
@@ -70,10 +71,23 @@ def _answer_of(error: KernelFaultError) -> Result:
     return _FAULTS.get(FaultKind.__members__.get(error.kind.upper(), FaultKind.TRAP), Result.LAUNCH_FAILED)
 
 
+def _flush_stdio() -> None:
+    """Write out what C's ``stdout`` of this process has kept."""
+    flush, stdout = _stdio()
+    flush(stdout)
+
+
+@functools.cache
+def _stdio() -> tuple[Callable[..., int], ctypes.c_void_p]:
+    process = ctypes.CDLL(None)
+    return process.fflush, ctypes.c_void_p.in_dll(process, "stdout")
+
+
 @contextlib.contextmanager
 def _watched(context: int, ends: list[int]) -> Iterator[None]:
     """Store the error that ends a kernel in its context, and append it to ``ends``."""
     try:
+        _flush_stdio()  # what a host in C printed before comes before what the kernel printed
         yield
         return
     except KernelFaultError as e:
