@@ -190,15 +190,17 @@ CASES: dict[str, tuple[Case, ...]] = {
             "mad.lo.u32 r1, lane, 16, {s}; ldmatrix.sync.aligned.m8n8.x1.shared.b16 {r1}, [r1];" + _DECIDES, "s", "warp"
         ),
     ),
-    "wgmma .mma_async .sp .f16|bf16": (_wgmma("k32.f32.f16.f16", _F4, "1, 1, 1, 0, 0", sparse=True),),
-    "wgmma .mma_async .sp .tf32|e4m3|e5m2": (_wgmma("k64.f32.e4m3.e4m3", _F4, "1, 1, 1", sparse=True),),
-    "wgmma .mma_async .sp": (_wgmma("k64.s32.s8.s8", _A4, "1", sparse=True),),
-    "wgmma .mma_async .f16|bf16": (
+    "wgmma .mma_async .sp": (
+        _wgmma("k32.f32.f16.f16", _F4, "1, 1, 1, 0, 0", sparse=True),
+        _wgmma("k64.f32.e4m3.e4m3", _F4, "1, 1, 1", sparse=True),
+        _wgmma("k64.s32.s8.s8", _A4, "1", sparse=True),
+    ),
+    "wgmma .mma_async": (
         _wgmma("k16.f32.bf16.bf16", _F4, "1, 1, 1, 0, 0"),
         _wgmma("k16.f32.bf16.bf16", _F4, "1, 1, 1, 1, 1"),
+        _wgmma("k8.f32.tf32.tf32", _F4, "1, 1, 1"),
+        _wgmma("k32.s32.u8.u8", _A4, "1"),
     ),
-    "wgmma .mma_async .tf32|e4m3|e5m2": (_wgmma("k8.f32.tf32.tf32", _F4, "1, 1, 1"),),
-    "wgmma .mma_async": (_wgmma("k32.s32.u8.u8", _A4, "1"),),
     "mbarrier .init": (Case("mbarrier.init.shared.b64 [{s}], 1;"),),
     "mbarrier .inval": (Case("mbarrier.inval.shared.b64 [{s}];", "s", object=True),),
     "mbarrier .arrive|arrive_drop .expect_tx .shared::cluster": (

@@ -37,7 +37,8 @@ from cujit.devices.cpu.ir.program import (
     Special,
     SymbolAddress,
 )
-from cujit.formats.ptx.isa.semantics import ANYTHING, Allowed, AtMost, Elements, Form, LowWord, OfThree, Type
+from cujit.formats.ptx.isa.numbers import Allowed, AtMost, Elements, LowWord, OfThree, numbers_of
+from cujit.formats.ptx.isa.semantics import ANYTHING, Form, Type
 from cujit.formats.ptx.isa.table import special_register
 
 _ANY = "?"
@@ -393,7 +394,7 @@ def mismatch(op: Op) -> tuple[str, str] | None:
 def number_out_of_range(op: Op) -> int | None:
     """Return a number among the operands that is not allowed in its place. None if there is none."""
     count = len(op.sources)
-    for place, allowed in op.form.meaning.numbers.items():
+    for place, allowed in numbers_of(op.opcode, op.modifiers).items():
         if not -count <= place < count:
             continue
         for number, numbers in _held(op, op.sources[place], allowed):

@@ -24,8 +24,8 @@ and some that are there only with a modifier: ``B`` the predicate that ``.and`` 
 
 ``?``, ``+``, ``*``, ``{}``, ``[]`` and ``()`` are as in regular expressions; ``=`` first stands for what is written,
 and is read as well; ``*`` alone for operands that nobody checks. Whoever reads programs tells which registers and
-numbers stand for a type. Source: PTX ISA 9.1, chapter 9.7, the syntax and the description of each instruction; of
-numbers that may stand in places, what ptxas 13.0 takes of 31 from -1 to 2^32.
+numbers stand for a type, and ``numbers`` which integers stand in places. Source: PTX ISA 9.1, chapter 9.7, the syntax
+and the description of each instruction.
 
 An opcode of the instruction table that has no row ends the import: no pass has a default for what it does not know.
 """
@@ -35,7 +35,7 @@ from __future__ import annotations
 import enum
 import functools
 import re
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias, TypeVar
 
 from cujit.forks import cached_property
@@ -162,8 +162,7 @@ class Order(enum.Enum):
 class Meaning:
     """A row of the table: what the operations of some forms mean.
 
-    ``form`` are opcodes and words, ``writes`` and ``reads`` texts of letters, as the module says. ``numbers`` has, by
-    the place of an operand that is read, the numbers that may stand there. A place below 0 counts from the end.
+    ``form`` are opcodes and words, ``writes`` and ``reads`` texts of letters, as the module says.
     """
 
     form: str
@@ -172,7 +171,6 @@ class Meaning:
     effect: Effect
     lanes: Lanes
     traits: Trait
-    numbers: Numbers
 
     @cached_property
     def words(self) -> tuple[frozenset[str], ...]:
@@ -190,96 +188,19 @@ def choices_of(form: str) -> tuple[frozenset[str], ...]:
     return tuple(place_of(word).choices for word in form.split()[1:])
 
 
-@dataclass(frozen=True)
-class LowWord:
-    """Numbers of which the assembler looks at the low 32 bits."""
-
-    numbers: range
-
-    def __contains__(self, number: object) -> bool:
-        return isinstance(number, int) and number & 0xFFFFFFFF in self.numbers
-
-
-@dataclass(frozen=True)
-class AtMost:
-    """Numbers whose low 32 bits are no more than those of the number in another place."""
-
-    place: int
-
-
-@dataclass(frozen=True)
-class OfThree:
-    """Numbers that are looked at only where three operands are read."""
-
-    numbers: range
-
-
-@dataclass(frozen=True)
-class Elements:
-    """The numbers that may stand in each place of a group."""
-
-    each: tuple[Container[int], ...]
-
-
-Allowed: TypeAlias = Container[int] | AtMost | OfThree | Elements
-Numbers: TypeAlias = Mapping[int, Allowed]
-_Row: TypeAlias = tuple[str, str] | tuple[str, str, str | Numbers] | tuple[str, str, str, Numbers]
+_Row: TypeAlias = tuple[str, str] | tuple[str, str, str]
 ANYTHING = "*"
 """Operands that nobody checks."""
 
 
-def _row(
-    effect: Effect, lanes: Lanes, form: str, operands: str, more: str | Numbers = "", numbers: Numbers | None = None
-) -> Meaning:
-    """Make a row of texts: form, operands, and perhaps traits, and the numbers that may stand in places."""
+def _row(effect: Effect, lanes: Lanes, form: str, operands: str, traits: str = "") -> Meaning:
+    """Make a row of texts: form, operands, and perhaps traits."""
     writes, _, reads = operands.partition("|") if operands != ANYTHING else (ANYTHING, "", ANYTHING)
-    words, chosen = (more, numbers or {}) if isinstance(more, str) else ("", more)
-    traits = functools.reduce(Trait.__or__, (Trait[word.upper()] for word in words.split()), Trait.NONE)
-    return Meaning(form, writes, reads, effect, lanes, traits, chosen)
+    found = functools.reduce(Trait.__or__, (Trait[word.upper()] for word in traits.split()), Trait.NONE)
+    return Meaning(form, writes, reads, effect, lanes, found)
 
 
 _PAIRS = "f16x2|bf16x2|e4m3x2|e5m2x2|e2m3x2|e3m2x2|e2m1x2|ue8m0x2|s2f6x2"
-_WIDE = "f16|bf16"
-_BARRIER: Numbers = {0: LowWord(range(16)), 1: range(0, 1 << 63, 32)}
-_VOTED: Numbers = {0: LowWord(range(16)), 1: OfThree(range(0, 1 << 63, 32))}
-_ENDS: Numbers = {2: range(0, 1 << 20, 16), 3: LowWord(range(16)), 4: LowWord(range(16))}
-_ARRIVAL: Numbers = {0: LowWord(range(16)), 1: range(32, 1 << 63, 32)}
-_SIZE = range(0, 1 << 20, 16)
-"""Bytes of a bulk copy."""
-_MASK = range(1 << 16)
-"""Blocks of a cluster, a bit for each."""
-_BIT, _SIGN = (0, 1), (-1, 1)
-
-
-def _sparse() -> tuple[_Row, ...]:
-    """Rows of sparse products: which threads have the metadata, by the bits of a row of the factor."""
-    rows = (
-        (4, "k16 .f16|bf16"),
-        (4, "k8"),
-        (2, "k16"),
-        (4, "k32 .f32 .f16"),
-        (2, "k32"),
-        (2, "k64 .s4|u4"),
-        (1, "k64|m16n8k128"),
-    )
-    each = ((range(count), f".m16n8{words}") for count, words in rows)
-    return tuple((f"mma .sp|sp::ordered_metadata {words}", "A|FFarc", {4: chosen}) for chosen, words in each)
-
-
-def _scaled(form: str, operands: str, before: int) -> tuple[_Row, ...]:
-    """Rows of scaled products: which bytes of which threads have the scales, by how many a thread has of them."""
-    rows: list[_Row] = []
-    bytes_of: tuple[tuple[str, Container[int]], ...] = (
-        (".scale_vec::4X", (0,)),
-        (".kind::mxf4|kind::mxf4nvf4", (0, 2)),
-        (".block_scale", range(4)),
-    )
-    for words, chosen in bytes_of:
-        numbers: Numbers = {before + 1: Elements((chosen, _BIT)), before + 3: Elements((chosen, range(4)))}
-        rows.append((f"{form} .block_scale {words}", operands, {**numbers, **({4: (0,)} if "sp" in form else {})}))
-    return tuple(rows)
-
-
 # What ``flatten`` makes of calls, labels, moves of parts and memory that is kept for libraries has a row too. So has
 # what ``control.plan`` adds: fences around an access, halves of an atomic operation, where warps meet. A name with a
 # dot is of ours.
@@ -310,8 +231,8 @@ _FAMILIES: Mapping[tuple[Effect, Lanes], tuple[_Row, ...]] = {
         ("mad24|sad|prmt|fns|vmad", "T|SSS"),
         ("dp4a|dp2a", "W|TSW"),
         ("shf", "T|SSW"),
-        ("bfe", "T|SWW", {1: range(256), 2: range(256)}),
-        ("bfi", "T|SSWW", {2: range(256), 3: range(256)}),
+        ("bfe", "T|SWW"),
+        ("bfi", "T|SSWW"),
         ("popc|clz|bfind", "W|S"),
         ("brev|cnot", "T|S"),
         ("copysign", "T|SS", "narrow"),
@@ -342,7 +263,7 @@ _FAMILIES: Mapping[tuple[Effect, Lanes], tuple[_Row, ...]] = {
         ("mapa", "T|JW", "cluster"),
         ("getctarank", "W|J", "cluster"),
         ("createpolicy .cvt", "Q|Q"),
-        ("createpolicy .range", "Q|mWW", {1: AtMost(2)}),
+        ("createpolicy .range", "Q|mWW"),
         ("createpolicy", "Q|f?"),
         ("clusterlaunchcontrol .is_canceled", "p|S"),
         ("clusterlaunchcontrol .query_cancel", "v|S"),
@@ -372,8 +293,8 @@ _FAMILIES: Mapping[tuple[Effect, Lanes], tuple[_Row, ...]] = {
         ("red", "|mvH"),
         ("sured", "|tU"),
         ("cp .reduce .tensor", "|tmH"),
-        ("cp .reduce .mbarrier::complete_tx::bytes", "|mmWm", "explicit", {2: _SIZE}),
-        ("cp .reduce", "|mmWH", {2: _SIZE}),
+        ("cp .reduce .mbarrier::complete_tx::bytes", "|mmWm", "explicit"),
+        ("cp .reduce", "|mmWH"),
         ("multimem|fabric", "*"),
         ("stackrestore", "|R", "stack"),
         ("atom.put|atom.run", "*"),
@@ -386,61 +307,52 @@ _FAMILIES: Mapping[tuple[Effect, Lanes], tuple[_Row, ...]] = {
     ),
     (Effect.SIGNALS, Lanes.EACH): (
         ("cp .prefetch .tensor", "|tIH"),
-        ("cp .prefetch", "|mWH", {1: _SIZE}),
+        ("cp .prefetch", "|mWH"),
         ("prefetch|prefetchu", "|m"),
-        ("applypriority|discard", "|mc", {1: (128,)}),
+        ("applypriority|discard", "|mc"),
         ("access.begin|access.end", "*"),
-        ("pmevent .mask", "|c", {0: range(1 << 16)}),
-        ("pmevent", "|c", {0: range(16)}),
+        ("pmevent .mask", "|c"),
+        ("pmevent", "|c"),
         ("griddepcontrol|trap|brkpt", "|"),
         ("nanosleep", "|W", "polls"),
     ),
-    (Effect.SIGNALS, Lanes.WARP): (("setmaxnreg", "|c", {0: range(24, 257, 8)}),),
+    (Effect.SIGNALS, Lanes.WARP): (("setmaxnreg", "|c"),),
     (Effect.SYNCHRONISES, Lanes.EACH): (
         ("cp .commit_group|wait_all", "|"),
         ("cp .wait_group", "|c"),
         ("cp .mbarrier", "|m"),
     ),
     (Effect.WRITES, Lanes.WARP): (
-        ("tensormap .cp_fenceproxy", "|mmc", {2: (128,)}),
+        ("tensormap .cp_fenceproxy", "|mmc"),
         ("wmma .store", "|maW?"),
         ("stmatrix", "|mF"),
     ),
     (Effect.WRITES, Lanes.EACH): (
         ("st .mbarrier::complete_tx::bytes", "|mvm", "explicit"),
         ("st .async", "|mvH"),
-        ("st .bulk", "|mZc", {1: range(0, (1 << 24) + 1, 8), 2: (0,)}),
+        ("st .bulk", "|mZc"),
         ("st", "|mVH"),
         ("sust", "|tV"),
-        ("cp .tensor .mbarrier::complete_tx::bytes .multicast::cluster .L2::cache_hint", "|mtmIMH", {-2: _MASK}),
-        ("cp .tensor .mbarrier::complete_tx::bytes .multicast::cluster", "|mtmIMH", {-1: _MASK}),
         ("cp .tensor .mbarrier::complete_tx::bytes", "|mtmIMH"),
         ("cp .tensor", "|tmH"),
-        ("cp .bulk .shared::cluster .shared::cta", "|mmWm", "explicit", {2: _SIZE}),
-        ("cp .bulk .ignore_oob", "|mmWWWmH", _ENDS),
-        ("cp .bulk .multicast::cluster", "|mmWmMH", {2: _SIZE, 4: _MASK}),
-        ("cp .bulk .mbarrier::complete_tx::bytes", "|mmWmMH", {2: _SIZE}),
-        ("cp .bulk .cp_mask", "|mmWHM", {2: _SIZE}),
-        ("cp .bulk", "|mmWH", {2: _SIZE}),
-        ("cp .ca .L2::cache_hint", "|mmc(W|P)?H", {2: (4, 8, 16), -2: range(17)}),
-        ("cp .cg .L2::cache_hint", "|mmc(W|P)?H", {2: (16,), -2: range(17)}),
-        ("cp .ca", "|mmc(W|P)?", {2: (4, 8, 16), 3: range(17)}),
-        ("cp .cg", "|mmc(W|P)?", {2: (16,), 3: range(17)}),
-        ("tensormap .box_dim|global_dim|global_stride|element_stride", "|mcS", {1: range(5)}),
-        ("tensormap .elemtype", "|mc", {1: range(13)}),
-        ("tensormap .interleave_layout", "|mc", {1: range(3)}),
-        ("tensormap .swizzle_mode", "|mc", {1: range(4)}),
-        ("tensormap .swizzle_atomicity", "|mc", {1: range(4)}),
-        ("tensormap .fill_mode", "|mc", {1: _BIT}),
+        ("cp .bulk .shared::cluster .shared::cta", "|mmWm", "explicit"),
+        ("cp .bulk .ignore_oob", "|mmWWWmH"),
+        ("cp .bulk .mbarrier::complete_tx::bytes", "|mmWmMH"),
+        ("cp .bulk .cp_mask", "|mmWHM"),
+        ("cp .bulk", "|mmWH"),
+        ("cp .ca", "|mmc(W|P)?H"),
+        ("cp .cg", "|mmc(W|P)?H"),
+        ("tensormap .box_dim|global_dim|global_stride|element_stride", "|mcS"),
+        ("tensormap .elemtype|interleave_layout|swizzle_mode|swizzle_atomicity|fill_mode", "|mc"),
         ("tensormap", "|mS"),
         ("clusterlaunchcontrol .try_cancel .multicast::cluster::all", "|mm", "cluster"),
         ("clusterlaunchcontrol .try_cancel", "|mm"),
         ("shared.clear", "*"),
     ),
     (Effect.PURE, Lanes.WARP): (
-        *_scaled("mma .sp|sp::ordered_metadata", "A|FFarcEgEg", 5),
-        *_sparse(),
-        *_scaled("mma", "A|FFaEgEg", 3),
+        ("mma .sp|sp::ordered_metadata .block_scale", "A|FFarcEgEg"),
+        ("mma .sp|sp::ordered_metadata", "A|FFarc"),
+        ("mma .block_scale", "A|FFaEgEg"),
         ("mma", "A|FFa"),
         ("wmma .mma", "A|FFa"),
         ("movmatrix", "r|r"),
@@ -451,17 +363,12 @@ _FAMILIES: Mapping[tuple[Effect, Lanes], tuple[_Row, ...]] = {
         ("ldmatrix", "F|m"),
     ),
     (Effect.READS, Lanes.WARPGROUP): (
-        ("wgmma .mma_async .sp .tf32", "A|=A(F|Q)QrcPc*", {4: _BIT, 5: _BIT, 6: _SIGN, 7: _SIGN}),
-        ("wgmma .mma_async .sp .e4m3|e5m2", "A|=A(F|Q)QrcPc*", {4: (0,), 5: _BIT, 6: _SIGN, 7: _SIGN}),
-        (f"wgmma .mma_async .sp .{_WIDE}", "A|=A(F|Q)QrcPc*", {4: _BIT, 5: _BIT, 6: _SIGN, 7: _SIGN, 8: _BIT, 9: _BIT}),
-        ("wgmma .mma_async .sp", "A|=A(F|Q)QrcPc*", {4: (0,), 5: _BIT}),
-        ("wgmma .mma_async .tf32|e4m3|e5m2", "A|=A(F|Q)QPc*", {3: _BIT, 4: _SIGN, 5: _SIGN}),
-        (f"wgmma .mma_async .{_WIDE}", "A|=A(F|Q)QPc*", {3: _BIT, 4: _SIGN, 5: _SIGN, 6: _BIT, 7: _BIT}),
-        ("wgmma .mma_async", "A|=A(F|Q)QPc*", {3: _BIT}),
+        ("wgmma .mma_async .sp", "A|=A(F|Q)QrcPc*"),
+        ("wgmma .mma_async", "A|=A(F|Q)QPc*"),
     ),
     (Effect.SYNCHRONISES, Lanes.WARPGROUP): (
         ("warpgroup.meet", "*"),
-        ("wgmma .wait_group", "|c", {0: range(1 << 63)}),
+        ("wgmma .wait_group", "|c"),
         ("wgmma .fence|commit_group", "|"),
     ),
     (Effect.UPDATES, Lanes.WARP): (("tcgen05", "*"),),
@@ -481,30 +388,30 @@ _FAMILIES: Mapping[tuple[Effect, Lanes], tuple[_Row, ...]] = {
         ("activemask", "T|"),
     ),
     (Effect.ORDERS, Lanes.EACH): (
-        ("fence .tensormap::generic .acquire", "|mc", {1: (128,)}),
+        ("fence .tensormap::generic .acquire", "|mc"),
         ("fence|membar", "|"),
     ),
     (Effect.SYNCHRONISES, Lanes.MEMBERS): (("bar .warp", "|W"),),
     (Effect.ARRIVES, Lanes.CLUSTER): (("barrier .cluster .arrive", "|"),),
     (Effect.SYNCHRONISES, Lanes.CLUSTER): (("barrier .cluster", "|"),),
-    (Effect.ARRIVES, Lanes.BLOCK): (("bar|barrier .arrive", "|WW", _ARRIVAL),),
+    (Effect.ARRIVES, Lanes.BLOCK): (("bar|barrier .arrive", "|WW"),),
     (Effect.SYNCHRONISES, Lanes.BLOCK): (
-        ("bar|barrier .red", "T|W{1,2}P", _VOTED),
-        ("bar|barrier", "|W{1,2}", _BARRIER),
+        ("bar|barrier .red", "T|W{1,2}P"),
+        ("bar|barrier", "|W{1,2}"),
     ),
     (Effect.SYNCHRONISES, Lanes.OWN): (
-        ("mbarrier .init", "|mW", {1: range(1, 1 << 20)}),
+        ("mbarrier .init", "|mW"),
         ("mbarrier .inval", "|m"),
         ("mbarrier .arrive|arrive_drop .expect_tx .shared::cluster", "_|mW"),
         ("mbarrier .arrive|arrive_drop .shared::cluster", "_|mW?"),
-        ("mbarrier .arrive|arrive_drop .noComplete", "[Q_]|mW", {1: range(1, 1 << 63)}),
+        ("mbarrier .arrive|arrive_drop .noComplete", "[Q_]|mW"),
         ("mbarrier .arrive|arrive_drop .expect_tx", "[Q_]|mW"),
         ("mbarrier .arrive|arrive_drop", "[Q_]|mW?"),
         ("mbarrier .expect_tx|complete_tx", "|mW"),
         ("mbarrier .pending_count", "W|Q"),
-        ("mbarrier .try_wait .parity", "p|mWW?", "polls", {1: _BIT}),
+        ("mbarrier .try_wait .parity", "p|mWW?", "polls"),
         ("mbarrier .try_wait", "p|mQW?", "polls"),
-        ("mbarrier .test_wait .parity", "p|mW", "polls", {1: _BIT}),
+        ("mbarrier .test_wait .parity", "p|mW", "polls"),
         ("mbarrier .test_wait", "p|mQ", "polls"),
     ),
     (Effect.CONTROLS, Lanes.EACH): (
@@ -519,7 +426,7 @@ _FAMILIES: Mapping[tuple[Effect, Lanes], tuple[_Row, ...]] = {
 TABLE = tuple(_row(*key, *row) for key, rows in _FAMILIES.items() for row in rows)
 """Every row; those of one opcode in the order in which they are asked."""
 
-UNKNOWN = Meaning("", ANYTHING, ANYTHING, Effect.UPDATES, Lanes.OWN, Trait.NONE, {})
+UNKNOWN = Meaning("", ANYTHING, ANYTHING, Effect.UPDATES, Lanes.OWN, Trait.NONE)
 """What no row takes: an instruction of a newer ISA, which ``flatten`` carries as far as where it is refused."""
 
 
