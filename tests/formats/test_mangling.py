@@ -107,7 +107,7 @@ def test_the_probe_works_before_the_source_too() -> None:
 def test_the_probe_takes_a_variable_without_failing_the_compile_and_has_no_signature_for_it(
     probed: images.Compiled,
 ) -> None:
-    with pytest.raises(FormatError, match="no function"):
+    with pytest.raises(FormatError, match="not a function"):
         signature(probed, "&table")
 
 

@@ -333,7 +333,7 @@ def test_a_root_that_cannot_keep_what_is_pulled_is_an_error(server: Server, farm
 @pytest.mark.parametrize("key", ["", "ab", "x" * 64, "A" * 64])
 def test_a_key_that_is_none_is_refused(key: str, server: Server, farm: Farm, tmp_path: Path) -> None:
     server.files |= farm.files()
-    with pytest.raises(OptionError, match="no whole key"):
+    with pytest.raises(OptionError, match="not a whole key"):
         pull(server.url, [key], Cache(tmp_path / "here"), farm.trust)
 
 
