@@ -16,8 +16,6 @@ from typing import TypeAlias
 from cujit.formats.ptx.isa.semantics import choices_of
 from cujit.values import dataclass, group_by
 
-__all__ = ["Allowed", "AtMost", "Elements", "LowWord", "OfThree", "numbers_of"]
-
 
 @dataclass(frozen=True)
 class LowWord:
