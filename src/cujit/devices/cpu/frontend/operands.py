@@ -37,7 +37,7 @@ from cujit.devices.cpu.ir.program import (
     Special,
     SymbolAddress,
 )
-from cujit.formats.ptx.isa.numbers import Allowed, AtMost, Elements, LowWord, OfThree, numbers_of
+from cujit.formats.ptx.isa.immediates import Allowed, AtMost, Elements, LowWord, OfThree, numbers_of
 from cujit.formats.ptx.isa.semantics import ANYTHING, Form, Type
 from cujit.formats.ptx.isa.table import special_register
 

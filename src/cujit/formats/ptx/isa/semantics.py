@@ -24,8 +24,8 @@ and some that are there only with a modifier: ``B`` the predicate that ``.and`` 
 
 ``?``, ``+``, ``*``, ``{}``, ``[]`` and ``()`` are as in regular expressions; ``=`` first stands for what is written,
 and is read as well; ``*`` alone for operands that nobody checks. Whoever reads programs tells which registers and
-numbers stand for a type, and ``numbers`` which integers stand in places. Source: PTX ISA 9.1, chapter 9.7, the syntax
-and the description of each instruction.
+numbers stand for a type, and ``immediates`` which integers stand in places. Source: PTX ISA 9.1, chapter 9.7, the
+syntax and the description of each instruction.
 
 An opcode of the instruction table that has no row ends the import: no pass has a default for what it does not know.
 """
