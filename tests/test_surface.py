@@ -23,6 +23,7 @@ from cujit.cli.environment import VARIABLES
 from cujit.cli.help import RENAMED_COMMANDS
 from reference import PAGES
 
+RENAMED: dict[str, str] = vars(cujit)["_RENAMED"]
 _ROOT = Path(__file__).parents[1]
 _ALL: list[str] = vars(cujit)["__all__"]
 _ROOMS: list[str] = vars(cujit)["_ROOMS"]
@@ -69,7 +70,7 @@ def test_every_public_name_is_there_and_documented(name: str) -> None:
         assert not (thing.__doc__ or "").startswith(f"{name.rpartition('.')[2]}(")
 
 
-@pytest.mark.parametrize(("old", "new"), sorted(cujit._RENAMED.items()))
+@pytest.mark.parametrize(("old", "new"), sorted(RENAMED.items()))
 def test_renamed_name_still_works_with_a_warning(old: str, new: str) -> None:
     with pytest.warns(DeprecationWarning, match=f"cujit.{old} is now cujit.{new}"):
         assert getattr(cujit, old) is getattr(cujit, new)
@@ -180,7 +181,7 @@ def test_prose_names_only_what_there_is(path: Path) -> None:
     text = path.read_text()
     for name in re.findall(r"(?<!tool\.)\bcujit\.([A-Za-z]\w*)", text):
         homes = (_ROOT / "src" / "cujit" / name, _ROOT / "src" / "cujit" / f"{name}.py")
-        if name in cujit._RENAMED and path.name in ("CHANGELOG.md", "coming-from-0.2.md"):
+        if name in RENAMED and path.name in ("CHANGELOG.md", "coming-from-0.2.md"):
             continue  # what other releases had
         assert f"cujit.{name}" == GROUP or name in _ALL or any(home.exists() for home in homes), f"cujit.{name}"
     for verb in re.findall(r"(?:^\$ |`)cujit (\w+)", text, re.MULTILINE):
