@@ -142,13 +142,61 @@ def _reversed(count: int, body: str) -> str:
     return _kernel([f"bra R{count - 1};", *blocks, "END:"])
 
 
+def _shared_tables(count: int) -> str:
+    """Write jumps by tables of 64 targets, which all of them share."""
+    targets = ", ".join(f"L{k}" for k in range(64))
+    jumps = (f"T{i}: .branchtargets {targets}; setp.eq.u32 p, r1, {i}; @p brx.idx r3, T{i};" for i in range(count))
+    return _kernel([*jumps, "bra END;", *(f"L{k}: xor.b32 r1, r1, {k};" for k in range(64)), "END:"])
+
+
+def _joins(count: int) -> str:
+    """Write ifs whose sides each change 32 registers."""
+    sides = [" ".join(f"{op}.b32 q{k}, q{k}, r2;" for k in range(32)) for op in ("xor", "and")]
+    ifs = (
+        f"setp.eq.u32 p, r3, {i % 4}; @p bra A{i}; {sides[0]} bra B{i}; A{i}: {sides[1]} B{i}:"
+        for i in range(max(count // 16, 1))
+    )
+    sums = (f"add.u32 r1, r1, q{k};" for k in range(32))
+    return _kernel([*(f"mov.u32 q{k}, {k};" for k in range(32)), *ifs, *sums], registers=" .reg .b32 q<32>;")
+
+
+def _nests(count: int) -> str:
+    """Write nests of 60 loops, one behind the other."""
+    nest = []
+    for i in range(max(count // 60, 1)):
+        nest += [f"N{i}_{k}:" for k in range(60)] + ["add.u32 r1, r1, 1;"]
+        nest += [f"setp.lt.u32 p, r1, {k + i}; @p bra N{i}_{k};" for k in reversed(range(60))]
+    return _kernel(nest)
+
+
+def _through_arrays(count: int) -> str:
+    """Write a chain of functions that each pass an array on."""
+    functions = ""
+    for i in range(max(count, 1)):
+        on = f".param .b8 y[64]; st.param.b32 [y+60], a; call f{i - 1}, (y);" if i else ""
+        functions += f".func f{i}(.param .align 4 .b8 x[64]) {{ .reg .b32 a; ld.param.b32 a, [x+60]; {on} ret; }}\n"
+    return _kernel([f"{{ .param .align 4 .b8 x[64]; st.param.b32 [x+60], r1; call f{count - 1}, (x); }}"], functions)
+
+
+def _locations(count: int) -> str:
+    """Write lines of thousands of files, and of functions that are inlined at them."""
+    files = "".join(f'.file {i + 1} "some/folder/of/headers/file{i}.cuh"\n' for i in range(count))
+    names = "".join(f"I{i}:\n.b8 102, 0\n" for i in range(count))
+    lines = (
+        f".loc {i + 1} 9 1\n.loc {i + 1} 2 1, function_name I{i}, inlined_at {i + 1} 9 1\nadd.u32 r1, r1, 1;"
+        for i in range(count)
+    )
+    return _kernel(lines, files) + f".section .debug_str {{\n{names}}}\n"
+
+
 def _repeated(statement: str, count: int) -> str:
-    return _kernel((statement.replace("$", str(i)) for i in range(count)), *_AROUND)
+    wide = statement.replace("WIDE", ", ".join(f"w{k}" for k in range(32)))
+    return _kernel((wide.replace("$", str(i)) for i in range(count)), *_AROUND)
 
 
 _AROUND = (
     '.file 1 "a.cu"\n.extern .func (.param .b32 z) vprintf(.param .b64 x, .param .b64 y);\n',
-    " .reg .b16 h; .shared .align 128 .b8 q[8192]; .shared .b64 m;", "sm_90a",
+    " .reg .b16 h; .reg .f32 w<32>; .shared .align 128 .b8 q[8192]; .shared .b64 m;", "sm_90a",
 )  # fmt: skip
 
 
@@ -209,6 +257,26 @@ _REPEATED = {
     "ifs with else": "setp.lt.u32 p, r1, $; @p bra A$; mul.lo.u32 r1, r1, 3; bra B$; A$: xor.b32 r1, r1, 5; B$:",
     "windows line ends": "add.u32 r1, r1, 1;\r\n// nothing\r\n",
     "comments in comments": "/* /* // */ add.u32 r1, r1, 1; // /* */",
+    "chain": "add.u32 r1, r1, 3; xor.b32 r1, r1, 5;",
+    "chain of products": "fma.rn.f32 f1, f1, f2, f3; mul.f32 f1, f1, f1;",
+    "chain of choices": "setp.lt.and.u32 p, r1, $, p; selp.b32 r1, r1, r2, p; @p xor.b32 r1, r1, r3;",
+    "uniform chain": "setp.gt.u32 p, r2, $; selp.b32 r2, r5, r2, p; add.u32 r2, r2, 3;",
+    "loops that store": (
+        "mov.u32 r4, 0; V$: add.u32 r4, r4, 1; mad.wide.u32 d2, r4, 4, d1; ld.global.u32 r5, [d2]; "
+        "add.u32 r1, r1, r5; st.global.u32 [d2+400], r1; setp.lt.u32 p, r4, r2; @p bra V$;"
+    ),
+    "divergent loops": "V$: sub.u32 r1, r1, 1; mul.lo.u32 r5, r5, r1; setp.gt.u32 p, r1, $; @p bra V$;",
+    "waits for phases": "W$: mbarrier.try_wait.shared.b64 p, [m], d2; @!p bra W$; add.u64 d2, d2, 1;",
+    "named barriers": "and.b32 r4, r2, 7; bar.sync r4, 64; barrier.cta.red.popc.aligned.u32 r5, 0, p;",
+    "wide groups": "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {WIDE}, d2, d3, 1, 1, 1, 0, 0;",
+    "wide copies": (
+        "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [r8], [d1, {r2, r3}], [m];"
+    ),
+    "vectors of sums": "red.global.add.v4.f32 [d1+16], {f1, f2, f3, f4};",
+    "vectors of words": "ld.global.v2.u64 {d2, d3}, [d1+16]; mov.b64 {r4, r5}, d2; st.shared.v2.u32 [r8], {r4, r5};",
+    "labeled statements": "U$: add.u32 r1, r1, 1; U$_b: st.global.u32 [d1], r1;",
+    "large local arrays": "{ .local .align 16 .b8 s[4096]; mov.u32 r4, s; st.local.u32 [r4], r1; }",
+    "votes": "vote.sync.ballot.b32 r4, p, -1; vote.sync.any.pred p, p, -1; activemask.b32 r5;",
     "inlined locations": ".loc 1 3 1, function_name $L, inlined_at 1 2 1\nadd.u32 r1, r1, 1;",
 }
 """Statements that shapes repeat, by their names; ``$`` is the number of the turn."""
@@ -379,6 +447,33 @@ SHAPES: dict[str, Shape] = {
     "bytes": lambda n: _kernel([], f".global .b8 g[{n}] = {{{', '.join(str(i % 256) for i in range(n))}}};\n"),
     "doubles of constants": lambda n: _kernel(
         [], f".global .f64 g[{n}] = {{{', '.join(['0d3FF0000000000000'] * n)}}};\n"
+    ),
+    "shared tables": _shared_tables,
+    "joins": _joins,
+    "nests": _nests,
+    "arrays through calls": _through_arrays,
+    "locations of files": _locations,
+    "parameters that are read": lambda n: (
+        f"{_HEAD}.visible .entry k({', '.join(f'.param .u32 p{i}' for i in range(n))}) {{ .reg .b32 r<3>; .reg .b64 d; "
+        + "".join(f"ld.param.u32 r1, [p{i}]; add.u32 r2, r2, r1; " for i in range(n))
+        + "cvt.u64.u32 d, r2; st.global.u32 [d], r2; ret; }\n"
+    ),
+    "tables of addresses": lambda n: _kernel(
+        (f"mov.u64 d2, g{i}; ld.global.u64 d3, [d2];" for i in range(n)),
+        ".global .u64 g0;\n" + "".join(f".global .u64 g{i}[2] = {{g{i - 1}, g{i // 2}+8}};\n" for i in range(1, n)),
+    ),
+    "mangled names": lambda n: _kernel(
+        (_call(f"_ZN{i}{'3abc' * 100}E") for i in range(n)),
+        "".join(_adding(f"_ZN{i}{'3abc' * 100}E", "add.u32 a, a, 7;") for i in range(n)),
+    ),
+    "loop body": lambda n: _kernel(
+        [
+            "L: add.u32 r4, r4, 1;",
+            *(f"ld.global.f32 f1, [d1+{4 * (i % 512)}]; fma.rn.f32 q{i % 64}, f1, f2, q{i % 64};" for i in range(n)),
+            "setp.lt.u32 p, r4, 9; @p bra L;",
+            *(f"st.global.f32 [d1+{4 * k}], q{k};" for k in range(64)),
+        ],
+        registers=" .reg .f32 q<64>;",
     ),
     "long comment": lambda n: _kernel(["/*" + "*x /*" * n + "*/"]),
     **{name: functools.partial(_repeated, statement) for name, statement in _REPEATED.items()},

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pytest
 
 import cujit
-from cujit.devices.cpu import preparation
+from cujit.devices.cpu import pipeline, preparation
 from cujit.devices.cpu.analysis import uniformity
 from cujit.devices.cpu.analysis.body import Body
 from cujit.devices.cpu.codegen import builder, nodes, ssa
@@ -170,6 +170,39 @@ def test_memory_that_is_used_very_often_is_hidden_and_has_the_same_values(monkey
     monkeypatch.setattr(nodes, "_MOST_USES", 2)
     assert "%matrix.frame = call ptr asm" in _ir("mma", 4)
     assert (_results(shapes) == found).all()
+
+
+@pytest.mark.parametrize("shape", ["chain", "calls"])
+def test_a_lane_of_a_long_chain_is_read_through_memory(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUJIT_CACHE", "0")
+    found = _results([shape])
+    monkeypatch.setattr(nodes, "_LEAST", 0)
+    monkeypatch.setattr(nodes, "_MOST_CHAINED", 0)
+    assert "%chained.32.i32 = call ptr asm" in _ir(shape, 12)
+    assert (_results([shape]) == found).all()
+
+
+def test_a_long_chain_takes_llvm_time_in_proportion(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUJIT_CACHE", "0")
+    kernels = [cujit.load(SHAPES["chain"](count), cujit.cpu(1))["k"] for count in (1_000, 8_000)]
+    begin = time.process_time()
+    kernels[0].compile(64)
+    between = time.process_time()
+    kernels[1].compile(64)
+    assert time.process_time() - between < 24 * (between - begin)  # 8 where it is linear
+
+
+def test_many_loops_of_a_function_are_compiled_without_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "MOST_LOOPS", 9)
+    assert "cujit-huge" not in _ir("loops that store", 9)
+    assert '"cujit-huge"="yes"' in _ir("loops that store", 10)
+
+
+def test_a_chain_too_long_for_the_scheduler_is_compiled_without_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nodes, "_LEAST", 0)
+    monkeypatch.setattr(nodes, "_LONGEST_CHAIN", 40)
+    assert "cujit-huge" not in _ir("chain", 19)
+    assert '"cujit-huge"="yes"' in _ir("chain", 21)
 
 
 def test_two_ways_lead_behind_each_cut_of_a_long_block() -> None:

@@ -14,7 +14,7 @@ from cujit.devices.cpu.analysis.fission import Fission, fission
 from cujit.devices.cpu.analysis.narrowing import narrowed
 from cujit.devices.cpu.analysis.uniformity import Divergence, Shape, analyse
 from cujit.devices.cpu.codegen.builder import Builder, Value
-from cujit.devices.cpu.codegen.nodes import NODES_EACH, IrModule, TooLargeError
+from cujit.devices.cpu.codegen.nodes import MOST_LOOPS, NODES_EACH, IrModule, TooLargeError
 from cujit.devices.cpu.codegen.outlining import Often
 from cujit.devices.cpu.codegen.warp import Observer, WarpEmitter
 from cujit.devices.cpu.control.flow import Flow
@@ -98,8 +98,8 @@ def _ir_of(body: Body, block: Dim3, observers: Sequence[Observer], *, stacks: bo
         "uniformity", name, lambda: analyse(body.program, body.graph, block), lambda made: _of_divergence(body, made)
     )
     regions = stage("fission", name, lambda: None if whole else _cut(body, divergence, block, observers), _of_fission)
-    has_loops = any(each.graph.loops for each in (body, *body.functions.values()))
-    ir = IrModule(None if origin is None else DebugInfo(origin), has_loops)
+    loops = max(len(each.graph.loops) for each in body.bodies)
+    ir = IrModule(None if origin is None else DebugInfo(origin), loops > 0, loops > MOST_LOOPS)
     flows = stage(
         "plan", name, lambda: _planned(body, block, divergence, regions, observers, ir, stacks=stacks), _of_flows
     )

@@ -121,6 +121,7 @@ def _phi(n: Node) -> str:
 
 _LISTS = "select freeze extractelement insertelement shufflevector"
 _CASTS = "trunc zext sext fptrunc fpext fptosi fptoui sitofp uitofp ptrtoint inttoptr bitcast"
+_IS_CAST = frozenset(_CASTS.split())
 
 _FORMS: Mapping[str, Callable[[Node], str]] = {
     "load": lambda n: f"load{_kind(n)} {n.type}, ptr {n.operands[0].text}{_how(n)}",
@@ -138,7 +139,7 @@ _FORMS: Mapping[str, Callable[[Node], str]] = {
     "ret": lambda n: f"ret {_list(n.operands) or 'void'}",
     "unreachable": lambda n: n.opcode,
     **dict.fromkeys(_LISTS.split(), lambda n: f"{n.opcode} {_list(n.operands)}"),
-    **dict.fromkeys(_CASTS.split(), lambda n: f"{n.opcode} {_typed(n.operands[0])} to {n.type}"),
+    **dict.fromkeys(_IS_CAST, lambda n: f"{n.opcode} {_typed(n.operands[0])} to {n.type}"),
 }
 """How each opcode is written; any other one has two operands of one type."""
 
@@ -164,6 +165,12 @@ doubles are three times slower. A row of 20,000 choices of 5.9 million takes 20 
 LLVM 22.1, ``benchmarks/shapes.py`` and ``compile_tail.py``.
 """
 
+MOST_LOOPS = 200
+"""Loops of one function beyond which LLVM compiles its module as it does what is huge. For each loop, LLVM's code
+generator looks at all others ("loop strength reduction"), and so do its passes: of 400, 5.2 CPU seconds became 0.02,
+and of 200, 1. A loop that stays in the registers then takes 7 times as long. Measured with LLVM 22.1.
+"""
+
 _MOST_NODES, NODES_EACH = 500_000, 20
 """Nodes of a module, and as how many a basic block counts, as it has masks. Those of pairs of halves count twice.
 
@@ -181,19 +188,65 @@ _MOST_USES = 4_000
 an ``alloca`` it looks at all uses. Of 22,800, 6.8 CPU seconds of it became 0.3. Measured with LLVM 22.1.
 """
 
+_LEAST = 1_000
+"""Nodes of a function beyond which it is looked at for both."""
 
-def _with_hidden(nodes: list[Node]) -> list[Node]:
-    """Pass very often used stack memory through inline assembly, which does nothing."""
-    if len(nodes) <= _MOST_USES:
-        return nodes
-    uses = Counter([value.text for node in nodes for value in node.operands if value.type == "ptr"])
-    found = []
+_MOST_CHAINED = 64
+"""Steps of arithmetic, each of which only the next one reads, beyond which one lane of the last is read through memory.
+
+``instcombine`` moves the reading of a lane ahead of each step, and before that looks at all steps ahead of it. Of
+9,800, 2.9 CPU seconds of it became 0.07. Measured with LLVM 22.1.
+"""
+
+_LONGEST_CHAIN = 5_000
+"""Such steps beyond which LLVM compiles a module as it does what is huge. LLVM's scheduler compares all instructions
+that use one register: of 40,000, 22 CPU seconds, and without passes a kernel of 50,000 takes 7. Measured likewise.
+"""
+
+
+def _with_hidden(nodes: list[Node]) -> tuple[list[Node], bool]:
+    """Hide from LLVM what takes it the square of a long function: where very often used stack memory is from, and that
+    one lane of a long chain of arithmetic is read. Return the nodes, and whether a chain is too long even so.
+    """
+    if len(nodes) <= _LEAST:
+        return nodes, False
+    uses = Counter([value.text for node in nodes for value in node.operands])
+    found: list[Node] = []
+    steps: dict[str, int] = {}
+    places: dict[str, Node] = {}
     for node in nodes:
-        found.append(node)
         if node.opcode == "alloca" and uses[node.result] > _MOST_USES:
-            shown, node.result = node.result, f"{node.result}.own"
-            found.append(Node("call", (Value(node.result, "ptr"),), shown, "ptr", name='asm "", "=r,0"'))
-    return found
+            found += _hidden(node)
+        elif steps.get(node.operands[0].text if node.opcode == "extractelement" else "", 0) > _MOST_CHAINED:
+            found += _through_memory(node, places)
+        else:
+            found.append(node)
+            if node.result and (node.opcode not in _FORMS or node.opcode in _IS_CAST):
+                steps[node.result] = 1 + max([steps.get(v.text, 0) for v in node.operands if uses[v.text] == 1] or [0])
+    begin = [hidden for place in places.values() for hidden in _hidden(place)]
+    return begin + found, max(steps.values(), default=0) > _LONGEST_CHAIN
+
+
+def _hidden(node: Node) -> tuple[Node, Node]:
+    """Pass stack memory through inline assembly, which does nothing."""
+    shown, node.result = node.result, f"{node.result}.own"
+    return node, Node("call", (Value(node.result, "ptr"),), shown, "ptr", name='asm "", "=r,0"', line=node.line)
+
+
+def _through_memory(node: Node, places: dict[str, Node]) -> list[Node]:
+    """Read a lane of a vector from memory, of which each type of vector has a place."""
+    vector, lane = node.operands
+    if vector.type == "i1":  # lies in memory as bits
+        return [node]
+    kind = type_of(vector)
+    name = f"%chained.{vector.lanes}.{vector.type}"
+    places.setdefault(kind, Node("alloca", result=name, type=kind))
+    place, at = Value(name, "ptr"), f"{node.result}.at"
+    return [
+        Node("store", (vector, place), line=node.line),
+        Node("getelementptr", (place, lane), at, vector.type, line=node.line),
+        Node("load", (Value(at, "ptr"),), node.result, vector.type, line=node.line),
+    ]
 
 
 @dataclass
@@ -238,7 +291,9 @@ class IrModule:
         """Print a function that others may call."""
         if not isinstance(parameters, str):
             parameters = _list(parameters)
-        about, lines = self._printed(name, _with_hidden(list(nodes)), is_internal=bool(linkage))
+        shown, is_chain = _with_hidden(list(nodes))
+        self.is_huge |= is_chain
+        about, lines = self._printed(name, shown, is_internal=bool(linkage))
         if not linkage:
             attributes = f"#{_ATTRIBUTES} {attributes}"
         words = ("define", linkage, returned, f"@{name}({parameters})", attributes.strip(), about, "{")
