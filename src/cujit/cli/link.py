@@ -28,7 +28,7 @@ from cujit.program import Source, link
 @click.option(
     "--to",
     type=click.Choice(["cubin", "ptx", "ltoir"]),
-    help="Kind of image. Default: ptx or ltoir if the output ends so, otherwise cubin.",
+    help="Kind of image. Default: ptx or ltoir for an output with that ending, otherwise cubin.",
 )
 @arch_option(
     "Architecture to link for. Default: the highest of the inputs.",

@@ -188,12 +188,12 @@ class Tiling:
                 help="a tensor map takes arrays whose last axis is contiguous",
             )
         if self.address % _PIECE:
-            raise ArgumentError(f"the tensor begins at {self.address:#x}; a tensor map wants a multiple of {_PIECE}")
+            raise ArgumentError(f"the tensor begins at {self.address:#x}, expected a multiple of {_PIECE}")
         check_range("strides", self.strides[:-1], 0, _MAX_STRIDE - 1)
         for k, stride in enumerate(self.strides[:-1]):
             if stride % _PIECE:
                 raise ArgumentError(
-                    f"strides[{k}] is {stride} bytes; a tensor map wants a multiple of {_PIECE}",
+                    f"strides[{k}] is {stride} bytes, expected a multiple of {_PIECE}",
                     help=f"pad the rows: allocate the last axis of {-(-stride // _PIECE) * _PIECE // size} elements "
                     f"and pass shape={self.shape}",
                 )
