@@ -240,7 +240,7 @@ REFUSED: dict[str, tuple[Any, Any, dict[str, Any], str]] = {
     "a wide box": (np.zeros((4, 512), F4), (4, 512), {}, r"box\[1\] is 512"),
     "an empty box": (np.zeros((4, 16), F4), (0, 16), {}, r"box\[0\] is 0"),
     "an odd row": (np.zeros((4, 16), F4), (4, 3), {}, "row of the box is 12 bytes"),
-    "an odd stride": (np.zeros((4, 15), F4), (4, 4), {}, r"strides\[0\] is 60 bytes; .* multiple of 16"),
+    "an odd stride": (np.zeros((4, 15), F4), (4, 4), {}, r"strides\[0\] is 60 bytes, .* multiple of 16"),
     "a step": (np.zeros((4, 16), F4), (4, 16), {"element_strides": (9, 1)}, r"element_strides\[0\] is 9"),
     "steps": (np.zeros((4, 16), F4), (4, 16), {"element_strides": 1}, "element_strides has 1 values"),
     "strides": (np.zeros((4, 16), F4), (4, 16), {"strides": (1, 2, 3)}, "strides has 3 values"),
