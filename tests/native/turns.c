@@ -101,6 +101,24 @@ static void spins(struct Block *block, u32 warp) {
   count(1);
 }
 
+/* Under a schedule, warp 0 leaves its loop in a turn after which the scheduler looks for a deadlock; it ends the loops of
+   the others, and waits for them. `picked` counts turns since the last warp began to spin. */
+static u64 picked;
+enum { LOOKED_AT = 1024, MANY = 1 << 17, ON_SHARED = -3 };
+static void ends_loops(struct Block *block, u32 warp) {
+  volatile u32 *word = (u32 *)block->shared;
+  if (!warp) *word = 0;
+  meet(block, warp, 0, 0);
+  picked = 0;
+  while (warp ? !*word : picked <= MANY || picked % LOOKED_AT) {
+    cujit_spin(block, warp, 14, ALL, warp ? ON_SHARED : AT_ANY, 0);
+    picked++;
+  }
+  if (!warp) *word = 1;
+  meet(block, warp, 0, 0);
+  count(1);
+}
+
 /* Warps of a block, and blocks of a cluster, have their turns one after the other, those that just waited too. */
 static void passes(struct Block *block, u32 warp) {
   struct Group *group = block->group;
@@ -241,6 +259,13 @@ static void one_of_each(struct Crew *crew, u32 helpers) {
 #endif
 }
 
+static void be_scheduled(struct Crew *crew) {
+  struct Launch launch = made(ends_loops, 1);
+  launch.blocks = 1;
+  launch.schedule = 7;
+  HOLDS(!run(crew, launch, 0) && sum == WARP_COUNT);
+}
+
 /* -- a handler of signals -------------------------------------------------------------------------------------------- */
 
 static struct Crew *handlers_crew;
@@ -273,6 +298,7 @@ int main(void) {
   crew_begin(&crew);
   cujit_may_stop((u64)__start_plain_code, (u64)(__stop_plain_code - __start_plain_code));
   for (u32 k = 0; k < 3 * (WORKERS + 1); k++) one_of_each(&crew, k % (WORKERS + 1));
+  be_scheduled(&crew);
   be_interrupted(&crew);
   crew_end(&crew);
   puts("good");
