@@ -29,9 +29,13 @@ __device__ unsigned sum_of(unsigned long long v) { return (unsigned)(v ^ v >> 32
 
 
 class Step(NamedTuple):
-    """Threads that a guard holds for access an element each: number ``stride * (t ^ turned) + first``."""
+    """Threads that a guard holds for access elements: number ``stride * (t ^ turned) + first``, and others near it.
 
-    writes: bool
+    ``reads`` and ``writes`` are how many elements further; what is read is read first.
+    """
+
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
     size: int
     stride: int
     turned: int
@@ -42,35 +46,51 @@ class Step(NamedTuple):
 
     def code(self, number: int) -> str:
         """Write it in CUDA."""
-        at = f"(({_TYPES[self.size]} *)s)[{self.stride} * (t ^ {self.turned}) + {self.first}]"
-        does = (
-            f"{at} = all_bytes<{_TYPES[self.size]}>({number % STEPS * THREADS} + t)"
-            if self.writes
-            else f"x = 5 * x + sum_of({at})"
-        )
-        return f"    {'__syncwarp(); ' if self.meets else ''}if ({self.guard}) {does};\n"
+        type_ = _TYPES[self.size]
+        value = f"all_bytes<{type_}>({number % STEPS * THREADS} + t)"
+        does = [f"x = 5 * x + sum_of(p[{k}]);" for k in self.reads] + [f"p[{k}] = {value};" for k in self.writes]
+        begin = f"{type_} *p = ({type_} *)s + {self.stride} * (int)(t ^ {self.turned}) + {self.first};"
+        return f"    {'__syncwarp(); ' if self.meets else ''}if ({self.guard}) {{ {begin} {' '.join(does)} }}\n"
 
-    def bytes_of(self) -> dict[int, list[int]]:
-        """List the bytes that each thread accesses."""
+    def bytes_of(self) -> list[tuple[int, int, bool]]:
+        """List each byte that a thread accesses, with the thread and whether it is written."""
         threads = [t for t in range(THREADS) if _GUARDS[self.guard](t)]
-        begins = {t: self.size * (self.stride * (t ^ self.turned) + self.first) for t in threads}
-        return {t: list(range(begin, begin + self.size)) for t, begin in begins.items()}
+        return [
+            (t, self.size * (self.stride * (t ^ self.turned) + self.first + k) + byte, wrote)
+            for places, wrote in ((self.reads, False), (self.writes, True))
+            for k in places
+            for t in threads
+            for byte in range(self.size)
+        ]
+
+
+def _several(rng: np.random.Generator, most: int) -> tuple[int, ...]:
+    """Choose elements that are accessed one after the other."""
+    count = int(rng.choice([1, 1, 1, 2, 3]))
+    return tuple(int(k) for k in rng.choice(most + 1, min(count, most + 1), replace=False))
+
+
+def _kind(rng: np.random.Generator, made: Step, most: int, share: float) -> Step:
+    """Choose what a step reads and writes, of ``most`` elements behind its first one."""
+    writes, both = bool(rng.random() < share), bool(rng.random() < 0.3)
+    reads = _several(rng, most) if both or not writes else ()
+    return made._replace(reads=reads, writes=_several(rng, most) if writes else ())
 
 
 def _step(rng: np.random.Generator, own: Step) -> Step:
     """Make a step: most are at the places of ``own``, which every thread has for itself."""
-    made = own._replace(
-        writes=bool(rng.random() < 0.5), meets=bool(rng.random() < 0.2), guard=str(rng.choice(list(_GUARDS)))
-    )
+    made = own._replace(meets=bool(rng.random() < 0.2), guard=str(rng.choice(list(_GUARDS))))
     if rng.random() < 0.7:
-        return made
+        return _kind(rng, made, abs(own.stride) - 1, 0.5)
     size = int(rng.choice(list(_TYPES)))
     stride = int(rng.choice([1, 1, 2, 3, -1, 0, own.stride]))
     room = BYTES // size - THREADS * abs(stride)
     if room < 1:
-        return made
-    first = int(rng.integers(room)) + (THREADS - 1) * (stride < 0)
-    return made._replace(size=size, stride=stride, turned=0, first=first, writes=bool(rng.random() < 0.3))
+        return _kind(rng, made, abs(own.stride) - 1, 0.5)
+    first = int(rng.integers(room))
+    most = min(room - 1 - first, int(rng.choice([0, 1, 2, 40])))
+    first += (THREADS - 1) * abs(stride) * (stride < 0)
+    return _kind(rng, made._replace(size=size, stride=stride, turned=0, first=first), most, 0.3)
 
 
 def _program(rng: np.random.Generator) -> list[list[Step]]:
@@ -78,8 +98,8 @@ def _program(rng: np.random.Generator) -> list[list[Step]]:
     for _ in range(EPOCHS):
         size = int(rng.choice(list(_TYPES)))
         stride = int(rng.choice([s for s in (1, 1, 1, 2, 3, 4, 5, 9, 17, 33) if s * size * THREADS <= BYTES]))
-        first = int(rng.integers(BYTES // size - stride * (THREADS - 1)))
-        own = Step(False, size, stride, int(rng.choice([0, 0, 1, 16, 32])), first, "1", meets=False)
+        first = int(rng.integers(BYTES // size - stride * THREADS + 1))
+        own = Step((), (), size, stride, int(rng.choice([0, 0, 1, 16, 32])), first, "1", meets=False)
         epochs.append([_step(rng, own) for _ in range(STEPS)])
     return epochs
 
@@ -91,13 +111,12 @@ def _races(epochs: list[list[Step]]) -> bool:
         met = 0
         for step in steps:
             met += step.meets
-            for thread, places in step.bytes_of().items():
-                for place in places:
-                    for other, wrote, when in seen.setdefault(place, []):
-                        ordered = thread // 32 == other // 32 and when < met
-                        if other != thread and (wrote or step.writes) and not ordered:
-                            return True
-                    seen[place].append((thread, step.writes, met))
+            for thread, place, writes in step.bytes_of():
+                for other, wrote, when in seen.setdefault(place, []):
+                    ordered = thread // 32 == other // 32 and when < met
+                    if other != thread and (wrote or writes) and not ordered:
+                        return True
+                seen[place].append((thread, writes, met))
     return False
 
 

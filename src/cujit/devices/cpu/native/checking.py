@@ -154,16 +154,17 @@ class Span(Shared):
 class Watch(Shared):
     """What the checks of one launch need: ``Launch.checks`` is its address. Sizes in bytes.
 
-    ``spans`` are sorted. ``warps`` are those of a block. Each block has a piece of ``piece_bytes``. A piece begins
-    with its tracker and the records of strips of words; at ``marks`` each byte of shared memory has one that says
-    whether it was written, at ``phases`` each grain a word. The records begin at ``entries``, for each byte those
-    of its writer, then of one reader, then of another; at ``events`` is room for ``most_events``, and behind that
-    for a number of each. ``serial`` is a number of this launch alone. ``local_total`` is the local memory of all of
-    them, behind which its marks lie. ``stack_bytes`` is 0 unless functions are called or memory is taken on the
-    stack. ``kernel`` is the number of the kernel, ``stores`` are those of its device. The asynchronous proxy may
-    read shared memory if it is ``proxied``. ``poisoned`` tells that a raw value came into memory that was plain.
-    A launch that native code started is ``stale`` if it was not made, as memory has changed.
-    ``outside`` counts accesses outside of views, of which the other fields of that name tell the first.
+    ``spans`` are sorted. ``warps`` are those of a block. Each block has a piece of ``piece_bytes``. A piece
+    begins with its tracker and the records of strips of words; at ``marks`` each byte of shared memory has one
+    that says whether it was written, at ``phases`` each grain a word, and behind these each band of grains its
+    rules. The records begin at ``entries``, for each byte those of its writer, then of one reader, then of
+    another; at ``events`` is room for ``most_events``, and behind that for a number of each. ``serial`` is a
+    number of this launch alone. ``local_total`` is the local memory of all of them, behind which its marks lie.
+    ``stack_bytes`` is 0 unless functions are called or memory is taken on the stack. ``kernel`` is the number of
+    the kernel, ``stores`` are those of its device. The asynchronous proxy may read shared memory if it is
+    ``proxied``. ``poisoned`` tells that a raw value came into memory that was plain. A launch that native code
+    started is ``stale`` if it was not made, as memory has changed. ``outside`` counts accesses outside of views,
+    of which the other fields of that name tell the first.
     """
 
     _fields_ = Fields(
@@ -216,10 +217,11 @@ class Site(Shared):
     """An access of the emitted code whose lanes lie in rows; behind it are ``count`` members.
 
     Lanes access ``size`` bytes each, ``stride`` apart, and the members of a batch each at an offset of its own, up to
-    ``spread``.
+    ``spread``. ``together`` are the bytes that a lane accesses by all members, if these lie side by side; otherwise 0.
+    Members are ``near`` if several lanes of a warp may access the same word.
     """
 
-    _fields_ = Fields("i64 stride; u32 size, flags, spread, count")
+    _fields_ = Fields("i64 stride; u32 size, flags, spread, count, together, near")
 
 
 class Member(Shared):
@@ -281,23 +283,25 @@ class Tracker(Shared):
 
     ``met[w]`` is the first event after the lanes of w have met last, ``settled[w]`` the first one that may be
     unordered with what w does. More than barriers of all warps changed clocks and ``met`` where they are
-    ``stirred``. What is not settled is unordered as long as all is ``plain``: nothing orders but barriers at which
-    all warps wait. ``turn`` counts these as long as all is plain, and is to be added to clocks and ``syncs``. There
-    is a record for each grain of 1 << ``grain`` bytes; ``has_objects`` where clocks of objects are used. The event
-    ``written`` is the last write, ``unfenced`` the first one that no fence for the asynchronous proxy comes after.
-    ``log`` holds accesses that are no race with any other since the last barrier of all warps; where nothing needs
-    their records before the next one, nothing does later. ``stored`` tells that there are writes: then each grain
-    has a word of this ``phase``, see ``phase.h``. The event ``weak`` is the last one that is not atomic. Some lanes
-    have ``begun`` with the instruction that was looked at last. All of the block's memory was written if it is
-    ``full``, which is looked for at the access ``look_at`` of so many ``looks``. Rows that were read and found
-    written are among ``seen``. Where ``raw`` values were loaded, ``origins`` has the last one of each thread.
-    ``readings`` are products that a warp has not waited for, as many as it has in ``reading``; ``told`` counts releases
-    but for the meetings of warpgroups.
+    ``stirred``. What is not settled is unordered as long as all is ``plain``: nothing orders but barriers at
+    which all warps wait. ``turn`` counts these as long as all is plain, and is to be added to clocks and
+    ``syncs``. There is a record for each grain of 1 << ``grain`` bytes; ``has_objects`` where clocks of objects
+    are used. The event ``written`` is the last write, ``unfenced`` the first one that no fence for the
+    asynchronous proxy comes after. ``log`` holds accesses that are no race with any other since the last barrier
+    of all warps; where nothing needs their records before the next one, nothing does later. ``stored`` tells that
+    there are writes: then in this ``phase`` each band of grains has rules, or for some phases if it is ``worded``
+    each grain has a word: see ``bands.h`` and ``phase.h``. Up to ``quick`` accesses are logged with no further
+    look. The event ``weak`` is the last one that is not atomic. Some lanes have ``begun`` with the instruction
+    that was looked at last. All of the block's memory was written if it is ``full``, which is looked for at the
+    access ``look_at`` of so many ``looks``. Rows that were read and found written are among ``seen``. Where
+    ``raw`` values were loaded, ``origins`` has the last one of each thread. ``readings`` are products that a warp
+    has not waited for, as many as it has in ``reading``; ``told`` counts releases but for the meetings of
+    warpgroups.
     """
 
     _fields_ = Fields(
         "u64 owner, launch; u32 events, room, plain, grain, has_objects, stirred, turn, written, logged, "
-        "scattered, full, looks, look_at, raw, unfenced, weak, stored, phase, begun, told, "
+        "scattered, full, looks, look_at, raw, unfenced, weak, stored, phase, begun, told, worded, quick, unused[2], "
         f"clocks[{WARPS}][{WARPS}], syncs[{WARPS}], met[{WARPS}], settled[{WARPS}], arrivals[{WARPS}][{SLOTS}]; "
         f"struct Slot slots[{SLOTS}][2]; u32 objects[{OBJECTS}][{WARPS}]; struct Logged log[{LOG}]; "
         f"struct Scattered scatter[{SCATTERED}]; struct Origin "

@@ -342,11 +342,20 @@ _BY_OPCODE: dict[str, Callable[[WarpEmitter, Op], list[MemoryAccess]]] = {
 class Batch:
     """Operations of one block at addresses in one register, with nothing between them that others could see.
 
-    They are loads, of which ``offset`` is the lowest, or a load and a store of the same words of shared memory.
+    They are loads, or loads of shared memory and the stores that follow them. ``offset`` is the lowest.
     """
 
     ops: tuple[Op, ...]
-    offset: int
+
+    @property
+    def offset(self) -> int:
+        """The lowest offset of an operation's address from the register."""
+        return min(op.memory.offset for op in self.ops)
+
+    @property
+    def stores(self) -> tuple[Op, ...]:
+        """The stores among the operations."""
+        return tuple(op for op in self.ops if op.opcode == "st")
 
 
 def batches_in(block: BasicBlock, e: WarpEmitter) -> list[Batch]:
@@ -373,39 +382,52 @@ def batches_in(block: BasicBlock, e: WarpEmitter) -> list[Batch]:
         elif _is_seen(op):
             growing.clear()
         growing = {key: ops for key, ops in growing.items() if key[0] not in op.written}
-    return [Batch(tuple(ops), min(op.memory.offset for op in ops)) for ops in found if len(ops) > 1]
+    return [Batch(tuple(ops)) for ops in found if len(ops) > 1]
 
 
-def pairs_in(block: BasicBlock, e: WarpEmitter) -> list[Batch]:
-    """Find the words of shared memory that are loaded and then stored to: what the store leaves tells of both."""
-    found: list[Batch] = []
-    last: Op | None = None
+def updates_in(block: BasicBlock, e: WarpEmitter) -> list[Batch]:
+    """Find the stores to shared memory that may be looked at together, with the loads before them or alone."""
+    found: list[list[Op]] = []
+    growing: list[Op] = []
     for op in block.ops:
-        if op.opcode == "ld" and not op.form.is_strong:
-            last = op if op.space == "shared" and _may_batch(op, e) else None
-        elif _is_seen(op):
-            if last is not None and _may_pair(last, op, e):
-                found.append(Batch((last, op), op.memory.offset))
-            last = None
-        elif last is not None and last.memory.base in op.written:
-            last = None
-        if op is last and op.memory.base in op.written:
-            last = None
-    return found
+        maybe_shared = op.opcode in ("ld", "st") and op.space not in ("global", "const", "param", "local")
+        if maybe_shared and _may_update(op, e):
+            is_next = growing and _follows(growing, op)
+            growing = [*growing, op] if is_next else [op]
+            if is_next:
+                found.pop()
+            found.append(growing)
+        elif maybe_shared or (_is_seen(op) and op.opcode != "ld"):
+            growing = []
+        if growing and growing[0].memory.base in op.written:
+            growing = []
+    return [Batch(tuple(ops)) for ops in found if len(ops) > 1 and ops[-1].opcode == "st"]
 
 
-def _may_pair(load: Op, op: Op, e: WarpEmitter) -> bool:
-    plain = op.opcode == "st" and op.guard is None and not op.form.is_strong and op.space == "shared"
-    if not plain or op.memory != load.memory or len(load.results) != 1 or len(items_of(op.sources[1])) != 1:
-        return False
-    if not isinstance(op.memory.base, Reg):
-        return False
-    shape = e.shape(op.memory.base)
-    return element_bytes(op) == element_bytes(load) == 4 and (shape.stride, shape.row, shape.guarded) == (
-        4,
-        WARP,
-        False,
+def _follows(ops: list[Op], op: Op) -> bool:
+    """Whether an operation accesses as much as others, near them; no load follows a store."""
+    first = ops[0]
+    return (
+        op.memory.base == first.memory.base
+        and (op.opcode == "st" or ops[-1].opcode == "ld")
+        and bytes_of(op) == bytes_of(first)
+        and all(abs(op.memory.offset - each.memory.offset) <= _LARGEST_STRIDE for each in ops)
     )
+
+
+def _may_update(op: Op, e: WarpEmitter) -> bool:
+    """Whether an operation accesses shared memory by a row whose lanes have places of their own."""
+    plain = op.guard is None and not op.form.is_strong and op.space == "shared"
+    if not plain or not {"async", "bulk"}.isdisjoint(op.modifiers) or not isinstance(op.memory.base, Reg):
+        return False
+    shape, size = e.shape(op.memory.base), bytes_of(op)
+    apart = shape.stride is not None and abs(shape.stride) >= size and shape.row == WARP
+    return apart and not shape.guarded and not op.memory.offset % size
+
+
+def bytes_of(op: Op) -> int:
+    """Bytes that a lane loads or stores."""
+    return element_bytes(op) * (len(op.results) if op.opcode == "ld" else len(items_of(op.sources[1])))
 
 
 def _is_seen(op: Op) -> bool:

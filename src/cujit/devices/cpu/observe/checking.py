@@ -135,7 +135,9 @@ class _CheckedKernel(KernelWatch):
         most_events = (_KINDS + 1) * stride + _LEAST_EVENTS
         numbered = ctypes.sizeof(Event) + ctypes.sizeof(ctypes.c_uint32)
         phases = aligned(entries + records + (most_events * numbered if checks.race else 0), 64)
-        piece = phases + ((stride + WARP) * ctypes.sizeof(ctypes.c_uint32) if checks.race else 0)
+        words = (stride + WARP) * ctypes.sizeof(ctypes.c_uint32)
+        bands = (stride // WARP + 2) * _BAND_BYTES
+        piece = phases + (words + bands if checks.race else 0)
         cluster = max(launch.cluster_x * launch.cluster_y * launch.cluster_z, 1)
         return Watch(
             checks=checks.bits,
@@ -177,6 +179,9 @@ _STRIP_BYTES = 32
 
 _RECORDS_BYTES = 16
 """Bytes of the records of a strip."""
+
+_BAND_BYTES = 128
+"""Bytes of the rules of a band, which is of as many grains as a warp has lanes."""
 
 _LEAST_EVENTS = 1 << 13
 """Events that there is room for, beside those that records may name."""

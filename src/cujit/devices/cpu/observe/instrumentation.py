@@ -11,7 +11,7 @@ import ctypes
 from typing import TYPE_CHECKING
 
 from cujit.devices.cpu.analysis.uniformity import WARP
-from cujit.devices.cpu.codegen.builder import Builder, Value, type_width
+from cujit.devices.cpu.codegen.builder import Value, type_width
 from cujit.devices.cpu.codegen.memory import LaneAddresses as Where
 from cujit.devices.cpu.codegen.nodes import BLOCK, LAUNCH, STATE, WARP_NUMBER
 from cujit.devices.cpu.control.regions import PLACE_AT, WATCHED
@@ -19,22 +19,22 @@ from cujit.devices.cpu.instructions import blocks, warpwide
 from cujit.devices.cpu.ir.program import CLEAR, Op, Reg, SymbolAddress, awaits_copies, is_queued
 from cujit.devices.cpu.native.checking import CLUSTER_BARRIER, Access, Place, Space, Watch
 from cujit.devices.cpu.native.structures import BARRIERS, GROUP_WARPS
+from cujit.devices.cpu.observe.access_rows import Row, are_disjoint, row_of
 from cujit.devices.cpu.observe.access_sites import (
     MAYBE_SHARED,
     Batch,
     MemoryAccess,
     batches_in,
-    element_bytes,
     orders_by_itself,
-    pairs_in,
     touches_of,
+    updates_in,
     where_in,
 )  # fmt: skip
 from cujit.devices.cpu.observe.described import look, orders_proxies
 from cujit.devices.cpu.observe.raw import RawValues
 from cujit.devices.cpu.run.launch import SYSTEM_BYTES, Launch
 from cujit.formats.ptx.isa.semantics import Collective, Effect
-from cujit.values import dataclass, replace
+from cujit.values import replace
 
 if TYPE_CHECKING:
     from cujit.devices.cpu.codegen.warp import WarpEmitter
@@ -229,7 +229,7 @@ class Checker:
             self._call_joined(e, row, lanes, window)
         if not with_value:
             return
-        disjoint = _are_disjoint(e, touch, touch.size)
+        disjoint = are_disjoint(e, touch, touch.size)
         where = [b.integer(touch.flags, 32), b.integer(op.line, 32)]
         with b.when(disjoint, "same", holds=False) if disjoint is not None else contextlib.nullcontext():
             self._hand_over(e, "addresses", touch.where.every_lane(b))
@@ -335,26 +335,23 @@ class Checker:
         if e.graph not in self._batches:
             batches = [batch for block in e.graph.blocks for batch in batches_in(block, e)]
             found = {op: batch for batch in batches for op in batch.ops}
-            pairs = [pair for block in e.graph.blocks for pair in pairs_in(block, e)] if self._checks.race else []
-            found |= {op: pair for pair in pairs if pair.ops[0] not in found for op in pair.ops}
-            self._batches[e.graph] = found
+            updates = [each for block in e.graph.blocks for each in updates_in(block, e)] if self._checks.race else []
+            for update in updates:
+                for batch in {found[op]: None for op in update.ops if op in found}:
+                    left = [op for op in batch.ops if op not in update.ops]
+                    found |= dict.fromkeys(left, Batch(tuple(left)))
+                found |= dict.fromkeys(update.ops, update)
+            self._batches[e.graph] = {op: batch for op, batch in found.items() if len(batch.ops) > 1}
         return self._batches[e.graph].get(op)
 
     def _look(self, e: WarpEmitter, batch: Batch) -> Value:
         """Look at all of a batch at once; give whether nothing is wrong with any."""
-        b, op, last = e.builder, batch.ops[0], batch.ops[-1]
+        b, op = e.builder, batch.ops[0]
         memory = replace(op.memory, offset=batch.offset)
         where, space = where_in(e, memory, op.space)
-        stores = last.opcode == "st"
-        members = tuple((each.memory.offset - batch.offset, each.line) for each in batch.ops[stores:])
-        size = element_bytes(op) * len(op.results)
-        touch = MemoryAccess(where, size, Access.WRITE if stores else Access.READ, space, element_bytes(op), size)
-        row = Row(op, where, size, touch.flags, members)
-        if stores:
-            done = self.call(
-                e, "cujit_check_pair", _lanes(e, op), where.bases[0], row.site(b, row.flags), returned="i32"
-            )
-            return b.compare("icmp ne", done, b.integer(0, 32))
+        if batch.stores:
+            return self._look_at_update(e, batch, where)
+        row = row_of(batch, batch.ops, where, space)
         window = "" if self._races(space) else self._window(e, op, space)
 
         def called() -> list[Value]:
@@ -372,6 +369,17 @@ class Checker:
         if where.holds is None:
             return looked()[0]
         return b.either(where.holds, looked, lambda: [b.integer(0, 1)], "rows")[0]
+
+    def _look_at_update(self, e: WarpEmitter, batch: Batch, where: Where) -> Value:
+        """Look at stores and the loads before them, but for loads of what is stored to."""
+        b, stored = e.builder, {op.memory.offset for op in batch.stores}
+        loads = [op for op in batch.ops if op.opcode == "ld" and op.memory.offset not in stored]
+        rows = [row_of(batch, ops, where, Space.SHARED) for ops in (loads, batch.stores) if ops]
+        sites = [row.site(b, row.flags) for row in rows]
+        nothing = [] if loads else [Value("null", "ptr")]
+        lanes = _lanes(e, batch.ops[0])
+        done = self.call(e, "cujit_check_update", lanes, where.bases[0], *nothing, *sites, returned="i32")
+        return b.compare("icmp ne", done, b.integer(0, 32))
 
     def _store_data(self, e: WarpEmitter, values: tuple[Value, ...]) -> None:
         """Put what a store writes where native code finds it, part by part."""
@@ -510,70 +518,6 @@ class Checker:
             "seen_block": b.integer(_NOBODY, 64),
             "seen_warp": b.integer(-1, 32),
         }
-
-
-@dataclass(frozen=True, eq=False)
-class Row:
-    """What lanes in rows do at an operation, or at several: ``members`` are their offsets and lines."""
-
-    op: Op
-    where: Where
-    size: int
-    flags: int
-    members: tuple[tuple[int, int], ...]
-
-    @property
-    def lanes(self) -> int:
-        """Lanes of a row."""
-        return WARP // len(self.where.bases)
-
-    @property
-    def align(self) -> int:
-        """What addresses have to be a multiple of."""
-        return 1 << (self.flags >> 24)
-
-    @property
-    def spread(self) -> int:
-        """How far members lie apart."""
-        return max(offset for offset, _ in self.members)
-
-    @property
-    def reach(self) -> int:
-        """Bytes from the first that a row accesses to the last."""
-        return abs(self.where.stride) * (self.lanes - 1) + self.size + self.spread
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether lanes read or write shared memory, and nothing else."""
-        kind = self.flags & (Access.READ | Access.WRITE | Access.STRONG | _ORDERING)
-        return self.space is Space.SHARED and kind in (Access.READ, Access.WRITE)
-
-    @property
-    def space(self) -> Space:
-        """The space that the operation names."""
-        return Space(self.flags >> 8 & 15)
-
-    def site(self, b: Builder, flags: int) -> Value:
-        """Write what native code needs to know to a constant in memory, and return a pointer to it."""
-        # Python 3.10 writes flags by their names.
-        numbers = [(self.where.stride, 64), *((n, 32) for n in (self.size, int(flags), self.spread, len(self.members))),
-                   *((n, 32) for member in self.members for n in member)]  # fmt: skip
-        name = ".".join(["check.site", *(str(number) for number, _ in numbers)])
-        return b.module.constant(name, [b.integer(*number) for number in numbers])
-
-
-def _are_disjoint(e: WarpEmitter, touch: MemoryAccess, size: int) -> Value | None:
-    """Whether no two lanes of rows write different values to one place, as an i1; None where that is not known."""
-    b, (first, *others), stride = e.builder, touch.where.bases, touch.where.stride
-    if not others and not stride and not any(value.lanes for value in touch.values):
-        return b.integer(1, 1)
-    if abs(stride) < size:
-        return None
-    reach, disjoint = (WARP // (1 + len(others)) - 1) * abs(stride) + size, b.integer(1, 1)
-    for before, base in zip((first, *others), others, strict=False):
-        one = b.compare("icmp sge", b.binary("sub", base, before), b.integer(reach, 64))
-        disjoint = b.binary("and", disjoint, one)
-    return disjoint
 
 
 def _lanes(e: WarpEmitter, op: Op) -> Value:

@@ -45,7 +45,7 @@ static void make_piece_ready(const struct Place *place) {
     flag is_first = piece->launch != watch->serial;
     if (is_first || piece->has_objects) memset(piece->objects, 0, sizeof piece->objects);
     if (is_first || piece->stirred) clear_clocks(piece, watch->warps);
-    if (is_first) piece->grain = WORD_GRAIN, piece->phase = 0, piece->stored = 1, clear_phases(place);
+    if (is_first) piece->grain = WORD_GRAIN, piece->phase = piece->worded = 0, piece->stored = 1, clear_phases(place);
     clear_logs(place);
     piece->has_objects = piece->stirred = piece->events = piece->turn = 0;
     memset(piece->reading, 0, sizeof piece->reading);
@@ -54,6 +54,7 @@ static void make_piece_ready(const struct Place *place) {
     for (u32 w = 0; w < WARPS; w++) piece->settled[w] = 1;
     piece->unfenced = 1;
     memset(strip_at(place, 0), 0, grains_of(place) / STRIP * sizeof(records));
+    be_quick(place);
   }
   piece->launch = watch->serial;
   piece->owner = mine;
@@ -321,20 +322,26 @@ INLINE flag row_is_known(struct Place *place, const struct Row *row, flag writes
   return 1;
 }
 
-/* The same for words that lie side by side, where all memory was written: of a site with one member, or of a batch. Who
+/* The quick way of words: those that lie side by side, of a site with one member or of a batch, or one that lanes read. Who
    polls comes to `enter` before long: the log gets full, or the events. */
 INLINE flag words_are_common(struct Place *place, u32 lanes, u64 base, const struct Site *site, flag writes) {
   struct Tracker *piece = place->piece;
-  if (place->block != place->seen_block || site->stride != 4 || site->size != 4 || piece->grain != WORD_GRAIN) return 0;
-  if (place->watch->checks & CHECK_INIT && !piece->full) return 0;
+  if (place->block != place->seen_block || piece->logged >= piece->quick || site->size != 4) return 0;
+  if (writes && place->watch->proxied) return 0;
   if (!(site->flags & ACCESS_AGAIN)) piece->begun = lanes != 0;
   if (!lanes) return 1;
-  u32 first = first_lane(lanes), count = last_lane(lanes) - first + 1, spread = site->spread;
-  u64 offset = base + first * sizeof(u32) - place->shared, bytes = count * sizeof(u32) + spread;
-  if ((offset | spread) & 3 || !within(offset, bytes, place->watch->shared_limit) || !may_log(place, writes)) return 0;
+  u32 first = first_lane(lanes), count = last_lane(lanes) - first + 1, spread = site->spread, is_one = !site->stride;
+  u64 offset = base + (is_one ? 0 : first * sizeof(u32)) - place->shared, bytes = (is_one ? 1 : count) * sizeof(u32) + spread;
+  if ((!is_one && site->stride != 4) || (is_one && (writes || spread))) return 0;
+  if ((offset | spread) & 3 || !within(offset, bytes, place->watch->shared_limit)) return 0;
   if (writes && !begin_stores(place)) return 0;
   piece->log[piece->logged] = (struct Logged){site, base, lanes, place->warp};
-  if (piece->stored && !shade_words(place, lanes, base, site, writes ? IN_WRITES : IN_READS)) return 0;
+  if (piece->stored) {
+    if (is_one ? !take_word(place, (u32)(offset / sizeof(u32)), lanes)
+               : !take_members(place, lanes, base, site, writes ? IN_WRITES : IN_READS)) {
+      return 0;
+    }
+  }
   piece->logged++;
   return 1;
 }
@@ -347,18 +354,23 @@ static NOINLINE flag row_is_common(struct Place *place, u32 lanes, u64 base, con
   if (!(site->flags & ACCESS_AGAIN)) place->piece->begun = lanes != 0;
   if (!lanes) return 1;
   flag looks = place->watch->checks & CHECK_INIT && !place->piece->full, is_word = site->stride == 4 && site->size == 4;
-  fill_row(&row, lanes, base, site, 0, 0);
+  fill_row(&row, lanes, base, site, site->spread, 0);
   if (!in_shared(place, row.low, row.bytes) || (row.base | row.stride) & odd_bits_of(row.flags)) return 0;
   if (!row_is_known(place, &row, writes)) return 0;
   if (!log_row(place, lanes, base, site)) {
     u64 offset = base - place->shared;
-    if (lanes != ~0u || !is_word || place->piece->grain != WORD_GRAIN || is_reached(place, row.low, row.bytes)) return 0;
+    flag words = lanes == ~0u && is_word && !site->spread && place->piece->grain == WORD_GRAIN;
+    if (!words || is_reached(place, row.low, row.bytes)) return 0;
     if (!strip_is_common(place, offset, site, settled_of(place), writes)) return 0;
   }
   if (writes && looks) {
     memset(marks_in(place, place->piece) + (row.low - place->shared), 1, row.bytes);
   }
   return 1;
+}
+
+INLINE flag site_is_common(struct Place *place, u32 lanes, u64 base, const struct Site *site, flag writes) {
+  return words_are_common(place, lanes, base, site, writes) || row_is_common(place, lanes, base, site, writes);
 }
 
 /* `lanes` access what a site says, at `base` and its stride times their number. */
@@ -394,22 +406,44 @@ NOINLINE void cujit_check_row(struct Place *place, u32 lanes, u64 base, const st
 
 /* The same where lanes read shared memory. */
 void cujit_check_reads(struct Place *place, u32 lanes, u64 base, const struct Site *site) {
-  if (words_are_common(place, lanes, base, site, 0) || row_is_common(place, lanes, base, site, 0)) return;
+  if (site_is_common(place, lanes, base, site, 0)) return;
   enter(place); /* here, where the caller is the kernel */
   cujit_check_row(place, lanes, base, site, 0);
 }
 
 /* The same where they are written. */
 void cujit_check_writes(struct Place *place, u32 lanes, u64 base, const struct Site *site) {
-  if (words_are_common(place, lanes, base, site, 1) || row_is_common(place, lanes, base, site, 1)) return;
+  if (site_is_common(place, lanes, base, site, 1)) return;
   enter(place); /* here, where the caller is the kernel */
   cujit_check_row(place, lanes, base, site, 0);
 }
 
-/* Whether lanes may read the same words just before; the store that a site tells of is noted then. */
-flag cujit_check_pair(struct Place *place, u32 lanes, u64 base, const struct Site *site) {
-  if (place->block != place->seen_block || (place->watch->checks & CHECK_INIT && !place->piece->full)) return 0;
-  return words_are_common(place, lanes, base, site, 1) || row_is_common(place, lanes, base, site, 1);
+static NOINLINE flag update_is_common(struct Place *place, u32 lanes, u64 base, const struct Site *reads,
+                                      const struct Site *writes) {
+  if (place->watch->checks & CHECK_INIT && !place->piece->full) return 0;
+  if (reads && !site_is_common(place, lanes, base, reads, 0)) return 0;
+  return site_is_common(place, lanes, base, writes, 1);
+}
+
+/* Whether nothing is wrong with any of some loads and of the stores that follow them, by one look; `reads` is null where
+   the loads are of what is stored to. What is stored tells of that, too. 0: each of them has to be looked at. */
+flag cujit_check_update(struct Place *place, u32 lanes, u64 base, const struct Site *reads, const struct Site *writes) {
+  struct Tracker *piece = place->piece;
+  if (place->block != place->seen_block) {
+    enter(place);
+  } else if (piece->stored && piece->logged + 1 < piece->quick && writes->stride == 4 && writes->size == 4 && lanes) {
+    u32 first = first_lane(lanes), spread = writes->spread;
+    if (reads && reads->spread > spread) spread = reads->spread;
+    u64 offset = base + first * sizeof(u32) - place->shared, bytes = (last_lane(lanes) - first + 1) * sizeof(u32) + spread;
+    flag right = !(offset & 3) && within(offset, bytes, place->watch->shared_limit) && !place->watch->proxied;
+    if (right && (!reads || take_members(place, lanes, base, reads, IN_READS)) &&
+        take_members(place, lanes, base, writes, IN_WRITES)) {
+      if (reads) piece->log[piece->logged++] = (struct Logged){reads, base, lanes, place->warp};
+      piece->log[piece->logged++] = (struct Logged){writes, base, lanes, place->warp};
+      return 1;
+    }
+  }
+  return update_is_common(place, lanes, base, reads, writes);
 }
 
 static NOINLINE flag batch_is_common(struct Place *place, u32 lanes, u64 base, const struct Site *site, u64 *window) {
@@ -644,6 +678,7 @@ INLINE void turn(const struct Place *place) {
   struct Tracker *piece = place->piece;
   clear_logs(place);
   for (u32 w = 0; w < WARPS; w++) piece->settled[w] = piece->events + 1;
+  be_quick(place);
   if (piece->plain) {
     piece->turn++;
   } else {

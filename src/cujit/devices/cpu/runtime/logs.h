@@ -3,8 +3,8 @@
 
 #pragma once
 
+#include "bands.h"
 #include "clusters.h"
-#include "phase.h"
 
 /* The addresses of the lanes of a row. */
 INLINE void addresses_of(const struct Row *row, u64 *addresses) {
@@ -21,34 +21,40 @@ INLINE flag may_log(const struct Place *place, flag writes) {
   return (writes ? piece->events : piece->written) < settled_of(place);
 }
 
-/* Shade what all members of a site access that are words side by side. */
-INLINE flag shade_words(const struct Place *place, u32 lanes, u64 base, const struct Site *site, u32 kind) {
-  u32 first = first_lane(lanes), thread = place->warp * WARP + first, active = lanes >> (first & 31);
-  u32 *at = phases_of(place) + (base - place->shared) / sizeof(u32) + first, tag = place->piece->phase * PHASE;
-  flag few = __builtin_popcount(lanes) <= FEW;
-  for (u32 m = 0; m < (site->spread ? site->count : 1); m++) {
-    u32 *own = at + (site->spread ? members_of(site)[m].offset / sizeof(u32) : 0);
-    flag right = few ? shade_few(own, active, thread, tag, kind)
-                     : shade(own, LANES + thread, (u32x32)only(active), tag, kind);
-    if (!right) return 0;
+/* Note what all members of a site access that are words side by side. Words that several of them read are read by several
+   threads. */
+INLINE flag take_members(const struct Place *place, u32 lanes, u64 base, const struct Site *site, u32 kind) {
+  u32 first = first_lane(lanes), active = lanes >> (first & 31), number = (u32)((base - place->shared) / sizeof(u32)) + first;
+  if (!site->spread) return take_words(place, number, active, first, kind);
+  if (site->near && kind == IN_READS && !place->piece->worded) {
+    u64 set = 0;
+    for (u32 m = 0; m < site->count; m++) set |= (u64)active << members_of(site)[m].offset / sizeof(u32);
+    if (take_side(place, number, (u32)set, READ_BY_SEVERAL, kind) &&
+        take_side(place, number + BAND, (u32)(set >> BAND), READ_BY_SEVERAL, kind)) {
+      return 1;
+    }
   }
-  return 1;
-}
-
-/* Shade what all members of a site access. */
-INLINE flag shade_site(const struct Place *place, u32 lanes, u64 base, const struct Site *site, u32 kind) {
-  flag words = site->stride == 4 && site->size == 4 && place->piece->grain == WORD_GRAIN;
-  if (words && !(((base - place->shared) | site->spread) & 3)) return shade_words(place, lanes, base, site, kind);
   for (u32 m = 0; m < site->count; m++) {
-    struct Row row;
-    fill_row(&row, lanes, base + members_of(site)[m].offset, site, 0, 0);
-    if (!shade_row(place, &row, kind)) return 0;
+    if (!take_words(place, number + members_of(site)[m].offset / (u32)sizeof(u32), active, first, kind)) return 0;
   }
   return 1;
 }
 
-/* Shade what was read before the first write. */
-static NOINLINE flag shade_reads(struct Place *place) {
+/* Note what all members of a site access; 0 where that may be a race. */
+INLINE flag take_site(const struct Place *place, u32 lanes, u64 base, const struct Site *site, u32 kind) {
+  struct Row row;
+  flag words = site->stride == 4 && site->size == 4 && place->piece->grain == WORD_GRAIN;
+  if (words && !(((base - place->shared) | site->spread) & 3)) return take_members(place, lanes, base, site, kind);
+  for (u32 m = 0; m < (site->together ? 1 : site->count); m++) {
+    fill_row(&row, lanes, base + members_of(site)[m].offset, site, 0, 0);
+    if (site->together) row.size = site->together;
+    if (!take_row(place, &row, kind)) return 0;
+  }
+  return 1;
+}
+
+/* Note what was read before the first write. */
+static NOINLINE flag take_reads(struct Place *place) {
   struct Tracker *piece = place->piece;
   u32 warp = place->warp;
   flag known = 1, common;
@@ -56,19 +62,19 @@ static NOINLINE flag shade_reads(struct Place *place) {
     const struct Logged *logged = &piece->log[k];
     const struct Scattered *far = &piece->scatter[logged->base % SCATTERED];
     place->warp = logged->warp;
-    known = logged->site ? shade_site(place, logged->lanes, logged->base, logged->site, IN_READS)
-                         : shade_lanes(place, far->offsets, logged->lanes, (u32)far->size, IN_READS, &common);
+    known = logged->site ? take_site(place, logged->lanes, logged->base, logged->site, IN_READS)
+                         : take_lanes(place, far->offsets, logged->lanes, (u32)far->size, IN_READS, &common);
   }
   place->warp = warp;
   return known;
 }
 
-/* From now on what is logged is shaded, too: 0 where what was logged before cannot be. */
+/* From now on what is logged is noted in bands, too: 0 where what was logged before cannot be. */
 INLINE flag begin_stores(struct Place *place) {
   struct Tracker *piece = place->piece;
   if (piece->stored) return 1;
   piece->stored = 1;
-  return !piece->logged || shade_reads(place);
+  return !piece->logged || take_reads(place);
 }
 
 /* Log what lanes of a row do, by all members of a site, if it is no race with anything since the last barrier of all
@@ -78,7 +84,7 @@ INLINE flag log_row(struct Place *place, u32 lanes, u64 base, const struct Site 
   flag writes = site->flags & ACCESS_WRITE;
   if (site->flags & ACCESS_STRONG || site->size > 16 || !may_log(place, writes)) return 0;
   if (writes && !begin_stores(place)) return 0;
-  if (piece->stored && !shade_site(place, lanes, base, site, writes ? IN_WRITES : IN_READS)) return 0;
+  if (piece->stored && !take_site(place, lanes, base, site, writes ? IN_WRITES : IN_READS)) return 0;
   piece->log[piece->logged++] = (struct Logged){site, base, lanes, place->warp};
   return 1;
 }
@@ -92,9 +98,16 @@ INLINE flag log_lanes(struct Place *place, const struct Lanes *all, flag *common
   *(loose32 *)now->offsets = __builtin_convertvector(*all->addresses - place->shared, u32x32);
   now->size = all->size, now->flags = all->flags, now->line = all->line;
   if (kind != IN_READS && !begin_stores(place)) return 0;
-  if (piece->stored && !shade_lanes(place, now->offsets, all->lanes, (u32)all->size, kind, common)) return 0;
+  if (piece->stored && !take_lanes(place, now->offsets, all->lanes, (u32)all->size, kind, common)) return 0;
   piece->log[piece->logged++] = (struct Logged){0, piece->scattered++, all->lanes, place->warp};
   return 1;
+}
+
+/* Nothing has a record that is unordered with what any warp does now: words may be logged with no further look. */
+INLINE void be_quick(const struct Place *place) {
+  struct Tracker *piece = place->piece;
+  flag written = !(place->watch->checks & CHECK_INIT) || piece->full, alone = place->watch->cluster_blocks < 2;
+  piece->quick = written && alone && piece->grain == WORD_GRAIN ? LOG : 0;
 }
 
 /* Forget what is logged. */

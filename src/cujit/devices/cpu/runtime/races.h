@@ -104,15 +104,19 @@ INLINE void spread(const struct Place *place, u64 offset, u64 size) {
   }
 }
 
+/* Nothing of this phase is known by words or bands: see bands.h. */
+static void clear_phases(const struct Place *place);
+
 /* From now on there is a record for each of so many bytes, 1 << `grain`. */
 static NOINLINE void refine(const struct Place *place, u32 grain) {
   struct Tracker *piece = place->piece;
   u32 finer = (piece->grain - grain) & 3;
   spread(place, 0, place->watch->shared_stride);
   records *entry = (records *)entry_at(place, 0);
-  piece->grain = grain;
+  piece->grain = grain, piece->quick = 0;
   for (u64 k = grains_of(place); k--;) entry[k] = entry[k >> finer];
   for (u64 k = 0; k < grains_of(place) / STRIP; k++) *strip_at(place, k * strip_bytes(place)) = (u32)APART;
+  clear_phases(place);
 }
 
 /* Have grains of which an access touches no parts. */
@@ -157,6 +161,7 @@ static NOINLINE void forget_events(const struct Place *place) {
 INLINE u32 new_event(const struct Place *place, u32 flags, u32 line) {
   struct Tracker *piece = place->piece;
   if (piece->events >= piece->room) forget_events(place);
+  piece->quick = 0;
   u32 warp = place->warp;
   events_of(place)[++piece->events] = (struct Event){
       piece->clocks[warp][warp] + piece->turn, piece->syncs[warp] + piece->turn, line, flags,
