@@ -194,24 +194,32 @@ static NOINLINE flag take_lanes(const struct Place *place, const u32 *offsets, u
   const u32 *numbers = (const u32 *)&index;
   u32 lane = first_lane(lanes), begin = numbers[lane], turned = begin ^ lane, by = turned % WARP;
   *common = 0;
-  if (kind != IN_ATOMICS && count <= NEAR && !place->piece->worded) {
+  u32 phase = place->piece->phase, tag = phase * PHASE, *all = phases_of(place);
+  flag worded = place->piece->worded != 0;
+  if (kind != IN_ATOMICS && count <= NEAR) {
     /* Grains side by side, or those of a line in the order of an exclusive or. */
-    flag in_turn = count == 1 && by && !__builtin_reduce_or(((index ^ LANES) ^ turned) & active);
-    if (in_turn) {
-      u32 name = rule_name(warp, IN_TURN, by), set = turned_set(lanes, by);
-      if (band_takes(bands_of(place) + turned / BAND, place->piece->phase, name, set, kind)) return 1;
-    } else if (!__builtin_reduce_or((index - LANES * count - (begin - lane * count)) & active)) {
-      u32 name = rule_name(warp, count, begin - lane * count), set = lanes >> lane;
-      if (count == 1 ? take_side(place, begin, set, name, kind)
-                     : !(set & (set + 1)) && take_range(place, begin, last_lane(set) + 1, count, count, name, kind)) {
-        return 1;
+    if (count == 1 && by && !__builtin_reduce_or(((index ^ LANES) ^ turned) & active)) {
+      u32 set = turned_set(lanes, by);
+      if (!worded && band_takes(bands_of(place) + turned / BAND, phase, rule_name(warp, IN_TURN, by), set, kind)) return 1;
+      if (!worded) use_words(place);
+      for (u32 k = 0; k < BAND; k += PIECE) {
+        words thread = ((NUMBERS + k) ^ by) + warp * WARP;
+        if (!shade(all + turned / BAND * BAND + k, thread, only_of(set >> k), tag, kind)) return 0;
       }
-    } else if (__builtin_popcount(lanes) <= FEW && take_each(place, numbers, lanes, count, kind)) {
       return 1;
     }
+    if (!__builtin_reduce_or((index - LANES * count - (begin - lane * count)) & active)) {
+      u32 set = lanes >> lane;
+      if (count == 1) return take_words(place, begin, set, lane, kind);
+      u32 name = rule_name(warp, count, begin - lane * count);
+      if (!worded && !(set & (set + 1)) && take_range(place, begin, last_lane(set) + 1, count, count, name, kind)) return 1;
+      if (!worded) use_words(place);
+      return shade_apart(all, begin, count, count, set, warp * WARP + lane, tag, kind);
+    }
+    if (!worded && __builtin_popcount(lanes) <= FEW && take_each(place, numbers, lanes, count, kind)) return 1;
   }
   tell_by_words(place);
-  return shade_lanes(phases_of(place), numbers, lanes, count, warp * WARP, place->piece->phase * PHASE, kind, common);
+  return shade_lanes(all, numbers, lanes, count, warp * WARP, tag, kind, common);
 }
 
 /* Note what lanes of a row access, `step` grains apart, `ruled` if these are side by side, and words tell. */
