@@ -117,12 +117,13 @@ _ONE_WORD = {
     "dataflow",
     "dwarf",
     "filesystem",
+    "keywords",
     "pipeline",
     "runtime",
     "tensormap",
     "tensormaps",
     "toolset",
-    "worklist",
     "warpwide",
+    "worklist",
 }
 """Words of the field, and names of the CPU device and of CUDA that stay as they are."""

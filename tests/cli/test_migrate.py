@@ -12,7 +12,7 @@ import pytest
 
 import cujit
 from cujit.cli.help import RENAMED_COMMANDS, RENAMED_OPTIONS
-from cujit.cli.migrate import MOVED_NAMES, migrated, unclear_lines
+from cujit.cli.migrate import MOVED_NAMES, RENAMED_NAMES, migrated, unclear_lines
 from pages import Page
 from steps import is_shown, steps, typed
 
@@ -55,6 +55,10 @@ def test_command_lines_have_the_new_names(old: str, new: str) -> None:
     [
         ("from cujit import Globals", "from cujit.devices.globals import Globals"),
         ("é = 1; from cujit import Globals as G, jit", None),
+        ("from cujit import Built, jit", "from cujit import ModuleSpec as Built, jit"),
+        ("from cujit import needs as n", "from cujit import requirements as n"),
+        ("x = cujit.Built(é)", "x = cujit.ModuleSpec(é)"),
+        ("x = mine.Built + cujit.Builtin", "x = mine.Built + cujit.Builtin"),
         ("from mycujit import Globals", "from mycujit import Globals"),
         ("from .cujit import Globals", "from .cujit import Globals"),
         ('run(["cujit", "compat", "é", "--device", arch])', 'run(["cujit", "compat", "é", "--arch", arch])'),
@@ -129,6 +133,10 @@ def test_the_page_lists_every_new_name() -> None:
     assert re.findall(r"^\| `(from .*)` \| `(from .*)` \|$", PAGE.text, re.MULTILINE) == [
         (f"from cujit import {name}", f"from {module} import {name}") for name, module in MOVED_NAMES.items()
     ]
+
+
+def test_the_page_lists_every_renamed_name_of_python() -> None:
+    assert dict(re.findall(r"^\| `cujit\.(\w+)` \| `cujit\.(\w+)` \|$", PAGE.text, re.MULTILINE)) == RENAMED_NAMES
 
 
 def test_a_moved_name_is_in_its_new_module_only() -> None:

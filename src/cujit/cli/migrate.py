@@ -6,7 +6,7 @@ import ast
 import difflib
 import importlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -22,6 +22,9 @@ _COUNTED = re.compile(r"--(?:print|out)(?:=?\d|$)")
 
 MOVED_NAMES = {"Globals": "cujit.devices.globals"}
 """Names that ``cujit`` had in the last release, by the modules that have them now."""
+
+RENAMED_NAMES: Mapping[str, str] = vars(importlib.import_module("cujit"))["_RENAMED"]
+"""Names that ``cujit`` had in the last release, with their new names."""
 
 _Edit = tuple[int, int, str]
 """Characters from the first number up to the second become a text."""
@@ -85,6 +88,10 @@ def _edits_of_tree(tree: ast.Module, text: str) -> Iterator[_Edit]:
             begin, end = span(node)
             if text[begin:end].isprintable():  # on one line, and with no comment of its own
                 yield begin, end, _with_moved_names(node)
+        elif isinstance(node, ast.Attribute) and _is_cujit(node.value) and node.attr in RENAMED_NAMES:
+            _, end = span(node)
+            if text[end - len(node.attr) : end] == node.attr:
+                yield end - len(node.attr), end, RENAMED_NAMES[node.attr]
         elif isinstance(node, ast.List | ast.Tuple):
             words = [element.value if _is_text(element) else "" for element in node.elts]  # type: ignore[attr-defined]
             start = next((k + 1 for k, word in enumerate(words[:3]) if word == "cujit"), None)
@@ -100,15 +107,23 @@ def _is_text(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
+def _is_cujit(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "cujit"
+
+
 def _moved(node: ast.ImportFrom) -> list[ast.alias]:
     is_cujit = node.module == "cujit" and not node.level
-    return [alias for alias in node.names if is_cujit and alias.name in MOVED_NAMES]
+    return [alias for alias in node.names if is_cujit and alias.name in {*MOVED_NAMES, *RENAMED_NAMES}]
 
 
 def _with_moved_names(node: ast.ImportFrom) -> str:
     """Write an import again, with the moved names from their modules."""
-    moved = _moved(node)
-    kept = [alias for alias in node.names if alias not in moved]
+    moved = [alias for alias in _moved(node) if alias.name in MOVED_NAMES]
+    kept = [
+        ast.alias(RENAMED_NAMES[alias.name], alias.asname or alias.name) if alias.name in RENAMED_NAMES else alias
+        for alias in node.names
+        if alias not in moved
+    ]
     lines = [ast.ImportFrom("cujit", kept, 0)] if kept else []
     lines += [ast.ImportFrom(MOVED_NAMES[alias.name], [alias], 0) for alias in moved]
     return "; ".join(ast.unparse(line) for line in lines)
@@ -142,7 +157,7 @@ def _missing_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
             continue
         yield from ((node.lineno, name) for name in names if name.startswith("cujit.") and not _is_found(name))
     for node in ast.walk(tree) if imports_cujit else ():
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "cujit":
+        if isinstance(node, ast.Attribute) and _is_cujit(node.value):
             name = f"cujit.{node.attr}"
             if node.attr in MOVED_NAMES:
                 yield node.lineno, name
