@@ -135,6 +135,26 @@ extern "C" __global__ void k(const __half *x, float *o) {
   for (int q = 0; q < 4; q++) o[t * 4 + q] = d[q];
 }"""
 _FILLED_PARTS = {"fence": "FENCE();", "wait": "WAIT(0);"}
+_LOADED = r"""
+extern "C" __global__ void k(const __half *x, float *o) {
+  __shared__ __align__(1024) __half a[64 * 16], b[8 * 16]; __shared__ uint64_t full;
+  int t = threadIdx.x; float d[4] = {};
+  if (t == 0) { INIT(&full, 1); READY(); }
+  __syncthreads();
+  for (int i = 0; i < 3; i++) {
+    if (t == 0) {
+      EXPECT(&full, 2304);
+      BULK(a, x + 1024 * i, 2048, &full);
+      BULK(b, x + 128 * i, 256, &full);
+    }
+    {wait}
+    PRODUCT(d, descriptor(a), descriptor(b));
+    WAIT(0);
+    __syncthreads();
+  }
+  for (int q = 0; q < 4; q++) o[t * 4 + q] = d[q];
+}"""
+_LOADED_PARTS = {"wait": "UNTIL(&full, i & 1);"}
 _NAMED = r"""
 extern "C" __global__ void k(const int *x, int *o) {
   __shared__ int s[2][64]; int t = threadIdx.x, sum = 0;
@@ -260,11 +280,15 @@ _PROGRAMS = {
     }, {
         "no wait for products": {"wait": ""},
         "an arrival before the wait": {"wait": "WAIT(1);"},
+        "an arrival just before the wait": {"wait": "", "arrive": "ARRIVE(&empty[i % 3]); WAIT(0);"},
         "a descriptor of the next stage": {"stage": "(i + (i == 5)) % 3"},
     }, 256, 1, True),
     "filled": _Program(_FILLED, _FILLED_PARTS, {"right": {}}, {
         "no fence for wgmma": {"fence": ""},
         "a wait behind the barrier": {"wait": ""},
+    }, 128, 1, True),
+    "loaded": _Program(_LOADED, _LOADED_PARTS, {"right": {}}, {
+        "a barrier in place of the wait": {"wait": "__syncthreads();"},
     }, 128, 1, True),
     "named": _Program(_NAMED, _NAMED_PARTS, {"right": {}}, {"no barrier for the free half": {"free": "", "tell": ""}}),
     "shared out": _Program(_SHARED_OUT, _SHARED_OUT_PARTS, {"right": {}}, {

@@ -20,6 +20,8 @@ from sweeps import part
 
 RIGHT = [name for name, case in CASES.items() if not case.wrong]
 WRONG = [name for name, case in CASES.items() if case.wrong]
+NAMED = {"loaded: a barrier in place of the wait": "wgmma.mma_async"}
+"""What a finding has to name: another one would come later."""
 
 
 def prepared(case: Case, device: Device) -> tuple[cujit.Launch, tuple[Any, ...]]:
@@ -46,6 +48,7 @@ def test_pipeline_mistakes_are_found_with_their_line(name: str, schedule: int | 
     with pytest.raises(KernelFaultError) as caught:
         launch(*arguments)
     assert caught.value.kind in ("race", "deadlock"), str(caught.value)
+    assert NAMED.get(name, "") in str(caught.value)
     lines = [int(number) - HEAD.count("\n") for number in re.findall(r"source\.cu:(\d+)", str(caught.value))]
     assert any(1 < line <= CASES[name].text.count("\n") + 1 for line in lines), str(caught.value)
 
