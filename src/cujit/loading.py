@@ -342,11 +342,11 @@ def jit(
 ) -> Module:
     """Compile CUDA C++ for a device and load it there.
 
-    A GPU that NVRTC knows gets SASS, a newer GPU PTX of the newest older architecture, and the CPU device PTX. The code
-    is for the device's architecture only (``sm_90a``, ``compute_90a``) if there is such a variant, so sources can use
-    its instructions. ``Module.artifact.arch`` shows the architecture. If compiling is forbidden, or a distribution
-    ships packs, cujit takes the best available image: SASS of the architecture, its family or an older architecture, or
-    PTX.
+    A GPU that NVRTC knows gets SASS. A newer GPU gets PTX of the highest architecture below it, and the CPU device gets
+    PTX. The code is for the device's architecture only (``sm_90a``, ``compute_90a``) if there is such a variant, so
+    sources can use its instructions. ``Module.artifact.arch`` shows the architecture. If compiling is forbidden, or a
+    distribution ships packs, cujit takes the best available image: SASS of the architecture, its family or an older
+    architecture, or PTX.
 
     Args:
         source: text of CUDA C++, the path of a file, or a ``Source``.

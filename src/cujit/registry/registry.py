@@ -397,7 +397,8 @@ def module(
     code, defaults and plain captured values (numbers, text, enum members, types, functions, short tuples of these).
     If they differ, it calls the builder and compares the result.
 
-    A GPU that the compiler knows gets SASS, a newer GPU PTX of the newest older architecture, and the CPU device PTX.
+    A GPU that the compiler knows gets SASS. A newer GPU gets PTX of the highest architecture below it, and the CPU
+    device gets PTX.
 
     Args:
         name: name of the module in the process.
