@@ -47,6 +47,21 @@ def test_ptxas_rounds_the_same_in_random_kernels() -> None:
     assert [results_of(programs[f"r{seed}"].ops) for seed in range(len(golden))] == golden
 
 
+ACROSS = {
+    "mul.f32 y, a, 0f40780000; sqrt.rn.f32 d, c; add.f32 x, y, d;": 1,
+    "mov.f32 d, 0f40780000; mul.f32 y, a, d; membar.gl; add.f32 x, y, c;": 1,
+    "mul.f32 y, a, b; sqrt.rn.f32 d, c; add.f32 x, y, d;": 0,
+    "mul.f32 y, a, 0f40780000; sqrt.rn.f32 d, c; add.f32 x, y, d; add.f32 x, x, c; mul.f32 x, x, y;": 0,
+}
+"""Sums behind the end of a block, and how many of them ptxas 13.0 and 13.5 contract."""
+
+
+@pytest.mark.parametrize("statements", ACROSS)
+def test_a_product_by_a_number_is_contracted_behind_the_end_of_a_block(statements: str) -> None:
+    program = programs_of(module_of({"k": body_of(statements)}))["k"]
+    assert sum(op.opcode == "fma" for op in program.ops) == ACROSS[statements]
+
+
 # -- on the device ------------------------------------------------------------------------------------------------
 
 CALLS = """

@@ -6,10 +6,10 @@
 
 PTX lets assemblers contract operations without a rounding modifier. ptxas contracts a sum if nothing but sums of the
 same basic block uses the product; ``mov`` and ``neg`` between them do not matter. Fences, calls and the instructions
-of ``_CUTS`` end a block. Of two products a sum takes one that has no other use, the first operand first; then, from
-the first sum of the block on, the product with fewer uses. A product that a sum keeps as its addend is contracted no
-more. A product by 1 or -1 is a copy. If nothing but a product by 2, 4, 8 or their reciprocals uses an f32 product, both
-become one that rounds once.
+of ``_CUTS`` end a block; the latter do not for a product by a number. Of two products a sum takes one that has no
+other use, the first operand first; then, from the first sum of the block on, the product with fewer uses. A product
+that a sum keeps as its addend is contracted no more. A product by 1 or -1 is a copy. If nothing but a product by 2, 4,
+8 or their reciprocals uses an f32 product, both become one that rounds once.
 
 Source: the machine code of ptxas 11.8, 12.0, 12.9, 13.0, 13.4 and 13.5 (``tests/golden-makers/contractions.py``).
 """
@@ -48,6 +48,7 @@ class _Product:
 
     op: Op
     versions: tuple[int, ...]
+    by_number: bool = False
     sums: int = 0
     others: int = 0
     stays: bool = False
@@ -86,12 +87,15 @@ def contracted(program: KernelProgram, graph: ControlFlowGraph) -> KernelProgram
     copies: dict[Op, Op] = {}
     scaled: dict[Op, _Scaled] = {}
     unneeded: set[Op] = set()
-    for ops, live, dead in _blocks(program, graph):
-        block = _ContractedBlock(live, dead)
-        chosen.update(_chosen(block.sums(ops)))
+    for blocks in _blocks(program, graph):
+        block = _ContractedBlock()
+        found = [block.sums(*each) for each in blocks]
+        block.end(blocks[-1][1])
+        for sums in found:
+            chosen.update(_chosen(sums))
         copies |= block.copies
         scaled |= _merged(block.scaled, {term.product.op for _, term in chosen.values()})
-        unneeded |= dead
+        unneeded.update(*(dead for _, _, dead in blocks))
     if not chosen and not copies and not scaled:
         return program
     new = replace(program, registers=list(program.registers))
@@ -102,12 +106,17 @@ def contracted(program: KernelProgram, graph: ControlFlowGraph) -> KernelProgram
 # -- blocks as ptxas has them -------------------------------------------------------------------------------------
 
 
-def _blocks(program: KernelProgram, graph: ControlFlowGraph) -> Iterator[tuple[list[Op], int, set[Op]]]:
-    """List the operations of each block, the registers that are needed behind it (as bits), and what nobody needs."""
+_Block = tuple[list[Op], int, set[Op]]
+"""The operations of a block, the registers that are needed behind it (as bits), and what nobody needs."""
+
+
+def _blocks(program: KernelProgram, graph: ControlFlowGraph) -> Iterator[list[_Block]]:
+    """List the blocks that are done one after the other."""
     live, behind = live_in(graph), _behind_calls(program.ops)
     for chain in _chains(graph, behind):
         after = joined(live[s] for s in chain[-1].successors)
         ops, dead, end = list[Op](), set[Op](), after
+        found = list[_Block]()
         for op in reversed([op for block in chain for op in block.ops]):
             cuts = _CUTS.match(op.name) is not None
             if op.form.meaning.effect is Effect.PURE and not cuts and not op.writes & after:
@@ -115,11 +124,12 @@ def _blocks(program: KernelProgram, graph: ControlFlowGraph) -> Iterator[tuple[l
             else:
                 after = after & ~op.writes | op.reads
             if cuts:
-                yield ops[::-1], end, dead
+                found.append((ops[::-1], end, dead))
                 ops, dead, end = [], set(), after
             else:
                 ops.append(op)
-        yield ops[::-1], end, dead
+        found.append((ops[::-1], end, dead))
+        yield found[::-1]
 
 
 def _behind_calls(ops: Sequence[Op]) -> set[Op]:
@@ -155,11 +165,10 @@ def _chains(graph: ControlFlowGraph, behind: set[Op]) -> Iterator[list[BasicBloc
 
 
 class _ContractedBlock:
-    """What the registers hold on the way through a block."""
+    """What the registers hold on the way through blocks that follow each other."""
 
-    def __init__(self, live: int, dead: set[Op]) -> None:
-        self._live = live
-        self._dead = dead
+    def __init__(self) -> None:
+        self._dead = set[Op]()
         self.copies: dict[Op, Op] = {}
         """What products by 1 and -1 are."""
         self.scaled: dict[Op, _Scaled] = {}
@@ -167,8 +176,12 @@ class _ContractedBlock:
         self._held: dict[int, _Value] = {}
         self._versions: dict[int, int] = {}
 
-    def sums(self, ops: Iterable[Op]) -> dict[Op, _Terms]:
-        """Find the sums that have products, and count how many of them each product has."""
+    def sums(self, ops: Iterable[Op], live: int, dead: set[Op]) -> dict[Op, _Terms]:
+        """Find the sums of a block that have products, and count how many of them each product has.
+
+        Behind it only products by a number are known.
+        """
+        self._dead, self._held = dead, {k: v for k, v in self._held.items() if v.product and v.product.by_number}
         found: dict[Op, _Terms] = {}
         for op in ops:
             copy = self._copy(op)
@@ -188,8 +201,14 @@ class _ContractedBlock:
                 self._held.pop(reg.index, None)
                 if made is not None:
                     self._held[reg.index] = made
-        self._keep(index for index in self._held if self._live >> index & 1)
+        self._keep(
+            index for index, v in self._held.items() if live >> index & 1 and v.product and not v.product.by_number
+        )
         return found
+
+    def end(self, live: int) -> None:
+        """Keep the products that are needed behind all blocks."""
+        self._keep(index for index in self._held if live >> index & 1)
 
     def _value(self, operand: Operand) -> _Value | None:
         if isinstance(operand, (IntConstant, FloatConstant)):
@@ -231,7 +250,8 @@ class _ContractedBlock:
             return _Value(None)
         if op.opcode != "mul" or not _may_contract(op, {"ftz"}) or any(self._one(s, op.type) for s in op.sources):
             return None
-        return _Value(_Product(op, self._now(op)))
+        by_number = any((value := self._value(s)) is not None and value.bits is not None for s in op.sources)
+        return _Value(_Product(op, self._now(op), by_number))
 
     def _now(self, op: Op) -> tuple[int, ...]:
         return tuple(self._versions.get(s.index, 0) if isinstance(s, Reg) else 0 for s in op.sources)
