@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
+from cujit.formats.ptx.isa.later import later_of
 from cujit.formats.ptx.isa.sets import SETS, TYPES
-from cujit.formats.ptx.isa.table import InstructionRow, lookup, rows
+from cujit.formats.ptx.isa.since import both
+from cujit.formats.ptx.isa.table import InstructionRow, earliest, lookup, rows
+from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.syntax import FloatLiteral, Immediate, Instruction, Register, Statement
 from instructions.rewriting import instructions_of, rewrite
 from instructions.scene import every_scene
@@ -122,9 +125,11 @@ def rewritten_scenes() -> Mapping[str, str]:
     }
     texts: dict[str, str] = {}
     for scene in every_scene().values():
+        module = parse(scene.ptx)
+        is_there = functools.partial(_is_there, module.version, module.target[0].removeprefix("sm_"))
         for number in itertools.count():
             before = len(have)
-            text = rewrite(scene.ptx, functools.partial(_changed, have), first=_HINT)
+            text = rewrite(scene.ptx, functools.partial(_changed, have, is_there), first=_HINT)
             if len(have) == before:
                 break
             texts[f"{scene.name} {number}"] = text
@@ -144,7 +149,17 @@ def _takes(one: Instruction, form: Form) -> bool:
     return not has_number or [w for w in form[1] if w in TYPES] == [w for w in one.modifiers if w in TYPES]
 
 
-def _changed(have: set[tuple[str, str]], one: Instruction) -> Iterator[Statement]:
+@functools.cache
+def _is_there(version: tuple[int, int], target: str, form: Form) -> bool:
+    """Whether a form is in a version of the ISA for a target."""
+    row = earliest(Instruction(*form))
+    assert row is not None
+    needs = functools.reduce(both, (later.since for later in later_of(*form, 0)), row.since)
+    first = needs.of(target)
+    return first is not None and first <= version
+
+
+def _changed(have: set[tuple[str, str]], is_there: Callable[[Form], bool], one: Instruction) -> Iterator[Statement]:
     """Give an instruction the synonym that has most words which nothing has yet."""
     if one.opcode == "mov" and not (isinstance(one.operands[1], Register) and one.operands[1].name[0] != "%"):
         yield one  # Special registers and names have types of their own.
@@ -153,7 +168,7 @@ def _changed(have: set[tuple[str, str]], one: Instruction) -> Iterator[Statement
         yield one
         return
     best = max(
-        filter(functools.partial(_takes, one), _synonyms(_form(one))),
+        (form for form in _synonyms(_form(one)) if _takes(one, form) and is_there(form)),
         key=lambda form: len(_cells(form) - have),
         default=None,
     )

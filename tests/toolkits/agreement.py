@@ -39,9 +39,11 @@ ONLY_THE_ASSEMBLER = {
     r"rcp\.(.*\.)?ftz\..*f64|rcp\.ftz\.r.\.f64": "the manual has .ftz with .approx alone for f64",
     r"set\..*\.bf16\.f16 ": "the manual compares bf16 with bf16 for a bf16",
     r"(add|sub)c\..*sat|vset\..*\.(hi|lo)\.": "a modifier that has no meaning there",
-    r"(st|red|fence)\.(.*\.)?async|st\.mmio\.release|red\..*mmio": "newer than the manual, or it lacks a word",
-    r"(atom|red|cp)\..*noftz.*f32": "the manual has .noftz for halves alone",
-    r"cp\..*\.(weak|gpu|cta|sys)\b": "the manual has no scope and no order for copies",
+    r"(st|red|fence)\.(.*\.)?async|red\..*mmio": "newer than the manual, or it lacks a word",
+    r"mbarrier\.check_layout\..*\.(cta|cluster)\b": "the manual has no scope for it",
+    r"applypriority\..*\.[1345]d\..*tile::gather4": "the manual gathers rows of two-dimensional tensors alone",
+    r"cp\..*\.tensor\..*\.(weak|relaxed|cta|cluster|gpu|sys)\b": "the manual has no scope for copies of tensors",
+    r"tensormap\.query\..*\.(rank|box_|global_|element_|elemtype|interleave|swizzle|fill)": "it names no field",
     r"(tex|tld4)\..*uni|sust\.p\..*\.(wb|cg|cs|wt)\.": "a modifier that has no meaning there",
     r"fence\.(.*(sync_restrict|async)|proxy.*acq_rel)": "words of forms that the manual keeps apart",
     r"wmma\.(load\.c|store\.d)\.|wmma\.mma\..*k16\..*\.[us]4": "a matrix or a product that the manual has not",
@@ -83,14 +85,8 @@ def _few(items: Iterable[Item], count: int, of: str) -> list[Item]:
 def _statement(opcode: str, words: tuple[str, ...]) -> str | None:
     try:
         return minimal(opcode, words)
-    except (
-        KeyError,
-        IndexError,
-        StopIteration,
-        RuntimeError,
-        ValueError,
-    ):  # operands of such words are not known there
-        return None
+    except (KeyError, IndexError, StopIteration, RuntimeError, ValueError):
+        return None  # operands of such words are not known there
 
 
 @functools.cache

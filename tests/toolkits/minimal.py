@@ -15,7 +15,7 @@ def _each(words: str) -> list[str]:
 # How the types of operands are kept in registers.
 _REGISTER = {
     **dict.fromkeys(_each("b8 u8 s8 b16 u16 s16 f16 bf16"), "%h"),
-    **dict.fromkeys(_each("e4m3x2 e5m2x2 e2m3x2 e3m2x2 ue8m0x2 s2f6x2 e2m1x4"), "%h"),
+    **dict.fromkeys(_each("e4m3x2 e5m2x2 e2m3x2 e3m2x2 ue8m0x2 ue5m3x2 s2f6x2 e2m1x4"), "%h"),
     **dict.fromkeys(_each("b32 u32 s32 f16x2 bf16x2 u16x2 s16x2 tf32 u8x4 s8x4 u4 s4 u2 s2 b1"), "%r"),
     **dict.fromkeys(_each("e4m3x4 e5m2x4 e2m3x4 e3m2x4"), "%r"),
     **dict.fromkeys(_each("b64 u64 s64 f32x2"), "%rd"),
@@ -37,7 +37,7 @@ def _all_of_the_last_type(words: str, count: int) -> dict[str, int]:
 _SOURCES = {
     **_all_of_the_last_type("abs neg not cnot rcp sqrt rsqrt sin cos lg2 ex2 tanh brev mov cvta", 1),
     **_all_of_the_last_type("add sub mul mul24 div rem min max and or xor addc subc copysign", 2),
-    **_all_of_the_last_type("mad mad24 fma madc vmad prmt", 3),
+    **_all_of_the_last_type("mad mad24 fma madc vmad prmt clmad", 3),
 }
 
 _FIXED = {
@@ -77,7 +77,7 @@ _FIXED = {
     "brx": "%r1, T",
     "suq": "%r1, [%rd2]",
     "movmatrix": "%r1, %r2",
-    "applypriority": "[a], 128",
+    "trace": "3",
     "discard": "[a], 128",
 }
 
@@ -116,6 +116,12 @@ def _arithmetic(opcode: str, words: tuple[str, ...], types: list[str], last: str
     count = _SOURCES[opcode] + (opcode in ("min", "max") and "abs" in words and "xorsign" not in words)
     sources = [f"{last}{n + 2}" for n in range(count)]
     target = _WIDE[types[-1]] if "wide" in words else last
+    if (len(types) > 2 and "f32x2" in types) or set(types) == {
+        "f16x2",
+        "bf16x2",
+    }:  # add.f32x2.f16x2.f32x2 d, a, c: a register for each type
+        registers = [_REGISTER[type_] for type_ in types]
+        return ", ".join(f"{register}{n}" for n, register in enumerate(registers, 1))
     if len(types) == 2:  # add.f32.f16 d, a, c: a is narrow
         target = _REGISTER[types[0]]
     if opcode in ("mad", "fma", "madc") or len(types) == 2:
@@ -193,7 +199,7 @@ def _convert(words: tuple[str, ...], types: list[str]) -> str:
         return f"{target}1, {{%f2, %f3, %f4, %f5}}, %r6"
     random = ", %r4" if "rs" in words else ""
     pair = f", {source}3" if types[0].endswith("x2") and types[1] == "f32" else ""
-    scale = ", %h5" if "scaled::n2::ue8m0" in words else ""
+    scale = ", %h5" if "scaled::n2::ue8m0" in words else ", %c3" if "scaled::n1::ue8m0" in words else ""
     return f"{target}1, {source}2{pair}{random}{scale}"
 
 
@@ -235,6 +241,30 @@ def _fence(words: tuple[str, ...], _types: list[str]) -> str:
 # -- synchronisation --------------------------------------------------------------------------------------
 
 
+def _priority(words: tuple[str, ...], _types: list[str]) -> str:
+    if "tensor" in words:
+        return _tensor_copy(words)
+    place = "[a]" if "global" in words else "[%rd1]"
+    return f"{place}, {'%r1' if 'bulk' in words else '128'}"
+
+
+def _compressed(words: tuple[str, ...], _types: list[str]) -> str | None:
+    element, index, count = (int(word[1:]) for word in (*words[:2], words[3]))
+    data, kept = 2 * count, -(-count * index // element)
+    if data > 128:
+        return None
+    groups = (_list("%r", 1, kept), _list("%r", 10, count), _list("%r", 72, data))
+    return ", ".join((*groups, "%r199"))
+
+
+def _expanded(words: tuple[str, ...], _types: list[str]) -> str | None:
+    element, index, count = (int(word[1:]) for word in (*words[:2], words[3]))
+    few, many = map(int, words[2].removeprefix("sp::").split(":"))
+    sizes = [-(-each * count // 32) for each in (many * element, few * index, few * element)]
+    is_one = few * element <= 32 and 1 << index >= many and 32 <= many * element * count <= 4096 and sum(sizes) <= 253
+    return ", ".join(_list("%r", 1 + sum(sizes[:k]), size) for k, size in enumerate(sizes)) if is_one else None
+
+
 def _barrier(words: tuple[str, ...], types: list[str]) -> str:
     if "warp" in words:
         return "%r1"
@@ -248,15 +278,18 @@ def _barrier(words: tuple[str, ...], types: list[str]) -> str:
 def _mbarrier(words: tuple[str, ...], _types: list[str]) -> str:
     verb = words[0]
     place = "[mb]" if any(w.startswith("shared") for w in words) else "[%rd9]"
-    remote = "_" if "shared::cluster" in words else "%rd1"
+    remote = "_" if {"shared::cluster", "multicast::cluster::32b"} & set(words) else "%rd1"
     if verb == "inval":
         return place
+    if verb == "check_layout":
+        return f"%p1, {place}"
+    several = ", %r3" if "multicast::cluster::32b" in words else ""
     if verb == "pending_count":
         return "%r1, %rd2"
     if verb in ("init", "expect_tx", "complete_tx"):
-        return f"{place}, %r1"
+        return f"{place}, %r1{several}"
     if verb in ("arrive", "arrive_drop"):
-        return f"{remote}, {place}" + (", %r2" if {"expect_tx", "noComplete"} & set(words) else "")
+        return f"{remote}, {place}" + (", %r2" if {"expect_tx", "noComplete"} & set(words) else "") + several
     return f"%p1, {place}, {'%r2' if 'parity' in words else '%rd2'}"
 
 
@@ -298,7 +331,7 @@ def _bulk_copy(words: tuple[str, ...]) -> str:
         return f"[%rd1], %r1{_hint(words)}"
     if "mbarrier::complete_tx::bytes" in words:
         source = "[%rd1]" if "global" in words else "[s]"
-        many = ", %h1" if "multicast::cluster" in words else ""
+        many = _blocks(words, 1)
         ends = ", %r2, %r3" if "ignore_oob" in words else ""
         return f"[s], {source}, %r1{ends}, [mb]{many}{_hint(words)}"
     return f"[%rd1], [s], %r1{_hint(words)}{', %h1' if 'cp_mask' in words else ''}"
@@ -308,13 +341,28 @@ def _tensor_copy(words: tuple[str, ...]) -> str:
     rank = next(int(word[0]) for word in words if re.fullmatch("[1-5]d", word))
     if {"tile::gather4", "tile::scatter4"} & set(words):
         rank = 5
-    place = f"[%rd1, {_list('%r', 1, rank)}]"
+    place = f"[%rd1, {_overrides(words, rank)}{_list('%r', 1, rank)}]"
     if "mbarrier::complete_tx::bytes" in words:
-        many = ", %h7" if "multicast::cluster" in words else ""
+        many = _blocks(words, 7)
         return f"[s], {place}, [mb]{_im2col(words, rank)}{many}{_hint(words)}"
-    if "prefetch" in words:
+    if "prefetch" in words or "L2::evict_normal" in words:
         return f"{place}{_im2col(words, rank)}{_hint(words)}"
     return f"{place}, [s]{_hint(words)}"
+
+
+def _blocks(words: tuple[str, ...], register: int) -> str:
+    if "multicast::cluster::32b" in words:
+        return f", %r{register}"
+    return f", %h{register}" if {"multicast::cluster", "multicast::cluster::16b"} & set(words) else ""
+
+
+def _overrides(words: tuple[str, ...], rank: int) -> str:
+    address = "%rd2, " if "override::global_address" in words else ""
+    if "override::global_dim" in words:
+        return f"{address}{{%h1}}, "
+    if "override::global_dim_stride" in words:
+        return f"{address}{_list('%h', 1, rank)}, {_list('%r', 10, rank - 1)}, %h9, "
+    return address
 
 
 def _im2col(words: tuple[str, ...], rank: int) -> str:
@@ -327,6 +375,10 @@ def _tensor_map(words: tuple[str, ...], types: list[str]) -> str:
     place = "[s]" if "shared::cta" in words else "[a]" if "global" in words else "[%rd1]"
     if words[0] == "cp_fenceproxy":
         return "[a], [s], 128"
+    if words[0] == "query":
+        return f"%p1, {'[p]' if 'param' in words else '[c]' if 'const' in words else place}"
+    if "global_address" not in words and any(word.startswith("alloc_") for word in words):
+        return place
     value = "%rd2" if types[-1] == "b64" else "%r2"
     numbered = {"box_dim", "global_dim", "global_stride", "element_stride"} & set(words)
     named = {"elemtype", "interleave_layout", "swizzle_mode", "swizzle_atomicity", "fill_mode"} & set(words)
@@ -480,6 +532,9 @@ def _store_matrix(words: tuple[str, ...], _types: list[str]) -> str:
 
 
 _BY_OPCODE: dict[str, Callable[[tuple[str, ...], list[str]], str | None]] = {
+    "applypriority": _priority,
+    "spcompress": _compressed,
+    "spdecompress": _expanded,
     "ld": _load,
     "st": _store,
     "atom": _atom,

@@ -1,6 +1,6 @@
 """Record since when assemblers take every statement of the table: ``record_boundaries.py TOOLKITS`` writes the golden.
 
-The newest assembler is asked for statements that the golden lacks; remove the golden to ask it for all of them.
+Assemblers are asked for statements that the golden lacks; remove the golden to ask them for all of them.
 ``TOOLKITS`` is the directory that ``fetch.py`` fills. The newest assembler knows every version and every target, so it
 is asked by bisection; then each older one is asked whether it takes a statement a version earlier, or for a target
 for which the newest takes it under no version.
@@ -160,7 +160,7 @@ def main() -> None:
 
         for ptxas in reversed(every[:-1]):
             mine = [t for t in TARGETS if ptxas.takes(t) and (t in ptxas._arches or t in ("20", "30", "70"))]
-            for target, found in pool.map(lambda t: (t, _earlier(ptxas, t, known[t], statements)), mine):  # noqa: B023
+            for target, found in pool.map(lambda t: (t, _earlier(ptxas, t, known[t], new)), mine):  # noqa: B023
                 known[target].update(found)
                 if found:
                     print(ptxas.release, target, len(found), flush=True)

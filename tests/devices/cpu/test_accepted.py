@@ -19,6 +19,7 @@ from toolkits.minimal import module_of
 TARGETS = (
     ("9.5", "sm_90a", "sm_90a"),
     ("9.5", "sm_100a", "sm_100a"),
+    ("9.5", "sm_107a", "sm_107a"),
     ("9.5", "sm_120a", "sm_120a"),
     ("6.2", "sm_70", "sm_75"),
 )

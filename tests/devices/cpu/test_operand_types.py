@@ -16,16 +16,16 @@ from toolkits.agreement import ONLY_THE_ASSEMBLER, candidates, exchanged, is_kno
 from toolkits.assembler import Assembler
 
 SEED, AT_ONCE = 12, 500
-TARGETS = (("9.5", "sm_90a"), ("9.5", "sm_100a"), ("9.5", "sm_120a"))
+TARGETS = (("9.5", "sm_90a"), ("9.5", "sm_100a"), ("9.5", "sm_107a"), ("9.5", "sm_120a"))
 # Taken by the assembler, and no types by the manual (PTX ISA 9.1, 9.4 and 9.7).
 LAX = {
     r".*\{[^}]*(?<![%\w])(xp|0f\w+|0d\w+|1\.5|%laneid)(?!\w)[^{]*\}": "elements that it does not look at",
     r"(atom|red|st|mov)\..*f(16|32|64|16x2)\b.*\{[^}]*(?<![%\w])-?\d+\b": "an integer for a float, at which it dies",
     r"tex\..*\.a1d\..*f32 .*, \{%r1, -?\d+\}": "an integer as a coordinate, at which it dies",
     r".*\[%laneid[,\]]": "memory at a special register",
-    r"cp\..*\.tensor\..*\[x\w+, ": "a tensor map at an address of another width or kind",
+    r"(cp|applypriority)\..*\.tensor\..*\[(%rd1, )?x\w+, ": "a tensor map at an address of another width or kind",
     r"fence\..* \[(x[fhp]\w*|-?\d+)\]": "an address that is none",
-    r"v[a-z]+[24]?\.\S* -?\d+,": "a number as the result, of which it makes no code",
+    r"(v[a-z]+[24]?|tensormap\.query)\.\S* -?\d+,": "a number as the result, of which it makes no code",
     r".*\bpred .*\bxh2\b": "f16x2 for a predicate",
     r"wmma\..*\{-?\d+\b": "a matrix of numbers alone, of which it makes no code",
     r"mma\..*\.[us]8\b.*\{x(f32|h2)\b": "floats in a matrix of integers, of which it makes no code",
@@ -35,7 +35,10 @@ LAX = {
     r"mma\..*block_scale.*\{[^}]*\bx\w+": "a scale of another width",
 }
 # Refused by the assembler for something else than types.
-STRICT = {r".*\[%laneid[,\]]": "memory at a special register, which is not executed here"}
+STRICT = {
+    r".*\[%laneid[,\]]": "memory at a special register, which is not executed here",
+    r"(cp|applypriority)\..*override::global_dim|sp(de)?compress": "it is not executed, and its operands not looked at",
+}
 
 
 @pytest.fixture(scope="module")

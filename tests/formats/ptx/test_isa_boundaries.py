@@ -38,6 +38,7 @@ SHARDS = 4
 NEWEST = "9.5"
 OTHERWISE = {
     r"cp\.async\.ca\.shared\.global \[s\], \[%rd1\], 4, %p1;": "the table doesn't tell a predicate from a size",
+    r"cp\.async\.bulk\.(?!.*(relaxed|oob|::16b|::32b|report)).*\.b128 ": "newer assemblers alone take it in old texts",
     r"mad\.(ftz\.|sat\.)?f32 ": "gone since PTX 1.4 by the manual; ptxas takes it in texts of 3.1",
 }
 

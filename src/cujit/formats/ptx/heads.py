@@ -13,7 +13,9 @@ from cujit.signature import Signature
 
 # Source: PTX ISA 9.0, 4.2 "Comments" and 5.4.4 (texts of directives): what can hide a brace. Alternatives
 # that begin with one character each are searched three times as fast as a set of them.
-_PIECES = re.compile(r'//[^\n]*|/\*.*?(?:\*/|\Z)|"[^"\n]*"|\{|\}|\.entry\b', re.DOTALL)
+_PIECES = re.compile(
+    r'\.source_begin\b.*?(?:\.source_end|\Z)|//[^\n]*|/\*.*?(?:\*/|\Z)|"[^"\n]*"|\{|\}|\.entry\b', re.DOTALL
+)
 _COMMENTS = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 _FRONT = ".version 9.0\n.target sm_90\n.address_size 64\n"
 

@@ -214,10 +214,10 @@ def _shape(cursor: Cursor) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def parameter_list(cursor: Cursor, names: Names | None) -> tuple[ptx.Variable, ...]:
+def parameter_list(cursor: Cursor, names: Names | None, *, of_entry: bool = False) -> tuple[ptx.Variable, ...]:
     """``(.param .u64 .ptr .global .align 1 a, .param .align 8 .b8 b[24], .reg .u32 %c)``.
 
-    The names are declared in ``names``, if given.
+    The names are declared in ``names``, if given. Parameters of an entry may be ``.hidden .param``.
     """
     cursor.expect("(")
     found: list[ptx.Variable] = []
@@ -225,8 +225,9 @@ def parameter_list(cursor: Cursor, names: Names | None) -> tuple[ptx.Variable, .
         return ()
     while True:
         line = cursor.line()
-        if cursor.words[cursor.index] not in (".param", ".reg"):
-            cursor.fail_expected("'.param' or '.reg'")
+        linkage = "hidden" * (of_entry and cursor.skip_word(".hidden"))
+        if cursor.words[cursor.index] not in (".param", ".reg")[: 1 if linkage else 2]:
+            cursor.fail_expected("'.param'" if linkage else "'.param' or '.reg'")
         space = cursor.take()[1:]
         head = _head(cursor)
         name = cursor.expect_name("the name of a parameter")
@@ -235,7 +236,7 @@ def parameter_list(cursor: Cursor, names: Names | None) -> tuple[ptx.Variable, .
             names.declare_register(name)
         elif names is not None:
             _declare(names, head, name, shape)
-        found.append(_variable(space, head, name, shape, "", None, line))
+        found.append(_variable(space, head, name, shape, linkage, None, line))
         if not cursor.skip(","):
             cursor.expect(")", "',' or ')'")
             return tuple(found)

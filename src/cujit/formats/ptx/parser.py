@@ -21,7 +21,7 @@ from cujit.formats.ptx.parse_declarations import (
 )
 from cujit.formats.ptx.parse_operands import call_operands, label_operands, operands
 from cujit.formats.ptx.register_names import Names
-from cujit.formats.ptx.tokens import DIRECTIVE, DWARF, END, NAME, NUMBER, STRING, Cursor
+from cujit.formats.ptx.tokens import DIRECTIVE, DWARF, END, NAME, NUMBER, SOURCE, STRING, Cursor
 
 _THREADS = ("maxntid", "reqntid")
 _RIVALS = {
@@ -161,6 +161,32 @@ class _Parser:
         cursor.index += 1
         return ptx.Directive("section", (name, cursor.source[start : cursor.starts[cursor.index - 1]]), line)
 
+    def _intermediate_sources(self) -> ptx.Directive:
+        """``.nv_intermediate_source_section { .code_block { .ir_name: "…" .source_begin … .source_end } }``, verbatim.
+
+        Source: PTX ISA 9.4, 11.5.6; what tileiras 13.5 writes.
+        """
+        cursor = self._cursor
+        line = cursor.line()
+        cursor.index += 1
+        cursor.expect("{")
+        start, depth = cursor.starts[cursor.index - 1] + 1, 1
+        while depth:
+            if cursor.kinds[cursor.index] not in ("{", "}", ":", DIRECTIVE, STRING, NUMBER, SOURCE):
+                cursor.fail_expected("'}' to end the section")
+            depth += {"{": 1, "}": -1}.get(cursor.take(), 0)
+        return ptx.Directive(
+            "nv_intermediate_source_section", (cursor.source[start : cursor.starts[cursor.index - 1]],), line
+        )
+
+    def _intermediate_location(self) -> ptx.Directive:
+        """``.loc_intermediate 2 10 3``: file, line and column in such a source."""
+        cursor = self._cursor
+        line = cursor.line()
+        cursor.index += 1
+        place = [str(_integer_word(cursor, what)) for what in ("the number of a file", "a line", "a column")]
+        return ptx.Directive("loc_intermediate", (" ".join(place),), line)
+
     def _pragma(self) -> ptx.Directive:
         """``.pragma "nounroll", "…";``."""
         cursor = self._cursor
@@ -223,7 +249,7 @@ class _Parser:
         names.open()
         results = parameter_list(cursor, names) if cursor.at("(") and not is_entry else ()
         name = cursor.expect_name("the name of a function")
-        parameters = parameter_list(cursor, names) if cursor.at("(") else ()
+        parameters = parameter_list(cursor, names, of_entry=is_entry) if cursor.at("(") else ()
         directives = self._function_directives()
         body: tuple[ptx.Statement, ...] | None = None
         if cursor.at("{"):
@@ -420,5 +446,7 @@ _MODULE_DIRECTIVES: dict[str, Callable[[_Parser], ptx.Directive]] = {
     ".pragma": _Parser._pragma,
     ".alias": _Parser._alias,
     ".target": _Parser._target,
+    ".nv_intermediate_source_section": _Parser._intermediate_sources,
+    ".loc_intermediate": _Parser._intermediate_location,
 }
-_BODY_DIRECTIVES = frozenset((".file", ".section"))
+_BODY_DIRECTIVES = frozenset((".file", ".section", ".loc_intermediate"))

@@ -94,12 +94,14 @@ def _directive(directive: ptx.Directive) -> str:
     if name == "section":
         section, body = arguments
         return f".section {section} {{{body}}}"
+    if name == "nv_intermediate_source_section":
+        return f".{name} {{{arguments[0]}}}"
     if name == "file":
         number, *rest = arguments
         return f".file {number} {', '.join(rest)}"
     if name == "@@DWARF":
         return f"@@DWARF {arguments[0]}".rstrip()
-    end = "" if name == "target" else ";"
+    end = "" if name in ("target", "loc_intermediate") else ";"
     return f".{name} {', '.join(arguments)}{end}"
 
 

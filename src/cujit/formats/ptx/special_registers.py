@@ -67,6 +67,10 @@ _ROWS = (
     SpecialRegister("%aggr_smem_size", "u32", "10.31", (8, 1), 90),
     SpecialRegister("%dynamic_smem_size", "u32", "10.32", (4, 1), 20),
     SpecialRegister("%current_graph_exec", "u64", "10.33", (8, 0), 50),
+    SpecialRegister("%perctamemoryoffset", "u64", "10", (9, 4), 80),
+    SpecialRegister("%perctamemorysize", "u32", "10", (9, 4), 80),
+    SpecialRegister("%locality_domain_id", "u32", "10", (9, 5), 100),
+    SpecialRegister("%locality_domain_supplemental_sm", "u32", "10", (9, 5), 100),
 )
 SPECIAL_REGISTERS: dict[str, SpecialRegister] = {row.name: row for row in _ROWS}
 """Every special register by its name, without component."""

@@ -248,8 +248,9 @@ class Variable:
     ``space`` is ``global``, ``const``, ``shared``, ``local``, ``param`` or ``reg`` (a ``.func``'s register
     parameter); ``shape`` are the array dimensions, (0,) for ``name[]``, () for a scalar; ``vector`` is 1, 2
     or 4.
-    ``linkage`` is ``extern``, ``visible``, ``weak``, ``common`` or "". ``ptr_space``/``ptr_align`` come from
-    ``.ptr``; ``is_ptr`` tells that it was there. ``attributes`` are those of ``.attribute(…)``: ``managed``.
+    ``linkage`` is ``extern``, ``visible``, ``weak``, ``common``, ``hidden`` (of a parameter) or "".
+    ``ptr_space``/``ptr_align`` come from ``.ptr``; ``is_ptr`` tells that it was there. ``attributes`` are those
+    of ``.attribute(…)``: ``managed``.
     """
 
     space: str
@@ -282,7 +283,8 @@ class Location:
 class Directive:
     """Any other directive: its name without the dot (``pragma``, ``alias``, ``file`` …), arguments as text.
 
-    Strings keep their quotes. A ``.section`` has its name (with the dot) and its body, verbatim.
+    Strings keep their quotes. A ``.section`` has its name (with the dot) and its body, verbatim, an
+    ``.nv_intermediate_source_section`` its body alone.
     """
 
     name: str

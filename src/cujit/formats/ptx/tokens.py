@@ -20,6 +20,7 @@ NUMBER = "a number"
 NUMBERS = "a list of numbers"
 STRING = "a string"
 DWARF = "a @@DWARF line"
+SOURCE = "a source in another language"
 END = "the end of the text"
 
 # Source: PTX ISA 9.1, 4.2 "Comments", 4.4 "Identifiers", 4.5 "Constants". The part before the word
@@ -27,11 +28,11 @@ END = "the end of the text"
 _WORD = re.compile(
     r"""
     (?: \s+ | //[^\n]* | /\*.*?\*/ )*
-    (?: ( (?:[A-Za-z_$]|%[\w$]) [\w$]* (?: \.\w+ (?: ::\w+ )* )* )
+    (?: ( (?:[A-Za-z_$]|%[\w$]) [\w$]* (?: \.\w+ (?: ::\d+:\d+ | ::\w+ )* )* )
       | ( (?:(?<==)|(?<==[ ])) \{[0-9,\s]{64,}\} )
       | ( [,;\[\]{}():|@<>=?~&^+%*-] | ! | /(?![/*]) )
       | ( \d+\.\d*(?:[eE][+-]?\d+)? | \d+[eE][+-]?\d+ | \d\w* )
-      | ( \. [\w$]+ (?: ::\w+ )* )
+      | ( \. [\w$]+ (?: ::\d+:\d+ | ::\w+ )* )
       | ( "(?:[^"\\\n]|\\.)*" )
       | ( \Z )
       | ( . )
@@ -39,7 +40,8 @@ _WORD = re.compile(
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
 _KINDS = ("", NAME, NUMBERS, "punctuation", NUMBER, DIRECTIVE, STRING, END, "")
-_PUNCTUATION, _END, _BAD = 3, 7, 8
+_PUNCTUATION, _DIRECTIVE, _END, _BAD = 3, 5, 7, 8
+_SOURCE_WORD, _SOURCE_END = ".source_begin", ".source_end"
 _DWARF_LINE = re.compile(r"@@DWARF[^\n]*")
 _SHOWN_CHARACTERS = 240
 
@@ -75,7 +77,7 @@ class Cursor:
     def _cut(self, position: int, stop: int) -> None:
         """Cut the text from ``position`` to ``stop``, and end it."""
         kinds, words, starts = self.kinds, self.words, self.starts
-        while True:  # Again only after a @@DWARF line.
+        while True:  # Again only after a @@DWARF line, or a source in another language.
             for match in _WORD.finditer(self.source, position, stop):
                 group = match.lastindex or _END
                 word, start = match[group], match.start(group)
@@ -87,16 +89,32 @@ class Cursor:
                 if word == "@" and self.source.startswith("@@DWARF", start):
                     group = 0
                     break
+                if group == _DIRECTIVE and word == _SOURCE_WORD:
+                    group = -1
+                    break
             if group == _BAD:
                 self._refuse_character(word, start)
             if group == _END:
                 break
+            if group < 0:
+                position = self._cut_source(start + len(word), stop)
+                continue
             line = _DWARF_LINE.match(self.source, start)
             assert line is not None
             kinds[-1], words[-1], position = DWARF, line[0].rstrip(), line.end()
         kinds.append(END)
         words.append("")
         starts.append(start)
+
+    def _cut_source(self, start: int, stop: int) -> int:
+        """Make one word of a source in another language; return where it ends."""
+        end = self.source.find(_SOURCE_END, start, stop)
+        if end < 0:
+            self.fail_at(start - len(_SOURCE_WORD), f"expected '{_SOURCE_END}' to end this source, found {END}")
+        self.kinds.append(SOURCE)
+        self.words.append(self.source[start:end])
+        self.starts.append(start)
+        return end
 
     def _refuse_character(self, character: str, start: int) -> NoReturn:
         if self.source.startswith("/*", start):

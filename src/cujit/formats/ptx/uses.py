@@ -85,6 +85,7 @@ _FUNCTION_DIRECTIVES: dict[str, tuple[Version, int]] = {
     "abi_preserve": ((9, 0), 80),
     "abi_preserve_control": ((9, 0), 80),
     "language": ((9, 2), 10),
+    "minperctamemory": ((9, 4), 80),
 }
 _PRAGMAS: dict[str, tuple[Version, int]] = {
     "nounroll": ((2, 0), 10),
@@ -93,7 +94,7 @@ _PRAGMAS: dict[str, tuple[Version, int]] = {
     "frequency": ((9, 0), 10),
 }
 _ATTRIBUTES: dict[str, tuple[Version, int]] = {"managed": ((4, 0), 30), "unified": ((7, 8), 90)}
-_LINKAGES: dict[str, tuple[Version, int]] = {"weak": ((3, 1), 20), "common": ((5, 0), 20)}
+_LINKAGES: dict[str, tuple[Version, int]] = {"weak": ((3, 1), 20), "common": ((5, 0), 20), "hidden": ((8, 8), 10)}
 _TYPES: dict[str, tuple[Version, int]] = {"b128": ((8, 3), 70), "f16x2": ((4, 2), 53)}
 _MODULE_DIRECTIVES: dict[str, tuple[Version, int]] = {
     "alias": ((6, 3), 30),
@@ -101,6 +102,8 @@ _MODULE_DIRECTIVES: dict[str, tuple[Version, int]] = {
     "section": ((1, 0), 10),
     "target": ((1, 0), 10),
     "@@DWARF": ((1, 0), 10),
+    "loc_intermediate": ((9, 4), 10),
+    "nv_intermediate_source_section": ((9, 4), 10),
 }
 _MOST_PARAMETER_BYTES = 4352  # Of a kernel; since 8.1 on sm_70 32764. Source: PTX ISA manual 9.1, "Kernel Function
 # Parameters".

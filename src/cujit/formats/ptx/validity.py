@@ -18,7 +18,7 @@ _SHOWN_FORMS = 3
 _NUMBERS = {
     "maxntid": 3, "reqntid": 3, "reqnctapercluster": 3, "minnctapersm": 1, "maxnctapersm": 1, "maxnreg": 1,
     "maxclusterrank": 1, "abi_preserve": 1, "abi_preserve_control": 1, "noreturn": 0, "explicitcluster": 0,
-    "blocksareclusters": 0, "language": 1,
+    "blocksareclusters": 0, "language": 1, "minperctamemory": 1,
 }  # fmt: skip
 _POSITIVE = frozenset({"minnctapersm", "maxnctapersm", "maxnreg"})
 _HIGHEST = {"language": 10}

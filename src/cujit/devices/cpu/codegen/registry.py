@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from cujit.devices.cpu.codegen.warp import Handler
 from cujit.devices.cpu.ir.program import Op
 from cujit.formats.ptx.isa.semantics import UNKNOWN, Form, choices_of
-from cujit.formats.ptx.isa.sets import TYPES
+from cujit.formats.ptx.isa.sets import SETS, TYPES
 from cujit.values import dataclass
 
 
@@ -43,9 +43,25 @@ class Rule:
 
     def takes(self, form: Form) -> bool:
         """Whether the handler emits operations of a form."""
-        if len(form.types) < len(self.types) or any(choices.isdisjoint(form.words) for choices in self.words):
-            return False
-        return all(t in choices for t, choices in zip(form.types, self.types, strict=False))
+        return _takes(form, self.types, self.words)
+
+
+_Choices = tuple[frozenset[str], ...]
+
+
+@functools.cache
+def _places_of(form: str) -> tuple[_Choices, _Choices]:
+    """Read the types of a rule's form, in their order, and its words."""
+    places = choices_of(form)
+    types = tuple(choices for choices in places if choices <= TYPES)
+    return types, tuple(choices for choices in places if choices not in types)
+
+
+def _takes(form: Form, types: _Choices, words: _Choices) -> bool:
+    """Return whether the first types of a form are these, and whether one of each of the words is there."""
+    if len(form.types) < len(types) or any(choices.isdisjoint(form.words) for choices in words):
+        return False
+    return all(t in choices for t, choices in zip(form.types, types, strict=False))
 
 
 class Rules:
@@ -57,9 +73,8 @@ class Rules:
 
     def on(self, form: str, handler: Handler, *, parts: tuple[str, ...] = ()) -> None:
         """Register the handler of a form: opcodes and places, as the rows of ``isa`` write them."""
-        places = choices_of(form)
-        types = tuple(choices for choices in places if choices <= TYPES)
-        rule = Rule(form, handler, types, tuple(choices for choices in places if choices not in types), parts)
+        types, words = _places_of(form)
+        rule = Rule(form, handler, types, words, parts)
         for opcode in form.split()[0].split("|"):
             own = self._rules.setdefault(opcode, [])
             own.append(rule)
@@ -93,6 +108,10 @@ class Rules:
 
 NOT_YET = "an instruction that the CPU device does not execute yet"
 
+_ONLY_SM107 = "their rounding is not documented, and only sm_107 has them"
+_ALLOCATION = "how large the memory of a tensor map is, which maps of the CPU device do not tell"
+_REPORT = "reports of copies that fail, and no copy of the CPU device does"
+
 _REASONS = (
     ("tcgen05", "tensor memory of sm_100, which the CPU device does not have"),
     ("multimem", "an address of several GPUs' memory at once, and there is one device"),
@@ -105,12 +124,26 @@ _REASONS = (
     ("cp .tile::gather4|tile::scatter4", "rows of a tensor at coordinates of their own, of sm_100"),
     ("cp .im2col::w|im2col::w::128", "im2col of one axis, of sm_100"),
     ("wmma .satfinite .f16|f32", "saturated products of f16, which PTX 6.5 took away"),
+    ("add|sub|mul .f16x2|bf16x2 .f32x2|f16x2|bf16x2", "pairs of other formats rounded to halves; " + _ONLY_SM107),
+    ("cvt .scaled::n1::ue8m0", "numbers divided by one scale; " + _ONLY_SM107),
+    ("spcompress|spdecompress", "numbers chosen from groups of 4; " + _ONLY_SM107),
+    ("trace", "marks for a tracer of sm_107, which no manual describes"),
+    ("tensormap .alloc_small|alloc_large|alloc_same", _ALLOCATION),
+    ("tensormap .query", _ALLOCATION),
+    ("ldmatrix .s8 .s4", "4-bit integers, whose place in a row of shared memory no GPU showed yet"),
+    ("cp|applypriority .override::global_address", "an address in place of a tensor map's, of sm_107"),
+    ("cp .im2col_no_offs::w", "im2col of one axis, of sm_107"),
+    ("applypriority .tile::gather4|im2col::w|im2col::w::128", "a mode of tensor copies that is not executed"),
+    (f"cp .{'|'.join(sorted({*SETS['REPORT']} - {'mbarrier::report::disabled'}))}", _REPORT),
+    ("cp|mbarrier .multicast::cluster::32b", "clusters of more than 16 blocks, of sm_107"),
+    ("cp .relaxed", "copies that other threads may watch, in pieces of 16 bytes"),
+    ("mbarrier .layout::v1|phase_type::primary|phase_type::conditional", _REPORT),
 )
 
 
 def reason(form: Form) -> str:
     """Return why a form in the instruction table is refused, or an empty string for one that is executed."""
     for refused, why in _REASONS:
-        if form.opcode in refused.split()[0].split("|") and form.has(choices_of(refused)):
+        if form.opcode in refused.split()[0].split("|") and _takes(form, *_places_of(refused)):
             return why
     return ""

@@ -57,6 +57,11 @@ def flatten(entry: ptx.Function, layout: ModuleLayout, refusals: Refusals) -> Ke
     ``functions`` of the program, each flattened in the same way.
     """
     graph, shared = layout.graph, SharedMemory(layout.shared)
+    for parameter in entry.parameters:
+        if parameter.linkage == "hidden":
+            refusals.add(parameter.line, f".hidden .param {parameter.name}", "a parameter that a GPU's driver fills in")
+    if any(name == "minperctamemory" for name, _ in entry.directives):
+        refusals.add(entry.line, ".minperctamemory", "global memory of each block, which launches here do not have")
     program = Flattener(shared, graph, entry, layout.slots, refusals).run()
     todo = list(program.called)
     while todo:

@@ -61,7 +61,7 @@ _WORDS = (*_REGISTERS, "pred", "c", "0f", "0d", "a", *_SPECIAL, "%pred", "_")
 _ADDRESSES = tuple(word for word in _REGISTERS if word[0] in "bus" and word != "b128")
 _HANDLES = ("a", "b64", "u64", "s64")
 _COUNT = ("b32", "u32", "s32")
-_SMALL = re.compile(r"(?:e2m(1)|e[0-9]m[0-9]|ue8m0|s2f6)x([0-9])")
+_SMALL = re.compile(r"(?:e2m(1)|u?e[0-9]m[0-9]|s2f6)x([0-9])")
 
 
 # -- types ------------------------------------------------------------------------------------------------
@@ -236,7 +236,12 @@ def _memory(form: Form) -> str:
 
 
 def _texture(form: Form) -> str:
-    """Match memory with coordinates: of a layered texture, one is the number of the layer."""
+    """Match memory with coordinates: of a layered texture, one is the number of the layer.
+
+    What stands in place of a tensor map's sizes is not looked at, since it is not executed.
+    """
+    if any(word.startswith("override::global_dim") for word in form.words):
+        return r"\[[^][]*\] "
     is_surface = form.opcode not in ("tex", "tld4")
     type_ = Type("s32") if is_surface else form.types[-1]
     words = (*_registers(type_), *_numbers(type_))
@@ -298,6 +303,17 @@ def _offsets(form: Form) -> str:
     return _braced(_vector(Type("u16"), f"{{{count}}}")) if count > 0 else ""
 
 
+def _scale(form: Form) -> str:
+    """Match the scale of a conversion: one for both numbers, or two."""
+    return _if("scaled::n2::ue8m0" in form.words, "b16") or _if("scaled::n1::ue8m0" in form.words, "b8")
+
+
+def _mask(form: Form) -> str:
+    """Match the mask of the blocks that a copy goes to, or of the bytes that it writes."""
+    is_short = {"multicast::cluster", "cp_mask"} & set(form.words)
+    return _if(is_short, *_INT16, "c") or _if("multicast::cluster::32b" in form.words, *_COUNT, "c")
+
+
 def _if(condition: object, *words: str) -> str:
     return _one(*words) if condition else ""
 
@@ -307,6 +323,7 @@ _WORD32 = _OF_BITS[32]
 _LETTERS: dict[str, Callable[[Form, bool], str]] = {
     "T": lambda form, _: _scalar(form.types[0]),
     "S": lambda form, _: _scalar(form.types[-1]),
+    "s": lambda form, _: _scalar(form.types[1]),
     "R": lambda form, _: _one(*_registers(form.types[-1])),
     "D": lambda form, _: _scalar(Type(f"{form.types[-1].kind}{2 * form.types[-1].bits}")),
     "W": lambda *_: _one(*_COUNT, "c"),
@@ -323,6 +340,7 @@ _LETTERS: dict[str, Callable[[Form, bool], str]] = {
     "d": lambda *_: _one(*_COUNT),
     "r": lambda *_: _one(*_WORD32),
     "e": lambda *_: _one("b32"),
+    "n": lambda *_: _one(*_OF_BITS[8]),
     "k": lambda form, _: _braced(_vector(form.types[-1], "{4}")),
     "v": lambda form, written: _accessed(form, written=written, wide=False),
     "V": lambda form, written: _accessed(form, written=written, wide=True),
@@ -338,8 +356,8 @@ _LETTERS: dict[str, Callable[[Form, bool], str]] = {
         {"and", "or", "xor"} & set(form.words), "pred", *("c" * (not any("bf" in each for each in form.types)))
     ),
     "H": lambda form, _: _if("L2::cache_hint" in form.words, *_INT64, "c"),
-    "K": lambda form, _: _if("scaled::n2::ue8m0" in form.words, "b16"),
-    "M": lambda form, _: _if({"multicast::cluster", "cp_mask"} & set(form.words), *_INT16, "c"),
+    "K": lambda form, _: _scale(form),
+    "M": lambda form, _: _mask(form),
     "P": lambda *_: _one("pred", "c"),
     "p": lambda *_: _one("pred"),
     "C": lambda *_: _one("pred"),

@@ -118,7 +118,8 @@ def _atomic(e: WarpEmitter, op: Op) -> None:
 def _form_of(op: Op) -> Atomic:
     """Find what an operation does; of a generic address it is taken that it leads to global memory."""
     others = op.space in ("global", "generic")
-    return Atomic(operation_of(op), op.type, locked=others, by_cache=others)
+    by_cache = others and not ("noftz" in op.modifiers and op.type == "f32")
+    return Atomic(operation_of(op), op.type, locked=others, by_cache=by_cache)
 
 
 _OPERATIONS = frozenset({"and", "or", "xor", "add", "inc", "dec", "min", "max", "exch", "cas"})

@@ -25,6 +25,7 @@ def register(rules: Rules) -> None:
     """Add the rules of this family."""
     rules.on("setp", _set_predicates)
     rules.on("set", _set)
+    rules.on("set .u8x4|s8x4|u16x2|s16x2", _set_parts)
     rules.on("selp", _select)
     rules.on("slct", _select_by_sign)
 
@@ -101,6 +102,20 @@ def _set(e: WarpEmitter, op: Op) -> None:
         left = _converted(b, to, b.resize(e.read(op.result, int_type(width)), bits, signed=True))
         result = b.select(e.guard(op), b.resize(result, width, signed=True), b.resize(left, width, signed=True))
         op = replace(op, guard=None)
+    e.put(op, result)
+
+
+def _set_parts(e: WarpEmitter, op: Op) -> None:
+    """Compare the halves or bytes of two words; write all ones where it holds, and 0 elsewhere."""
+    b, bits = e.builder, 16 if op.type.endswith("x2") else 8
+    kind = _integer_comparison(op.form.words[0], op.type.is_signed)
+    result = b.integer(0, 32)
+    for at in range(0, 32, bits):
+        parts = [
+            b.resize(b.binary("lshr", e.source(op, k, "i32"), b.integer(at, 32)), bits, signed=False) for k in range(2)
+        ]
+        part = b.select(b.compare(kind, *parts), b.integer(((1 << bits) - 1) << at, 32), b.integer(0, 32))
+        result = b.binary("or", result, part)
     e.put(op, result)
 
 

@@ -56,6 +56,8 @@ def register(rules: Rules) -> None:
     rules.on("cvt .rs .TYPE .f32", _stochastic)
     rules.on(f"cvt .{_SMALL}", _to_small)
     rules.on(f"cvt .f16x2|bf16x2 .{_SMALL}", _from_small)
+    rules.on("cvt .ue5m3x2", _to_unsigned)
+    rules.on("cvt .f16x2|bf16x2 .ue5m3x2", _from_small)
     rules.on("cvt .ue8m0x2", _to_exponents)
     rules.on("cvt .bf16x2 .ue8m0x2", _from_exponents)
     rules.on("cvt .s2f6x2", _to_fixed)
@@ -112,8 +114,7 @@ def _limited(b: Builder, op: Op, x: Value, name: str) -> Value:
     if "relu" in op.modifiers:
         x = b.select(b.compare("fcmp ole", x, zero), zero, x)
     if "satfinite" in op.modifiers:
-        largest = b.number(_LARGEST[name.removesuffix("x2")], x.type)
-        x = b.select(b.compare("fcmp ogt", b.magnitude(x), largest), b.signed(largest, x), x)
+        x = _saturated(b, x, _LARGEST[name.removesuffix("x2")])
     return x
 
 
@@ -121,6 +122,8 @@ def _put_float(e: WarpEmitter, op: Op, x: Value, name: str) -> None:
     """Round, flush an f32 that asks for it, and write."""
     b, mode = e.builder, rounding_of(op)
     result = _rounded(b, x, name, mode)
+    if "pzo" in op.modifiers:
+        result = _positive_zero(b, op, result)
     if name == "f32" and "ftz" in op.modifiers:
         larger = b.binary("fmul", x, b.number(SCALE, x.type))
         result = flush_by(b, _rounded(b, larger, name, mode), result)
@@ -202,7 +205,8 @@ def _tensor_float(e: WarpEmitter, op: Op) -> None:
     b = e.builder
     x = _float_source(e, op, "f32")
     if "rna" not in op.modifiers:
-        e.put(op, without_low_bits(b, _limited(b, op, x, "tf32"), 13, rounding_of(op), 0x7FFFE000))
+        result = without_low_bits(b, _limited(b, op, x, "tf32"), 13, rounding_of(op), 0x7FFFE000)
+        e.put(op, _positive_zero(b, op, result))
         return
     infinite = b.compare("fcmp ueq", b.magnitude(x), b.number(float("inf"), "float"))
     whole = b.binary("add", b.as_bits(x), b.select(infinite, b.integer(0, 32), b.integer(1 << 12, 32)))
@@ -247,17 +251,52 @@ def _two_values(e: WarpEmitter, op: Op) -> tuple[list[Value], int]:
 def _to_halves(e: WarpEmitter, op: Op) -> None:
     b, name = e.builder, op.type.removesuffix("x2")
     values = [_limited(b, op, _float_source(e, op, "f32", k), name) for k in range(2)]
-    _put_packed(e, op, [_rounded(b, x, name, rounding_of(op)) for x in values], 16)
+    _put_packed(e, op, [_positive_zero(b, op, _rounded(b, x, name, rounding_of(op))) for x in values], 16)
 
 
 def _to_small(e: WarpEmitter, op: Op) -> None:
-    b, f = e.builder, FORMATS[op.types[0][:4]]
+    b, f, mode = e.builder, FORMATS[op.types[0][:4]], rounding_of(op)
     values, _ = _two_values(e, op)
-    _put_packed(e, op, [rounded_code(b, _limited(b, op, x, f.name), f) for x in values], f.field)
+    codes = [rounded_code(b, _limited(b, op, x, f.name), f, mode) for x in values]
+    _put_packed(e, op, [_positive_zero(b, op, code, f.bits) for code in codes], f.field)
+
+
+def _positive_zero(b: Builder, op: Op, bits: Value, width: int = 0) -> Value:
+    """With ``.pzo``, make a result of -0 one of +0; ``width`` is that of the number, where it is not its own."""
+    if "pzo" not in op.modifiers:
+        return bits
+    own = type_width(bits.type)
+    is_negative = b.compare("icmp eq", bits, b.integer(1 << ((width or own) - 1), own))
+    return b.select(is_negative, b.integer(0, own), bits)
+
+
+def _to_unsigned(e: WarpEmitter, op: Op) -> None:
+    """Round magnitudes: what is larger than the largest number gives NaN, or with ``.satfinite`` or ``.rz`` that one.
+
+    Infinity gives NaN in every rounding but with ``.satfinite``. Source: cuda_fp8.hpp of CUDA 13.5,
+    ``__nv_cvt_bfloat16raw_to_ue5m3``.
+    """
+    b, f, mode = e.builder, FORMATS["ue5m3"], rounding_of(op)
+    values, _ = _two_values(e, op)
+    parts = []
+    for x in map(b.magnitude, values):
+        code = rounded_code(b, _saturated(b, x, f.largest), f, mode)
+        if "satfinite" not in op.modifiers:
+            limit = {"rn": f.largest + 2.0**12, "rp": f.largest, "rz": float.fromhex("0x1.FFFFFEp127")}[mode]
+            beyond = b.compare("fcmp ogt", x, b.number(limit, "float"))
+            code = b.select(beyond, b.integer(f.from_nan, 32), code)
+        parts.append(code)
+    _put_packed(e, op, parts, 8)
+
+
+def _saturated(b: Builder, x: Value, largest: float) -> Value:
+    """Clamp to ±largest; NaN stays."""
+    most = b.number(largest, x.type)
+    return b.select(b.compare("fcmp ogt", b.magnitude(x), most), b.signed(most, x), x)
 
 
 def _from_small(e: WarpEmitter, op: Op) -> None:
-    b, f = e.builder, FORMATS[op.types[1][:4]]
+    b, f = e.builder, FORMATS[op.types[1].removesuffix("x2")]
     codes = b.resize(e.source(op, 0, int_type(2 * f.field)), 32, signed=False)
     upper = b.binary("lshr", codes, b.integer(f.field, 32))
     values = [value_of_code(b, code, f) for code in (upper, codes)]

@@ -59,11 +59,14 @@ def register(rules: Rules) -> None:
     rules.on("rsqrt .f32", _as_of_old(_reciprocal_root))
     rules.on("rsqrt .approx .f32", _reciprocal_root)
     functions: dict[str, Callable[[Builder, Value], Value]] = {
-        "sin": _sine, "cos": lambda b, x: _wave(b, x, 1), "lg2": _binary_logarithm, "ex2": power_of_two64,
+        "sin": lambda b, x: _sine(b, _turns_of(b, x)), "cos": lambda b, x: _cosine(b, _turns_of(b, x)),
+        "lg2": _binary_logarithm, "ex2": power_of_two64,
     }  # fmt: skip
     for name, function in functions.items():
         rules.on(f"{name} .approx .f32", _through_f64(function))
         rules.on(f"{name} .f32", _as_of_old(_through_f64(function)))
+    rules.on("sin .approx .2pi .f32", _through_f64(_sine))
+    rules.on("cos .approx .2pi .f32", _through_f64(_cosine))
     rules.on("tanh .approx .f32", _through_f64(_tangent))
 
 
@@ -93,18 +96,27 @@ def _arithmetic(e: WarpEmitter, op: Op) -> None:
     e.put(op, _result(e.builder, op, _sources(e, op)))
 
 
+def split_words(b: Builder, pair: Value) -> list[Value]:
+    """Split an i64 into two f32, the lower one first."""
+    words = [b.binary("lshr", pair, b.integer(shift, 64)) for shift in (0, 32)]
+    return [b.bits_as(b.resize(word, 32, signed=False), "float") for word in words]
+
+
+def join_words(b: Builder, low: Value, high: Value) -> Value:
+    """Make an i64 of two f32."""
+    low, high = (b.resize(b.as_bits(part), 64, signed=False) for part in (low, high))
+    return b.binary("or", low, b.binary("shl", high, b.integer(32, 64)))
+
+
 def _packed(e: WarpEmitter, op: Op) -> None:
     """Work on the two halves of 64-bit registers."""
     b = e.builder
-    both = [e.source(op, k, "i64") for k in range(len(op.sources))]
+    pairs = [split_words(b, e.source(op, k, "i64")) for k in range(len(op.sources))]
     halves = []
-    for shift in (0, 32):
-        parts = [b.resize(b.binary("lshr", v, b.integer(shift, 64)), 32, signed=False) for v in both]
-        values = [b.bits_as(p, "float") for p in parts]
-        if "ftz" in op.modifiers:
-            values = [flush(b, v) for v in values]
-        halves.append(b.resize(b.as_bits(canonical(b, _result(b, op, values))), 64, signed=False))
-    e.put(op, b.binary("or", halves[0], b.binary("shl", halves[1], b.integer(32, 64))))
+    for values in zip(*pairs, strict=True):
+        flushed = [flush(b, v) for v in values] if "ftz" in op.modifiers else values
+        halves.append(canonical(b, _result(b, op, flushed)))
+    e.put(op, join_words(b, *halves))
 
 
 def _sign_change(e: WarpEmitter, op: Op) -> None:
@@ -310,21 +322,34 @@ def _binary_logarithm(b: Builder, x: Value) -> Value:
     return b.select(b.compare("fcmp oeq", x, zero), b.number(-math.inf), result)
 
 
-def _sine(b: Builder, x: Value) -> Value:
-    wave = b.as_bits(_wave(b, x, 0))
-    return b.bits_as(b.binary("xor", wave, b.sign_of(x)), "double")
+def _turns_of(b: Builder, x: Value) -> Value:
+    """Divide an angle by 2 pi, and cut the result to f32.
+
+    Source: ptxas 13.0 multiplies by 0x3e22f983 with ``mul.rz``, and 13.5 has no multiplication before ``MUFU.SIN`` for
+    ``.2pi``, whose angles are turns.
+    """
+    product = b.binary("fmul", x, b.number(_TURN))
+    return b.bits_as(b.binary("and", b.as_bits(product), b.integer(~0x1FFFFFFF, 64)), "double")
+
+
+def _sine(b: Builder, turns: Value) -> Value:
+    wave = b.as_bits(_wave(b, turns, 0))
+    return b.bits_as(b.binary("xor", wave, b.sign_of(turns)), "double")
+
+
+def _cosine(b: Builder, turns: Value) -> Value:
+    return _wave(b, turns, 1)
 
 
 def _wave(b: Builder, x: Value, quarters: int) -> Value:
-    """Compute sin(|x| + quarters pi/2): make turns of x as GPUs do, and of these a quarter and ±pi/4, by both series.
+    """Compute the sine of |x| turns and so many quarters: of these a quarter and ±pi/4, by both series.
 
-    Turns are x / (2 pi) cut to f32 and then to 2^-25; from 2^24 on they are whole. So sine and cosine of a large number
+    Turns are cut to 2^-25; from 2^24 on they are whole. So sine and cosine of a large number
     are those of a GPU, far from the true ones, and the sine of a small one is 0. The first terms left out are
     (pi/4)^13 / 13! and (pi/4)^14 / 14!, both below 2^-36.
-    Source: ptxas 13.0 multiplies by 0x3e22f983 with ``mul.rz``; the rest is measured on an H200.
+    Source: measured on an H200.
     """
-    product = b.binary("fmul", b.magnitude(x), b.number(_TURN))
-    turns = b.bits_as(b.binary("and", b.as_bits(product), b.integer(~0x1FFFFFFF, 64)), "double")
+    turns = b.magnitude(x)
     units = b.intrinsic("trunc", b.binary("fmul", turns, b.number(2.0**25)))
     units = b.select(b.compare("fcmp olt", turns, b.number(2.0**24)), units, b.number(0.0))
     shifted = b.binary("fadd", b.binary("fmul", units, b.number(2.0**-23)), b.number(_ROUNDER))

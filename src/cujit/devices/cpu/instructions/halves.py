@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 
 from cujit.devices.cpu.codegen.builder import Builder, Value
 from cujit.devices.cpu.codegen.registry import Rules
-from cujit.devices.cpu.codegen.rounding import arithmetic, flush, negative, rounding_of, saturate, two_sum
+from cujit.devices.cpu.codegen.rounding import arithmetic, canonical, flush, negative, rounding_of, saturate, two_sum
 from cujit.devices.cpu.codegen.warp import WarpEmitter
-from cujit.devices.cpu.instructions.floating import polynomial, power_of_two64
+from cujit.devices.cpu.instructions.floating import join_words, polynomial, power_of_two64, split_words
 from cujit.devices.cpu.instructions.small_formats import FORMATS, HALF_NAN, half_bits, upper_bits, value_of
 from cujit.devices.cpu.ir.program import Op
 
@@ -35,6 +35,7 @@ def register(rules: Rules) -> None:
     """Add the rules of this family."""
     rules.on("add|sub|mul|fma .HALF", _each_half(_arithmetic))
     rules.on("add|sub|fma .f32 .f16|bf16", _mixed)
+    rules.on("add|sub|fma .f32x2 .f16x2|bf16x2", _mixed_pairs)
     rules.on("abs|neg .HALF", _each_half(_sign_change))
     rules.on("min|max .HALF", _each_half(_extreme))
     rules.on("ex2 .HALF", _each_half(_power))
@@ -117,6 +118,16 @@ def _mixed(e: WarpEmitter, op: Op) -> None:
     values = [value_of(b, e.source(op, k, "i16"), name) for k in range(last)]
     result = arithmetic(b, op.opcode, [*values, e.source(op, last, "float")], rounding_of(op))
     e.put(op, saturate(b, result) if "sat" in op.modifiers else result)
+
+
+def _mixed_pairs(e: WarpEmitter, op: Op) -> None:
+    """Compute both members in f32; the first source is a pair of halves, the others are pairs of f32."""
+    b, name = e.builder, op.types[1].removesuffix("x2")
+    halves = [value_of(b, part, name) for part in split_halves(b, e.source(op, 0, "i32"))]
+    pairs = [split_words(b, e.source(op, k, "i64")) for k in range(1, len(op.sources))]
+    mode = rounding_of(op)
+    results = [arithmetic(b, op.opcode, [halves[k], *(pair[k] for pair in pairs)], mode) for k in range(2)]
+    e.put(op, join_words(b, *(canonical(b, x) for x in results)))
 
 
 def _is_nan(b: Builder, bits: Value, name: str) -> Value:

@@ -6,6 +6,7 @@ and Conversion Instructions: prmt".
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
 from cujit.devices.cpu.codegen.builder import Builder, Value, int_type, type_width
@@ -35,6 +36,7 @@ def register(rules: Rules) -> None:
     rules.on("addc|subc", _add_carry)
     rules.on("mul|mad .INT", _multiply)
     rules.on("mul24|mad24|madc", _multiply)
+    rules.on("clmad", computed(_multiply_carryless))
     rules.on("div|rem .INT", computed(_divide))
     rules.on("abs|neg .SIGNED", computed(_negate))
     rules.on("min|max .INT", computed(_extreme))
@@ -56,6 +58,38 @@ def register(rules: Rules) -> None:
     rules.on("shf", computed(_funnel_shift))
     rules.on("prmt", computed(_permute))
     rules.on(f"prmt .{'|'.join(_PERMUTATIONS)}", computed(_permute_by_table))
+
+
+_SPACED = 0x1111111111111111
+"""Every fourth bit of 64."""
+
+
+def _multiply_carryless(b: Builder, op: Op, x: Value, y: Value, z: Value) -> Value:
+    """Multiply as polynomials of single bits, take the lower or the upper 64 bits of the product, and add by ``xor``.
+
+    The upper half is the lower one of the same product read from the other end, moved by one bit.
+    """
+    if "hi" not in op.modifiers:
+        return b.binary("xor", _low_carryless(b, x, y), z)
+    mirrored = _low_carryless(b, *(b.intrinsic("bitreverse", v) for v in (x, y)))
+    upper = b.binary("lshr", b.intrinsic("bitreverse", mirrored), b.integer(1, 64))
+    return b.binary("xor", upper, z)
+
+
+def _low_carryless(b: Builder, x: Value, y: Value) -> Value:
+    """Multiply as integers whose bits stand far enough apart that no sum of them reaches the next: 16 at most.
+
+    Source: Pornin, "Constant-Time Crypto" (BearSSL): a sum of 16 there is only in the highest place, and leaves it.
+    """
+    parts = [[b.binary("and", v, b.integer(_SPACED << k, 64)) for k in range(4)] for v in (x, y)]
+    result = None
+    for place in range(4):
+        products = [b.binary("mul", parts[0][k], parts[1][(place - k) % 4]) for k in range(4)]
+        total = functools.reduce(lambda one, other: b.binary("xor", one, other), products)
+        kept = b.binary("and", total, b.integer(_SPACED << place & (1 << 64) - 1, 64))
+        result = kept if result is None else b.binary("or", result, kept)
+    assert result is not None
+    return result
 
 
 def computed(part: Callable[..., Value], *types: str) -> Handler:

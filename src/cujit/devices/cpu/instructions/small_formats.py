@@ -17,7 +17,7 @@ HALF_NAN = 0x7FFF
 
 @dataclass(frozen=True)
 class Format:
-    """A format with a sign: bits of its fields, its largest number, and what a NaN becomes with ``.satfinite``.
+    """A format: bits of its fields, its sign, its largest number, and what a NaN becomes with ``.satfinite``.
 
     ``first_nan`` is the smallest magnitude code that is NaN, None where the format has none. ``random_bits`` are
     those that ``.rs`` adds below the last kept bit.
@@ -30,11 +30,12 @@ class Format:
     from_nan: int
     first_nan: int | None
     random_bits: int = 16
+    is_signed: bool = True
 
     @property
     def bits(self) -> int:
         """All bits of a number."""
-        return 1 + self.exponent_bits + self.fraction_bits
+        return self.is_signed + self.exponent_bits + self.fraction_bits
 
     @property
     def bias(self) -> int:
@@ -55,6 +56,7 @@ _SMALL = (
     Format("e2m3", 2, 3, 7.5, 0x1F, None),
     Format("e3m2", 3, 2, 28.0, 0x1F, None),
     Format("e2m1", 2, 1, 6.0, 0x7, None),
+    Format("ue5m3", 5, 3, 114688.0, 0xFF, 0xFF, is_signed=False),
 )
 FORMATS = {f.name: f for f in (F16, BF16, *_SMALL)}
 
@@ -76,7 +78,7 @@ def value_of_code(b: Builder, code: Value, f: Format) -> Value:
     With the fields moved to those of f32, the number is too small by 2 to the difference of the biases, and
     subnormal where it was so.
     """
-    top = 1 << (f.bits - 1)
+    top = 1 << (f.exponent_bits + f.fraction_bits)
     size = b.binary("and", code, b.integer(top - 1, 32))
     moved = b.bits_as(b.binary("shl", size, b.integer(23 - f.fraction_bits, 32)), "float")
     value = b.as_bits(b.binary("fmul", moved, b.number(2.0 ** (127 - f.bias), "float")))
@@ -86,6 +88,8 @@ def value_of_code(b: Builder, code: Value, f: Format) -> Value:
             value = b.select(infinite, b.integer(0x7F800000, 32), value)
         nan = b.compare("icmp uge", size, b.integer(f.first_nan, 32))
         value = b.select(nan, b.integer(0x7FFFFFFF, 32), value)
+    if not f.is_signed:
+        return b.bits_as(value, "float")
     sign = b.binary("shl", b.binary("and", code, b.integer(top, 32)), b.integer(32 - f.bits, 32))
     return b.bits_as(b.binary("or", value, sign), "float")
 
@@ -149,16 +153,22 @@ def _scaled(b: Builder, size: Value, f: Format, extra: int) -> tuple[Value, Valu
 
 
 def _signed_code(b: Builder, code: Value, x: Value, f: Format) -> Value:
+    if not f.is_signed:
+        return b.select(b.is_nan(x), b.integer(f.from_nan, 32), code)
     top = b.binary("lshr", b.as_bits(x), b.integer(31, 32))
     code = b.binary("or", code, b.binary("shl", top, b.integer(f.bits - 1, 32)))
     return b.select(b.is_nan(x), b.integer(f.from_nan, 32), code)
 
 
-def rounded_code(b: Builder, x: Value, f: Format) -> Value:
-    """Round an f32 within ±largest to nearest; the result is the code as an i32."""
+_TO_WHOLE = {"rn": "roundeven", "rz": "trunc", "rp": "ceil"}
+"""Roundings of a magnitude, and the LLVM intrinsics that do them."""
+
+
+def rounded_code(b: Builder, x: Value, f: Format, mode: str = "rn") -> Value:
+    """Round an f32 within ±largest; the result is the code as an i32.  ``rp`` is for formats without a sign alone."""
     scaled, code = _scaled(b, b.magnitude(x), f, 0)
     # Of NaN, this is nothing at all; it is replaced at the end.
-    count = b.cast("fptosi", b.intrinsic("roundeven", scaled), "i32")
+    count = b.cast("fptosi", b.intrinsic(_TO_WHOLE[mode], scaled), "i32")
     return _signed_code(b, b.binary("add", count, code), x, f)
 
 

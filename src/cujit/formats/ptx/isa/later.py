@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 
+from cujit.formats.ptx.isa.sets import SETS
 from cujit.formats.ptx.isa.since import Since, since
 from cujit.values import NamedTuple, dataclass
 
@@ -73,6 +74,7 @@ _MEMORY = (
     _Row("atom red", "cta|gpu|sys", "5.0", "60"),
     _Row("atom", "sys b128", "8.4", "90"),
     _Row("red", "async release", "8.7", "100"),
+    _Row("red", "async release and|or|xor|inc|dec|min|max|s64", "8.7", "100"),
     _Row("multimem", "acc::f32", "8.2", "90"),
     _Row("multimem", "acc::f16|e4m3|e5m2|e4m3x2|e5m2x2|e4m3x4|e5m2x4", "8.6", "100f 110f 120a 121a"),
 )
@@ -122,6 +124,16 @@ _COPY = (
     _Row("cp", "bulk shared::cta global mbarrier::complete_tx::bytes", "8.6", "90"),
     _Row("cp", "cp_mask", "8.6", "100"),
     _Row("cp", "ignore_oob", "9.2", "90"),
+    _Row("cp", "bulk weak|relaxed", "9.3", "90"),
+    _Row("cp", "bulk noftz f32", "9.4", "90"),
+    _Row("cp", "multicast::cluster::16b", "9.4", "90"),
+    _Row("cp", "multicast::cluster::32b", "9.4", "107f"),
+    _Row("cp", "bulk relaxed shared::cluster global", "9.3", "90a 100f 110f"),
+    _Row("cp", "REPORT", "9.4", "107f"),
+    _Row("cp", "bulk L2::evict_last", "9.4", "107f"),
+    _Row("cp applypriority", "override::global_address", "9.4", "107f"),
+    _Row("cp", "im2col_no_offs::w", "9.4", "107f"),
+    _Row("cp", "sync_restrict::proxy::async", "9.5", "90"),
     _Row("cp", "tile::gather4|im2col::w", "8.6", "100"),
     _Row("cp", "tile::gather4|im2col::w prefetch|shared::cluster", "8.6", "100f 110f"),
     _Row("cp", "tile::scatter4|im2col::w::128|cta_group::1|cta_group::2", "8.6", "100f 110f"),
@@ -129,7 +141,7 @@ _COPY = (
     _Row("tensormap", "swizzle_atomicity", "8.6", "100f 110f 120f"),
 )
 _MATRIX = (
-    _Row("ldmatrix", "m16n16|m8n16", "8.6", "100f 110f 120f"),
+    _Row("ldmatrix", "m16n16|m8n16 !s4", "8.6", "100f 110f 120f"),
     _Row("stmatrix", "m16n8", "8.6", "100f 110f 120f"),
     _Row("wmma", "aligned", "6.3", "70"),
     _Row("wmma", "m32n8k16|m8n32k16", "6.1", "70"),
@@ -164,7 +176,7 @@ def _later(row: _Row) -> Later:
     words = row.words.split()
     return Later(
         frozenset() if row.opcodes == "*" else frozenset(row.opcodes.split()),
-        tuple(frozenset(word.split("|")) for word in words if not word.startswith("!")),
+        tuple(frozenset(SETS.get(word, word.split("|"))) for word in words if not word.startswith("!")),
         frozenset(word[1:] for word in words if word.startswith("!")),
         row.operands,
         since(row.ptx, row.targets),

@@ -25,6 +25,7 @@ _MOVE = (
         f"stmatrix .sync .aligned .m8n8 .x1|x2|x4 {{.trans}} {_SMEM} .b16",
         f"stmatrix .sync .aligned .m16n8 .x1|x2|x4 .trans {_SMEM} .b8",
     ),
+    Forms("9.7.14", "9.4", "90a 100f 110f 120f", f"ldmatrix .sync .aligned .m8n16 .x1|x2|x4 {_SMEM} .s8 .s4"),
     Forms("9.7.14", "7.8", 75, "movmatrix .sync .aligned .m8n8 .trans .b16"),
 )
 

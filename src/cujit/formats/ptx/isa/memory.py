@@ -31,6 +31,14 @@ _LOAD_STORE = (
     Forms("9.7.9.8", "7.4", 70, f"ld {{.weak}} {{.SPACE}} {{.COP}} {_LOAD_CACHE} {{.VEC}} .MOVABLE"),
     Forms("9.7.9.8", "7.4", 70, f"ld .relaxed|acquire .SCOPE {{.ORDEREDSPACE}} {_LOAD_CACHE} {{.VEC}} .MOVABLE"),
     Forms("9.7.9.8", "8.2", 70, "ld .mmio .relaxed .sys {.global} .MOVABLE"),
+    Forms("9.7.9.8", "9.3", 70, "ld .mmio .acquire .sys {.global} .MOVABLE"),
+    Forms(
+        "9.7.9.8",
+        "9.4",
+        90,
+        "ld .proxy::readonly {.global} {.EVICT2} {.VEC} .PLAIN|b8|u8|s8",
+        "ld .proxy::readonly .global .nc {.EVICT2} {.VEC} .PLAIN|b8|u8|s8",
+    ),
     Forms("9.7.9.9", "3.1", 32, "ld .global {.ca|cg|cs} .nc {.VEC} .MOVABLE"),
     Forms("9.7.9.9", "7.4", 70, f"ld .global {{.ca|cg|cs}} .nc {_LOAD_CACHE} {{.VEC}} .MOVABLE"),
     Forms("9.7.9.10", "2.0", 20, "ldu {.global} {.VEC} .MOVABLE"),
@@ -42,6 +50,7 @@ _LOAD_STORE = (
     Forms("9.7.9.11", "7.4", 70, f"st {{.weak}} {{.STORESPACE}} {{.STORECOP}} {_STORE_CACHE} {{.VEC}} .MOVABLE"),
     Forms("9.7.9.11", "7.4", 70, f"st .relaxed|release .SCOPE {{.ORDEREDSPACE}} {_STORE_CACHE} {{.VEC}} .MOVABLE"),
     Forms("9.7.9.11", "8.2", 70, "st .mmio .relaxed .sys {.global} .MOVABLE"),
+    Forms("9.7.9.11", "9.3", 70, "st .mmio .release .sys {.global} .MOVABLE"),
     Forms(
         "9.7.9.12",
         "8.1",
@@ -62,7 +71,20 @@ _LOAD_STORE = (
     Forms("9.7.9.15", "2.0", 20, "prefetch {.global|local} .L1|L2", "prefetchu .L1"),
     Forms("9.7.9.15", "7.4", 80, "prefetch {.global} .L2::evict_last|L2::evict_normal"),
     Forms("9.7.9.15", "8.0", 90, "prefetch {.const|param} .tensormap"),
+    Forms("9.7.9.15", "9.4", 90, "prefetch {.global} {.L2::evict_last|L2::evict_normal} .L1::32B .valid_addr"),
     Forms("9.7.9.16", "7.4", 80, "applypriority {.global} .L2::evict_normal"),
+    Forms(
+        "9.7.9.16",
+        "9.4",
+        "107f",
+        "applypriority .async .bulk {.global} .bulk_group .L2::evict_normal",
+        "applypriority .async .bulk .tensor .1d|2d|3d|4d|5d {.global} .bulk_group {.tile} {.override::global_address} "
+        ".L2::evict_normal",
+        "applypriority .async .bulk .tensor .2d {.global} .bulk_group .tile::gather4 {.override::global_address} "
+        ".L2::evict_normal",
+        "applypriority .async .bulk .tensor .3d|4d|5d {.global} .bulk_group .im2col|im2col::w|im2col::w::128 "
+        ".L2::evict_normal",
+    ),
     Forms("9.7.9.17", "7.4", 80, "discard {.global} .L2"),
     Forms(
         "9.7.9.18",
@@ -86,6 +108,7 @@ _LOAD_STORE = (
 _EIGHT = "e4m3x2|e5m2x2"
 _SIX = "e2m3x2|e3m2x2"
 _SCALED = "{.scaled::n2::ue8m0}"
+_ONE_SCALE = "{.scaled::n1::ue8m0}"
 
 
 def _saturated() -> tuple[str, ...]:
@@ -101,6 +124,17 @@ def _saturated() -> tuple[str, ...]:
     return tuple(forms)
 
 
+_SPARSE_NUMBERS = ".x1|x2|x4|x8|x16|x32|x64"
+_SPARSE = (
+    Forms(
+        "9.7.9",
+        "9.4",
+        "107a",
+        f"spcompress .b8|b16 .b2|b4 .sp::2:4 {_SPARSE_NUMBERS}",
+        f"spdecompress .b8|b16 .b2|b4 .sp::1:2|sp::1:4|sp::1:8|sp::1:16|sp::2:4|sp::2:8|sp::2:16|sp::4:8|sp::4:16 "
+        f"{_SPARSE_NUMBERS}",
+    ),
+)
 _CONVERT = (
     Forms("9.7.9.21", "1.0", 10, "cvt .WHOLE .WHOLE", *_saturated()),
     Forms(
@@ -153,6 +187,18 @@ _CONVERT = (
     Forms("9.7.9.21", "9.2", 100, f"cvt .rn {{.satfinite}} {{.relu}} {_SCALED} .bf16x2 .{_EIGHT}|{_SIX}|e2m1x2"),
     Forms("9.7.9.21", "8.7", 100, "cvt .rs {.relu} {.satfinite} .f16x2|bf16x2 .f32"),
     Forms("9.7.9.21", "8.7", 100, "cvt .rs {.relu} .satfinite .e4m3x4|e5m2x4|e2m3x4|e3m2x4|e2m1x4 .f32"),
+    Forms(
+        "9.7.9.21",
+        "9.4",
+        "107f",
+        "cvt .RND .pzo .f16|bf16 .f32",
+        "cvt .rn|rz {.relu} {.satfinite} .pzo .f16|bf16|f16x2|bf16x2|tf32 .f32",
+        f"cvt .rn|rz .satfinite {{.relu}} {{.pzo}} {_ONE_SCALE} .{_EIGHT}|{_SIX}|e2m1x2 .f32|f16x2|bf16x2",
+        f"cvt .rn|rz {{.satfinite}} {_ONE_SCALE} .ue5m3x2 .f32|f16x2|bf16x2",
+        "cvt .rp {.satfinite} .ue5m3x2 .f32|f16x2|bf16x2",
+        "cvt .rn .f16x2 .ue5m3x2",
+        f"cvt .rn {{.satfinite}} {_SCALED} .bf16x2 .ue5m3x2",
+    ),
     Forms("9.7.9.22", "6.5", 72, "cvt .pack .sat .u16|s16 .s32", "cvt .pack .sat .u8|s8|u4|s4|u2|s2 .s32 .b32"),
     Forms("9.7.9.23", "7.8", 90, "mapa {.shared::cluster} .u32|u64"),
     Forms("9.7.9.24", "7.8", 90, "getctarank {.shared::cluster} .u32|u64"),
@@ -164,5 +210,5 @@ _ASYNCHRONOUS = (
     Forms("9.7.13.15", "7.0", 80, "cp .async .mbarrier .arrive {.noinc} {.shared|shared::cta} .b64"),
 )
 
-MEMORY: tuple[Forms, ...] = (*_MOVE, *_LOAD_STORE, *_CONVERT, *_ASYNCHRONOUS, *COPIES, *TEXTURE)
+MEMORY: tuple[Forms, ...] = (*_MOVE, *_LOAD_STORE, *_CONVERT, *_SPARSE, *_ASYNCHRONOUS, *COPIES, *TEXTURE)
 """Every form of the sections above."""

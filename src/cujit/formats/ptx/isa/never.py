@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 
+from cujit.formats.ptx.isa.sets import SETS
 from cujit.values import group_by
 
 _NOT_GLOBAL = "const|local|param|param::entry|param::func|shared|shared::cta|shared::cluster"
@@ -34,6 +35,8 @@ _TABLE = (
     ("atom red", "L2::cache_hint|v2|v4|v8 shared|shared::cta|shared::cluster"),
     ("atom", "L2::cache_hint cas"),
     ("atom red", "v8 f16x2|bf16x2"),
+    ("cp", "multicast::cluster|multicast::cluster::16b override::global_dim|override::global_dim_stride"),
+    ("cp", "ignore_oob REPORT !mbarrier::report::disabled"),
 )  # fmt: skip
 
 
@@ -44,7 +47,7 @@ def _rows() -> dict[str, list[tuple[list[frozenset[str]], frozenset[str]]]]:
 
 def _row(text: str) -> tuple[list[frozenset[str]], frozenset[str]]:
     words = text.split()
-    there = [frozenset(word.split("|")) for word in words if not word.startswith("!")]
+    there = [frozenset(SETS.get(word, word.split("|"))) for word in words if not word.startswith("!")]
     return there, frozenset(word for text in words if text.startswith("!") for word in text[1:].split("|"))
 
 

@@ -20,6 +20,7 @@ _ATOM = "atom {.relaxed|acquire|release|acq_rel} {.SCOPE} {.ORDEREDSPACE} {.HINT
 _RED = "red {.relaxed|release} {.SCOPE} {.ORDEREDSPACE} {.HINT}"
 _RED_ASYNC = "red .async .relaxed .cluster {.shared::cluster} .mbarrier::complete_tx::bytes"
 _LOCAL = "{.shared|shared::cta}"
+_SEVERAL = "{.shared::cluster} .multicast::cluster::32b"
 
 
 def _ordered(form: str, order: str, space: str = "{.SHARED}") -> tuple[str, ...]:
@@ -68,6 +69,8 @@ _SYNCHRONISE = (
         "fence .proxy .async::generic .release .sync_restrict::shared::cta .cluster",
     ),
     Forms("9.7.13.4", "9.4", 90, "fence .proxy .alias .acquire|release .sys"),
+    Forms("9.7.13.4", "9.3", 100, "fence .proxy .fabric::generic .alias .acquire|release .sys"),
+    Forms("9.7.13.4", "9.5", 90, "fence .alias .sync_restrict::read .release .sys"),
     Forms(
         "9.7.13.5", "1.1", 11, f"{_ATOM} .and|or|xor .b32", f"{_ATOM} .add|min|max .u32|s32", f"{_ATOM} .inc|dec .u32"
     ),
@@ -82,6 +85,8 @@ _SYNCHRONISE = (
     Forms("9.7.13.5", "6.3", 70, f"{_ATOM} .add .noftz .f16"),
     Forms("9.7.13.5", "7.8", 90, f"{_ATOM} .add .noftz .bf16|bf16x2"),
     Forms("9.7.13.5", "8.1", 90, f"{_ATOM} .add .v2|v4 .f32", f"{_ATOM} .add|min|max .noftz .v2|v4|v8 .HALF"),
+    Forms("9.7.13.5", "9.4", 90, f"{_ATOM} .add .noftz {{.v2|v4}} .f32"),
+    Forms("9.7.13.6", "9.4", 90, f"{_RED} .add .noftz {{.v2|v4}} .f32"),
     Forms("9.7.13.6", "1.2", 11, f"{_RED} .and|or|xor .b32", f"{_RED} .add|min|max .u32|s32", f"{_RED} .inc|dec .u32"),
     Forms("9.7.13.6", "1.2", 12, f"{_RED} .add .u64"),
     Forms("9.7.13.6", "2.0", 20, f"{_RED} .add .f32"),
@@ -99,9 +104,13 @@ _SYNCHRONISE = (
         f"{_RED_ASYNC} .inc|dec .u32",
         f"{_RED_ASYNC} .and|or|xor .b32",
         f"{_RED_ASYNC} .add .u64",
-        "red .async .release .gpu|sys {.global} .add .u32|s32|u64",
-        "red .async .mmio .release .sys {.global} .add .u32|s32|u64",
+        *(
+            f"red .async {order} {{.global}} {what}"
+            for order in (".release .gpu|sys", ".mmio .release .sys")
+            for what in (".add .u32|s32|u64|s64", ".min|max .u32|s32", ".inc|dec .u32", ".and|or|xor .b32")
+        ),
     ),
+    Forms("9.7.13.7", "8.1", 90, f"{_RED_ASYNC} .add .s64"),
     Forms("9.7.13.8", "1.2", 12, "vote .all|any|uni .pred"),
     Forms("9.7.13.8", "2.0", 20, "vote .ballot .b32"),
     Forms("9.7.13.9", "5.1", 30, "vote .sync .all|any|uni .pred", "vote .sync .ballot .b32"),
@@ -112,6 +121,22 @@ _SYNCHRONISE = (
     Forms("9.7.13.13", "7.8", 90, "griddepcontrol .launch_dependents|wait"),
     Forms("9.7.13.14", "8.0", 90, "elect .sync"),
     Forms("9.7.13.15", "7.0", 80, f"mbarrier .init|inval {_LOCAL} .b64"),
+    Forms(
+        "9.7.13.15",
+        "9.3",
+        90,
+        f"mbarrier .init|check_layout .layout::v0|layout::v1 {_LOCAL} .b64",
+        "mbarrier .pending_count .layout::v0 .b64",
+        *_ordered("mbarrier .test_wait|try_wait {.parity} .phase_type::primary", "acquire|relaxed", _LOCAL),
+        *_ordered("mbarrier .test_wait|try_wait .parity .phase_type::conditional", "acquire|relaxed", _LOCAL),
+    ),
+    Forms(
+        "9.7.13.15",
+        "9.4",
+        "107f",
+        *_ordered("mbarrier .arrive|arrive_drop {.expect_tx}", "release|relaxed", _SEVERAL),
+        *_ordered("mbarrier .expect_tx|complete_tx", "relaxed", _SEVERAL),
+    ),
     Forms("9.7.13.15", "8.0", 90, *_ordered("mbarrier .arrive|arrive_drop .expect_tx", "release|relaxed")),
     Forms("9.7.13.15", "8.0", 90, *_ordered("mbarrier .expect_tx|complete_tx", "relaxed")),
     Forms(
@@ -143,6 +168,7 @@ _REST = (
     Forms("9.7.20.1", "1.0", 11, "brkpt"),
     Forms("9.7.20.2", "6.2", 70, "nanosleep .u32"),
     Forms("9.7.20.3", "1.4", 10, "pmevent {.mask}"),
+    Forms("9.7.20", "9.5", "107f", "trace .mark"),  # no manual has it yet; ptxas 13.5 does
     Forms("9.7.20.4", "1.0", 10, "trap"),
     Forms("9.7.20.5", "8.0", 90, "setmaxnreg .inc|dec .sync .aligned .u32"),
 )

@@ -16,6 +16,7 @@ _INTEGER = (
     Forms("9.7.1.2", "9.2", "120f 107f", "sub {.sat} .u8x4|s8x4"),
     Forms("9.7.1.3", "1.0", 10, "mul .hi|lo .INT", "mul .wide .u16|u32|s16|s32"),
     Forms("9.7.1.4", "1.0", 10, "mad .hi|lo .INT", "mad .wide .u16|u32|s16|s32", "mad .hi .sat .s32"),
+    Forms("9.7.1", "9.3", 80, "clmad .lo|hi .u64|s64"),
     Forms("9.7.1.5", "1.0", 10, "mul24 .hi|lo .INT32"),
     Forms("9.7.1.6", "1.0", 10, "mad24 .hi|lo .INT32", "mad24 .hi .sat .s32"),
     Forms("9.7.1.7", "1.0", 10, "sad .INT"),
@@ -112,6 +113,7 @@ _FLOAT = (
     Forms("9.7.3.17", "4.0", 20, "rsqrt .approx .ftz .f64"),
     Forms("9.7.3.18", "1.0", 10, "sin .f32", "sin .approx {.ftz} .f32"),
     Forms("9.7.3.19", "1.0", 10, "cos .f32", "cos .approx {.ftz} .f32"),
+    Forms("9.7.3.19", "9.5", 10, "sin .approx .ftz .2pi .f32", "cos .approx .ftz .2pi .f32"),
     Forms("9.7.3.20", "1.0", 10, "lg2 .f32", "lg2 .approx {.ftz} .f32"),
     Forms("9.7.3.21", "1.0", 10, "ex2 .f32", "ex2 .approx {.ftz} .f32"),
     Forms("9.7.3.22", "7.0", 75, "tanh .approx .f32"),
@@ -154,6 +156,17 @@ _HALF = (
     Forms("9.7.5.1", "8.6", 100, "add {.RND} {.sat} .f32 .f16|bf16"),
     Forms("9.7.5.2", "8.6", 100, "sub {.RND} {.sat} .f32 .f16|bf16"),
     Forms("9.7.5.3", "8.6", 100, "fma .RND {.sat} .f32 .f16|bf16"),
+    Forms(
+        "9.7.5",
+        "9.4",
+        "107f",
+        *(f"{name} {{.RND}} .f32x2 .f16x2|bf16x2 .f32x2" for name in ("add", "sub")),
+        "fma .RND .f32x2 .f16x2|bf16x2 .f32x2 .f32x2",
+        *(f"{name} {{.rz}} {narrow} .f32x2 .f32x2" for name in ("add", "sub") for narrow in (".ftz .f16x2", ".bf16x2")),
+        *(f"mul .rz {narrow} .f32x2 .f32x2" for narrow in (".ftz .f16x2", ".bf16x2")),
+        "mul .bf16x2 .bf16x2 .f16x2",
+        "mul .f16x2 .f16x2 .bf16x2",
+    ),
 )
 _SET = "u32|s32|f32"
 
@@ -183,6 +196,7 @@ _COMPARISON = (
     ),
     Forms("9.7.7.1", "7.8", 90, "set .FLOATCMP {.BOOL} .u16|s16|u32|s32 .bf16"),
     Forms("9.7.7.1", "7.8", 90, "set .FLOATCMP {.BOOL} .u32|s32 .bf16x2"),
+    Forms("9.7.7.1", "9.4", "107f", "set .SIGNEDCMP .s8x4|s16x2", "set .UNSIGNEDCMP .u8x4|u16x2"),
     Forms("9.7.7.2", "4.2", 53, "setp .FLOATCMP {.BOOL} {.ftz} .f16|f16x2"),
     Forms("9.7.7.2", "7.8", 90, "setp .FLOATCMP {.BOOL} .bf16|bf16x2"),
 )

@@ -15,6 +15,7 @@ may stand for one:
        address, special register      R  register of the last type      a  … of the last type
     J  S, or an address               d  … of 32 bits, for integers     F  … of a factor
     X  what ``cvt`` makes             r  … of 32 bits                   E  register of 32 bits, in braces or not
+                                      n  … of 8 bits                    s  scalar of the second type
     Y  what ``cvt`` takes             e  … of 32 bits, for bits         g  two numbers of 16 bits, in braces
     U  S, or wider                    x  … of 32 bits or wider          k  four scalars, in braces
     y  integer of 32 bits or wider    G  f32, one or more               l  integers, in braces
@@ -200,7 +201,7 @@ def _row(effect: Effect, lanes: Lanes, form: str, operands: str, traits: str = "
     return Meaning(form, writes, reads, effect, lanes, found)
 
 
-_PAIRS = "f16x2|bf16x2|e4m3x2|e5m2x2|e2m3x2|e3m2x2|e2m1x2|ue8m0x2|s2f6x2"
+_PAIRS = "f16x2|bf16x2|e4m3x2|e5m2x2|e2m3x2|e3m2x2|e2m1x2|ue8m0x2|ue5m3x2|s2f6x2"
 # What ``flatten`` makes of calls, labels, moves of parts and memory that is kept for libraries has a row too. So has
 # what ``control.plan`` adds: fences around an access, halves of an atomic operation, where warps meet. A name with a
 # dot is of ours.
@@ -212,7 +213,11 @@ _FAMILIES: Mapping[tuple[Effect, Lanes], tuple[_Row, ...]] = {
         ("mad .cc", "TC|SSS"),
         ("madc .cc", "TC|SSSC"),
         ("madc", "T|SSSC"),
+        ("clmad", "T|SSS"),
         ("add|sub .f32 .f16|bf16", "T|ST", "computes narrow cheap"),
+        ("add|sub|mul .f32x2 .f16x2|bf16x2", "T|sS", "computes narrow cheap"),
+        ("mul .f16x2 .bf16x2", "T|sS", "computes narrow cheap"),
+        ("fma .f32x2 .f16x2|bf16x2", "T|sSS", "computes narrow"),
         ("mul .wide", "D|SS", "computes narrow cheap"),
         ("add|sub|mul", "T|SS", "computes narrow cheap"),
         ("mad .wide", "D|SSD", "computes narrow cheap"),
@@ -273,11 +278,13 @@ _FAMILIES: Mapping[tuple[Effect, Lanes], tuple[_Row, ...]] = {
         ("vadd|vsub|vabsdiff|vmin|vmax|vshl|vshr", "T|SSS?"),
         ("vset2|vset4", "W|RRd"),
         ("vadd2|vsub2|vavrg2|vabsdiff2|vmin2|vmax2|vadd4|vsub4|vavrg4|vabsdiff4|vmin4|vmax4", "T|RRR"),
+        ("spcompress|spdecompress", "*"),
         ("param.get|param.put", "*"),
     ),
     (Effect.READS, Lanes.EACH): (
         ("ld|ldu", "V|mH"),
         ("stacksave", "T|", "stack"),
+        ("tensormap .query", "p|m"),
     ),
     (Effect.READS, Lanes.OWN): (
         ("tex .level", "v[p_]?|tSl?S?"),
@@ -309,10 +316,13 @@ _FAMILIES: Mapping[tuple[Effect, Lanes], tuple[_Row, ...]] = {
         ("cp .prefetch .tensor", "|tIH"),
         ("cp .prefetch", "|mWH"),
         ("prefetch|prefetchu", "|m"),
+        ("applypriority .tensor", "|tI"),
+        ("applypriority .bulk", "|mW"),
         ("applypriority|discard", "|mc"),
         ("access.begin|access.end", "*"),
         ("pmevent .mask", "|c"),
         ("pmevent", "|c"),
+        ("trace", "|c"),
         ("griddepcontrol|trap|brkpt", "|"),
         ("nanosleep", "|W", "polls"),
     ),
@@ -344,6 +354,8 @@ _FAMILIES: Mapping[tuple[Effect, Lanes], tuple[_Row, ...]] = {
         ("cp .cg", "|mmc(W|P)?H"),
         ("tensormap .box_dim|global_dim|global_stride|element_stride", "|mcS"),
         ("tensormap .elemtype|interleave_layout|swizzle_mode|swizzle_atomicity|fill_mode", "|mc"),
+        ("tensormap .alloc_small|alloc_large|alloc_same .global_address", "|mS"),
+        ("tensormap .alloc_small|alloc_large|alloc_same", "|m"),
         ("tensormap", "|mS"),
         ("clusterlaunchcontrol .try_cancel .multicast::cluster::all", "|mm", "cluster"),
         ("clusterlaunchcontrol .try_cancel", "|mm"),
@@ -402,6 +414,10 @@ _FAMILIES: Mapping[tuple[Effect, Lanes], tuple[_Row, ...]] = {
     (Effect.SYNCHRONISES, Lanes.OWN): (
         ("mbarrier .init", "|mW"),
         ("mbarrier .inval", "|m"),
+        ("mbarrier .check_layout", "p|m"),
+        ("mbarrier .arrive|arrive_drop .expect_tx .multicast::cluster::32b", "_|mWW"),
+        ("mbarrier .arrive|arrive_drop .multicast::cluster::32b", "_|mWW?"),
+        ("mbarrier .expect_tx|complete_tx .multicast::cluster::32b", "|mWW"),
         ("mbarrier .arrive|arrive_drop .expect_tx .shared::cluster", "_|mW"),
         ("mbarrier .arrive|arrive_drop .shared::cluster", "_|mW?"),
         ("mbarrier .arrive|arrive_drop .noComplete", "[Q_]|mW"),
@@ -409,6 +425,10 @@ _FAMILIES: Mapping[tuple[Effect, Lanes], tuple[_Row, ...]] = {
         ("mbarrier .arrive|arrive_drop", "[Q_]|mW?"),
         ("mbarrier .expect_tx|complete_tx", "|mW"),
         ("mbarrier .pending_count", "W|Q"),
+        ("mbarrier .try_wait .parity .phase_type::primary", "pp?|n?mWW?", "polls"),
+        ("mbarrier .try_wait .phase_type::primary", "pp?|n?mQW?", "polls"),
+        ("mbarrier .test_wait .parity .phase_type::primary", "pp?|n?mW", "polls"),
+        ("mbarrier .test_wait .phase_type::primary", "pp?|n?mQ", "polls"),
         ("mbarrier .try_wait .parity", "p|mWW?", "polls"),
         ("mbarrier .try_wait", "p|mQW?", "polls"),
         ("mbarrier .test_wait .parity", "p|mW", "polls"),
@@ -561,6 +581,8 @@ _SPACES = {word: word for word in SETS["SPACE"]}
 _SPACES |= {"shared::cta": "shared", "shared::cluster": "cluster", "param::entry": "param"}
 _SCOPES = {word: word for word in (*SETS["SCOPE"], "gl")}
 _VECTORS = {"v2": 2, "v4": 4, "v8": 8}
+_SYNONYMS = {"multicast::cluster::16b": "multicast::cluster"}
+"""Words that say in more letters what another one says."""
 
 
 def _first(meanings: Mapping[str, _T], words: Iterable[str], default: _T) -> _T:
@@ -571,6 +593,7 @@ def _first(meanings: Mapping[str, _T], words: Iterable[str], default: _T) -> _T:
 @functools.lru_cache(maxsize=4096)
 def form_of(opcode: str, *modifiers: str) -> Form:
     """Find out what an opcode means with its modifiers."""
+    modifiers = tuple(_SYNONYMS.get(word, word) for word in modifiers)
     spaces = tuple(_SPACES[word] for word in modifiers if word in _SPACES)
     return Form(
         opcode,

@@ -51,13 +51,16 @@ _WORDS: dict[str, str] = {
     "SHARED": "shared shared::cta shared::cluster",
     "GEOMETRY": "1d 2d 3d a1d a2d cube acube 2dms a2dms",
     "VIDEO": "u32 s32",
+    "REPORT": "mbarrier::report::disabled mbarrier::report::validity::per_element::ff "
+    "mbarrier::report::validity::per_16bytes::80000000 mbarrier::report::validity::per_16bytes::8000 "
+    "mbarrier::report::validity::per_16bytes::80 mbarrier::report::validity::per_16bytes::8",
 }
 
 # Source: PTX ISA manual 9.1, 5.2 "Types", and the types of the matrix and conversion instructions.
 _WORDS["TYPE"] = (
     "pred b1 b4 b8 b16 b32 b64 b128 u2 u4 u8 u16 u32 u64 s2 s4 s8 s16 s32 s64 "
     "f16 f16x2 bf16 bf16x2 tf32 f32 f32x2 f64 u16x2 s16x2 u8x4 s8x4 e4m3 e5m2 e4m3x2 e5m2x2 e4m3x4 e5m2x4 "
-    "e2m3 e3m2 e2m1 e2m3x2 e3m2x2 e2m1x2 e2m3x4 e3m2x4 e2m1x4 ue8m0 ue8m0x2 s2f6x2 texref samplerref surfref"
+    "e2m3 e3m2 e2m1 e2m3x2 e3m2x2 e2m1x2 e2m3x4 e3m2x4 e2m1x4 ue8m0 ue8m0x2 ue5m3x2 s2f6x2 texref samplerref surfref"
 )
 SETS: dict[str, tuple[str, ...]] = {name: tuple(words.split()) for name, words in _WORDS.items()}
 """What the words in capitals stand for."""
@@ -66,15 +69,18 @@ TYPES = frozenset(SETS["TYPE"])
 """Every modifier that names an operand type."""
 
 _LEADING = (
-    ("mul mad mul24 mad24 madc dp2a", "lo hi wide"),
+    ("mul mad mul24 mad24 madc dp2a clmad", "lo hi wide"),
     ("shf", "l r"),
     ("div", "full"),
     ("bar barrier", "cta cluster arrive wait red warp"),
     ("cp", "async reduce bulk tensor prefetch commit_group wait_group wait_all mbarrier arrive"),
     ("fence membar", "proxy"),
-    ("mbarrier", "init inval arrive arrive_drop expect_tx complete_tx test_wait try_wait parity pending_count"),
+    (
+        "mbarrier",
+        "init inval arrive arrive_drop expect_tx complete_tx test_wait try_wait parity pending_count check_layout",
+    ),
     ("suld sust sured", "b p"),
-    ("tensormap", "replace cp_fenceproxy"),
+    ("tensormap", "replace cp_fenceproxy query alloc_class_large"),
     ("clusterlaunchcontrol", "try_cancel async query_cancel"),
     ("createpolicy", "fractional range cvt"),
     ("cvt", "pack"),
@@ -83,6 +89,8 @@ _LEADING = (
     ("wmma", "load store mma a b c d"),
     ("setmaxnreg", "inc dec"),
     ("tex txq", "base level grad"),
+    ("applypriority", "async bulk tensor"),
+    ("trace", "mark"),
     ("st red", "async bulk"),
 )
 _ORDERED = (

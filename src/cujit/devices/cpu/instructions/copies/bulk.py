@@ -213,7 +213,8 @@ def _copy_to_several(e: WarpEmitter, op: Op) -> None:
 def _reduce(e: WarpEmitter, op: Op) -> None:
     """``cp.reduce.async.bulk [dst], [src], size {, [mbar]}``: element by element."""
     to = op.space
-    form = Atomic(operation_of(op), op.type, locked=to == "global", by_cache=True)
+    by_cache = not ("noftz" in op.modifiers and op.type == "f32")
+    form = Atomic(operation_of(op), op.type, locked=to == "global", by_cache=by_cache)
     target, source, *barrier = _addresses(e, op, (to, "shared", to))
     size = e.source(op, 2, "i32")
     _check(e, op, target, source, size)
