@@ -127,7 +127,7 @@ def test_a_form_has_its_modifiers_as_fields() -> None:
 
 
 _FRAGMENTS = "{%r1, %r2}, {%r3, %r4}, {%r5, %r6}, {%r7, %r8}"
-# Source: the assembler of CUDA 13.5 takes and refuses these, but for the last ones of noComplete and of wait_group.
+# Source: the assembler of CUDA 13.5 takes and refuses these.
 _NUMBERS: list[tuple[str, list[int], list[int]]] = [
     ("setmaxnreg.inc.sync.aligned.u32 N", [24, 32, 256], [16, 23, 25, 264]),
     ("pmevent.mask N", [0, 65535], [65536]),
@@ -155,8 +155,8 @@ _NUMBERS: list[tuple[str, list[int], list[int]]] = [
     ("bar.arrive N, 32", [0, 15], [16]),
     ("bar.arrive 0, N", [32, 64], [0, 1, 33]),
     ("mbarrier.init.shared.b64 [mb], N", [1, 2, (1 << 20) - 1], [0, 1 << 20]),
-    ("mbarrier.arrive.noComplete.shared.b64 %rd1, [mb], N", [1, 2, (1 << 20) - 1], [0, 1 << 20]),
-    ("wgmma.wait_group.sync.aligned N", [0, 7, (1 << 31) - 1], [1 << 31]),
+    ("mbarrier.arrive.noComplete.shared.b64 %rd1, [mb], N", [1, 2, 1 << 20], [0, -1]),
+    ("wgmma.wait_group.sync.aligned N", [0, 7, 1 << 31], [-1]),
 ]
 
 
