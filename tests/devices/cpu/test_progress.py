@@ -225,7 +225,7 @@ def test_a_loop_that_nobody_ends_is_a_deadlock_that_names_all_lanes(poll: str, h
 
 def test_a_loop_over_global_memory_is_not_called_a_deadlock_for_the_host_may_end_it() -> None:
     device = cujit.cpu(1)
-    kernel = load(joint("ld.volatile.global", "cluster", "nobody"), device)["k"].prepare(2, 128, timeout_s=0.5)
+    kernel = load(joint("ld.volatile.global", "cluster", "nobody"), device)["k"].prepare(2, 128, timeout_s=2)
     with pytest.raises(KernelFaultError) as caught:
         kernel(device.zeros(256, np.uint32), device.zeros(64, np.uint32))
     assert caught.value.kind == "timeout"
@@ -260,3 +260,29 @@ def test_a_loop_ends_by_what_a_loop_that_waits_for_it_counts() -> None:
     TURN: add.u32 r7, r7, 1; st.volatile.shared.u32 [r3], r7; ld.volatile.shared.u32 r5, [r3+4]; setp.eq.u32 q, r5, 0;
     @q bra TURN; ALL: """
     assert run(_kernel(body, 1), cujit.cpu(1)) == []
+
+
+_PING_PONG = {
+    "flags": """ONE: add.u32 r7, r7, 1;
+    A1: ld.volatile.shared.u32 r5, [r3]; setp.lt.u32 q, r5, r7; @q bra A1;
+    st.volatile.shared.u32 [r3+4], r7; setp.lt.u32 q, r7, 2000; @q bra ONE; bra ALL;
+    ZERO: add.u32 r7, r7, 1; st.volatile.shared.u32 [r3], r7;
+    A0: ld.volatile.shared.u32 r5, [r3+4]; setp.lt.u32 q, r5, r7; @q bra A0;
+    setp.lt.u32 q, r7, 2000; @q bra ZERO; ALL: """,
+    "mbarriers": """ONE: and.b32 r5, r7, 1; add.u32 r7, r7, 1;
+    A1: mbarrier.try_wait.parity.shared.b64 q, [r1], r5; @!q bra A1;
+    mbarrier.arrive.shared.b64 _, [r2]; setp.lt.u32 q, r7, 2000; @q bra ONE; bra ALL;
+    ZERO: and.b32 r5, r7, 1; add.u32 r7, r7, 1; mbarrier.arrive.shared.b64 _, [r1];
+    A0: mbarrier.try_wait.parity.shared.b64 q, [r2], r5; @!q bra A0;
+    setp.lt.u32 q, r7, 2000; @q bra ZERO; ALL: """,
+}
+
+
+@pytest.mark.parametrize("of", _PING_PONG)
+@pytest.mark.parametrize("lanes", ["lane", "warp"])
+def test_warps_that_answer_each_other_thousands_of_times_end(of: str, lanes: str) -> None:
+    """Each ends a loop, writes and polls again in one turn, which is progress, and no deadlock."""
+    one = "@!near bra ALL;" + ("@!first bra ALL;" if lanes == "lane" or of == "mbarriers" else "")
+    body = f"{one} @!two bra ALL; mov.u32 r7, 0; setp.eq.u32 q2, w, 0; @q2 bra ZERO; {_PING_PONG[of]}"
+    for device in (cujit.cpu(1), cujit.cpu(4), cujit.cpu(schedule=2)):
+        assert run(_kernel(body, 1), device) == []

@@ -142,27 +142,33 @@ class Flow(Masks):
         if loop.head not in self.plan.polls:
             b.branch(some, f"body.{loop.head}", outside)
             return
-        b.only_if(some, outside, "poll")
+        with b.when(some, "left", holds=False):
+            b.write(f"stayed.{loop.head}", b.integer(0, 1))
+            b.jump(outside)
         self._let_others_run(loop, waiting, outside)
 
     def _let_others_run(self, loop: Loop, waiting: Value, outside: str) -> None:
         """Every few turns of a polling loop, let other warps run, and before them lanes of this one that are elsewhere.
 
-        Whether these can go on is known at the end of the scan alone.
+        Whether these can go on is known at the end of the scan alone. Lanes that came to the loop since the last pause
+        in it have moved: a warp that ends a loop, writes and polls again makes progress.
         """
         b, again = self.b, f"body.{loop.head}"
         turns = b.binary("add", self.load("turns", "i32"), b.integer(1, 32))
         b.write("turns", turns)
         some_turns = b.binary("and", turns, b.integer(_TURNS - 1, 32))
         b.only_if(b.compare("icmp eq", some_turns, b.integer(0, 32)), again, "pause")
+        moved = b.binary("xor", self.load(f"stayed.{loop.head}", "i1"), b.integer(1, 1))
+        b.write(f"stayed.{loop.head}", b.integer(1, 1))
         e = self.e.within(position=loop.head)
         if not e.reconverges:
             elsewhere = b.any_lane(b.binary("and", e.live(), b.invert(waiting)))
             with b.when(elsewhere, "skip"):
                 b.write(f"polling.{loop.head}", waiting)
+                b.write("progress", b.binary("or", self.load("progress", "i1"), moved))
                 b.jump(outside)
         line, at = self.plan.polls[loop.head]
-        self.spin(b.integer(line, 32), waiting, b.integer(at, 32), moved=b.integer(0, 1))
+        self.spin(b.integer(line, 32), waiting, b.integer(at, 32), moved)
         b.jump(again)
 
     # -- leaving a block ---------------------------------------------------------------------------------
