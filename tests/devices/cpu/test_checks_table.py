@@ -236,7 +236,17 @@ APART = {
     "txq|suq": _TEXTURES, "sust": _SURFACES, "sured": _SURFACES,
     "call.arguments": "the callee's own instructions read them",
     "call.function|call.exit": "the callee's own instructions access memory",
-    "multimem|fabric": "it is not executed", "tcgen05": "it is not executed",
+    **dict.fromkeys((
+        "multimem|fabric", "tcgen05", "mbarrier .check_layout", "tensormap .query",
+        "mbarrier .arrive|arrive_drop .expect_tx .multicast::cluster::32b",
+        "mbarrier .arrive|arrive_drop .multicast::cluster::32b",
+        "mbarrier .expect_tx|complete_tx .multicast::cluster::32b",
+        "mbarrier .test_wait .parity .phase_type::primary", "mbarrier .test_wait .phase_type::primary",
+        "mbarrier .try_wait .parity .phase_type::primary", "mbarrier .try_wait .phase_type::primary",
+        "tensormap .alloc_small|alloc_large|alloc_same",
+        "tensormap .alloc_small|alloc_large|alloc_same .global_address",
+    ), "it is not executed"),
+    "applypriority .bulk": _HINT, "applypriority .tensor": _HINT,
     "atom.put|atom.run": "halves of an atomic operation, which no kernel under checks has",
     "shared.clear": "the device does it",
     "cp .prefetch": _HINT, "cp .prefetch .tensor": _HINT, "prefetch|prefetchu": _HINT, "applypriority|discard": _HINT,
@@ -269,11 +279,13 @@ _KERNEL = """.version {version}
 mov.u32 t, %tid.x; shr.u32 w, t, 5; mov.u32 lane, %laneid; mov.u32 sa, s; add.u32 za, sa, 2048;
 add.u32 far, sa, 0x10000; ld.param.u64 ga, [p]; add.u64 gfar, ga, 0x1000000; mov.b64 tm, map; cvta.param.u64 tm, tm;
 mov.b16 h1, 1; mov.u32 r0, 0; mov.b64 d0, 0; setp.eq.u32 q1, t, 0;
-@q1 mbarrier.init.shared.b64 [bar], 64;
+@q1 mbarrier.init.shared.b64 [bar], {count};
 {fill}
 fence.proxy.async; bar.sync 0;
 setp.ge.u32 q1, {first}; @q1 bra SKIP;
+{before}
 {text}
+{after}
 SKIP: setp.ne.u32 q1, t, 128; @q1 bra END;
 {other}
 END: ret; }}"""
@@ -281,8 +293,26 @@ _FILL = "mad.lo.u32 r1, t, 8, {at}; st.shared.v2.u32 [r1], {{r0, r0}};\n"
 _FIRST = {"thread": "t, 1", "warp": "w, 1", "group": "w, 4"}
 
 
-def _run(case: Case, device: Device, *, fills: str = "sz", away: str = "", races: str = "", raw: bool = False) -> None:
-    """Launch a case: ``fills`` are written before, what is ``away`` is not there, warp 4 writes what ``races``."""
+_EXPECT = "mbarrier.arrive.expect_tx.shared.b64 d0, [bar], {size};"
+_WAIT = "WAIT: mbarrier.try_wait.parity.shared.b64 q2, [bar], 0; @!q2 bra WAIT;"
+
+
+def _run(
+    case: Case,
+    device: Device,
+    *,
+    fills: str = "sz",
+    away: str = "",
+    races: str = "",
+    raw: bool = False,
+    waits: bool = False,
+) -> None:
+    """Launch a case: ``fills`` are written before, what is ``away`` is not there, warp 4 writes what ``races``.
+
+    If it ``waits``, the thread of a bulk copy waits for what the copy signals.
+    """
+    signals = waits and "bulk" in case.text and "[bar]" in case.text
+    size = 128 if "tensor" in case.text else 64
     places_of = {"s": "sa", "z": "za", "g": "ga", "m": "tm"}
     places = places_of | {letter: "gfar" if letter == "g" else "far" for letter in away if letter != "m"}
     fill = "".join(_FILL.format(at=places_of[letter]) for letter in fills)
@@ -293,7 +323,15 @@ def _run(case: Case, device: Device, *, fills: str = "sz", away: str = "", races
     for letter, place in places.items():
         done = done.replace(f"{{{letter}}}", place)
     text = _KERNEL.format(
-        version=case.version, target=case.target, fill=fill, first=_FIRST[case.who], text=done, other=other
+        version=case.version,
+        target=case.target,
+        fill=fill,
+        first=_FIRST[case.who],
+        text=done,
+        other=other,
+        count=1 if signals else 64,
+        before=_EXPECT.format(size=size) if signals else "",
+        after=_WAIT if signals else "",
     )
     array = (device.empty if raw else device.zeros)(1024, np.uint32)
     fields = TensorMap.from_buffer_copy(bytes(device.tensor_map(array, 32)))
@@ -327,7 +365,7 @@ def _with(check: str) -> list[str]:
 
 @pytest.mark.parametrize("name", part(ALL, 3))
 def test_what_is_right_is_silent(name: str) -> None:
-    _run(ALL[name], cujit.cpu(check="all"))
+    _run(ALL[name], cujit.cpu(check="all"), waits=True)
 
 
 def _found(case: Case, check: str, **how: object) -> KernelFaultError:

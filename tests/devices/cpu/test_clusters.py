@@ -196,14 +196,20 @@ def test_each_instruction_that_needs_a_cluster_has_a_case() -> None:
 @pytest.mark.parametrize("check", ["", "all"])
 def test_a_launch_without_a_cluster_ends_at_what_needs_one(form: str, check: str) -> None:
     """Only if a thread comes to it: thread 5 does, and a launch in which none does goes well."""
-    text = _NEEDS_CLUSTER[form]
-    body = """.shared .align 8 .b64 bar; setp.eq.u32 q1, t, 0; @q1 mbarrier.init.shared.b64 [bar], 99; bar.sync 0;
+    text, waits = _NEEDS_CLUSTER[form], ""
+    count = 99
+    if form.startswith("cp"):  # a block does not end before its copies have landed
+        count = 1
+        waits = """@q2 mbarrier.arrive.expect_tx.shared.b64 _, [bar], 16; @!q2 bra DONE; .reg .pred landed;
+        WAIT: mbarrier.try_wait.parity.shared.b64 landed, [bar], 0; @!landed bra WAIT; DONE:"""
+    body = f""".shared .align 8 .b64 bar; setp.eq.u32 q1, t, 0; @q1 mbarrier.init.shared.b64 [bar], {count}; bar.sync 0;
     mad.lo.u32 r4, t, 4, 0; mov.u32 r5, cells; add.u32 r5, r5, r4; st.shared.u32 [r5], t;
     st.shared.u32 [r5+128], t; fence.proxy.async; bar.sync 0; ld.global.u32 r1, [p0]; setp.eq.u32 q2, t, r1;
     """
     device = cujit.cpu(check=check) if check else cujit.cpu()
     for directives, lane in ((".reqnctapercluster 1, 1, 1", 5), ("", 99)):
-        run_ptx(device, f"{body}@q2 {text}", np.full(64, lane, np.uint32), outside=SHARED, directives=directives)
+        code = f"{body}@q2 {text} {waits}"
+        run_ptx(device, code, np.full(64, lane, np.uint32), outside=SHARED, directives=directives)
     with pytest.raises(KernelFaultError) as caught:
         run_ptx(device, f"{body}@q2 {text}", np.full(64, 5, np.uint32), outside=SHARED)
     error = caught.value
