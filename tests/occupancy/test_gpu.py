@@ -98,5 +98,5 @@ def test_no_more_clusters_are_resident_than_the_bound(gpu: Device) -> None:
     config.gridDimX, config.gridDimY, config.gridDimZ = 4, 1, 1
     config.blockDimX, config.blockDimY, config.blockDimZ = 1024, 1, 1
     kernel = gpu.load(image).kernels["four"]
-    said = int(context_of(gpu).call("cuOccupancyMaxActiveClusters", kernel._kernel, config))  # type: ignore[attr-defined]
+    said = int(context_of(gpu).call("cuOccupancyMaxActiveClusters", kernel._function, config))  # type: ignore[attr-defined]
     assert 0 < said <= (found.clusters_bound or 0)

@@ -113,13 +113,14 @@ def im2col_map(
         images = device.zeros((2, 16, 16, 32), np.float32)          # N, H, W, C
         map = device.im2col_map(images, (-1, -1), (-1, -1), pixels=64, channels=32)
     """
+    keywords = take(MapWords, words, im2col_map)
     memory = memory_of(device, array)
     try:
         taken, wide = operator.index(pixels), operator.index(channels)
     except TypeError:
         raise ArgumentError(f"pixels and channels are ints, not {spell(pixels)} and {spell(channels)}") from None
     box = (*[1] * (len(memory.shape) - 1), wide)
-    tiling = tiling_of(memory, box, element_strides, take(MapWords, words, im2col_map))
+    tiling = tiling_of(memory, box, element_strides, keywords)
     given = {name: getattr(tiling, name) for name in tiling.__match_args__}
     images = Im2col(**given, lower=ints_of("lower", lower), upper=ints_of("upper", upper), pixels=taken)
     images.check()

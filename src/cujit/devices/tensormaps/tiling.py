@@ -324,8 +324,9 @@ def tensor_map(
             f"tensor maps are of tensors that are not interleaved, not of interleave={spell(interleave)}",
             help="interleave='none', with the channels as the last axis",
         )
+    keywords = take(MapWords, words, tensor_map)
     memory = memory_of(device, array)
-    tiling = tiling_of(memory, box, element_strides, take(MapWords, words, tensor_map), shape, strides)
+    tiling = tiling_of(memory, box, element_strides, keywords, shape, strides)
     tiling.check()
     check_end(tiling, memory)
     return TensorMap(device, array, tiling, device.encode_tensor_map(tiling))
