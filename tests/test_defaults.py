@@ -10,7 +10,9 @@ from cujit.errors import CujitError, PtxSyntaxError
 
 SOURCE = Path(errors.__file__).parents[1]
 SOMETHING = """
-CacheSettings.is_on=True WorkChunk.join=1 Component.is_there=True Dim3.y=1 Dim3.z=1 EmulatorSettings.cc=9
+CacheSettings.is_on=True DemandWords.opt_in=True FarmSettings.chunk_s=2.0 FarmSettings.join=1 Format.is_signed=True
+TuneSettings.rounds=5 TuneSettings.trials=64 WorkChunk.join=1 Component.is_there=True Dim3.y=1 Dim3.z=1
+EmulatorSettings.cc=9
 Format.random_bits=16 Generic.generic=True IrModule.has_loops=True Job.compiles=True Limits.threads_per_processor=2048
 Listing.first=1 ManySchedules.schedules=50 PtxModule.address_size=64 Need.is_known=True
 ProcessorLimits.block_registers=64 ProcessorLimits.registers=64 ProcessorLimits.sub_partitions=4

@@ -23,9 +23,9 @@ API = ROOT / "docs/api.md"
 MESSAGES = ROOT / "docs/error-messages.md"
 
 _GROUPS = {
-    "Compile, link and load": "build bundle compile jit link load module record request retarget",
+    "Compile, link and load": "build bundle compile jit link load module record_worklist request retarget",
     "Devices": "all_devices cpu default_device doctor emulate gpu",
-    "Inspect images": "argument compare compat inspect needs usage",
+    "Inspect images": "argument compare compat inspect requirements usage",
     "Time and tune": "time tune",
     "Cache and registry of the process": "default_cache default_registry",
 }

@@ -292,7 +292,7 @@ def test_a_pack_answers_the_short_way_too(tmp_path: Path) -> None:
     assert find(template(3)) is None
 
 
-@pytest.mark.parametrize("closed", ["own_packs", "remote"])
+@pytest.mark.parametrize("closed", ["own_packs", "tiers"])
 def test_a_cache_that_asks_elsewhere_first_keeps_it_shut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed: str
 ) -> None:

@@ -456,7 +456,7 @@ def test_the_identifier_of_a_build_is_found_behind_other_notes(tmp_path: Path) -
         return struct.pack("<3I", len(name), len(data), 3) + b"".join(padded)
 
     notes = note(b"others\0", b"x" * 21) + note(b"GNU\0", bytes(range(20)))
-    header = struct.pack("<6s26xQ14xHH6x", b"\x7fELF\2\1", 64, 56, 1)
+    header = struct.pack("<7s25xQ14xHH6x", b"\x7fELF\2\1\1", 64, 56, 1)
     segment = struct.pack("<II6Q", 4, 4, 120, 0, 0, len(notes), len(notes), 4)
     (tmp_path / "x.so").write_bytes(header + segment + notes)
     assert read_build_id(str(tmp_path / "x.so")) == bytes(range(20)).hex()

@@ -64,5 +64,5 @@ def take(kind: type[_Settings], given: Any, call: Callable[..., Any], *, is_all:
     fields: tuple[str, ...] = kind.__match_args__  # type: ignore[attr-defined]
     found = {name: given.pop(name) for name in fields if name in given}
     if is_all and given:
-        raise TypeError(f"{call.__name__}() got an unexpected keyword argument {next(iter(given))!r}")
+        raise TypeError(f"{call.__name__}() got an unexpected keyword argument '{next(iter(given))}'")
     return kind(**found)

@@ -51,7 +51,7 @@ def test_a_size_in_the_text_is_held_to_16_bytes_at_load(cpu: Device, copy: str) 
     text = (
         f".shared .align 16 .b8 mem[64]; .shared .align 8 .b64 bar;\n{COPIES[copy].format(to='', from_='', size=24)};"
     )
-    with pytest.raises(PtxSyntaxError, match="24 is no number that may stand there"):
+    with pytest.raises(PtxSyntaxError, match="24 is not a number that may stand there"):
         cujit.load(entry(text, 1, target="sm_100", version="9.2").encode(), cpu)
 
 

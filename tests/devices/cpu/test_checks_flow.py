@@ -113,6 +113,8 @@ def _kernel(statement: str, raw: str, fill: str, target: str) -> str:
 def is_found(statement: str, raw: str, device: Device) -> bool:
     """Tell whether the check finds one raw register of a statement, for one of several values of the others."""
     target = "sm_90a" if statement.startswith("wgmma") else "sm_120a" if "block_scale" in statement else "sm_100a"
+    if re.search(r"\.f32x2\.(bf16x2|f16x2)|\.(bf16x2|f16x2)\.f32x2", statement):
+        target = "sm_107f"
     for fill in ("", "0", "-1"):
         out = device.zeros(2048, np.uint32)
         kernel = cujit.load(_kernel(statement, raw, fill, target), device)["k"]
@@ -154,7 +156,17 @@ APART = {
     "access.begin|access.end": _INNER,
     "atom.put|atom.run": _INNER, "warpgroup.meet": _INNER, "shared.clear": _INNER, "label": _INNER,
     "call.function|call.exit": "the callee's instructions follow what they are given: test_raw_values_pass_calls",
-    "multimem|fabric": "it is not executed", "tcgen05": "it is not executed",
+    **dict.fromkeys((
+        "multimem|fabric", "tcgen05", "mbarrier .arrive|arrive_drop .expect_tx .multicast::cluster::32b",
+        "mbarrier .arrive|arrive_drop .multicast::cluster::32b",
+        "mbarrier .expect_tx|complete_tx .multicast::cluster::32b",
+        "mbarrier .test_wait .parity .phase_type::primary", "mbarrier .test_wait .phase_type::primary",
+        "mbarrier .try_wait .parity .phase_type::primary", "mbarrier .try_wait .phase_type::primary",
+        "mul .f16x2 .bf16x2", "spcompress|spdecompress", "tensormap .query", "trace",
+        "tensormap .alloc_small|alloc_large|alloc_same",
+        "tensormap .alloc_small|alloc_large|alloc_same .global_address",
+    ), "it is not executed"),
+    "mov.vector": _INNER,
     "bra": "a raw guard is reported: test_checks_raw.py", "brx": "test_a_raw_index_of_a_jump_is_found",
     "ret|exit": "it reads a guard alone", "call": "a guard and a name", "call.extern": "test_raw_arguments_are_found",
 }  # fmt: skip

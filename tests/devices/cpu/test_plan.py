@@ -101,7 +101,7 @@ def test_accesses_that_are_more_than_weak_stand_between_fences(access: str, is_s
 SOURCE = Path(cujit.__file__).parent / "devices" / "cpu"
 GOES_ON = {
     "_block", "_blocks", "_count", "_cuts", "_debug_length", "_line", "_nodes", "_seen", "_touches", "_variables",
-    "body",
+    "body", "is_huge",
 }  # fmt: skip
 """What a ``Builder`` and a module of IR have more of with every node."""
 

@@ -17,7 +17,15 @@ from cujit.formats.ptx.special_registers import SPECIAL_REGISTERS, SpecialRegist
 
 Words = npt.NDArray[np.uint64]
 
-NAMES = [f"{row.name}.{c}" if c else row.name for row in SPECIAL_REGISTERS.values() for c in row.components or ("",)]
+REFUSED = {"locality_domain_id", "locality_domain_supplemental_sm", "perctamemoryoffset", "perctamemorysize"}
+"""What hardware alone can tell: kernels that read it are refused by name."""
+
+NAMES = [
+    f"{row.name}.{c}" if c else row.name
+    for row in SPECIAL_REGISTERS.values()
+    for c in row.components or ("",)
+    if row.name[1:] not in REFUSED
+]
 
 
 def read(device: Device, names: list[str], grid: Dim3, block: Dim3, shared_bytes: int = 0, static: int = 0) -> Words:
@@ -55,6 +63,7 @@ def _reading(name: str, row: SpecialRegister) -> str:
 
 def test_every_special_register_of_the_isa_is_there() -> None:
     assert {name[1:] for name in NAMES} == set(READABLE)
+    assert {name[1:] for name in SPECIAL_REGISTERS} >= REFUSED
 
 
 @pytest.mark.parametrize("start", range(0, len(NAMES), 24))

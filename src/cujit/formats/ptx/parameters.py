@@ -50,7 +50,7 @@ def signature_of_entry(function: Function) -> Signature:
     """Read what an entry takes: PTX types, sizes and alignments; the offsets follow from those.
 
     Compilers write ``.u32`` for int and unsigned alike, and ``.u64`` for those and, below compute_100, for pointers:
-    such a parameter is BITS. Hidden parameters, which a driver fills in, are none of those that an entry takes.
+    such a parameter is BITS. Hidden parameters are left out: a driver fills them in.
     """
     return Signature(tuple(_parameter(p) for p in function.parameters if p.linkage != "hidden"))
 
