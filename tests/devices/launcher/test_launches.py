@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import ctypes
 import gc
 import inspect
 import os
@@ -22,7 +23,7 @@ import numpy as np
 import pytest
 
 from cujit.devices.device import Device
-from cujit.devices.launcher import binder, library, state
+from cujit.devices.launcher import binder, library, liveness, state
 from cujit.devices.launcher import launch as launches
 from cujit.devices.launcher.cpython import is_supported, native_type
 from cujit.devices.streams import Stream
@@ -676,3 +677,13 @@ print(seen)
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert int(done.stdout) > 4000
+
+
+def test_liveness_flag_closes_when_names_of_modules_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python sets the globals of modules to None at its end, and objects may die after that."""
+    flag = liveness.LivenessFlag()
+    word = ctypes.c_int32.from_address(flag.address)
+    assert word.value == liveness.ALIVE
+    monkeypatch.setattr(liveness, "_CLOSED", None)
+    flag.close()
+    assert word.value == 0

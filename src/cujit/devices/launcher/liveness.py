@@ -29,9 +29,9 @@ class LivenessFlag:
         self._slab, index, self.address = self._place
         self._slab[index] = ALIVE
 
-    def close(self) -> None:
+    def close(self, word: int = _CLOSED) -> None:  # kept here: globals are None when Python ends
         """The module is unloaded."""
-        self._slab[self._place[1]] = _CLOSED
+        self._slab[self._place[1]] = word
 
     def __del__(self) -> None:
         self.close()
