@@ -17,7 +17,7 @@ from cujit.arch.support import dotted
 from cujit.devices.cpu.control.rules import all_rules
 from cujit.devices.cpu.ir.program import Op
 from cujit.devices.device import Device
-from cujit.errors import KernelFaultError
+from cujit.errors import KernelFaultError, PtxSyntaxError
 from cujit.formats.ptx.concrete import concrete_forms
 from cujit.formats.ptx.isa.semantics import TABLE, form_of
 from cujit.formats.ptx.isa.table import NEWEST_PTX, rows
@@ -110,11 +110,24 @@ def _kernel(statement: str, raw: str, fill: str, target: str) -> str:
     return _HEAD.format(version=dotted(NEWEST_PTX), target=target) + "\n".join(lines) + "\nret; }\n"
 
 
+@functools.cache
+def _target(statement: str) -> str:
+    """Choose a target that has a statement."""
+    if statement.startswith("wgmma"):
+        return "sm_90a"
+    if "block_scale" in statement:
+        return "sm_120a"
+    try:
+        cujit.load(_kernel(statement, "%r199", "", "sm_100a"), cujit.cpu(1))
+    except PtxSyntaxError as error:
+        if "came with sm_107f" in str(error):
+            return "sm_107f"
+    return "sm_100a"
+
+
 def is_found(statement: str, raw: str, device: Device) -> bool:
     """Tell whether the check finds one raw register of a statement, for one of several values of the others."""
-    target = "sm_90a" if statement.startswith("wgmma") else "sm_120a" if "block_scale" in statement else "sm_100a"
-    if re.search(r"\.f32x2\.(bf16x2|f16x2)|\.(bf16x2|f16x2)\.f32x2", statement):
-        target = "sm_107f"
+    target = _target(statement)
     for fill in ("", "0", "-1"):
         out = device.zeros(2048, np.uint32)
         kernel = cujit.load(_kernel(statement, raw, fill, target), device)["k"]
@@ -172,7 +185,16 @@ APART = {
 }  # fmt: skip
 _HINT = "a hint, which changes no value"
 APART |= dict.fromkeys(
-    ("prefetch|prefetchu", "cp .prefetch", "cp .prefetch .tensor", "nanosleep", "applypriority|discard"), _HINT
+    (
+        "prefetch|prefetchu",
+        "cp .prefetch",
+        "cp .prefetch .tensor",
+        "nanosleep",
+        "applypriority|discard",
+        "applypriority .bulk",
+        "applypriority .tensor",
+    ),
+    _HINT,
 )
 IGNORED = {
     ("lop3", "%r3"): "the table 5 gives the same for both values of it",
