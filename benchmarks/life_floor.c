@@ -1,8 +1,8 @@
 /* The floor of benchmarks/life.py: the fewest calls of the driver for a library's kernels, in C, each of them timed.
 
-   life_floor DIRECTORY COUNT ROUNDS [library]: kernels are found in a CUmodule, or in a CUlibrary. DIRECTORY has 0.cubin to COUNT-1.cubin, each with the kernel k0 to k<COUNT-1> of
-   (const float *, const float *, float *, int), and one.cubin with all of them. Everything printed is JSON; times are
-   microseconds for each kernel. libcuda is opened by dlopen, so this compiles without CUDA's headers:
+   life_floor DIRECTORY COUNT ROUNDS [library]: DIRECTORY has 0.cubin to COUNT-1.cubin, each with the kernel k0 to
+   k<COUNT-1> of (const float *, const float *, float *, int), and one.cubin with all of them. Kernels are found in a
+   CUmodule, or with "library" in a CUlibrary. Everything printed is JSON; times are microseconds for each kernel. libcuda is opened by dlopen, so this compiles without CUDA's headers:
    cc -O2 life_floor.c -o life_floor -ldl */
 
 #define _GNU_SOURCE

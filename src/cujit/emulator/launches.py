@@ -87,7 +87,7 @@ def _stdio() -> tuple[Callable[..., int], ctypes.c_void_p]:
 def _watched(context: int, ends: list[int]) -> Iterator[None]:
     """Store the error that ends a kernel in its context, and append it to ``ends``."""
     try:
-        _flush_stdio()  # what a host in C printed before comes before what the kernel printed
+        _flush_stdio()  # the host's earlier output comes first
         yield
         return
     except KernelFaultError as e:

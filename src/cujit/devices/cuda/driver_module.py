@@ -17,9 +17,9 @@ class DriverModule:
 
     The driver unloads it when it is closed, or when nothing refers to it any more.
 
-    It is a ``CUmodule`` and no ``CUlibrary``: the driver then loads a cubin, finds its kernel and launches it for the
-    first time in 0.6 to 0.8 of the time, and each later launch takes 0.6 to 0.8. Measured on an H200, driver 580, 300
-    cubins of one kernel each (``benchmarks/life_floor.c``).
+    It is a ``CUmodule``, not a ``CUlibrary``. To load a cubin, find its kernel and launch it once takes 0.85 of the
+    time of a library, and a later launch 0.92. Source: ``benchmarks/life_floor.c`` on an H200, driver 580, 300 cubins
+    of one kernel each.
     """
 
     is_loaded = True
