@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -94,6 +95,12 @@ names_option = click.option(
     help="Name expression of a template instance to compile: 'axpy<float>'.",
 )
 
+
+def memory_option(help: str) -> Callable[[Any], Any]:
+    """Return ``--memory``, which limits the address space of a process."""
+    return click.option("--memory", "memory_mib", type=click.IntRange(min=1), metavar="MIB", help=help)
+
+
 limit_options = several(
     click.option(
         "--timeout",
@@ -103,11 +110,5 @@ limit_options = several(
         help="Stop the compile after this time.",
     ),
     click.option("--isolate", is_flag=True, help="Compile in a separate process. A crash there raises an error."),
-    click.option(
-        "--memory",
-        "memory_mib",
-        type=click.IntRange(min=1),
-        metavar="MIB",
-        help="With --isolate: maximum address space of the process, in MiB.",
-    ),
+    memory_option("With --isolate: maximum address space of the process, in MiB."),
 )

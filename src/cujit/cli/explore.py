@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from cujit.cli.arches import arch_for, jit_arches_option
-from cujit.cli.compiler_options import WrittenOptions, define_options
+from cujit.cli.compiler_options import WrittenOptions, define_options, memory_option
 from cujit.cli.console import json_option, note, print_json, settings
 from cujit.cli.files import file_argument
 from cujit.cli.launching import KernelOptions, forms_of_arguments, launch_options
@@ -54,13 +54,7 @@ _sandbox_options = settings(
         metavar="SECONDS",
         help="Maximum time of a launch. Default: 10.",
     ),
-    click.option(
-        "--memory",
-        "memory_mib",
-        type=click.IntRange(min=1),
-        metavar="MIB",
-        help="Address space of the sandbox that a launch runs in, in MiB.",
-    ),
+    memory_option("Address space of the sandbox that a launch runs in, in MiB."),
     click.option("--unsandboxed", "trusted", is_flag=True, help="Launch even if the system can't filter system calls."),
 )
 

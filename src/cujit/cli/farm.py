@@ -9,6 +9,7 @@ import click
 
 from cujit.cache.cache import Cache
 from cujit.cli.cache.shared import filling_options, signer_of
+from cujit.cli.compiler_options import memory_option
 from cujit.cli.console import several
 from cujit.cli.files import output_option
 from cujit.cli.help import CommandGroup
@@ -22,8 +23,7 @@ from cujit.remote import RemoteStore
 _limits = several(
     click.option("--deadline", "deadline_s", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
                  help="Maximum time of one compile."),
-    click.option("--memory", "memory_mib", type=click.IntRange(1), metavar="MIB",
-                 help="Maximum address space of one compile, including libraries and stacks, in MiB."),
+    memory_option("Maximum address space of one compile, including libraries and stacks, in MiB."),
 )  # fmt: skip
 
 

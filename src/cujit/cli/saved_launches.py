@@ -14,6 +14,7 @@ import numpy.typing as npt
 from click.core import ParameterSource
 
 from cujit.artifact.writing import write_file
+from cujit.cli.compiler_options import memory_option
 from cujit.cli.console import note, print_json, settings, shown_time
 from cujit.cli.observers import WatchOptions
 from cujit.errors import spell
@@ -44,13 +45,7 @@ saving_options = settings(
         metavar="FILE",
         help="Save the launch to FILE before it runs, with image, source and arguments: bug.launch.",
     ),
-    click.option(
-        "--memory",
-        "memory_mib",
-        type=click.IntRange(min=1),
-        metavar="MIB",
-        help="Address space of the sandbox that a saved launch runs in, in MiB.",
-    ),
+    memory_option("Address space of the sandbox that a saved launch runs in, in MiB."),
     click.option(
         "--unsandboxed",
         "trusted",
