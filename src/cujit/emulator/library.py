@@ -54,8 +54,8 @@ class _Slots:
         self._names = list(exports().items())
         self._kept: dict[str, Any] = {}
         self._native = emulation().native.entries
-        for index, (export, function) in enumerate(self._names):
-            at = self._native.get(export) or self._native.get(function)
+        for index, (_, function) in enumerate(self._names):
+            at = self._in_c(index)
             if at and not emulation().notes.watches:
                 self._slots[index] = at
             if function in AFTER_END:  # which may be called for the first time when Python has ended
@@ -64,11 +64,16 @@ class _Slots:
         callback_type = (ctypes.c_uint64, (ctypes.c_uint64, ctypes.c_uint64), self._on_first_call)
         self._table.resolve = _address(for_c(*callback_type, _address(self._refuse)))
 
+    def _in_c(self, index: int) -> int:
+        """Return the address of a function in C. 0 if Python has it, or nobody."""
+        export, function = self._names[index]
+        return self._native.get(export) or self._native.get(function, 0)
+
     def _on_first_call(self, index: int, table: int) -> int:
         """Return where a call continues: in Python, from now on, or in an answer that there is no such function."""
         del table
         export, function = self._names[index]
-        if not (self._native.get(export) or self._native.get(function)) and function not in ENTRIES:
+        if not self._in_c(index) and function not in ENTRIES:
             emulation().refuse(export)
             return _address(self._refuse)
         emulation().notes.requested(export)
@@ -78,7 +83,7 @@ class _Slots:
     def _place(self, index: int) -> int:
         """Lead a function's slot to where it is, and return that."""
         export, function = self._names[index]
-        native, entry = self._native.get(export) or self._native.get(function, 0), ENTRIES.get(function)
+        native, entry = self._in_c(index), ENTRIES.get(function)
         if export not in self._kept:
             own = export != function
             self._kept[export] = _noted(export, native) if native or entry is None else entry.pointer(own_stream=own)
