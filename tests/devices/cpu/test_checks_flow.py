@@ -21,6 +21,7 @@ from cujit.errors import KernelFaultError, PtxSyntaxError
 from cujit.formats.ptx.concrete import concrete_forms
 from cujit.formats.ptx.isa.semantics import TABLE, form_of
 from cujit.formats.ptx.isa.table import NEWEST_PTX, rows
+from refused_rows import NOT_EXECUTED
 from sweeps import part
 from toolkits.minimal import minimal
 
@@ -169,16 +170,7 @@ APART = {
     "access.begin|access.end": _INNER,
     "atom.put|atom.run": _INNER, "warpgroup.meet": _INNER, "shared.clear": _INNER, "label": _INNER,
     "call.function|call.exit": "the callee's instructions follow what they are given: test_raw_values_pass_calls",
-    **dict.fromkeys((
-        "multimem|fabric", "tcgen05", "mbarrier .arrive|arrive_drop .expect_tx .multicast::cluster::32b",
-        "mbarrier .arrive|arrive_drop .multicast::cluster::32b",
-        "mbarrier .expect_tx|complete_tx .multicast::cluster::32b",
-        "mbarrier .test_wait .parity .phase_type::primary", "mbarrier .test_wait .phase_type::primary",
-        "mbarrier .try_wait .parity .phase_type::primary", "mbarrier .try_wait .phase_type::primary",
-        "mul .f16x2 .bf16x2", "spcompress|spdecompress", "tensormap .query", "trace",
-        "tensormap .alloc_small|alloc_large|alloc_same",
-        "tensormap .alloc_small|alloc_large|alloc_same .global_address",
-    ), "it is not executed"),
+    **dict.fromkeys(NOT_EXECUTED | {"mul .f16x2 .bf16x2", "spcompress|spdecompress", "trace"}, "it is not executed"),
     "mov.vector": _INNER,
     "bra": "a raw guard is reported: test_checks_raw.py", "brx": "test_a_raw_index_of_a_jump_is_found",
     "ret|exit": "it reads a guard alone", "call": "a guard and a name", "call.extern": "test_raw_arguments_are_found",

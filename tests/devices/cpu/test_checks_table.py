@@ -17,6 +17,7 @@ from cujit.devices.cpu.run.tensormap import TensorMap
 from cujit.devices.device import Device
 from cujit.errors import KernelFaultError
 from cujit.formats.ptx.isa.semantics import TABLE, Effect
+from refused_rows import NOT_EXECUTED
 from sweeps import part
 
 pytestmark = pytest.mark.usefixtures("unoptimised")
@@ -222,6 +223,9 @@ CASES: dict[str, tuple[Case, ...]] = {
     "mbarrier .try_wait .parity": (Case("mbarrier.try_wait.parity.shared.b64 q2, [{s}], 0;", "s", object=True),),
     "mbarrier .try_wait": (Case("mbarrier.try_wait.shared.b64 q2, [{s}], d0;", "s", object=True),),
     "mbarrier .test_wait .parity": (Case("mbarrier.test_wait.parity.shared.b64 q2, [{s}], 0;", "s", object=True),),
+    "mbarrier .check_layout": (
+        Case("mbarrier.check_layout.layout::v0.shared.b64 q2, [{s}];", "s", object=True, version="9.3"),
+    ),
     "mbarrier .test_wait": (Case("mbarrier.test_wait.shared.b64 q2, [{s}], d0;", "s", object=True),),
 }  # fmt: skip
 
@@ -236,16 +240,7 @@ APART = {
     "txq|suq": _TEXTURES, "sust": _SURFACES, "sured": _SURFACES,
     "call.arguments": "the callee's own instructions read them",
     "call.function|call.exit": "the callee's own instructions access memory",
-    **dict.fromkeys((
-        "multimem|fabric", "tcgen05", "mbarrier .check_layout", "tensormap .query",
-        "mbarrier .arrive|arrive_drop .expect_tx .multicast::cluster::32b",
-        "mbarrier .arrive|arrive_drop .multicast::cluster::32b",
-        "mbarrier .expect_tx|complete_tx .multicast::cluster::32b",
-        "mbarrier .test_wait .parity .phase_type::primary", "mbarrier .test_wait .phase_type::primary",
-        "mbarrier .try_wait .parity .phase_type::primary", "mbarrier .try_wait .phase_type::primary",
-        "tensormap .alloc_small|alloc_large|alloc_same",
-        "tensormap .alloc_small|alloc_large|alloc_same .global_address",
-    ), "it is not executed"),
+    **dict.fromkeys(NOT_EXECUTED, "it is not executed"),
     "applypriority .bulk": _HINT, "applypriority .tensor": _HINT,
     "atom.put|atom.run": "halves of an atomic operation, which no kernel under checks has",
     "shared.clear": "the device does it",
