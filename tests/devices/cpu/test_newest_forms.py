@@ -369,7 +369,10 @@ ld.mmio.acquire.sys.global.u32 r1, [g1]; ld.proxy::readonly.global.u32 r2, [g1+4
 ld.global.nc.v2.u32.proxy::readonly {r3, r4}, [g1]; add.u32 r1, r1, r4; add.u32 r2, r2, r3;
 prefetch.global.L1::32B.valid_addr [g1]; fence.alias.sync_restrict::read.release.sys;
 fence.proxy.fabric::generic.alias.acquire.sys; fence.proxy.fabric::generic.alias.release.sys;
-applypriority.async.bulk.global.bulk_group.L2::evict_normal [p], 256; cp.async.bulk.commit_group;
+applypriority.async.bulk.global.bulk_group.L2::evict_normal [p], 256; mov.u32 r5, 0; mov.b16 h1, 0;
+applypriority.async.bulk.tensor.1d.bulk_group.L2::evict_normal [p, {r5}];
+applypriority.async.bulk.tensor.3d.bulk_group.im2col.L2::evict_normal [p, {r5, r5, r5}], {h1};
+cp.async.bulk.commit_group;
 cp.async.bulk.prefetch.L2.global.L2::evict_last [p], 256; bar.sync 0;
 st.mmio.release.sys.global.u32 [g1], r1; st.global.u32 [g1+4], r2;"""
     memory = RANDOM.integers(0, 1 << 30, 64, np.uint32)
@@ -385,21 +388,31 @@ st.mmio.release.sys.global.u32 [g1], r1; st.global.u32 [g1+4], r2;"""
         "shared::cta.global.mbarrier::complete_tx::bytes.mbarrier::report::disabled",
         "shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster::16b",
         "shared::cta.global.mbarrier::complete_tx::bytes.b128",
+        "shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.b128",
+        "shared::cta.global.mbarrier::complete_tx::bytes.ignore_oob.b128",
     ],
 )
 def test_bulk_copies_with_newest_words_copy(cpu: Device, way: str) -> None:
-    mask = ", h1" if "multicast" in way else ""
+    mask, ignored = ", h1" if "multicast" in way else "", "0, 0, " if "ignore_oob" in way else ""
     body = f"""setp.ne.u32 q1, t, 0; mov.u32 r1, s; mov.u32 r2, mb; mov.b16 h1, 1; @q1 bra WAIT;
 mbarrier.init.layout::v0.shared::cta.b64 [r2], 1; mbarrier.check_layout.layout::v0.shared::cta.b64 q2, [r2];
 @!q2 trap; mbarrier.arrive.expect_tx.shared::cta.b64 g2, [r2], 128;
 mbarrier.pending_count.layout::v0.b64 r3, g2; setp.ne.u32 q3, r3, 1; @q3 trap;
-cp.async.bulk.{way} [r1], [p], 128, [r2]{mask};
+cp.async.bulk.{way} [r1], [p], 128, {ignored}[r2]{mask};
 WAIT: bar.sync 0;
 AGAIN: mbarrier.try_wait.parity.shared::cta.b64 q4, [r2], 0; @!q4 bra AGAIN;
 mad.lo.u32 r4, t, 4, r1; ld.shared.u32 r5, [r4]; add.u32 r5, r5, 1; mad.wide.u32 g1, t, 4, p;
 bar.sync 0; st.global.u32 [g1], r5;"""
     memory = RANDOM.integers(0, 1 << 30, 32, np.uint32)
     np.testing.assert_array_equal(in_memory(cpu, body, memory), memory + 1)
+
+
+def test_bulk_store_of_rows_of_128_bits_stores(cpu: Device) -> None:
+    body = """mov.u32 r1, s; mad.lo.u32 r4, t, 4, r1; add.u32 r5, t, 7; st.shared.u32 [r4], r5;
+fence.proxy.async.shared::cta; bar.sync 0; setp.ne.u32 q1, t, 0; @q1 bra DONE;
+cp.async.bulk.global.shared::cta.bulk_group.b128 [p], [r1], 128;
+cp.async.bulk.commit_group; cp.async.bulk.wait_group 0; DONE:"""
+    np.testing.assert_array_equal(in_memory(cpu, body, np.zeros(32, np.uint32)), np.arange(7, 39))
 
 
 REDUCTIONS: dict[str, tuple[str, int, int]] = {
