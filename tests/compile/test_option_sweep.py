@@ -22,6 +22,7 @@ from cujit.errors import OptionError
 from cujit.toolchain.nvvm import MODULE_HEAD
 from cujit.toolchain.toolset import Toolchain
 from raising import raises
+from sweeps import part
 
 _WORD = re.compile(rb"(?<![\w-])--?([A-Za-z][A-Za-z0-9_]*(?:-[A-Za-z0-9_]+)*)")
 _HYPHENATED = re.compile(rb"\0([A-Za-z][A-Za-z0-9_]*(?:-[A-Za-z0-9_]+)+)=?(?=\0)")
@@ -203,11 +204,13 @@ _OF_CICC = (
     "opt-fdiv", "opt-passes", "optimize-unused-variables", "show-src", "split-compile-extended",
     "unsafe-math", "vasp-fix", "w",
 )  # fmt: skip
+_TAKE_NEXT = ("Xllc", "Xlnk", "Xlto", "Xopt", "olto")
 _OF_NVVM = {
     "arch": "arch= says it",
     "numba-debug": "for code that Numba writes",
     "discard-value-names": "textual LLVM IR cannot be read with it",
     **dict.fromkeys(_OF_CICC, "not documented"),
+    **dict.fromkeys(_TAKE_NEXT, "takes the argument after it: alone it reads behind the last one"),
 }
 
 
@@ -230,12 +233,12 @@ for word in sys.argv[2:]:
 """
 
 
-def taken_by_nvvm(given: list[str]) -> set[str]:
+def taken_by_nvvm(given: list[str], folder: Path) -> set[str]:
     """Try options in processes of their own: some end the process, as ``-help`` does."""
     taken: set[str] = set()
     while given:
         command = [sys.executable, "-c", _TRY, OPAQUE, *given]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
         lines = [line.split() for line in done.stdout.splitlines() if line.startswith(("try ", "took "))]
         taken |= {word for what, word in lines if what == "took"}
         last = [word for what, word in lines if what == "try"][-1]
@@ -243,12 +246,66 @@ def taken_by_nvvm(given: list[str]) -> set[str]:
     return taken
 
 
-def test_every_option_of_libnvvm_has_a_row_or_a_reason(toolchain: Toolchain) -> None:
+def test_every_option_of_libnvvm_has_a_row_or_a_reason(toolchain: Toolchain, tmp_path: Path) -> None:
     if toolchain.nvvm.release < (13, 5):
         pytest.skip("the table is that of 13.5")
     known = names(Tool.NVVM) | {*_OF_NVVM}
-    found = taken_by_nvvm([word for word in words("nvvm") if word not in known])
+    found = taken_by_nvvm([word for word in words("nvvm") if word not in known], tmp_path)
     assert found == set()
+
+
+@pytest.mark.parametrize("word", _TAKE_NEXT)
+def test_an_argument_of_libnvvm_without_its_value_is_refused(word: str) -> None:
+    with raises(OptionError, "option-rejected", f"-{word}", "takes the argument after it"):
+        cujit.compile(cujit.Source.nvvm(OPAQUE), to="ptx", arch="compute_90", extra=["-g", f"-{word}"])
+    assert Options(extra=[f"-{word}", "-O3"]).render(Tool.NVVM) == [f"-{word}", "-O3"]
+    assert Options(extra=[f"-{word}"]).render(Tool.NVRTC) == [f"-{word}"]
+
+
+@pytest.mark.parametrize("word", ["--dopt", "--ptxas-options", "-Xcudafe", "-Xptxas", "-dopt"])
+@pytest.mark.parametrize("value", ["", " "])
+def test_an_argument_of_nvrtc_without_its_value_is_refused(word: str, value: str) -> None:
+    with raises(OptionError, "option-rejected", f"option {word} lacks its value", f"{word}=VALUE"):
+        cujit.compile("__global__ void k() {}", to="ptx", arch="compute_90", extra=[f"{word}={value}"])
+    assert Options(extra=[f"{word}=1", "-DA="]).render(Tool.NVRTC) == [f"{word}=1", "-DA="]
+
+
+@pytest.mark.parametrize("given", ["", " ", ["-lineinfo", "\t"]])
+def test_blank_arguments_are_refused(given: object) -> None:
+    for name in ("extra", "ptxas_options"):
+        with raises(OptionError, "option", name, "none of them blank"):
+            cujit.compile("__global__ void k() {}", to="ptx", arch="compute_90", **{name: given or [""]})
+
+
+_TRY_ALL = """
+import sys
+import cujit
+tool = sys.argv[1]
+for word in sys.argv[2:]:
+    for argument in (f"-{word}", f"-{word}=", f"-{word}= ", f"--{word}="):
+        print("try", word, argument, flush=True)
+        try:
+            if tool == "nvvm":
+                cujit.compile(cujit.Source.nvvm(OPAQUE), to="ptx", arch="compute_90", extra=[argument])
+            elif tool == "nvrtc":
+                cujit.compile("__global__ void k() {}", to="ptx", arch="compute_90", extra=[argument])
+            else:
+                cujit.link([".version 8.0\\n.target sm_80\\n"], arch="sm_90", extra=[argument])
+        except cujit.errors.CujitError:
+            pass
+"""
+
+
+@pytest.mark.parametrize("tool", ["nvvm", "nvrtc", "nvJitLink"])
+def test_no_argument_without_a_value_ends_the_process(tool: str, tmp_path: Path) -> None:
+    """Give every word in a library to it, through cujit; pass over words that print and exit."""
+    rest = part(words(tool), 24, tool)
+    while rest:
+        command = [sys.executable, "-c", f"OPAQUE = {OPAQUE!r}{_TRY_ALL}", tool, *rest]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+        last = [line.split() for line in done.stdout.splitlines() if line.startswith("try ")][-1]
+        assert done.returncode >= 0, last
+        rest = rest[rest.index(last[1]) + 1 :]
 
 
 # -- nvFatbin -----------------------------------------------------------------------------------------------

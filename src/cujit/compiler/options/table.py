@@ -36,7 +36,7 @@ class OptionType(enum.Enum):
     INT = "int"
     TEXT = "str"
     INTS = "list of int"
-    TEXTS = "list of str"
+    TEXTS = "list of str, none of them blank"
     DEFINES = "dict of str to str, int or None"
 
 
@@ -123,7 +123,7 @@ def _text(given: object) -> str | None:
 def _path_text(given: object) -> str | None:
     """Take a text that may be a path: bytes of it that are no UTF-8 go to the tool as they are."""
     try:
-        return given if isinstance(given, str) and given and "\0" not in given and os.fsencode(given) else None
+        return given if isinstance(given, str) and given.strip() and "\0" not in given and os.fsencode(given) else None
     except UnicodeEncodeError:
         return None
 
@@ -140,7 +140,7 @@ def _ints(given: object) -> tuple[int, ...] | None:
 
 
 def accept_texts(given: object) -> tuple[str, ...] | None:
-    """Take one text or path, or a list of them, without a NUL; None when it is something else."""
+    """Take one text or path, or a list of them, each without a NUL and not blank; otherwise return None."""
     items = given if isinstance(given, list | tuple) else (given,)
     texts = [_path_text(str(item) if hasattr(item, "__fspath__") else item) for item in items]
     return None if None in texts else tuple(t for t in texts if t is not None)

@@ -54,7 +54,7 @@ class Options(Mapping[str, Value]):
         """
         texts = accept_texts(extra) if extra else ()
         if texts is None:
-            raise OptionError(f"extra is {spell(extra)}, expected a list of str")
+            raise OptionError(f"extra is {spell(extra)}, expected a list of str, none of them blank")
         self.extra: tuple[str, ...] = texts
         given: Mapping[str, object] = keywords
         _require_known(given)
@@ -165,6 +165,7 @@ class Options(Mapping[str, Value]):
             arguments += [a for a in rendered if len(rendered) == 1 or a.partition("=")[0] not in names]
         if tool is Tool.NVJITLINK:
             _require_exact(self.extra)
+        _require_value(tool, self.extra)
         return arguments + list(self.extra)
 
 
@@ -200,6 +201,29 @@ def _require_exact(extra: Sequence[str]) -> None:
                 f"nvJitLink has no option {argument}, and would take it for {taken}: it compares how arguments begin",
                 help=f"write {taken} if it is meant; docs/options.md lists the options",
                 code="option-unknown",
+            )
+
+
+# Source: measured with libNVVM 13.5 and NVRTC 13.5, which end the process without the value.
+_TAKE_NEXT = ("-Xllc", "-Xlnk", "-Xlto", "-Xopt", "-olto")
+_TAKE_VALUE = ("--dopt", "--ptxas-options", "-Xcudafe", "-Xptxas", "-dopt")
+
+
+def _require_value(tool: Tool, extra: Sequence[str]) -> None:
+    """Refuse an argument that lacks its value if the tool would end the process over it."""
+    last = extra[-1] if extra else ""
+    if tool is Tool.NVVM and last in _TAKE_NEXT:
+        raise OptionError(
+            f"no argument follows {last}, and libNVVM takes the argument after it as its value",
+            help=f"write extra=('{last}', '-option'), or leave {last} out",
+            code="option-rejected",
+        )
+    for name, equals, value in (argument.partition("=") for argument in extra if tool is Tool.NVRTC):
+        if name in _TAKE_VALUE and equals and not value.strip():
+            raise OptionError(
+                f"NVRTC's option {name} lacks its value",
+                help=f"write extra=('{name}=VALUE',), or leave {name} out",
+                code="option-rejected",
             )
 
 
