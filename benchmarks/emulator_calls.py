@@ -1,7 +1,8 @@
 """What a call of the emulator's functions in C costs, against an empty function that the same loop calls.
 
 The loop is machine code: it calls by the library's own slots, as a program in C does. Times are of the processor, in
-turns. ``python benchmarks/emulator_calls.py`` prints medians in nanoseconds, and how often the empty call fits in.
+turns. ``python benchmarks/emulator_calls.py`` prints medians in nanoseconds, and how often the empty call fits in. At
+the end, a graph of ten empty kernels stands against ten launches of the kernel, by the same sort of loop.
 """
 
 from __future__ import annotations
@@ -22,6 +23,23 @@ again:
   %i = phi i64 [ 0, %entry ], [ %next, %again ]
   %sum = phi i32 [ 0, %entry ], [ %all, %again ]
   %answer = call i32 %call(i64 %a, i64 %b, i64 %c)
+  %all = or i32 %sum, %answer
+  %next = add i64 %i, 1
+  %more = icmp ult i64 %next, %count
+  br i1 %more, label %again, label %end
+end:
+  ret i32 %all
+}
+'''
+LAUNCHES = '''
+define i32 @launches(ptr %launch, ptr %kernel, ptr %stream, i64 %count) {
+entry:
+  br label %again
+again:
+  %i = phi i64 [ 0, %entry ], [ %next, %again ]
+  %sum = phi i32 [ 0, %entry ], [ %all, %again ]
+  %answer = call i32 %launch(ptr %kernel, i32 1, i32 1, i32 1, i32 32, i32 1, i32 1, i32 0, ptr %stream, ptr null,
+                             ptr null)
   %all = or i32 %sum, %answer
   %next = add i64 %i, 1
   %more = icmp ult i64 %next, %count
@@ -61,6 +79,27 @@ for _ in range(31):
 floor = statistics.median(times["an empty function"])
 for name, taken in times.items():
     print(f"{name}: {statistics.median(taken):.1f} ns, {statistics.median(taken) / floor:.0f} empty calls")
+
+module, kernel, graph = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+assert not driver.cuModuleLoadData(ctypes.byref(module), b".version 8.0\n.target sm_90\n.address_size 64\n"
+                                   b".visible .entry e() { ret; }\n")
+assert not driver.cuModuleGetFunction(ctypes.byref(kernel), module, b"e")
+launches = compile_ir(LAUNCHES, "launches")
+launch = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 3, ctypes.c_uint64)(launches.address)
+ten = address("cuLaunchKernel"), kernel, stream.value
+assert not driver.cuStreamBeginCapture_v2(stream, 0) and not launch(*ten, 10)
+assert not driver.cuStreamEndCapture(stream, ctypes.byref(graph))
+assert not driver.cuGraphInstantiateWithFlags(ctypes.byref(graph), graph, ctypes.c_uint64(0))
+rows = []
+for _ in range(31):
+    begin = time.process_time()
+    assert launch(*ten, 20_000) == 0
+    middle = time.process_time()
+    assert loop(address("cuGraphLaunch"), graph.value, stream.value, 0, 2_000) == 0
+    rows.append((middle - begin, time.process_time() - middle))
+alone, together = (statistics.median(column) / 2_000 * 1e9 for column in zip(*rows))
+ratio = f"{together / alone:.2f} times"
+print(f"ten launches of an empty kernel: {alone:.0f} ns; a graph of them: {together:.0f} ns, {ratio}")
 """
 
 

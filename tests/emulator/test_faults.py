@@ -71,6 +71,29 @@ def test_where_errors_are_wanted_now_the_launch_answers_its_own() -> None:
     assert lines[0].split()[:4] == ["outside", *["ILLEGAL_ADDRESS"] * 3]
 
 
+GRAPH = """
+ptx = b".version 8.0\\n.target sm_80\\n.address_size 64\\n.visible .entry traps() { trap; }\\0"
+module, stream, graph = ok(d.cuModuleLoadData(ptx)), ok(d.cuStreamCreate(1)), ok(d.cuGraphCreate(0))
+memory = np.zeros(1, np.int32)
+params = d.CUDA_KERNEL_NODE_PARAMS()
+params.func = function(module, "traps")
+params.gridDimX = params.gridDimY = params.gridDimZ = params.blockDimX = params.blockDimY = params.blockDimZ = 1
+node = ok(d.cuGraphAddKernelNode(graph, [], 0, params))
+called = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: memory.fill(1))
+after = d.CUDA_HOST_NODE_PARAMS()
+after.fn, after.userData = ctypes.cast(called, ctypes.c_void_p).value, 0
+launch_node = ok(d.cuGraphAddKernelNode(graph, [node], 1, params))
+ok(d.cuGraphAddHostNode(graph, [launch_node], 1, after))
+executable = ok(d.cuGraphInstantiate(graph, 0))
+print(name(d.cuGraphLaunch(executable, stream)), name(d.cuStreamSynchronize(stream)), memory[0])
+"""
+
+
+def test_a_fault_in_a_graph_is_late_unless_errors_are_wanted_now_and_ends_the_graph() -> None:
+    assert run(GRAPH)[0] == ["CUDA_SUCCESS LAUNCH_FAILED 0"]
+    assert run(GRAPH, errors_now=True)[0] == ["LAUNCH_FAILED LAUNCH_FAILED 0"]
+
+
 def test_planted_bugs_are_found_with_their_line_and_good_kernels_are_silent() -> None:
     code = '''
 code = """

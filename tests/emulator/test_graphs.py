@@ -492,3 +492,56 @@ for trial in range(12):
     run(ok(d.cuGraphClone(graph)) if trial % 2 else graph)
     assert words(64) == model and said == steps, (seed, trial)
 """
+
+
+def test_a_warm_launch_of_a_graph_needs_no_python() -> None:
+    graphs("""
+    from cujit.emulator.process import emulation
+    graph, event = ok(d.cuGraphCreate(0)), ok(d.cuEventCreate(0))
+    zero = ok(d.cuGraphAddMemsetNode(graph, [], 0, fill(0, 5, 4), context))
+    kernel = ok(d.cuGraphAddKernelNode(graph, [zero], 1, launch_of(0, 10, 3)))
+    copy = ok(d.cuGraphAddMemcpyNode(graph, [kernel], 1, move(64, 0, 16), context))
+    ok(d.cuGraphAddEventRecordNode(graph, [copy], 1, event))
+    executable = run(graph)
+    calls = dict(emulation().call_counts)
+    ok(d.cuMemsetD8(int(memory) + 64, 0, 16))
+    for _ in range(20):
+        ok(d.cuGraphLaunch(executable, stream))
+    assert words(at=64) == [35, 5, 5, 5] and dict(emulation().call_counts) == calls
+    # a change is seen by the next launch
+    ok(d.cuGraphExecMemsetNodeSetParams(executable, zero, fill(0, 6, 4), context))
+    ok(d.cuGraphLaunch(executable, stream))
+    assert words(at=64) == [36, 6, 6, 6]
+    # a node that cannot run ends the launch
+    ok(d.cuModuleUnload(module))
+    ok(d.cuMemsetD8(int(memory) + 64, 0, 16))
+    assert name(d.cuGraphLaunch(executable, stream)) == "INVALID_HANDLE" and words(at=64) == [0] * 4
+    """)
+
+
+def test_graphs_may_be_changed_and_destroyed_while_others_launch_them() -> None:
+    graphs("""
+    graph = ok(d.cuGraphCreate(0))
+    kernel = ok(d.cuGraphAddKernelNode(graph, [], 0, launch_of(0, 1)))
+    executable = run(graph)
+    answers, begun = [], threading.Event()
+
+    def launch():
+        ok(d.cuCtxSetCurrent(context))
+        while not answers or not answers[-1]:
+            answers.append(lib.cuGraphLaunch(ctypes.c_void_p(int(executable)), ctypes.c_void_p(int(stream))))
+            begun.set()
+
+    threads = [threading.Thread(target=launch) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    begun.wait()
+    for k in range(200):
+        ok(d.cuGraphExecKernelNodeSetParams(executable, kernel, launch_of(4 * (k % 4), 1)))
+    ok(d.cuGraphExecDestroy(executable))
+    for thread in threads:
+        thread.join()
+    from cujit.emulator.graph_execs import _STEPS
+    assert set(answers) == {0, 1} and not _STEPS, set(answers)
+    assert sum(words()) == answers.count(0) + 1
+    """)

@@ -46,15 +46,23 @@ from cujit.emulator.nodes import (
     EmulatedGraph,
     GraphNode,
     NodeKind,
-    Run,
+    Work,
     behind,
     graph_of,
     node_of,
-    plain,
 )
 from cujit.emulator.process import emulation
 from cujit.emulator.results import RefusedCall, Result
-from cujit.emulator.structures import GO_ON, CaptureQuestion, CaptureStatus, CellKind, EventCell, StreamCell
+from cujit.emulator.structures import (
+    GO_ON,
+    CaptureQuestion,
+    CaptureStatus,
+    CellKind,
+    EventCell,
+    GraphStep,
+    StepKind,
+    StreamCell,
+)
 
 GLOBAL, THREAD_LOCAL, RELAXED = range(3)
 """Modes of a capture, and of a thread. Source: CUDA Driver API manual, ``CUstreamCaptureMode``."""
@@ -196,18 +204,18 @@ def recorded(stream: int, kind: NodeKind, params: Any, run: Callable[[], None]) 
     if not emulation().native.state.capturing:
         stream_cell(stream)
         return False
-    return captured_node(stream, kind, params, plain(run)) is not None
+    return captured_node(stream, kind, params, run) is not None
 
 
-def captured_node(stream: int, kind: NodeKind, params: Any, run: Run | None) -> GraphNode | None:
+def captured_node(stream: int, kind: NodeKind, params: Any, work: Work | None) -> GraphNode | None:
     """Return the node that represents some work on a captured stream. None if the stream is not captured. Raises the
     same errors as ``captured_work``.
     """
-    return captured_work(stream, kind, lambda _: (params, run))
+    return captured_work(stream, kind, lambda _: (params, work))
 
 
 def captured_work(
-    stream: int, kind: NodeKind, work: Callable[[EmulatedGraph], tuple[Any, Run | None]]
+    stream: int, kind: NodeKind, work: Callable[[EmulatedGraph], tuple[Any, Work | None]]
 ) -> GraphNode | None:
     """Do the same of work that is made ready for the graph, if the stream is captured. Raises the same, and as that."""
     with LOCK:
@@ -336,24 +344,17 @@ def _ask_record(event: int, cell: int, flags: int) -> int:
 
 def event_node(graph: EmulatedGraph, kind: NodeKind, event: int) -> GraphNode:
     """Make a node that records an event, or waits for one."""
-    return GraphNode(graph, kind, ctypes.c_uint64(event), RUNS[kind])
+    return GraphNode(graph, kind, ctypes.c_uint64(event), event_work(kind, event))
 
 
-def _run_record(node: GraphNode, _stream: int) -> None:
-    checked(record_event(node.params.value), "an event that the graph records was destroyed")
+def event_work(kind: NodeKind, event: int) -> Work | None:
+    """Return what a node does that records an event, or waits for one: all that it could wait for is done."""
+    return GraphStep(StepKind.RECORD, function=event) if kind is NodeKind.EVENT_RECORD else None
 
 
-def _run_host(node: GraphNode, _stream: int) -> None:
-    call_host(node.params.function, node.params.data)
-
-
-RUNS: dict[NodeKind, Run | None] = {
-    NodeKind.EVENT_RECORD: _run_record,
-    NodeKind.WAIT_EVENT: None,
-    NodeKind.EMPTY: None,
-    NodeKind.HOST: _run_host,
-}
-"""What nodes do that need nothing but their parameters."""
+def host_work(params: HostParams) -> Work:
+    """Return what a node does that calls a function of the caller's."""
+    return GraphStep(StepKind.HOST, function=params.function, values=params.data)
 
 
 def _ask_wait(cell: int, event: int, flags: int) -> int:
@@ -404,7 +405,8 @@ def _ask_host(cell: int, function: int, data: int) -> int:
     capture = _of_cell(cell)
     if capture is None:
         return GO_ON
-    node = GraphNode(capture.graph, NodeKind.HOST, HostParams(function=function, data=data), _run_host)
+    params = HostParams(function=function, data=data)
+    node = GraphNode(capture.graph, NodeKind.HOST, params, host_work(params))
     capture.add(StreamCell.from_address(cell), node)
     return 0
 

@@ -1,21 +1,27 @@
-"""Graphs that can be launched: instantiated, changed, and run node by node."""
+"""Graphs that can be launched: instantiated, changed, and made ready for C, which launches them.
+
+C has a list of steps, one for each node that does something. A change takes the list away; the next launch asks for
+a new one. Steps that only Python can make, such as nodes that allocate, are calls of Python.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import time
+from collections.abc import Callable
 from typing import Any
 
 from cujit.devices.cpu.native.shared import Fields
 from cujit.emulator.capture import captured_node, not_captured, stream_cell
-from cujit.emulator.entries import got, load_u64, new_cell, require, started, store_u32, store_u64
+from cujit.emulator.entries import EntryPoint, got, load_u64, new_cell, require, started, store_u32, store_u64
 from cujit.emulator.graphs import EVENTS, KINDS, body_of, named
-from cujit.emulator.machine import cell_free
+from cujit.emulator.machine import cell_free, in_c
 from cujit.emulator.node_params import CopyParams
-from cujit.emulator.node_work import begin_launch, in_context, work_of
+from cujit.emulator.node_work import begin_launch, step_of, work_of
 from cujit.emulator.nodes import LOCK, EmulatedGraph, GraphNode, NodeKind, graph_of
-from cujit.emulator.process import emulation
 from cujit.emulator.results import RefusedCall, Result
-from cujit.emulator.structures import Cell, CellKind
+from cujit.emulator.structures import GO_ON, CellKind, GraphExecCell, GraphStep, StepKind
+from cujit.forks import once
 
 # Source: CUDA Driver API manual, ``CUgraphInstantiate_flags``, ``CUgraphInstantiateResult``,
 # ``CUgraphExecUpdateResult``.
@@ -44,6 +50,8 @@ class _Executable:
         self.items: dict[int, GraphNode] = {}
         self.order = _flat(self.graph, self.items)
         self.handle = new_cell(CellKind.GRAPH_EXEC)
+        self._cell = GraphExecCell.from_address(self.handle)
+        self._kept: list[_Steps] = []
         _EXECUTABLES[self.handle] = self
 
     def item(self, node: int, *kinds: NodeKind) -> GraphNode:
@@ -53,18 +61,54 @@ class _Executable:
             item if item is not None and item.kind in kinds else None, words="the instantiated graph has no such node"
         )
 
-    def run(self, stream: int) -> None:
-        """Run all nodes."""
-        begin_launch(self.order, frees=bool(self.flags & _AUTO_FREE))
-        for node in self.order:
-            if node.is_enabled and node.run is not None:
-                node.run(node, stream)
+    def make_ready(self) -> None:
+        """Write the steps for C, if they are not written."""
+        if not self._cell.steps:
+            self._kept.append(steps := _Steps(self._begin if self.graph.has_memory else None, self.order))
+            self._cell.steps = steps.address
 
-    def destroy(self) -> None:
-        """Free it."""
+    def _begin(self) -> None:
+        begin_launch(self.order, frees=bool(self.flags & _AUTO_FREE))
+
+    def changed(self) -> None:
+        """Drop the steps, so that later launches do what the nodes do now. Launches that go on keep what they have."""
+        self._cell.steps = 0
+        if not self._cell.running:
+            self._drop()
+
+    def _drop(self) -> None:
+        for steps in self._kept:
+            del _STEPS[steps.address]
+        self._kept.clear()
+
+    def free(self) -> None:
+        """Take its handle away, so that nobody launches it any more."""
         del _EXECUTABLES[self.handle]
         cell_free(self.handle, CellKind.GRAPH_EXEC)
-        self.graph.destroy()
+
+    def destroy(self) -> None:
+        """Wait for who launches it, and free what it has."""
+        while self._cell.running and self._cell.kind == CellKind.FREE:
+            time.sleep(0.0002)
+        with LOCK:
+            self._drop()
+            self.graph.destroy()
+
+
+class _Steps:
+    """What C does at a launch: an array of steps, and the calls of Python among them."""
+
+    def __init__(self, begin: Callable[[], None] | None, order: list[GraphNode]) -> None:
+        self.calls = [] if begin is None else [begin]
+        first = [GraphStep(StepKind.PYTHON, number=0) for _ in self.calls]
+        self._made = [*first, *filter(None, (step_of(node, self.calls) for node in order))]
+        self._array = (GraphStep * (len(self._made) + 1))(*self._made)  # a step of zeros ends it
+        self.address = ctypes.addressof(self._array)
+        _STEPS[self.address] = self
+
+
+_STEPS: dict[int, _Steps] = {}
+"""The steps that C may look at, by their address."""
 
 
 _EXECUTABLES: dict[int, _Executable] = {}
@@ -145,7 +189,9 @@ def graph_instantiate_with_params(out: int, graph: int, params: int) -> None:
 def graph_exec_destroy(handle: int) -> None:
     """Destroy an instantiated graph."""
     with LOCK:
-        _executable(handle).destroy()
+        executable = _executable(handle)
+        executable.free()
+    executable.destroy()
 
 
 @started("cuGraphExecGetFlags", "PP")
@@ -166,28 +212,39 @@ def graph_exec_get_id(handle: int, number: int) -> None:
 @started("cuGraphUpload", "PS")
 def graph_upload(handle: int, stream: int) -> None:
     """Make a launch quick: nothing is to be done."""
-    _executable(handle)
+    _executable(handle).make_ready()
     stream_cell(stream)
 
 
-@started("cuGraphLaunch", "PS")
-def graph_launch(handle: int, stream: int) -> int | None:
-    """Run a graph. A fault of a kernel is for later calls, as it is of a launch."""
-    executable, context = _executable(handle), stream_cell(stream).context
+def _on_graph(handle: int, stream: int) -> int:
+    """Make a node of a graph that is launched on a captured stream, or have C go on, by steps that are ready."""
     with LOCK:
+        executable = _executable(handle)
         if executable.graph.has_memory:
             not_captured(stream, "a graph that allocates or frees cannot be a node of another one")
         node = captured_node(stream, NodeKind.GRAPH, None, None)
         if node is not None:
             node.child = executable.graph.clone(node)
-            return None
-    try:
-        in_context(context, lambda: executable.run(stream))
-    except RefusedCall as e:
-        if e.result != Cell.from_address(context).error:
-            raise
-        return int(e.result) if emulation().settings.errors_now else None
-    return None
+            return 0
+        executable.make_ready()
+        return GO_ON
+
+
+def _on_step(steps: int, number: int) -> None:
+    """Do what a step of Python's does."""
+    _STEPS[steps].calls[number]()
+
+
+_begin = in_c("graphs_begin", None, *[ctypes.c_void_p] * 2)
+
+
+@once
+def prepare() -> tuple[object, ...]:
+    """Register the functions that C calls, before the first call. The returned objects must stay alive."""
+    kept = EntryPoint("cuGraphLaunch", "PP", tuple, _on_graph), EntryPoint("a node of a graph", "PP", tuple, _on_step)
+    pointers = tuple(each.pointer() for each in kept)
+    _begin(*(ctypes.cast(each, ctypes.c_void_p) for each in pointers))
+    return pointers
 
 
 # -- changes ------------------------------------------------------------------------------------------------
@@ -195,10 +252,12 @@ def graph_launch(handle: int, stream: int) -> int | None:
 
 def _set_work(handle: int, node: int, kind: NodeKind, params: int, size: int = 0) -> None:
     with LOCK:
-        item = _executable(handle).item(node, kind)
-        made, run = work_of(kind, params, size)
+        executable = _executable(handle)
+        item = executable.item(node, kind)
+        made, work = work_of(kind, params, size)
         _check_change(item, made)
-        item.params, item.run = made, run
+        item.params, item.work = made, work
+        executable.changed()
 
 
 def _check_change(item: GraphNode, params: Any) -> None:
@@ -233,12 +292,14 @@ for _name, _kind in EVENTS.items():
 def graph_exec_child_graph_node_set_params(handle: int, node: int, child: int) -> None:
     """Make a node run what another graph with the same nodes and edges runs."""
     with LOCK:
-        item = _executable(handle).item(node, NodeKind.GRAPH)
+        executable = _executable(handle)
+        item = executable.item(node, NodeKind.GRAPH)
         assert item.child is not None
         try:
             _update(item.child, graph_of(child))
         except _UpdateError as e:
             raise RefusedCall(Result.INVALID_VALUE, "the child graphs have different nodes or edges") from e
+        executable.changed()
 
 
 @started("cuGraphExecNodeSetParams", "PPP")
@@ -255,7 +316,10 @@ def graph_exec_node_set_params(handle: int, node: int, params: int) -> None:
 @started("cuGraphNodeSetEnabled", "PPU")
 def graph_node_set_enabled(handle: int, node: int, is_enabled: int) -> None:
     """Enable a node, or disable it so that it does nothing."""
-    _executable(handle).item(node, *_CAN_BE_DISABLED).is_enabled = bool(is_enabled)
+    with LOCK:
+        executable = _executable(handle)
+        executable.item(node, *_CAN_BE_DISABLED).is_enabled = bool(is_enabled)
+        executable.changed()
 
 
 @started("cuGraphNodeGetEnabled", "PPP")
@@ -268,7 +332,7 @@ def _update(kept: EmulatedGraph, graph: EmulatedGraph) -> None:
     """Make the nodes of an instantiated graph do what another graph's nodes do, if it has the same nodes and edges."""
     changes = list(_changes(kept, graph))
     for item, node in changes:
-        item.params, item.run, item.attributes = node.params, node.run, dict(node.attributes)
+        item.params, item.work, item.attributes = node.params, node.work, dict(node.attributes)
 
 
 def _changes(kept: EmulatedGraph, graph: EmulatedGraph) -> list[tuple[GraphNode, GraphNode]]:
@@ -303,6 +367,7 @@ def _try_update(handle: int, graph: int) -> tuple[int, int, int]:
             _update(executable.graph, graph_of(graph))
         except _UpdateError as e:
             return e.result, e.nodes[0], e.nodes[1]
+        executable.changed()
         return 0, 0, 0
 
 

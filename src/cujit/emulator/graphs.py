@@ -132,7 +132,7 @@ def _alike(name: str, kind: NodeKind, more: str, size: int) -> None:
     @started(named("cuGraph%sNodeSetParams", name), "PP")
     def change(node: int, params: int) -> None:
         found = _of_kind(node, kind)
-        found.params, found.run = work_of(kind, params, size)
+        found.params, found.work = work_of(kind, params, size)
 
 
 for _name, (_kind, _more, _size) in KINDS.items():
@@ -159,7 +159,7 @@ def _of_event(name: str, kind: NodeKind) -> None:
     def change(node: int, event: int) -> None:
         found = _of_kind(node, kind)
         word = ctypes.c_uint64(event)
-        found.params, found.run = work_of(kind, ctypes.addressof(word))
+        found.params, found.work = work_of(kind, ctypes.addressof(word))
 
 
 for _name, _kind in EVENTS.items():
@@ -258,7 +258,7 @@ def graph_node_set_params(node: int, params: int) -> None:
     kind, body = body_of(params)
     found = _of_kind(node, kind)
     require(kind not in (NodeKind.MEM_ALLOC, NodeKind.MEM_FREE, NodeKind.GRAPH))
-    found.params, found.run = work_of(kind, body)
+    found.params, found.work = work_of(kind, body)
 
 
 @started("cuGraphNodeGetParams", "PP")

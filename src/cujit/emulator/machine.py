@@ -27,7 +27,7 @@ _NATIVE = Path(data_path("emulator", "native"))
 _ENTRY = "cujit_cu"
 """How entry points begin in C; what else is there is for Python, or for other parts."""
 
-_BOOT, _STATE, _MEMORY = "boot", "state", "memory"
+_BOOT, _STATE, _MEMORY, _GRAPHS = "boot", "state", "memory", "graphs"
 
 
 def machine() -> str:
@@ -73,7 +73,8 @@ class Native:
             raise CujitError("there is no memory for the emulator's tables", code="out-of-memory")
         self.state = Emulator.from_address(address)
         name_address("cujit_state", address)
-        for part in (_MEMORY, *(part for part in _parts() if part not in (_BOOT, _STATE, _MEMORY))):
+        others = (part for part in _parts() if part not in (_BOOT, _STATE, _MEMORY, _GRAPHS))
+        for part in (_MEMORY, *others, _GRAPHS):
             found.update(self._part(part, _parts()[part]))
         self._found = found
         self.entries = {name[6:]: at for name, at in found.items() if name.startswith(_ENTRY)}
@@ -89,8 +90,8 @@ class Native:
 
 @functools.cache
 def _parts() -> dict[str, list[str]]:
-    """List the parts, and the functions of each; a part calls others only by what Python gives it, but for
-    ``state`` and ``memory``.
+    """List the parts, and the functions of each. A part calls others only by what Python gives it, but for ``state``
+    and ``memory``; ``graphs`` is last, and calls all.
     """
     rows = (line.split() for line in (_NATIVE / "functions.txt").read_text().splitlines())
     return {part: names for part, *names in rows}

@@ -59,14 +59,6 @@ class MemoryOperation(ctypes.Structure):
     _fields_ = Fields("u32 operation, first; u64 address, value; u32 flags; u64 alias, unused")
 
 
-class LaunchWords(ctypes.Structure):
-    """``CUlaunchConfig``."""
-
-    _fields_ = Fields(
-        "u32 grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes; u64 stream, attributes; u32 count"
-    )
-
-
 class NodeParams(ctypes.Structure):
     """``CUgraphNodeParams``: the type, and the parameters of a node of that type, in ``body``."""
 

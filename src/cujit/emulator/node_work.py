@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from cujit.emulator.capture import RUNS, captured_node, captured_work, stream_cell
+from cujit.emulator.capture import captured_node, captured_work, event_work, host_work, stream_cell
 from cujit.emulator.entries import ENTRIES, EntryPoint, checked, got, require, store_u64
 from cujit.emulator.graph_memory import GraphMemory
 from cujit.emulator.machine import cell_is, in_c
@@ -17,13 +18,23 @@ from cujit.emulator.node_params import (
     CopyParams,
     HostParams,
     KernelParams,
-    LaunchWords,
     SetParams,
 )
-from cujit.emulator.nodes import EmulatedGraph, GraphNode, NodeKind, Run, plain
+from cujit.emulator.nodes import EmulatedGraph, GraphNode, NodeKind, Work
 from cujit.emulator.process import emulation
 from cujit.emulator.results import RefusedCall, Result
-from cujit.emulator.structures import GO_ON, ArrayCell, BlockKind, CellKind, CopyPlan, PoolCell, SetPlan
+from cujit.emulator.structures import (
+    GO_ON,
+    ArrayCell,
+    BlockKind,
+    CellKind,
+    CopyPlan,
+    GraphStep,
+    LaunchWords,
+    PoolCell,
+    SetPlan,
+    StepKind,
+)
 
 _LETTERS: dict[str, Any] = {"P": ctypes.c_uint64, "U": ctypes.c_uint32}
 
@@ -84,7 +95,7 @@ def _values(params: KernelParams, parameters: list[tuple[int, int]]) -> Any:
     return data
 
 
-def _kernel(params: KernelParams) -> tuple[KernelParams, Run]:
+def _kernel(params: KernelParams) -> tuple[KernelParams, Work]:
     function = params.function or params.kernel
     require(cell_is(function, CellKind.FUNCTION) or cell_is(function, CellKind.KERNEL), Result.INVALID_HANDLE)
     require(all((params.grid_x, params.grid_y, params.grid_z, params.block_x, params.block_y, params.block_z)))
@@ -92,27 +103,41 @@ def _kernel(params: KernelParams) -> tuple[KernelParams, Run]:
     return _kernel_of(params, parameters, _values(params, parameters))
 
 
-def _kernel_of(params: KernelParams, parameters: list[tuple[int, int]], data: Any) -> tuple[KernelParams, Run]:
+def _kernel_of(params: KernelParams, parameters: list[tuple[int, int]], data: Any) -> tuple[KernelParams, Work]:
     """Keep what a kernel is launched with, and give its launch."""
     function = params.function or params.kernel
     pointers = (ctypes.c_uint64 * max(len(parameters), 1))(*(ctypes.addressof(data) + at for at, _ in parameters))
     kept = KernelParams.from_buffer_copy(params)
     kept.values, kept.extra = ctypes.addressof(pointers), 0
     kept.kept = data, pointers
-
-    def run(node: GraphNode, stream: int) -> None:
-        attributes = b"".join(number.to_bytes(8, "little") + value for number, value in node.attributes.items())
-        buffer = ctypes.create_string_buffer(attributes)
-        config = LaunchWords(stream=stream, attributes=ctypes.addressof(buffer), count=len(node.attributes))
-        for name in _SIZES:
-            setattr(config, name, getattr(kept, name))
-        words = ctypes.addressof(config), function, kept.values, 0
-        in_context(kept.context, lambda: driver("cuLaunchKernelEx", "PPPP", *words))
-
-    return kept, run
+    return kept, GraphStep(StepKind.KERNEL, context=kept.context, function=function, values=kept.values)
 
 
 _SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "shared_bytes")
+
+
+def step_of(node: GraphNode, calls: list[Callable[[], None]]) -> GraphStep | None:
+    """Return the step that a launch of its graph makes for a node; None for a node that does nothing.
+
+    What the step reads lives as long as the step. Work of Python's goes to ``calls``.
+    """
+    work = node.work
+    if work is None or not node.is_enabled:
+        return None
+    if not isinstance(work, GraphStep):
+        calls.append(work)
+        return GraphStep(StepKind.PYTHON, number=len(calls) - 1)
+    if work.kind != StepKind.KERNEL:
+        return work
+    step = GraphStep.from_buffer_copy(work)
+    words = b"".join(number.to_bytes(8, "little") + value for number, value in node.attributes.items())
+    attributes = ctypes.create_string_buffer(words)
+    config = LaunchWords(attributes=ctypes.addressof(attributes), count=len(node.attributes))
+    for name in _SIZES:
+        setattr(config, name, getattr(node.params, name))
+    step.plan = ctypes.addressof(config)
+    step.kept = node.params, config, attributes
+    return step
 
 
 def recorded_launch(config: Any, function: int, data: bytes) -> bool:
@@ -123,8 +148,8 @@ def recorded_launch(config: Any, function: int, data: bytes) -> bool:
     if not emulation().native.state.capturing:
         return False
     params = KernelParams(function=function, **{name: getattr(config, name) for name in _SIZES})
-    kept, run = _kernel_of(params, _parameters(function), ctypes.create_string_buffer(data, max(len(data), 1)))
-    node = captured_node(config.stream, NodeKind.KERNEL, kept, run)
+    kept, work = _kernel_of(params, _parameters(function), ctypes.create_string_buffer(data, max(len(data), 1)))
+    node = captured_node(config.stream, NodeKind.KERNEL, kept, work)
     if node is not None:
         attributes = ctypes.string_at(config.attributes, _ATTRIBUTE_BYTES * config.attribute_count)
         words = [attributes[k : k + _ATTRIBUTE_BYTES] for k in range(0, len(attributes), _ATTRIBUTE_BYTES)]
@@ -154,32 +179,31 @@ def in_context(context: int, work: Callable[[], None]) -> None:
 
 _copy_plan = in_c("copy_plan", ctypes.c_int32, *[ctypes.c_void_p] * 2)
 _copy_check = in_c("copy_check", ctypes.c_int32, ctypes.c_void_p)
-_copy_run = in_c("copy_run", None, ctypes.c_void_p)
 _set_check = in_c("set_check", ctypes.c_int32, ctypes.c_void_p)
-_set_run = in_c("set_run", None, ctypes.c_void_p)
 
 
 _DEVICE, _ARRAY = 2, 3
 """``CU_MEMORYTYPE_DEVICE``, ``CU_MEMORYTYPE_ARRAY``."""
 
 
-def _copy(params: CopyParams) -> tuple[CopyParams, Run]:
+def _copy(params: CopyParams) -> tuple[CopyParams, Work]:
     plan = CopyPlan()
     checked(_copy_plan(ctypes.byref(params), ctypes.byref(plan)))
     return params, _copying(plan)
 
 
-def _copying(plan: CopyPlan) -> Run:
+def _copying(plan: CopyPlan) -> Work:
     checked(_copy_check(ctypes.byref(plan)))
-
-    def run() -> None:
-        checked(_copy_check(ctypes.byref(plan)))
-        _copy_run(ctypes.byref(plan))
-
-    return plain(run)
+    return _planned(StepKind.COPY, plan)
 
 
-def _set(params: SetParams) -> tuple[SetParams, Run]:
+def _planned(kind: StepKind, plan: ctypes.Structure) -> Work:
+    step = GraphStep(kind, plan=ctypes.addressof(plan))
+    step.kept = plan
+    return step
+
+
+def _set(params: SetParams) -> tuple[SetParams, Work]:
     require(params.element in (1, 2, 4) and params.width and params.height)
     plan = SetPlan(**{name: getattr(params, name) for name in _SET_WORDS})
     return params, _setting(plan)
@@ -188,14 +212,9 @@ def _set(params: SetParams) -> tuple[SetParams, Run]:
 _SET_WORDS = ("dst", "pitch", "width", "height", "value", "element")
 
 
-def _setting(plan: SetPlan) -> Run:
+def _setting(plan: SetPlan) -> Work:
     checked(_set_check(ctypes.byref(plan)))
-
-    def run() -> None:
-        checked(_set_check(ctypes.byref(plan)))
-        _set_run(ctypes.byref(plan))
-
-    return plain(run)
+    return _planned(StepKind.SET, plan)
 
 
 def _on_capture(stream: int, copied: int, filled: int) -> int:
@@ -234,39 +253,37 @@ def _place_in_array(box: CopyParams, side: str, handle: int, address: int) -> No
         setattr(box, f"{side}_{name}", value)
 
 
-def _host(params: HostParams) -> tuple[HostParams, Run]:
+def _host(params: HostParams) -> tuple[HostParams, Work]:
     require(params.function)
-    run = RUNS[NodeKind.HOST]
-    assert run is not None
-    return params, run
+    return params, host_work(params)
 
 
-def _batch(params: BatchParams) -> tuple[BatchParams, Run]:
+def _batch(params: BatchParams) -> tuple[BatchParams, Work]:
     require(not params.flags)
     operations = batch_of(params.count, params.operations)
     kept = batch_params(operations)
     kept.context = params.context
-    return kept, plain(lambda: operate(operations))
+    return kept, lambda: operate(operations)
 
 
 # Source: CUDA Driver API manual, ``CUmemAllocationType`` and ``CUmemLocationType``.
 _PINNED, _ON_DEVICE = 1, 1
 
 
-def _alloc(params: AllocParams, graph: EmulatedGraph) -> tuple[AllocParams, Run]:
+def _alloc(params: AllocParams, graph: EmulatedGraph) -> tuple[AllocParams, Work]:
     kind, place = (word & 0xFFFFFFFF for word in params.properties[:2])
     require(params.size and kind == _PINNED and place)
     require(place == _ON_DEVICE, Result.NOT_SUPPORTED, "graphs allocate memory of the device alone")
     require(not params.properties[0] >> 32, Result.NOT_SUPPORTED, "memory of graphs cannot be shared")
     memory = GraphMemory(graph, params.size)
     params.address = memory.address
-    return params, plain(memory.take)
+    return params, memory.take
 
 
-def _free(params: ctypes.c_uint64, graph: EmulatedGraph) -> tuple[ctypes.c_uint64, Run]:
+def _free(params: ctypes.c_uint64, graph: EmulatedGraph) -> tuple[ctypes.c_uint64, Work]:
     memory = GraphMemory.of(params.value)
     memory.freed_by(graph)
-    return params, plain(lambda: require(memory.free(), words="the memory was freed already"))
+    return params, lambda: require(memory.free(), words="the memory was freed already")
 
 
 def begin_launch(nodes: Iterable[GraphNode], *, frees: bool) -> None:
@@ -289,9 +306,9 @@ def _on_pooled(stream: int, pool: int, size: int, where: int) -> int:
     """
     kind = NodeKind.MEM_ALLOC if size else NodeKind.MEM_FREE
     params = AllocParams(properties=(_PINNED, _ON_DEVICE), size=size) if size else ctypes.c_uint64(where)
-    made: list[tuple[Any, Run | None]] = []
+    made: list[tuple[Any, Work | None]] = []
 
-    def work(graph: EmulatedGraph) -> tuple[Any, Run | None]:
+    def work(graph: EmulatedGraph) -> tuple[Any, Work | None]:
         """Make it ready in the stream's context: the thread may have none."""
         is_on_device = not pool or PoolCell.from_address(pool).block == BlockKind.POOLED
         require(is_on_device, Result.NOT_SUPPORTED, "graphs allocate memory of the device alone")
@@ -317,30 +334,30 @@ def prepare() -> None:
     )
 
 
-def _event(params: ctypes.c_uint64) -> tuple[ctypes.c_uint64, Run | None]:
+def _event(kind: NodeKind, params: ctypes.c_uint64) -> tuple[ctypes.c_uint64, Work | None]:
     require(cell_is(params.value, CellKind.EVENT), Result.INVALID_HANDLE)
-    return params, None
+    return params, event_work(kind, params.value)
 
 
-_TYPES: dict[NodeKind, tuple[Any, Callable[[Any], tuple[Any, Run | None]]]] = {
+_TYPES: dict[NodeKind, tuple[Any, Callable[[Any], tuple[Any, Work | None]]]] = {
     NodeKind.KERNEL: (KernelParams, _kernel),
     NodeKind.MEMCPY: (CopyParams, _copy),
     NodeKind.MEMSET: (SetParams, _set),
     NodeKind.HOST: (HostParams, _host),
     NodeKind.BATCH_MEM_OP: (BatchParams, _batch),
-    NodeKind.EVENT_RECORD: (ctypes.c_uint64, _event),
-    NodeKind.WAIT_EVENT: (ctypes.c_uint64, _event),
+    NodeKind.EVENT_RECORD: (ctypes.c_uint64, functools.partial(_event, NodeKind.EVENT_RECORD)),
+    NodeKind.WAIT_EVENT: (ctypes.c_uint64, functools.partial(_event, NodeKind.WAIT_EVENT)),
 }
 """The structure of each kind of node, and what makes its work of that."""
 
-_OF_MEMORY: dict[NodeKind, tuple[Any, Callable[[Any, EmulatedGraph], tuple[Any, Run]]]] = {
+_OF_MEMORY: dict[NodeKind, tuple[Any, Callable[[Any, EmulatedGraph], tuple[Any, Work]]]] = {
     NodeKind.MEM_ALLOC: (AllocParams, _alloc),
     NodeKind.MEM_FREE: (ctypes.c_uint64, _free),
 }
 """The same of nodes that belong to their graph, and never change."""
 
 
-def work_of(kind: NodeKind, pointer: int, size: int = 0, graph: EmulatedGraph | None = None) -> tuple[Any, Run | None]:
+def work_of(kind: NodeKind, pointer: int, size: int = 0, graph: EmulatedGraph | None = None) -> tuple[Any, Work | None]:
     """Read what a node is to do, of which the caller has ``size`` bytes; give what is kept of it, and its work.
 
     ``graph`` gets the node, if it is a new one.
@@ -357,8 +374,7 @@ def work_of(kind: NodeKind, pointer: int, size: int = 0, graph: EmulatedGraph | 
         return make_in(_read(type_, pointer), graph)
     require(kind in _TYPES, Result.NOT_SUPPORTED, "graphs have no such nodes here")
     type_, make = _TYPES[kind]
-    kept, run = make(_read(type_, pointer, size))
-    return kept, run or RUNS.get(kind)
+    return make(_read(type_, pointer, size))
 
 
 def _read(type_: Any, pointer: int, size: int = 0) -> Any:

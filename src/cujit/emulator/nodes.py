@@ -11,7 +11,7 @@ from typing import Any
 
 from cujit.emulator.entries import got, new_cell
 from cujit.emulator.machine import cell_free
-from cujit.emulator.structures import CellKind
+from cujit.emulator.structures import CellKind, GraphStep
 from cujit.forks import Lock
 from cujit.values import closure
 
@@ -41,29 +41,23 @@ class NodeKind(enum.IntEnum):
     CONDITIONAL = 13
 
 
-Run = Callable[["GraphNode", int], None]
-"""What a node does when its graph is launched: it gets the node, as the launch has it, and the stream."""
-
-
-def plain(work: Callable[[], None]) -> Run:
-    """Make a node's run of work that needs to know neither node nor stream."""
-
-    return lambda _node, _stream: work()
+Work = GraphStep | Callable[[], None]
+"""What a node does when its graph is launched: a step that C makes, or a function of Python's."""
 
 
 class GraphNode:
-    """A node: what it does, by ``run``, and the structure of the driver that says the same, ``params``.
+    """A node: what it does, by ``work``, and the structure of the driver that says the same, ``params``.
 
     ``before`` are the nodes that it waits for with each edge's data, ``after`` the ones that wait for it.
     ``attributes`` are a kernel's, ``origin`` is the node that it was cloned from, ``child`` the graph of a node that
     runs one. What is not enabled does nothing.
     """
 
-    def __init__(self, graph: EmulatedGraph, kind: NodeKind, params: Any = None, run: Run | None = None) -> None:
+    def __init__(self, graph: EmulatedGraph, kind: NodeKind, params: Any = None, work: Work | None = None) -> None:
         self.graph = graph
         self.kind = kind
         self.params = params
-        self.run = run
+        self.work = work
         self.before: dict[GraphNode, bytes] = {}
         self.after: dict[GraphNode, None] = {}
         self.attributes: dict[int, bytes] = {}
@@ -136,7 +130,7 @@ class EmulatedGraph:
         made.origin = self
         found: dict[GraphNode, GraphNode] = {}
         for node in self.nodes:
-            found[node] = copy = GraphNode(made, node.kind, node.params, node.run)
+            found[node] = copy = GraphNode(made, node.kind, node.params, node.work)
             copy.origin = node
             copy.attributes = dict(node.attributes)
             if node.child is not None:

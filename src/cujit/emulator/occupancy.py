@@ -15,8 +15,8 @@ from cujit.emulator import device
 from cujit.emulator.entries import got, in_any_context, require, store_u32, store_u64
 from cujit.emulator.launches import check
 from cujit.emulator.modules import NON_PORTABLE, LoadedFunction, function_of
-from cujit.emulator.node_params import LaunchWords
 from cujit.emulator.process import emulation
+from cujit.emulator.structures import LaunchWords
 
 _WARP = 32
 _UNIT = 128

@@ -45,6 +45,7 @@ def _prepare() -> None:
     memory.prepare()
     launches.prepare()
     node_work.prepare()
+    graph_execs.prepare()
     device.write_facts(emulation().native.state.device)
     emulation().native.state.errors_now = emulation().settings.errors_now
     watch_emulated(lambda: emulation().device.watchers)

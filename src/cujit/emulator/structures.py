@@ -291,6 +291,47 @@ class KernelCell(Shared):
     _fields_ = Fields("u32 kind, error; u64 context, id, next, function, words[11]")
 
 
+class LaunchWords(Shared):
+    """How a function is launched, as callers write it: ``CUlaunchConfig``."""
+
+    _fields_ = Fields(
+        "u32 grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes; u64 stream, attributes; u32 count"
+    )
+
+
+class StepKind(enum.IntEnum):
+    """What a step of a graph is; ``END`` follows the last one."""
+
+    END = 0
+    PYTHON = 1
+    """Python's: its ``number``."""
+    KERNEL = 2
+    """A ``function``, its ``LaunchWords``, pointers to the ``values`` of its parameters, and a context (or 0)."""
+    COPY = 3
+    """A ``CopyPlan``."""
+    SET = 4
+    """A ``SetPlan``."""
+    HOST = 5
+    """A ``function`` of the caller's, and what it is called with."""
+    RECORD = 6
+    """An event, in ``function``."""
+
+
+class GraphStep(Shared):
+    """What a launch of a graph does for one of its nodes; ``plan`` is an address, of what ``kind`` says."""
+
+    _fields_ = Fields("u32 kind, number; u64 context, function, plan, values")
+
+
+class GraphExecCell(Shared):
+    """The cell of an instantiated graph: its steps, 0 where Python is to write them anew.
+
+    ``running`` counts the threads that launch it now: steps of before are let go when nobody does.
+    """
+
+    _fields_ = Fields("u32 kind, error; u64 context, id, next; struct GraphStep *steps; u64 running, words[10]")
+
+
 class ErrorText(Shared):
     """What a ``CUresult`` is called and what it means: addresses of strings that outlive Python."""
 

@@ -17,14 +17,6 @@ struct Attribute {
   u32 value[16];
 };
 
-/* As callers write it. */
-struct Config {
-  u32 grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes;
-  u64 stream;
-  struct Attribute *attributes;
-  u32 attribute_count;
-};
-
 typedef Answer Prepare(struct AskedLaunch *config, u64 function, const u8 *parameters);
 typedef Answer Unfinished(u64 context, u64 function, struct ReadyLaunch *ready, struct Launch *work);
 typedef u64 Find(u64 kernel, u64 context);
@@ -183,25 +175,25 @@ static Answer read_attribute(struct AskedLaunch *config, const struct Attribute 
   return RESULT_SUCCESS;
 }
 
-static Answer launch_as_said(const struct Config *said, u64 stream, u64 function, void **each, void **list) {
+static Answer launch_as_said(const struct LaunchWords *said, u64 stream, u64 function, void **each, void **list) {
   struct AskedLaunch config = {
       .grid_x = said->grid_x, .grid_y = said->grid_y, .grid_z = said->grid_z, .block_x = said->block_x,
       .block_y = said->block_y, .block_z = said->block_z, .shared_bytes = said->shared_bytes, .stream = stream,
-      .attributes = (u64)said->attributes, .attribute_count = said->attribute_count};
-  NEEDS(!said->attribute_count || said->attributes, INVALID_VALUE);
-  for (u32 k = 0; k < said->attribute_count; k++) {
-    Answer answer = read_attribute(&config, said->attributes + k);
+      .attributes = said->attributes, .attribute_count = said->count};
+  NEEDS(!said->count || said->attributes, INVALID_VALUE);
+  for (u32 k = 0; k < said->count; k++) {
+    Answer answer = read_attribute(&config, (const struct Attribute *)said->attributes + k);
     if (answer) return answer;
   }
   return launch(&config, function, each, list);
 }
 
-Answer cujit_cuLaunchKernelEx(const struct Config *said, u64 function, void **each, void **list) {
+Answer cujit_cuLaunchKernelEx(const struct LaunchWords *said, u64 function, void **each, void **list) {
   NEEDS(said, INVALID_VALUE);
   return launch_as_said(said, said->stream, function, each, list);
 }
 
-Answer cujit_cuLaunchKernelEx_ptsz(const struct Config *said, u64 function, void **each, void **list) {
+Answer cujit_cuLaunchKernelEx_ptsz(const struct LaunchWords *said, u64 function, void **each, void **list) {
   NEEDS(said, INVALID_VALUE);
   return launch_as_said(said, own_stream(said->stream), function, each, list);
 }
