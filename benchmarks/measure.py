@@ -9,8 +9,8 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 
+from cujit.emulator.environment import environment_of
 from cujit.emulator.settings import EmulatorSettings
-from cujit.emulator.start import environment_of
 
 __all__ = ["emulated", "in_emulator", "medians", "row"]
 

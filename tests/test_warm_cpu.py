@@ -10,8 +10,8 @@ import pytest
 
 import cujit
 from cujit.cache.pack import write_pack
+from cujit.emulator.environment import environment_of
 from cujit.emulator.settings import EmulatorSettings
-from cujit.emulator.start import environment_of
 from processes import printed
 
 pytestmark = pytest.mark.skipif(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cujit.emulator import library
+from cujit.emulator import library_files
 from emulator.programs import compiled, emulated
 
 FOLDER = Path(__file__).with_name("programs")
@@ -39,6 +39,8 @@ def test_the_program_runs_with_no_change(name: str) -> None:
 
 
 def test_a_program_in_c_runs_with_no_change(tmp_path: Path) -> None:
-    program = compiled(tmp_path / "program", (FOLDER / "driver_in_c.c").read_text(), library.folder() / library.SONAME)
+    program = compiled(
+        tmp_path / "program", (FOLDER / "driver_in_c.c").read_text(), library_files.folder() / library_files.SONAME
+    )
     done = emulated(program)
     assert done.returncode == 0, done.stdout + done.stderr

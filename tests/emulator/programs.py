@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import costs
+from cujit.emulator.environment import environment_of
 from cujit.emulator.settings import EmulatorSettings
-from cujit.emulator.start import environment_of
 
 
 def emulated(

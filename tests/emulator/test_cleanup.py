@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cujit.emulator import cleanup, library
+from cujit.emulator import cleanup, library_files
 from cujit.emulator.cleanup import remove_unused
 
 DAY_S = 86_400
@@ -59,13 +59,13 @@ def test_one_that_is_used_at_that_moment_comes_back(tmp_path: Path) -> None:
 
 
 def test_a_new_folder_makes_room_and_each_use_keeps_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(library, "root_folder", lambda: tmp_path / "emulator")
-    kept = library.keep({"one": b"1"})
+    monkeypatch.setattr(library_files, "root_folder", lambda: tmp_path / "emulator")
+    kept = library_files.keep({"one": b"1"})
     old = [folder(tmp_path / "emulator", number, (2 + number) * DAY_S) for number in range(70)]
     os.utime(kept, (0, 0))
-    assert library.keep({"one": b"1"}) == kept
+    assert library_files.keep({"one": b"1"}) == kept
     assert kept.stat().st_mtime > time.time() - DAY_S
     assert all(path.exists() for path in old), "nothing is new"
-    library.keep({"two": b"2"})
+    library_files.keep({"two": b"2"})
     assert [path.exists() for path in old] == [True] * 62 + [False] * 8
     assert (kept / "one").read_bytes() == b"1"

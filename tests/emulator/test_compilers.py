@@ -11,7 +11,7 @@ import numpy as np
 
 import cujit
 from cujit.arch import Arch
-from cujit.emulator import compilers, library
+from cujit.emulator import compiler_files, library_files
 from cujit.emulator.device_runtime import device_runtime, is_device_runtime
 from cujit.formats.container import Container, read_container
 from cujit.formats.ptx.linking import Input, link_modules
@@ -86,7 +86,7 @@ else:
     assert 0
 """
     )
-    where = compilers.folder()
+    where = compiler_files.folder()
     assert said.split() == [str(next(where.glob("libnvrtc*"))), str(next(where.glob("libnvJitLink*")))]
 
 
@@ -137,10 +137,10 @@ def test_the_assembler_wraps_what_parses_and_names_what_does_not(tmp_path: Path)
 
 
 def test_clients_get_caches_that_a_gpu_does_not_share() -> None:
-    said = compilers.environment()
+    said = compiler_files.environment()
     caches = [value for name, value in said.items() if name.endswith("_CACHE_DIR")]
     assert len(caches) == 3
-    assert all(value.startswith(f"{library.root_folder()}/") for value in caches)
+    assert all(value.startswith(f"{library_files.root_folder()}/") for value in caches)
 
 
 def test_a_grid_meets_in_the_functions_of_the_device_runtime() -> None:
@@ -168,13 +168,13 @@ def test_a_grid_meets_in_the_functions_of_the_device_runtime() -> None:
 
 
 def test_the_library_of_the_toolkit_is_known_for_what_it_is() -> None:
-    real = compilers._real_libraries()[0].path.with_name("libcudadevrt.a")
+    real = compiler_files._real_libraries()[0].path.with_name("libcudadevrt.a")
     assert is_device_runtime(real.read_bytes())
     assert not is_device_runtime(b"!<arch>\nother")
 
 
 def test_a_program_with_the_runtime_linked_in_ends_with_an_error_and_one_sentence(tmp_path: Path) -> None:
-    runtime = compilers._real_libraries()[0].path.with_name("libcudart_static.a")
+    runtime = compiler_files._real_libraries()[0].path.with_name("libcudart_static.a")
     code = """
     int cudaGetDeviceCount(int *);
     int main(void) { int n; cudaGetDeviceCount(&n); return cudaGetDeviceCount(&n) != 0; }
@@ -233,7 +233,7 @@ def test_nvcc_says_what_it_does_not_make(tmp_path: Path) -> None:
     (tmp_path / "k.cu").write_text("int main() { return 0; }\n")
     assert "release 13." in _nvcc(tmp_path, "--version").stdout
     asked = "k.cu", "-o", "k"
-    own = compilers.folder()
+    own = compiler_files.folder()
     alone = emulated(sys.executable, own / "nvcc", *asked, folder=tmp_path, variables={"PATH": f"{own}"})
     assert alone.returncode == 1
     assert "nvcc makes --ptx, --cubin and --fatbin" in alone.stderr
@@ -299,9 +299,13 @@ int main(int count, char **names) {
 
 def test_a_program_linked_with_the_compilers_runs(tmp_path: Path) -> None:
     """Its loader asks for the versions that the linker found in NVIDIA's libraries."""
-    real = [each.path for each in compilers._real_libraries()]
+    real = [each.path for each in compiler_files._real_libraries()]
     program = compiled(
-        tmp_path / "linked", _LINKED, library.folder() / library.SONAME, *real, "-Wl,--allow-shlib-undefined"
+        tmp_path / "linked",
+        _LINKED,
+        library_files.folder() / library_files.SONAME,
+        *real,
+        "-Wl,--allow-shlib-undefined",
     )
     done = emulated(program, *(path.name for path in real))
     assert (done.stdout, done.returncode) == ("0 42\n", 0), done.stderr

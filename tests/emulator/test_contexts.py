@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cujit.emulator import library
+from cujit.emulator import library_files
 from emulator.programs import compiled, emulated, python
 from emulator.test_device import ASKS
 
@@ -164,7 +164,7 @@ def test_a_thousand_threads_of_a_program_in_c_have_contexts_and_memory_of_their_
           printf("%ld", bad);
         }
         """,
-        library.folder() / library.SONAME,
+        library_files.folder() / library_files.SONAME,
         "-lpthread",
     )
     done = emulated(program)

@@ -9,8 +9,8 @@ import sys
 import textwrap
 import time
 
+from cujit.emulator.environment import environment_of
 from cujit.emulator.settings import EmulatorSettings
-from cujit.emulator.start import environment_of
 from emulator.programs import emulated
 from emulator.test_launches import START, program
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import cujit
-from cujit.emulator import library
+from cujit.emulator import library_files
 from emulator.programs import compiled, emulated, python
 
 START = """
@@ -216,7 +216,7 @@ def test_output_of_a_kernel_follows_what_the_host_printed_before(tmp_path: Path)
           return 0;
         }
         """,
-        library.folder() / library.SONAME,
+        library_files.folder() / library_files.SONAME,
     )
     done = emulated(program, text)
     expected = ["before 0", "device 0", "device 1", "between 0", "device 0", "after 0"]

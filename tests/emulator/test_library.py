@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cujit.emulator import library
+from cujit.emulator import library_files
 from cujit.emulator.functions import exports
 from cujit.emulator.results import Result
 from cujit.emulator.settings import EmulatorSettings
@@ -50,7 +50,7 @@ def test_a_program_in_c_that_links_it_brings_python_by_itself(tmp_path: Path) ->
           printf("%d %d %d", first, next, n);
         }
         """,
-        library.folder() / library.SONAME,
+        library_files.folder() / library_files.SONAME,
     )
     done = emulated(program)
     assert (done.stdout, done.returncode) == ("0 0 1", 0), done.stderr
@@ -59,12 +59,12 @@ def test_a_program_in_c_that_links_it_brings_python_by_itself(tmp_path: Path) ->
 def test_a_program_in_c_learns_which_library_of_python_it_misses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(library, "_SHARED", "libpython0.so.1.0")
+    monkeypatch.setattr(library_files, "_SHARED", "libpython0.so.1.0")
     code = """
     int cuInit(unsigned);
     int main(void) { return cuInit(0) == 999 && cuInit(0) == 999 ? 0 : 1; }
     """
-    done = emulated(compiled(tmp_path / "bare", code, library.folder() / library.SONAME))
+    done = emulated(compiled(tmp_path / "bare", code, library_files.folder() / library_files.SONAME))
     assert done.returncode == 0, done.stderr
     (line,) = done.stderr.splitlines()
     assert "this program is not Python's, and needs libpython3" in line
@@ -175,7 +175,7 @@ def test_a_thread_in_c_is_answered_while_python_waits_for_it(tmp_path: Path) -> 
         """,
         "-shared",
         "-fPIC",
-        library.folder() / library.SONAME,
+        library_files.folder() / library_files.SONAME,
     )
     program = f"""
     import ctypes
@@ -224,21 +224,21 @@ def test_names_of_results_are_written_when_python_has_ended(watches: bool, tmp_p
 
 def test_a_library_that_somebody_changed_is_written_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "cache"))
-    path = library.folder() / library.SONAME
+    path = library_files.folder() / library_files.SONAME
     good = path.read_bytes()
     path.write_bytes(good[:-1] + b"x")
-    assert library.folder() == path.parent
+    assert library_files.folder() == path.parent
     assert path.read_bytes() == good
     path.chmod(0o777)
-    assert library.folder() == path.parent
+    assert library_files.folder() == path.parent
     assert path.stat().st_mode & 0o022 == 0
 
 
 def test_a_folder_of_others_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "cache"))
-    library.folder().chmod(0o777)
+    library_files.folder().chmod(0o777)
     with pytest.raises(CujitError):
-        library.folder()
+        library_files.folder()
 
 
 def test_the_file_is_an_elf_library_for_both_processors() -> None:
@@ -337,7 +337,7 @@ def test_a_folder_that_a_loader_would_read_as_several_keeps_nothing(
         monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / name))
         done = emulated(sys.executable, "-c", BINDINGS)
         assert (done.stdout.split()[0], done.stderr) == ("CUDA_SUCCESS", "")
-        assert library.root_folder() == Path(f"/tmp/cujit-{os.getuid()}/emulator")
+        assert library_files.root_folder() == Path(f"/tmp/cujit-{os.getuid()}/emulator")
 
 
 def test_where_the_cache_cannot_be_written_the_libraries_are_kept_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,3 +81,18 @@ print(driver.cuInit(0), ctypes.CDLL("libcuda.so.1").cuInit(0))
         f"import cujit, subprocess, sys; cujit.emulate(); subprocess.run([sys.executable, '-c', {child!r}])"
     )
     assert done.stdout == "0 0\n", done.stderr
+
+
+def test_the_command_needs_no_entry_point_no_numpy_and_no_llvm_to_start_another() -> None:
+    code = r"""
+import re, sys
+from cujit.cli.emulate import environment_of
+from cujit.emulator.settings import EmulatorSettings
+environment_of(EmulatorSettings.of(check="memory"))
+heavy = {"numpy", "llvmlite", "cujit.emulator.entries", "cujit.devices.cpu.backend", "cujit.formats.ptx.parser"}
+most = int(re.search(r"VmHWM:\s+(\d+) kB", open("/proc/self/status").read())[1])
+print(sorted(heavy & sys.modules.keys()), most < 40_000 or most)
+"""
+    assert _program(code).returncode == 0  # the first of a machine compiles what the libraries hold
+    done = _program(code)
+    assert done.stdout.split() == ["[]", "True"], done.stdout + done.stderr

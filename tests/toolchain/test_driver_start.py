@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from cujit.emulator.environment import environment_of
 from cujit.emulator.settings import EmulatorSettings
-from cujit.emulator.start import environment_of
 from processes import printed, python
 
 ASKING = """

@@ -19,8 +19,8 @@ from cujit.cli.console import note, print_error
 from cujit.cli.help import Command
 from cujit.devices.options import MAX_TIMEOUT_S
 from cujit.emulator.call_log import RequestedFunction, open_notes, read_needs
+from cujit.emulator.environment import environment_of
 from cujit.emulator.settings import EmulatorSettings
-from cujit.emulator.start import environment_of
 from cujit.errors import CujitError, spell
 from cujit.values import replace
 

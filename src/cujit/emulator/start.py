@@ -30,6 +30,7 @@ from cujit.emulator import (  # noqa: F401  # most of them are here to declare t
     versions,
     virtual_memory,
 )
+from cujit.emulator.environment import environment_of
 from cujit.emulator.process import emulation
 from cujit.emulator.settings import VARIABLE, EmulatorSettings
 from cujit.errors import CujitError
@@ -49,17 +50,6 @@ def _prepare() -> None:
     device.write_facts(emulation().native.state.device)
     emulation().native.state.errors_now = emulation().settings.errors_now
     watch_emulated(lambda: emulation().device.watchers)
-
-
-def environment_of(settings: EmulatorSettings) -> dict[str, str]:
-    """Return the environment variables with which a process finds the emulator.
-
-    Raises: as of ``library.folder``.
-    """
-    folder = str(library.folder())
-    paths = [folder, *filter(None, [os.environ.get("LD_LIBRARY_PATH", "")])]
-    found = {VARIABLE: settings.text(), "LD_LIBRARY_PATH": ":".join(paths), "TRITON_LIBCUDA_PATH": folder}
-    return {**found, **compilers.environment()}
 
 
 def emulate(
