@@ -18,6 +18,7 @@ import cujit.errors as errors
 from api_page import api_page, first_sentence
 from cujit.arch.support import dotted
 from cujit.cli.app import TASKS, main
+from cujit.cli.arches import one_arch
 from cujit.cli.common import common_options
 from cujit.cli.environment import VARIABLES, EnvironmentVariable
 from cujit.cli.exit_codes import ExitCode
@@ -35,26 +36,27 @@ __all__ = ["PAGES", "api_page", "cli_page", "environment_page", "errors_page", "
 _HEAD = """\
 # Command line
 
-Every command, option and exit status of `cujit`. `cujit COMMAND --help` prints the same text.
+This page lists every `cujit` command, option and exit status. `cujit COMMAND --help` prints the same text.
 
-An error is one message on standard error, with a hint. With `--json`, standard output is a single line of JSON.
+cujit prints each error as one message on standard error, with a hint. With `--json`, standard output is a single line
+of JSON.
 
-cujit replaces an output file only when the new content is complete. After an error, on a full disk or if the process is
-killed, the old file is unchanged. The directory must be writable. The new file keeps the permissions of the old file;
-cujit follows symbolic links, and writes devices such as `/dev/stdout` directly.
+cujit replaces an output file only when the new content is complete. If an error occurs, the disk is full or the process
+is killed, the old file stays unchanged. The output directory must be writable. The new file keeps the permissions of
+the old file. cujit follows symbolic links and writes directly to devices such as `/dev/stdout`.
 
 | exit status | meaning |
 |---|---|
 """
 
 _EVERYWHERE = """
-Every command accepts these options, before or after its name:
+Every command accepts these options, before or after the command name:
 
 | option | meaning |
 |---|---|
 """
 _ENVIRONMENT = """
-For the variables that configure every command, see [Environment variables](environment.md).
+For the environment variables that affect all commands, see [Environment variables](environment.md).
 
 ## Commands by task
 
@@ -100,7 +102,7 @@ def _option(option: click.Option) -> str:
     names = ", ".join(f"`{name}{_value(option)}`" for name in sorted(option.opts, key=len))
     remarks = [
         "required" if option.required else "",
-        "can be repeated" if option.multiple else "",
+        "can be repeated" if option.multiple and option.callback is not one_arch else "",
     ]
     said = "; ".join(filter(None, remarks))
     meaning = f"{option.help} ({said})" if said else f"{option.help}"

@@ -47,7 +47,7 @@ def jit_arches_option(help: str) -> Callable[[F], F]:
 def arch_option(help: str) -> Callable[[F], F]:
     """Return a decorator that adds ``-a`` and ``--arch`` to a command that makes one image, as ``arch``."""
     return click.option(
-        "-a", "--arch", metavar="ARCH", multiple=True, callback=_one_arch, shell_complete=complete_arch, help=help
+        "-a", "--arch", metavar="ARCH", multiple=True, callback=one_arch, shell_complete=complete_arch, help=help
     )
 
 
@@ -82,7 +82,7 @@ def _named(ctx: click.Context, _option: click.Parameter, arches: Sequence[str]) 
     return tuple(dict.fromkeys(name for arch in arches for name in (here if arch == _NATIVE else [arch])))
 
 
-def _one_arch(ctx: click.Context, option: click.Parameter, arches: Sequence[str]) -> str | None:
+def one_arch(ctx: click.Context, option: click.Parameter, arches: Sequence[str]) -> str | None:
     """Take one architecture, or none; ``native`` is that of the first GPU."""
     if len(arches) > 1:
         listed = " ".join(f"--arch {arch}" for arch in arches)

@@ -22,22 +22,22 @@ from cujit.errors import OptionError
 from cujit.values import attributes
 
 _COUNTS = {
-    "registers": "Maximum registers per thread.",
-    "spills": "Maximum bytes of spill stores and loads together; see --assembler-log.",
-    "stack_bytes": "Maximum stack per thread, in bytes.",
+    "registers": "Maximum number of registers per thread.",
+    "spills": "Maximum total size of spill stores and spill loads, in bytes; see --assembler-log.",
+    "stack_bytes": "Maximum stack size per thread, in bytes.",
     "shared_bytes": "Maximum static shared memory per block, in bytes.",
     "code_bytes": "Maximum size of the SASS, in bytes.",
-    "constant_bytes": "Maximum size of all constant banks, in bytes.",
-    "barriers": "Maximum named barriers per block.",
+    "constant_bytes": "Maximum total size of all constant banks, in bytes.",
+    "barriers": "Maximum number of named barriers per block.",
 }
 _COSTS = {
-    "sectors": "Maximum global-memory sectors, for a profile.",
-    "local_sectors": "Maximum local-memory sectors, for a profile.",
-    "wavefronts": "Maximum shared-memory wavefronts, for a profile.",
-    "bank_conflicts": "Maximum bank conflicts, for a profile.",
-    "divergent_branches": "Maximum divergent branches, for a profile.",
-    "most_contended": "Maximum threads of a warp that update one word, for a profile.",
-    "flops": "Maximum floating-point operations, for a profile.",
+    "sectors": "For a profile: maximum number of global-memory sectors.",
+    "local_sectors": "For a profile: maximum number of local-memory sectors.",
+    "wavefronts": "For a profile: maximum number of shared-memory wavefronts.",
+    "bank_conflicts": "For a profile: maximum number of bank conflicts.",
+    "divergent_branches": "For a profile: maximum number of divergent branches.",
+    "most_contended": "For a profile: maximum number of threads in a warp that update the same word.",
+    "flops": "For a profile: maximum number of floating-point operations.",
 }
 
 
@@ -61,13 +61,13 @@ _limits = several(
         "--sectors-per-request",
         type=click.FloatRange(min=0),
         metavar="N",
-        help="Maximum global-memory sectors per request, for a profile.",
+        help="For a profile: maximum number of global-memory sectors per request.",
     ),
     click.option(
         "--block",
         type=click.IntRange(1, MAX_BLOCK_THREADS),
         metavar="N",
-        help="Threads per block, for --occupancy. Default: the kernel's launch bounds, otherwise the best block size.",
+        help="Threads per block for --occupancy. Default: the kernel's launch bounds, otherwise the best block size.",
     ),
     click.option(
         "--dynamic-shared-bytes",
@@ -86,7 +86,8 @@ _limits = several(
     "budget_file",
     type=FILE,
     metavar="FILE",
-    help="TOML file of budgets by kernel, instead of limits: [[budget]], kernel = 'axpy*', registers = 64.",
+    help="TOML file with a budget for each kernel, to use instead of limit options. Example: [[budget]], kernel = "
+    "'axpy*', registers = 64.",
 )
 @click.option(
     "--kernel",
@@ -94,20 +95,20 @@ _limits = several(
     multiple=True,
     metavar="PATTERN",
     shell_complete=complete_kernel,
-    help="Check only kernels with this name: axpy, 'axpy<*>', '_Z4axpy*'.",
+    help="Check only kernels with a matching name, such as axpy, 'axpy<*>' or '_Z4axpy*'.",
 )
-@arches_option("Check only the code for this architecture: sm_90.")
+@arches_option("Check only the code for this architecture, such as sm_90.")
 @click.option(
     "--on",
     metavar="GPU",
-    help="Check the code that this GPU runs, and its occupancy: H200, 'RTX 4090', sm_90, cuda:0.",
+    help="Check the code that this GPU runs, and its occupancy. GPU is H200, 'RTX 4090', sm_90 or cuda:0, for example.",
 )
 @click.option(
     "--assembler-log",
     "log_file",
     type=FILE,
     metavar="FILE",
-    help="Log of the assembler (-O verbose, -Xptxas -v). Only this log contains spills.",
+    help="Assembler log, from -O verbose or -Xptxas -v. Spills are reported only in this log.",
 )
 @json_option
 @click.pass_context
@@ -126,8 +127,8 @@ def command(
     """Fail if a kernel's registers or spills exceed a budget.
 
     FILE is a cubin, a fatbin, an object, a library, or a file that cujit profile --json wrote (.json). For a profile,
-    cujit budgets the counters and prints advice. The exit status is 1 if a kernel exceeds its budget or if that cannot
-    be determined.
+    the budget applies to the counters, and cujit prints advice. The exit status is 1 if a kernel exceeds its budget or
+    if its resource usage can't be determined.
     """
     budgets = _budgets(budget_file, {name: value for name, value in limits.items() if value is not None})
     is_profile = file.suffix == ".json"

@@ -33,7 +33,7 @@ from cujit.program import build
     "targets",
 )
 @names_option
-@output_option("Fatbin to write. Default: FILE with the ending .fatbin, in the working directory.")
+@output_option("Fatbin file to write. Default: the name of FILE with the extension .fatbin, in the working directory.")
 @compress_option
 @click.option(
     "-j",
@@ -58,8 +58,8 @@ def command(
 ) -> None:
     """Compile FILE for several architectures into one fatbin.
 
-    FILE is CUDA C++ or LLVM IR. cujit compiles it once for each target and prints compiler warnings on standard error.
-    For a single image, use cujit compile.
+    FILE contains CUDA C++ or LLVM IR. cujit compiles FILE once for each target and prints compiler warnings to standard
+    error. To create a single image, use cujit compile.
     """
     kind_of_output(output, None, (Kind.FATBIN,))
     options, source = compiler.read(), compiler.source(file)

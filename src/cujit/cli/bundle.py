@@ -26,7 +26,7 @@ from cujit.program import bundle
 def command(files: Sequence[Path], output: Path, compress: str | None, as_json: bool, **limits: Any) -> None:
     """Combine PTX, cubins and LTO-IR into one fatbin.
 
-    If a file is a fatbin, cujit adds the images in it. To bundle source files, use cujit build.
+    If an input file is a fatbin, cujit adds each image that it contains. To bundle source files, use cujit build.
     """
     kind_of_output(output, None, (Kind.FATBIN,))
     print_fatbin(bundle(files, compress=compress, **limits), output, as_json)

@@ -22,7 +22,8 @@ device_option = click.option(
     "device_name",
     metavar="NAME",
     callback=_device_name,
-    help="Device: cpu, cuda:0, cuda:1, …. Default: the first GPU, otherwise the CPU device.",
+    help="Device to run on, such as cpu, cuda:0 or cuda:1. Default: the first GPU, or the CPU device if there is no "
+    "GPU.",
 )
 
 

@@ -20,8 +20,10 @@ from cujit.values import attributes
 @click.command("compat", cls=Command)
 @file_argument
 @click.option("--driver", metavar="BRANCH", help="Driver branch, such as 580.")
-@click.option("--cuda", metavar="VERSION", help="CUDA version of the driver, instead of its branch: 13.0.")
-@arches_option("Architecture of the GPU: sm_90.", "-a", "arches")
+@click.option(
+    "--cuda", metavar="VERSION", help="CUDA version of the driver, such as 13.0. Use this option instead of --driver."
+)
+@arches_option("Architecture of the GPU, such as sm_90.", "-a", "arches")
 @json_option
 @click.pass_context
 def command(
@@ -30,7 +32,7 @@ def command(
     """Check whether an image loads on a given driver and GPU.
 
     FILE is a cubin, PTX or a fatbin. Without --driver, --cuda and --arch, cujit prints what each entry requires. The
-    exit status is 1 if no entry loads on one of the GPUs.
+    exit status is 1 if there is a GPU on which no entry loads.
     """
     if driver is not None and cuda is not None:
         raise click.UsageError("--driver and --cuda exclude each other")

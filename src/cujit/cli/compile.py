@@ -30,15 +30,18 @@ _KIND_OF = {ArchKind.VIRTUAL: Kind.PTX, ArchKind.LTO: Kind.LTOIR}
 
 @click.command("compile", cls=CompilerCommand)
 @file_argument
-@output_option("Image to write. Default: FILE with the ending of its kind, in the working directory.")
+@output_option(
+    "Image file to write. Default: the name of FILE with the extension for the image kind, in the working directory."
+)
 @click.option(
     "--to",
     type=click.Choice([kind.value for kind in _KINDS]),
-    help="Kind of image. Default: the kind of the output's ending or of the architecture, otherwise ptx.",
+    help="Kind of image. Default: the kind that the output file's extension or the architecture implies, otherwise "
+    "ptx.",
 )
 @arch_option(
     "Architecture to compile for: sm_… (cubin), compute_… (PTX), lto_… (LTO-IR) or native. "
-    "Default: the lowest that the compiler supports.",
+    "Default: the lowest architecture that the compiler supports.",
 )
 @names_option
 @compiler_options
@@ -54,10 +57,10 @@ def command(
     as_json: bool,
     **limits: Any,
 ) -> None:
-    """Compile FILE for one target: PTX, cubin, LTO-IR, OptiX IR.
+    """Compile FILE to PTX, a cubin, LTO-IR or OptiX IR.
 
-    FILE is CUDA C++ or LLVM IR. cujit prints compiler warnings on standard error. If the output ends in .sass, cujit
-    writes SASS. For several architectures, use cujit build.
+    FILE contains CUDA C++ or LLVM IR. cujit prints compiler warnings to standard error. If the output file name ends in
+    .sass, cujit writes SASS. To compile for several architectures, use cujit build.
     """
     sass = output if output is not None and output.suffix.lower() == ".sass" else None
     if sass is not None and to not in (None, "cubin"):

@@ -26,14 +26,16 @@ _DEFINE_OPTIONS = (
         shell_complete=lambda _context, _parameter, begun: [
             n for n in OPTIONS if n.startswith(begun.replace("-", "_"))
         ],
-        help="Set a compiler option by its name in docs/options.md: -O std=c++20 -O lineinfo.",
+        help="Set a compiler option listed in docs/options.md, such as -O std=c++20 or -O lineinfo.",
     ),
     click.option("-I", "include", multiple=True, metavar="DIR", help="Search DIR for headers."),
     click.option("-D", "define", multiple=True, metavar="NAME[=VALUE]", help="Define a macro."),
 )
 
 _LIBDEVICE = click.option(
-    "--libdevice", is_flag=True, help="Link LLVM IR with libdevice, NVIDIA's math library (__nv_sinf)."
+    "--libdevice",
+    is_flag=True,
+    help="Link LLVM IR with libdevice, NVIDIA's math library, for functions such as __nv_sinf.",
 )
 
 
@@ -92,7 +94,7 @@ names_option = click.option(
     "names",
     multiple=True,
     metavar="EXPRESSION",
-    help="Name expression of a template instance to compile: 'axpy<float>'.",
+    help="Name expression of a template instance to compile, such as 'axpy<float>'.",
 )
 
 
@@ -107,8 +109,12 @@ limit_options = several(
         "timeout_s",
         type=click.FloatRange(min=0, min_open=True),
         metavar="SECONDS",
-        help="Stop the compile after this time.",
+        help="Stop with an error after this many seconds.",
     ),
-    click.option("--isolate", is_flag=True, help="Compile in a separate process. A crash there raises an error."),
-    memory_option("With --isolate: maximum address space of the process, in MiB."),
+    click.option(
+        "--isolate",
+        is_flag=True,
+        help="Do the work in a separate process, and report a crash in that process as an error.",
+    ),
+    memory_option("With --isolate: maximum address space of the separate process, in MiB."),
 )

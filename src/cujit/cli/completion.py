@@ -14,10 +14,11 @@ _SHELLS = ("bash", "zsh", "fish")
 @click.argument("shell", type=click.Choice(_SHELLS))
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:
-    """Print the shell completion script.
+    """Print a shell completion script.
 
-    It completes commands, options, architectures, files and kernels. Add to ~/.bashrc: eval "$(cujit completion bash)".
-    Add to ~/.zshrc: eval "$(cujit completion zsh)". Add to ~/.config/fish/config.fish: cujit completion fish | source
+    The script completes commands, options, architectures, files and kernels. For bash, add this line to ~/.bashrc: eval
+    "$(cujit completion bash)". For zsh, add this line to ~/.zshrc: eval "$(cujit completion zsh)". For fish, add this
+    line to ~/.config/fish/config.fish: cujit completion fish | source
     """
     kind = get_completion_class(shell)
     assert kind is not None

@@ -50,9 +50,10 @@ class DemoResult:
 @json_option
 @click.pass_context
 def command(ctx: click.Context, device_name: str | None, as_json: bool) -> None:
-    """Build a sample kernel, run it here and check the result.
+    """Build a sample kernel, run it and check the result.
 
-    cujit builds a kernel template for every architecture. The exit status is 1 if the result differs from NumPy's.
+    cujit builds a kernel template for every architecture. The exit status is 1 if the result differs from the NumPy
+    result.
     """
     print_line: Callable[[str], None] = (lambda _: None) if as_json else click.echo
     begin = time.perf_counter()

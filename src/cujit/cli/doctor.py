@@ -34,16 +34,22 @@ _DEVICES = ("device", "product", "architecture", "processors")
 
 
 @click.command("doctor", cls=Command)
-@click.option("--report", "as_report", is_flag=True, help="Print Markdown for a bug report, without personal names.")
-@output_option("With --report: file to write.")
+@click.option(
+    "--report",
+    "as_report",
+    is_flag=True,
+    help="Print details for a bug report as Markdown, without user and host names.",
+)
+@output_option("With --report: write the report to FILE.")
 @json_option
 @click.pass_context
 def command(ctx: click.Context, as_report: bool, output: Path | None, as_json: bool) -> None:
     """Check the libraries, headers and devices that cujit uses.
 
-    The exit status is 3 if a required part is missing or doesn't match; a GPU isn't required. --report adds what a
-    bug report needs: versions, wheels, the system, environment variables and the state of the cache. The report is
-    Markdown. It replaces your home directory by ~, and leaves out user names, host names and the addresses in URLs.
+    The exit status is 3 if a required part is missing or has an incompatible version. A GPU isn't required. With
+    --report, cujit prints a Markdown report with versions, wheels, the system, environment variables and the state of
+    the cache. The report replaces your home directory with ~ and omits user names, host names and the addresses in
+    URLs.
     """
     if as_report and as_json:
         raise click.UsageError("--report excludes --json")

@@ -25,7 +25,7 @@ from cujit.values import replace
     "--language",
     type=click.Choice(["python", "c"]),
     default="python",
-    help="Language of the output: a Python module that loads itself, or a header for C99 and C++. Default: python.",
+    help="Language of the output: a self-loading Python module (python) or a C99 and C++ header (c). Default: python.",
 )
 @click.option(
     "-p",
@@ -37,9 +37,9 @@ from cujit.values import replace
 def command(file: Path, output: Path, language: str, name: str | None) -> None:
     """Turn an image into a Python module or a C header.
 
-    FILE is PTX, a cubin, a fatbin or LTO-IR. The module has artifact() and load(device=None); it stores PTX as text and
-    compresses binaries. The header has PREFIX_image (an aligned array that the driver loads as it is), PREFIX_SIZE,
-    and a constant for the lowered name of each kernel.
+    FILE is PTX, a cubin, a fatbin or LTO-IR. The Python module defines artifact() and load(device=None). It stores PTX
+    as text and compresses binaries. The header defines PREFIX_image (an aligned array that you can pass to the driver),
+    PREFIX_SIZE, and a constant with the lowered name of each kernel.
     """
     artifact = Artifact.open(file)
     if language == "python":

@@ -36,33 +36,40 @@ _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 @click.option(
     "--check",
     metavar="WHAT",
-    help="Check kernels for errors: memory, race, sync, init, several of these separated by commas, or all.",
+    help="Errors to check kernels for: memory, race, sync, init, a comma-separated list of these, or all.",
 )
 @click.option(
-    "--threads", type=click.IntRange(min=1), metavar="N", help="Number of cores that run blocks. Default: all."
+    "--threads",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Number of CPU cores that run blocks. Default: all cores.",
 )
 @click.option(
     "--timeout",
     "timeout_s",
     type=click.FloatRange(0, MAX_TIMEOUT_S, min_open=True),
     metavar="SECONDS",
-    help="End a launch that runs longer than this.",
+    help="Stop a launch that runs longer than this.",
 )
 @click.option(
-    "--log", default="", metavar="FILE", help="Append each driver call and its result to FILE; - means standard error."
+    "--log",
+    default="",
+    metavar="FILE",
+    help="Append each driver call and its result to FILE. Use - for standard error.",
 )
 @click.option(
     "--errors",
     type=click.Choice(["late", "now"]),
     default="late",
-    help="When to report a kernel fault: late, by a later call as on a GPU, or now, by the launch. Default: late.",
+    help="When to report a kernel fault: late (in a later call, as on a GPU) or now (in the launch call). Default: "
+    "late.",
 )
 @click.option("--unsupported", is_flag=True, help="Print a table of the unsupported driver calls at the end.")
 def command(words: Sequence[str], unsupported: bool, errors: str, log: str, **options: Any) -> None:
     """Run a CuPy, Numba or other CUDA program without a GPU.
 
-    cujit replaces the CUDA driver and the PTX assembler. COMMAND and every process that it starts see one device. The
-    exit status is that of COMMAND.
+    cujit replaces the CUDA driver and the PTX assembler. COMMAND and all processes that it starts see a single device.
+    cujit exits with the exit status of COMMAND.
     """
     place = os.path.abspath(log) if log not in ("", "-") else log
     outer = EmulatorSettings.from_environment()

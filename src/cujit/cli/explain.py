@@ -13,10 +13,10 @@ from cujit.errors.codes import CODES, explain
 @click.argument("code", required=False)
 @json_option
 def command(code: str | None, as_json: bool) -> None:
-    """Explain the code of an error.
+    """Explain an error code.
 
-    The code is the word in brackets after an error message, and error.code in Python. Without CODE, cujit lists all
-    codes.
+    The error code is in brackets after an error message. In Python, the code is error.code. Without CODE, cujit lists
+    all codes.
     """
     found = CODES if code is None else {code: explain(code)}
     if as_json:

@@ -52,9 +52,9 @@ _sandbox_options = settings(
         type=click.FloatRange(min=0, min_open=True, max=MAX_TIMEOUT_S),
         default=10.0,
         metavar="SECONDS",
-        help="Maximum time of a launch. Default: 10.",
+        help="Maximum time per launch, in seconds. Default: 10.",
     ),
-    memory_option("Address space of the sandbox that a launch runs in, in MiB."),
+    memory_option("Maximum address space of the sandbox for each launch, in MiB."),
     click.option("--unsandboxed", "trusted", is_flag=True, help="Launch even if the system can't filter system calls."),
 )
 
@@ -62,9 +62,11 @@ _sandbox_options = settings(
 @click.command("explore", cls=CompilerCommand, epilog=forms_of_arguments())
 @file_argument
 @launch_options
-@jit_arches_option("Architecture to compile FILE for. Default: that of --on, otherwise sm_90.")
-@click.option("--on", default="", metavar="GPU", help="GPU for lower bounds and occupancy, such as H200 or 'RTX 4090'.")
-@click.option("--check", default="all", metavar="WHAT", help="Checks for launches, or none. Default: all.")
+@jit_arches_option("Architecture to compile FILE for. Default: the architecture of the --on GPU, otherwise sm_90.")
+@click.option(
+    "--on", default="", metavar="GPU", help="GPU model for lower bounds and occupancy, such as H200 or 'RTX 4090'."
+)
+@click.option("--check", default="all", metavar="WHAT", help="Checks to enable for launches, or none. Default: all.")
 @_server_options
 @_sandbox_options
 @define_options
@@ -82,10 +84,10 @@ def command(
 ) -> None:
     """Edit, compile and profile FILE in the browser.
 
-    cujit serves a page on 127.0.0.1 with an editor for FILE (.cu, .ll). On each change it recompiles, reruns and
-    shows PTX, SASS, registers, occupancy, counters and messages by line. Kernels run in a sandboxed process under
-    checks. The printed address contains a token, and the server rejects requests that lack the token. With --json,
-    cujit prints the data of the first view instead.
+    cujit serves a page on 127.0.0.1 with an editor for FILE (.cu, .ll). On each change, cujit recompiles and reruns the
+    kernel. The page shows PTX, SASS, registers, occupancy, counters and messages by line. Kernels run in a sandboxed
+    process with checks enabled. The printed address contains a token, and the server rejects requests without the
+    token. With --json, cujit prints the data of the first view and starts no server.
     """
     # start-up: brings the CPU device
     from cujit.explore import Scene, analyze, serve

@@ -22,8 +22,8 @@ from cujit.remote import RemoteStore
 
 _limits = several(
     click.option("--deadline", "deadline_s", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
-                 help="Maximum time of one compile."),
-    memory_option("Maximum address space of one compile, including libraries and stacks, in MiB."),
+                 help="Maximum time per compile, in seconds."),
+    memory_option("Maximum address space per compile, in MiB, including libraries and stacks."),
 )  # fmt: skip
 
 
@@ -50,15 +50,16 @@ def command() -> None:
     help="Directory for the images, visible to every worker. Default: the cache directory.",
 )
 @click.option("--join", type=click.IntRange(1), default=1, metavar="N",
-              help="Number of template instances of one source to compile together. Default: 1.")  # fmt: skip
+              help="Number of template instances to compile together if they share a source. Default: 1.")  # fmt: skip
 @click.option("--share", type=click.Choice(WAYS),
-              help="Image to compile once for several architectures if the source doesn't depend on them.")  # fmt: skip
+              help="Kind of image to compile once for several architectures if the source doesn't depend on the "
+                   "architecture.")  # fmt: skip
 @_limits
-@output_option("Pack to write with all images at the end.")
+@output_option("Pack file to write at the end, with all images.")
 @click.option(
     "--store",
     metavar="URL",
-    help="Remote cache to publish each image to: https://…, s3://…, file:///….",
+    help="Remote cache to publish each image to, as a URL: https://…, s3://… or file:///….",
 )
 @filling_options
 def build(
@@ -74,9 +75,10 @@ def build(
 ) -> None:
     """Compile worklists with many workers, slowest kernels first.
 
-    cujit compiles each key once and keeps images that exist. It retries a compile that kills its process or exceeds a
-    limit once, alone, then lists it with the reason. The exit status is 1 if a kernel could not be compiled or
-    published. If the store has an image signed by the key, cujit doesn't compile the image again, except for a pack.
+    cujit compiles each key once and keeps existing images. If a compile kills its process or exceeds a limit, cujit
+    retries it once, on its own. If the retry fails, cujit lists the compile with the reason. The exit status is 1 if a
+    kernel could not be compiled or published. If the remote cache already has an image signed with the key, cujit
+    recompiles the image only to write a pack.
     """
     if output is not None:
         check_name(output)

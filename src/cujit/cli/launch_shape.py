@@ -19,20 +19,30 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 
 shape_options = several(
-    click.option("--grid", type=_sizes, metavar="SIZES", help="Blocks along x, y and z: 4 or 16x16."),
-    click.option("--block", type=_sizes, metavar="SIZES", help="Threads per block along x, y and z: 256 or 16x16."),
+    click.option("--grid", type=_sizes, metavar="SIZES", help="Number of blocks along x, y and z, such as 4 or 16x16."),
+    click.option(
+        "--block",
+        type=_sizes,
+        metavar="SIZES",
+        help="Number of threads per block along x, y and z, such as 256 or 16x16.",
+    ),
     click.option(
         "--over",
         type=_sizes,
         metavar="SIZES",
-        help="Number of elements, one thread each: cujit chooses the grid. 1000 or 640x480.",
+        help="Number of elements, such as 1000 or 640x480. Each element gets one thread, and cujit chooses the grid.",
     ),
-    click.option("--cluster", type=_sizes, metavar="SIZES", help="Blocks per cluster along x, y and z: 2 or 2,1,1."),
+    click.option(
+        "--cluster",
+        type=_sizes,
+        metavar="SIZES",
+        help="Number of blocks per cluster along x, y and z, such as 2 or 2,1,1.",
+    ),
     click.option(
         "--cooperative",
         is_flag=True,
-        help="Make a cooperative launch, for grid synchronization. Default grid: as "
-        "many blocks as fit, or as --over needs.",
+        help="Make a cooperative launch, which allows grid synchronization. Default grid: as many blocks as fit on "
+        "the device, or as --over requires.",
     ),
     click.option(
         "--shared-bytes",

@@ -72,7 +72,7 @@ launch_options = settings(
         type=_argument,
         metavar="VALUE",
         multiple=True,
-        help="Kernel argument. Repeat the option for each argument, in order.",
+        help="Kernel argument. Repeat this option for each argument, in order.",
     ),
 )
 

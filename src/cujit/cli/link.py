@@ -28,10 +28,10 @@ from cujit.program import Source, link
 @click.option(
     "--to",
     type=click.Choice(["cubin", "ptx", "ltoir"]),
-    help="Kind of image. Default: ptx or ltoir for an output with that ending, otherwise cubin.",
+    help="Kind of image. Default: ptx or ltoir if the output file has that extension, otherwise cubin.",
 )
 @arch_option(
-    "Architecture to link for. Default: the highest of the inputs.",
+    "Architecture to link for. Default: the highest architecture among the inputs.",
 )
 @compiler_options
 @limit_options
@@ -47,8 +47,8 @@ def command(
 ) -> None:
     """Link PTX, LTO-IR, objects and sources into one image.
 
-    FILES can be PTX, LTO-IR, relocatable cubins, fatbins, objects, archives, CUDA C++ and LLVM IR. Linking PTX to PTX
-    requires neither a toolkit nor a GPU.
+    FILES can be PTX, LTO-IR, relocatable cubins, fatbins, objects, archives, CUDA C++ and LLVM IR. Linking PTX files
+    into PTX requires neither a toolkit nor a GPU.
     """
     kind = kind_of_output(output, Kind(to) if to else None, (Kind.CUBIN, Kind.PTX, Kind.LTOIR)) or Kind.CUBIN
     if compiler.libdevice and not any(map(is_llvm_ir, files)):

@@ -186,10 +186,11 @@ def _is_found(name: str) -> bool:
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--write", is_flag=True, help="Write the changes to the files instead of printing them.")
 def command(files: tuple[Path, ...], write: bool) -> None:
-    """Rewrite scripts and Python files of cujit 0.2.
+    """Update scripts and Python files written for cujit 0.2.
 
     cujit prints the changes to FILES as a diff. It rewrites command lines in shell scripts, Makefiles and CI
-    configurations, and imports and argument lists in Python (.py). It also lists lines that you have to check yourself.
+    configurations, and imports and argument lists in Python files (.py). cujit also lists the lines that you have to
+    check yourself.
     """
     for file in files:
         is_python = file.suffix == ".py"

@@ -51,8 +51,8 @@ def place(text: str) -> TracedPlace:
 check_option = click.option(
     "--check",
     metavar="WHAT",
-    help="Check for errors: memory, race, sync, init, several of these separated "
-    "by commas, all, or none. Uses the CPU device. Default of cujit run: memory on the CPU device.",
+    help="Errors to check for: memory, race, sync, init, a comma-separated list of these, all, or none. Uses the CPU "
+    "device. Default for cujit run: memory if the kernel runs on the CPU device.",
 )
 
 
@@ -79,8 +79,8 @@ watch_options = settings(
         "traced",
         type=place,
         metavar="BLOCK,THREAD",
-        help="Print each instruction that this thread executes, with its values. BLOCK and THREAD are linear "
-        "indices or x:y:z. Uses the CPU device.",
+        help="Print each instruction that this thread executes, with its values. BLOCK and THREAD are linear indices "
+        "or have the form x:y:z. Uses the CPU device.",
     ),
     click.option(
         "--trace-limit",
@@ -93,32 +93,32 @@ watch_options = settings(
         "--coverage",
         type=click.Path(dir_okay=False, writable=True, path_type=Path),
         metavar="FILE",
-        help="Write the line coverage to FILE in lcov format. Uses the CPU device.",
+        help="Write line coverage to FILE in lcov format. Uses the CPU device.",
     ),
     click.option(
         "--schedule",
         type=click.IntRange(0, (1 << 64) - 1),
         metavar="SEED",
-        help="Run warps and blocks, and land asynchronous copies, in the order of this seed. Uses the CPU device.",
+        help="Seed for the order in which warps and blocks run and asynchronous copies complete. Uses the CPU device.",
     ),
     click.option(
         "--schedules",
         type=click.IntRange(min=2),
         metavar="N",
-        help="Launch under N schedules, and exit with 1 if the results differ. Uses the CPU device.",
+        help="Launch with N different schedules, and exit with status 1 if the results differ. Uses the CPU device.",
     ),
     click.option(
         "--contract",
         type=click.Choice(["ptxas", "off"]),
-        help="Round products and sums once where ptxas does so, or each on its own. Default: off, or by the seed "
-        "of --schedule. Uses the CPU device.",
+        help="Fuse products and sums as ptxas does (ptxas), or round each operation separately (off). Default: off, "
+        "or chosen by the --schedule seed. Uses the CPU device.",
     ),
     click.option(
         "--timeout",
         "timeout_s",
         type=click.FloatRange(0, MAX_TIMEOUT_S, min_open=True),
         metavar="SECONDS",
-        help="End a launch that runs longer, and print where its blocks are. Uses the CPU device.",
+        help="Stop a launch that runs longer than this, and print where its blocks are. Uses the CPU device.",
     ),
     device_option,
 )

@@ -58,15 +58,15 @@ _subject_options = settings(
         "--kernel",
         metavar="NAME",
         shell_complete=complete_kernel,
-        help="Kernel to look at. Default: the only kernel in FILE.",
+        help="Kernel to analyze. Default: the only kernel in FILE.",
     ),
     click.option("--processors", metavar="N", type=int, help="Number of SMs, for a GPU that isn't in the table."),
-    click.option("--registers", metavar="N", type=int, help="Registers per thread. Default: those of the image."),
+    click.option("--registers", metavar="N", type=int, help="Registers per thread. Default: the number in the image."),
     click.option(
         "--static-shared-bytes",
         metavar="N",
         type=int,
-        help="Static shared memory per block, in bytes. Default: that of the image.",
+        help="Static shared memory per block, in bytes. Default: the size in the image.",
     ),
 )
 
@@ -87,8 +87,10 @@ _launch_options = settings(
         default=0,
         help="Additional dynamic shared memory per thread, in bytes. Default: 0.",
     ),
-    click.option("--grid", metavar="N", type=int, help="Blocks per launch, to compute its waves."),
-    click.option("--cluster", metavar="N", type=int, help="Blocks per cluster, to compute the resident clusters."),
+    click.option("--grid", metavar="N", type=int, help="Blocks per launch, to compute the number of waves."),
+    click.option(
+        "--cluster", metavar="N", type=int, help="Blocks per cluster, to compute the number of resident clusters."
+    ),
 )
 
 
@@ -96,9 +98,12 @@ _launch_options = settings(
 @click.argument("file", required=False, type=FILE)
 @_subject_options
 @click.option(
-    "--on", metavar="GPU", help="GPU: H200, 'RTX 5090', …, sm_90 or cuda:0. Default: the architecture of the image."
+    "--on",
+    metavar="GPU",
+    help="GPU to compute the occupancy for, such as H200, 'RTX 5090', sm_90 or cuda:0. "
+    "Default: the architecture of the image.",
 )
-@click.option("--block", metavar="N", type=int, multiple=True, help="Threads per block. Default: the usual sizes.")
+@click.option("--block", metavar="N", type=int, multiple=True, help="Threads per block. Default: common block sizes.")
 @_launch_options
 @plot_options("Write a plot to PATH (.svg or .png).")
 @json_option
@@ -113,9 +118,9 @@ def command(
 ) -> None:
     """Compute the occupancy of a kernel for a named GPU.
 
-    FILE is a cubin, a fatbin or a host file. Without FILE, specify --registers and --on. cujit prints resident blocks
-    and the limiting resource for each block size, and marks the largest block with the highest occupancy. If a GPU of
-    that architecture is present, cujit also asks its driver.
+    FILE is a cubin, a fatbin or a host file. Without FILE, specify --registers and --on. cujit prints the resident
+    blocks and the limiting resource for each block size, and marks the largest block size with the highest occupancy.
+    If a GPU of that architecture is present, cujit also queries its driver.
     """
     if file is None and (subject_options.registers is None or on is None):
         raise click.UsageError("without FILE, specify --registers and --on")

@@ -38,21 +38,26 @@ _GROUPS: dict[str, Callable[[Summary], str]] = {
 def command() -> None:
     """Build and inspect packs: read-only caches in one file.
 
-    A pack is a read-only cache in one file, and its name ends in .pack. To use it, list it in CUJIT_CACHE_ROOTS.
+    A pack is a read-only cache in one file with the extension .pack. To use a pack, add its path to CUJIT_CACHE_ROOTS.
     """
 
 
 @command.command("merge")
 @click.argument("roots", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path), metavar="ROOT...")
 @_OUTPUT
-@click.option("--zstd", "compress", is_flag=True, help="Compress each record with zstd. A wheel is compressed anyway.")
-@click.option("--with-recipes", is_flag=True, help="Keep sources and logs. They contain paths of this machine.")
+@click.option(
+    "--zstd",
+    "compress",
+    is_flag=True,
+    help="Compress each record with zstd. Not needed for a wheel, which is compressed anyway.",
+)
+@click.option("--with-recipes", is_flag=True, help="Keep sources and logs, which contain paths from this machine.")
 @json_option
 def merge(roots: tuple[Path, ...], output: Path, compress: bool, with_recipes: bool, as_json: bool) -> None:
     """Merge caches and packs into one pack.
 
-    The same records always give the same bytes. cujit leaves out machine-specific entries (CPU-device code)
-    and modules with a version key. It records SOURCE_DATE_EPOCH as the time, and the headers that each source found.
+    The same records always produce the same bytes. cujit skips machine-specific entries (CPU-device code) and modules
+    with a version key. The pack records the headers that each source included. The recorded time is SOURCE_DATE_EPOCH.
     """
     check_name(output)
     stores = Cache(None, read_only=roots).stores
@@ -78,9 +83,9 @@ def merge(roots: tuple[Path, ...], output: Path, compress: bool, with_recipes: b
 def build(output: Path, **given: Any) -> None:
     """Compile worklists and write the images to one pack.
 
-    A LIST is a worklist or a directory of recordings. cujit takes images from the cache if they exist. The same list,
-    headers and compiler always give the same bytes. cujit records SOURCE_DATE_EPOCH as the time. It lists sources that
-    don't compile with their first message; then the exit status is 1.
+    LIST is a worklist or a directory of recordings. cujit takes existing images from the cache. The same list, headers
+    and compiler always produce the same bytes. The recorded time is SOURCE_DATE_EPOCH. If a source doesn't compile,
+    cujit lists it with its first error message, and the exit status is 1.
     """
     check_name(output)
     run_build(output, **given)
@@ -130,7 +135,7 @@ def ls(file: Path, as_json: bool) -> None:
 def show(file: Path, key: str, as_json: bool) -> None:
     """Print one record of a pack and its inputs.
 
-    KEY is the beginning of the key.
+    KEY is the record's key or a unique prefix of it.
     """
     show_entry(Cache(None, read_only=[file]), key, as_json=as_json)
 
@@ -139,7 +144,7 @@ def show(file: Path, key: str, as_json: bool) -> None:
 @click.argument("files", nargs=-1, required=True, type=FILE, metavar="FILE...")
 @json_option
 def verify(files: tuple[Path, ...], as_json: bool) -> None:
-    """Verify the checksum of every record in packs.
+    """Verify the checksum of every record in one or more packs.
 
     The exit status is 1 if a record is damaged.
     """
@@ -165,7 +170,7 @@ def verify(files: tuple[Path, ...], as_json: bool) -> None:
     "--by",
     default="arch",
     metavar="WORDS",
-    help="Group by kernel, arch, name or work, separated by commas. Default: arch.",
+    help="What to group by: kernel, arch, name or work, or several of these separated by commas. Default: arch.",
 )
 @click.option(
     "--max-bytes",
@@ -176,9 +181,9 @@ def verify(files: tuple[Path, ...], as_json: bool) -> None:
 )
 @json_option
 def size(files: tuple[Path, ...], by: str, limit: int | None, as_json: bool) -> None:
-    """Print the size of packs by group.
+    """Print the size of packs by kernel, arch, name or work.
 
-    The exit status is 1 if the packs together exceed --max-bytes.
+    The exit status is 1 if the total size of the packs exceeds --max-bytes.
     """
     words = by.split(",")
     unknown = [word for word in words if word not in _GROUPS]

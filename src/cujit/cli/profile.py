@@ -44,12 +44,12 @@ _MUCH = 2
     "--against",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="OTHER",
-    help="Compare with another source or image, launched the same way, or with a file that --json wrote (.json).",
+    help="Compare with another source or image, launched the same way, or with a .json file written with --json.",
 )
 @click.option(
     "--on",
     metavar="GPU",
-    help="Print lower bounds of the time on a GPU, such as H200 or 'RTX 4090', without using one.",
+    help="Print lower bounds for the run time on a GPU model, such as H200 or 'RTX 4090'. No GPU is needed.",
 )
 @plot_options("With --on: write a roofline plot to PATH (.svg or .png).")
 @click.option(
@@ -75,9 +75,9 @@ def command(
 ) -> None:
     """Count memory traffic, bank conflicts and divergence.
 
-    cujit runs one launch on the CPU device and computes the counters from the addresses that the threads use;
-    docs/profile.md lists which counters are exact. At the end it prints findings with advice. FILE is CUDA C++ (.cu),
-    LLVM IR (.ll, .bc), an image that contains PTX, or a saved launch, which runs in a sandboxed process.
+    cujit runs one launch on the CPU device and computes the counters from the addresses that the threads access.
+    docs/profile.md lists which counters are exact. At the end, cujit prints findings with advice. FILE is CUDA C++
+    (.cu), LLVM IR (.ll, .bc), an image that contains PTX, or a saved launch, which runs in a sandboxed process.
     """
     if drawing.plot is not None and on is None:
         raise click.UsageError("--plot draws lower bounds: specify --on GPU")

@@ -21,17 +21,17 @@ from cujit.formats.ptx.retarget import retarget
     "--ptx-version",
     "version",
     metavar="VERSION",
-    help="PTX version, such as 8.4. A driver loads its own version and older ones.",
+    help="PTX version to set, such as 8.4. A driver loads PTX of its own version and of older versions.",
 )
 @arch_option(
-    "Lowest architecture that must run the PTX, such as compute_80.",
+    "Lowest architecture on which the PTX must run, such as compute_80.",
 )
 @json_option
 def command(file: Path, output: Path, version: str | None, arch: str | None, as_json: bool) -> None:
     """Change the PTX version or the target of a PTX file.
 
     cujit changes only the .version and .target directives. If an instruction in FILE requires a newer version or
-    target, cujit lists it with its line and fails.
+    target, cujit lists the instruction with its line number and fails.
     """
     if version is None and arch is None:
         raise click.UsageError("specify --ptx-version, --arch, or both")

@@ -46,7 +46,11 @@ from cujit.values import dataclass
 @launch_options
 @result_options
 @click.option(
-    "--repeat", type=click.IntRange(min=1), default=1, metavar="N", help="Launch N times in a row. Default: 1."
+    "--repeat",
+    type=click.IntRange(min=1),
+    default=1,
+    metavar="N",
+    help="Launch the kernel N times in a row. Default: 1.",
 )
 @saving_options
 @watch_options
@@ -66,9 +70,9 @@ def command(
 ) -> None:
     """Run a kernel; --check finds memory errors and races.
 
-    FILE is CUDA C++ (.cu), LLVM IR (.ll, .bc), PTX, a cubin, a fatbin, or a launch that --save wrote. Specify --grid
-    and --block, or --over, or --cooperative. A saved launch contains its kernel and arguments, and runs in a
-    sandboxed process.
+    FILE is CUDA C++ (.cu), LLVM IR (.ll, .bc), PTX, a cubin, a fatbin, or a launch saved with --save. Specify --grid
+    and --block, or --over, or --cooperative. A saved launch contains its kernel and arguments, and runs in a sandboxed
+    process.
     """
     if is_saved_file(file):
         refuse_options(

@@ -43,9 +43,9 @@ saving_options = settings(
         "--save",
         type=click.Path(dir_okay=False, writable=True, path_type=Path),
         metavar="FILE",
-        help="Save the launch to FILE before it runs, with image, source and arguments: bug.launch.",
+        help="Before launching, save the launch with its image, source and arguments to FILE, such as bug.launch.",
     ),
-    memory_option("Address space of the sandbox that a saved launch runs in, in MiB."),
+    memory_option("Maximum address space of the sandbox for a saved launch, in MiB."),
     click.option(
         "--unsandboxed",
         "trusted",
@@ -83,7 +83,7 @@ result_options = settings(
         type=output_file,
         metavar="N=FILE",
         multiple=True,
-        help="Save the Nth argument, an array, to FILE (.npy) after the launch. The first is 1.",
+        help="Save array argument N to FILE (.npy) after the launch. The first argument is number 1.",
     ),
     click.option(
         "--print",
@@ -91,7 +91,7 @@ result_options = settings(
         type=click.IntRange(min=1),
         multiple=True,
         metavar="N",
-        help="Print the Nth argument, an array, after the launch. The first is 1.",
+        help="Print array argument N after the launch. The first argument is number 1.",
     ),
     click.option("--time", "timed", is_flag=True, help="Print the load time and the launch times."),
 )

@@ -30,7 +30,7 @@ _PROJECT = click.option(
     "--project",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Directory that {project} stands for. Default: the project of the working directory.",
+    help="Directory to substitute for {project}. Default: the project that contains the working directory.",
 )
 
 
@@ -38,8 +38,8 @@ _PROJECT = click.option(
 def command() -> None:
     """Manage worklists: lists of kernels to compile in advance.
 
-    A LIST is a worklist or a directory of recordings, which CUJIT_RECORD=DIR or cujit.record_worklist(DIR) writes. A
-    worklist contains the sources and macros of the recorded kernels.
+    LIST is a worklist or a directory of recordings. To write recordings to DIR, set CUJIT_RECORD=DIR or call
+    cujit.record_worklist(DIR). A worklist contains the sources and macros of the recorded kernels.
     """
 
 
@@ -47,22 +47,26 @@ def command() -> None:
 @_LISTS
 @output_option("Worklist to write.", required=True)
 @click.option(
-    "--min-uses", type=click.IntRange(0), default=1, metavar="N", help="Drop requests with fewer calls. Default: 1."
+    "--min-uses",
+    type=click.IntRange(0),
+    default=1,
+    metavar="N",
+    help="Drop requests with fewer than N calls. Default: 1.",
 )
 @click.option(
     "--min-ms",
     type=click.FloatRange(0),
     default=0.0,
     metavar="MS",
-    help="Drop requests that compiled faster. Default: 0.",
+    help="Drop requests that compiled in less than MS milliseconds. Default: 0.",
 )
 @click.option(
     "--seen-within",
     callback=lambda _c, _p, text: text and _days(text),
     metavar="DAYS",
-    help="Drop requests not seen for this long, such as 90d.",
+    help="Drop requests that weren't made in the last DAYS days, such as 90d.",
 )
-@click.option("--cap", type=click.IntRange(1), metavar="N", help="Keep at most N requests: those with the most calls.")
+@click.option("--cap", type=click.IntRange(1), metavar="N", help="Keep only the N requests with the most calls.")
 @arches_option("Architecture to keep. Default: all.")
 @json_option
 def merge(
@@ -77,7 +81,7 @@ def merge(
 ) -> None:
     """Merge worklists and recordings into one worklist.
 
-    cujit drops requests that never compiled, and prints what else it dropped.
+    cujit drops requests that never compiled without listing them. It lists all other requests that it drops.
     """
     merged = merge_worklists(
         lists, min_uses=min_uses, min_ms=min_ms, seen_within_days=seen_within, cap=cap, arch=arches
@@ -98,13 +102,13 @@ def merge(
 @click.option(
     "--recipe",
     metavar="RECIPE",
-    help="Print the source of one recipe. RECIPE is the beginning of its digest.",
+    help="Print the source code of one recipe. RECIPE is a unique prefix of its digest.",
 )
 @json_option
 def show(lists: tuple[Path, ...], recipe: str | None, as_json: bool) -> None:
     """List the sources, kernels and architectures in a worklist.
 
-    The list also names the requests that another machine cannot compile.
+    cujit also lists the requests that other machines can't compile.
     """
     worklist = read_worklist(lists)
     if recipe is not None:
@@ -137,8 +141,10 @@ def show(lists: tuple[Path, ...], recipe: str | None, as_json: bool) -> None:
 
 list_options = several(
     _LISTS,
-    arches_option("Architecture to compile for. Default: recorded, the architectures in the list.", "arch"),
-    click.option("--add-ptx", "ptx", is_flag=True, help="Add PTX of the highest architecture, for future GPUs."),
+    arches_option("Architecture to compile for. Default: recorded, which means the architectures in the list.", "arch"),
+    click.option(
+        "--add-ptx", "ptx", is_flag=True, help="Add PTX for the highest architecture, to support future GPUs."
+    ),
     _PROJECT,
     json_option,
 )
@@ -157,8 +163,8 @@ build_options = several(
 def build(**given: Any) -> None:
     """Compile the requests of a worklist into the cache.
 
-    cujit skips images that exist. It lists sources that don't compile with their first message; then the exit status is
-    1. To write a pack, use cujit pack build.
+    cujit skips images that already exist. If a source doesn't compile, cujit lists it with its first error message, and
+    the exit status is 1. To write a pack, use cujit pack build.
     """
     run_build(None, **given)
 
@@ -181,18 +187,18 @@ def run_build(output: Path | None, *, lists: Sequence[Path], cache: Cache, as_js
 @command.command("cover")
 @click.argument("pack", type=_LIST)
 @_LISTS
-@arches_option("Look up the requests for this architecture instead.")
+@arches_option("Look up the requests for this architecture instead of the recorded architectures.")
 @click.option("--at-least", type=click.FloatRange(0, 100), default=100.0, metavar="PERCENT",
-              help="Exit with status 1 if PACK covers a smaller share of calls. Default: 100.")  # fmt: skip
+              help="Exit with status 1 if PACK covers less than PERCENT of the calls. Default: 100.")  # fmt: skip
 @_PROJECT
 @json_option
 def cover(
     pack: Path, lists: tuple[Path, ...], arches: tuple[str, ...], at_least: float, project: Path | None, as_json: bool
 ) -> None:
-    """Print the share of requests that a pack answers.
+    """Print the percentage of requests that a pack covers.
 
-    PACK is a pack or a cache directory. cujit compiles nothing; it recomputes the keys with the headers and the
-    compiler of this machine.
+    PACK is a pack or a cache directory. cujit compiles nothing. It recomputes the keys with the headers and the
+    compiler on this machine.
     """
     covered = cover_worklist(read_worklist(lists), [pack], arch=arches, project=project)
     if as_json:

@@ -31,7 +31,7 @@ filling_options = several(
         "--valid-days", type=int, default=365, metavar="N", help="Validity of the signatures, in days. Default: 365."
     ),
     click.option(
-        "--with-recipes", is_flag=True, help="Also publish sources and logs. They contain paths of this machine."
+        "--with-recipes", is_flag=True, help="Also publish sources and logs, which contain paths from this machine."
     ),
 )
 """By whom a shared cache is filled, as ``signer_of`` takes it, and with what."""
@@ -53,13 +53,16 @@ def signer_of(key: Path | None, scope: str, valid_days: int) -> Signer:
 @click.command("keygen", cls=Command)
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @_SCOPE
-@click.option("--key-name", "name", metavar="TEXT", help="Name of the key in messages. Default: the name of FILE.")
+@click.option(
+    "--key-name", "name", metavar="TEXT", help="Name to show for the key in messages. Default: the name of FILE."
+)
 @json_option
 def keygen(file: Path, scope: str, name: str | None, as_json: bool) -> None:
     """Create a signing key for a remote cache.
 
-    cujit writes the private key to FILE and prints the trust file for readers, which CUJIT_TRUST names. Keep FILE where
-    you publish to the remote cache, and give the printed text to its readers.
+    cujit writes the private key to FILE and prints a trust file. Keep FILE on the machine that publishes to the remote
+    cache. On each machine that reads from the remote cache, save the printed text to a file, and set CUJIT_TRUST to its
+    path.
     """
     click.echo(make_key(file, name=name or file.stem, scope=scope), nl=False)
     if not as_json:
@@ -85,7 +88,7 @@ def push(
     """Sign cached images and publish them to a remote cache.
 
     URL is https://…, s3://…, gs://…, az://… or file:///…. ROOT is a cache or a pack. Default: the cache directory.
-    cujit leaves out machine-specific entries (CPU-device code), modules with a version key, and images that it pulled.
+    cujit skips machine-specific entries (CPU-device code), modules with a version key, and images that it pulled.
     """
     cache = Cache(None, read_only=roots) if roots else Cache.of(CacheSettings.from_environment(os.environ))
     signer = signer_of(key, scope, valid_days)
@@ -100,8 +103,8 @@ def push(
 @click.argument("url")
 @click.argument("keys", nargs=-1, metavar="[KEY...]")
 @click.option("--list", "lists", multiple=True, type=click.Path(exists=True, path_type=Path), metavar="LIST",
-              help="Worklist or directory of recordings to fetch the images of.")  # fmt: skip
-@arches_option("Architecture to fetch. Default: the architectures in the list.")
+              help="Worklist or directory of recordings that lists the images to fetch.")  # fmt: skip
+@arches_option("Architecture to fetch images for. Default: the architectures in the list.")
 @click.option(
     "--trust",
     type=click.Path(path_type=Path),
@@ -121,7 +124,7 @@ def pull(
 ) -> None:
     """Fetch images from a remote cache ahead of time.
 
-    KEY is a whole cache key. The exit status is 1 if an image is missing or refused.
+    KEY is a complete cache key. The exit status is 1 if an image is missing or rejected.
     """
     listed, failed = keys_of(read_worklist(lists), arch=arches) if lists else ({}, ())
     own_trust = CacheSettings.from_environment(os.environ).trust

@@ -21,11 +21,11 @@ from cujit.tuning.records import TuningRecord
 
 @click.command("show", cls=Command)
 @click.argument("key")
-@click.option("--source", "wants_source", is_flag=True, help="Print only the source of the entry.")
+@click.option("--source", "wants_source", is_flag=True, help="Print only the source code of the entry.")
 @cache_option
 @json_option
 def show(cache: Cache, key: str, wants_source: bool, as_json: bool) -> None:
-    """Print what a cache entry contains and its inputs."""
+    """Print the contents and the inputs of a cache entry."""
     if wants_source:
         _print_source(admin.show(cache, key), as_json)
     else:

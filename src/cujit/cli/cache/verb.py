@@ -23,7 +23,7 @@ from cujit.cli.help import CommandGroup
 def command() -> None:
     """List, verify and clear the compile cache; explain misses.
 
-    KEY is the beginning of a cache key, long enough to be unique.
+    KEY is a cache key or a unique prefix of a cache key.
     """
 
 
@@ -132,9 +132,10 @@ def export(cache: Cache, key: str, file: Path, as_json: bool) -> None:
 @cache_option
 @json_option
 def trim(cache: Cache, size: int, as_json: bool) -> None:
-    """Delete the least recently used entries until SIZE is left.
+    """Delete old entries until the cache is no larger than SIZE.
 
-    SIZE is a number of bytes with a unit, such as 512MiB, 2GB or 0.
+    cujit deletes the least recently used entries first. SIZE is a number of bytes with a unit, such as 512MiB, 2GB
+    or 0.
     """
     _print_freed(admin.trim(cache, size), cache, as_json)
 
@@ -144,9 +145,9 @@ def trim(cache: Cache, size: int, as_json: bool) -> None:
 @cache_option
 @json_option
 def clear(cache: Cache, yes: bool, as_json: bool) -> None:
-    """Delete all entries of the writable cache directory.
+    """Delete all entries in the writable cache directory.
 
-    cujit also deletes the damaged entries that it set aside.
+    cujit also deletes the damaged entries that it moved aside.
     """
     if not yes:
         found = admin.info(cache)

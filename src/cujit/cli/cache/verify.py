@@ -22,9 +22,9 @@ from cujit.program import runner
     type=click.FloatRange(0, 1),
     default=0.1,
     metavar="SHARE",
-    help="Share of the entries to check, from 0 to 1. Default: 0.1.",
+    help="Fraction of the entries to check, from 0 to 1. Default: 0.1.",
 )
-@click.option("--seed", type=int, default=0, metavar="N", help="Seed of the sample. Default: 0.")
+@click.option("--seed", type=int, default=0, metavar="N", help="Seed for selecting the sample. Default: 0.")
 @cache_option
 @json_option
 @click.pass_context

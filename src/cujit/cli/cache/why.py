@@ -38,13 +38,13 @@ class RequestOptions(NamedTuple):
     "source",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Look up the compile of FILE instead of KEY, with the options below.",
+    help="Source file to look up instead of KEY, compiled with the options below.",
 )
 @settings(
     "request_options",
     RequestOptions,
-    click.option("--to", type=click.Choice(("ptx", "cubin", "ltoir")), help="Kind of image that FILE is compiled to."),
-    arch_option("Architecture that FILE is compiled for."),
+    click.option("--to", type=click.Choice(("ptx", "cubin", "ltoir")), help="Kind of image to look up for FILE."),
+    arch_option("Architecture to look up for FILE."),
     names_option,
 )
 @compiler_options
@@ -61,8 +61,8 @@ def why(
 ) -> None:
     """Explain a cache miss: print the inputs that differ.
 
-    cujit compares KEY with the nearest entry, or with OTHER. With --file, it prints whether the compile of FILE is a
-    hit, and otherwise what changed since the nearest entry.
+    cujit compares KEY with OTHER. Without OTHER, cujit compares KEY with the most similar entry. With --file, cujit
+    prints whether compiling FILE is a cache hit. If not, it prints the differences from the most similar entry.
     """
     if (key is None) == (source is None):
         raise click.UsageError("specify KEY or --file FILE")

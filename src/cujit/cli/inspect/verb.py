@@ -45,7 +45,7 @@ class InsteadOptions(NamedTuple):
 _instead_options = settings(
     "instead",
     InsteadOptions,
-    click.option("--ptx", is_flag=True, help="Print the PTX, also from the line information of a cubin."),
+    click.option("--ptx", is_flag=True, help="Print the PTX, including PTX recovered from a cubin's line information."),
     click.option("--sass", is_flag=True, help="Print the SASS. Requires nvdisasm: pip install 'cujit[sass]'."),
     click.option(
         "--extract",
@@ -55,9 +55,11 @@ _instead_options = settings(
         help="Write every image, and the PTX of cubins, to files in DIR.",
     ),
     click.option(
-        "--needs", is_flag=True, help="List the PTX instructions in use, and those the CPU device doesn't support."
+        "--needs",
+        is_flag=True,
+        help="List the PTX instructions in FILE and the ones that the CPU device doesn't support.",
     ),
-    click.option("--against", metavar="OTHER", type=FILE, help="List what grew and shrank from FILE to OTHER."),
+    click.option("--against", metavar="OTHER", type=FILE, help="List what grew or shrank between FILE and OTHER."),
     click.option(
         "--html",
         "page",
@@ -75,9 +77,9 @@ _instead_options = settings(
     "pattern",
     metavar="PATTERN",
     shell_complete=complete_kernel,
-    help="Show only kernels with this name: axpy, 'axpy<*>', '_Z4axpy*'.",
+    help="Show only kernels with a matching name, such as axpy, 'axpy<*>' or '_Z4axpy*'.",
 )
-@arches_option("Show only images for this architecture: sm_90, compute_80.")
+@arches_option("Show only images for this architecture, such as sm_90 or compute_80.")
 @click.option("--all", "everything", is_flag=True, help="Show all images and kernels, without a limit.")
 @_instead_options
 @click.option(
@@ -86,7 +88,7 @@ _instead_options = settings(
     multiple=True,
     metavar="FILE",
     type=FILE,
-    help="Log of the assembler for FILE, and for OTHER (-O verbose, -Xptxas -v). Only this log contains spills.",
+    help="Assembler log for FILE or OTHER, from -O verbose or -Xptxas -v. Spills are reported only in this log.",
 )
 @json_option
 @click.pass_context

@@ -34,11 +34,11 @@ _SMALL: Mapping[str, SmallFloat] = {
 
 FORMS = (
     ("x.npy", "array from a NumPy file"),
-    ("zeros:f32:1000", "array of 1000 zeros; 64x64 is a shape with two axes"),
+    ("zeros:f32:1000", "array of 1000 zeros; 64x64 makes a two-dimensional array"),
     ("ones:f32:1000", "array of ones"),
     ("arange:i32:1000", "array 0, 1, 2, …"),
-    ("2.0, 7, 0x10, true", "number, for a parameter of known type"),
-    ("f32:2.0, u64:5", "number of the stated type, for a cubin without parameter types"),
+    ("2.0, 7, 0x10, true", "number, for a parameter whose type is known"),
+    ("f32:2.0, u64:5", "number with an explicit type, for a cubin without parameter types"),
     ("1+2j, c64:1+2j", "complex number"),
     ("bf16:1.5, e4m3:2, zeros:e5m2:8", "bfloat16 and FP8 numbers and arrays"),
     ("null", "null pointer"),
