@@ -244,14 +244,21 @@ print(made.provenance.outcome.value, [name for name in sys.modules if name.start
 
 
 _HALF_IMPORTED = """
-import sys, threading, types
+import sys, threading
+from importlib.machinery import ModuleSpec, PathFinder
 import cujit
 
-class Slow:  # as a slow disk does to the first thing that logging imports
+class Slow:  # delays the first module that logging imports; a finder would hold the lock of all imports
     def find_spec(self, name, *rest):
-        if name == "string" and threading.current_thread() is other:
-            reached.set()
-            resume.wait(60)
+        return ModuleSpec(name, self) if name == "string" and threading.current_thread() is other else None
+
+    def create_module(self, spec):
+        return None
+
+    def exec_module(self, module):
+        reached.set()
+        assert resume.wait(60)
+        PathFinder.find_spec("string").loader.exec_module(module)
 
 reached, resume = threading.Event(), threading.Event()
 for name in ("logging", "string"):
