@@ -48,7 +48,10 @@ ONLY_THE_ASSEMBLER = {
     r"(tex|tld4)\..*uni|sust\.p\..*\.(wb|cg|cs|wt)\.": "a modifier that has no meaning there",
     r"fence\.(.*(sync_restrict|async)|proxy.*acq_rel)": "words of forms that the manual keeps apart",
     r"wmma\.(load\.c|store\.d)\.|wmma\.mma\..*k16\..*\.[us]4": "a matrix or a product that the manual has not",
+    r"mma\..*\.(row|col)\.(row|col)(\.r[nzmp])?(\.satfinite)?(\.[a-z]+\d\w*){5}[ .]": "it has a fifth type",
     r"mma\..*(kind|m16n8k16\..*tf32)": "the manual has no such shape, or .kind in another place",
+    r"mma\..*\.[us][48]\.(and|or|xor)\.|wmma\.load\..*\.v[248]\.": "a modifier that has no meaning there",
+    r"stmatrix\..*\.col\.": "a modifier that has no meaning there",
     r"wgmma\.(?!.*\.aligned)": "the manual asks for .aligned",
 }  # fmt: skip
 # Instructions of old texts, which this assembler no longer takes under any of the versions above.
