@@ -79,7 +79,12 @@ def file_of(root: Path, digest: str) -> Path:
 
 def test_info_of_a_cache_that_was_never_used(verb: CacheVerb, root: Path) -> None:
     row = {"root": str(root), "writes": True, "entries": 0, "bytes": 0, "cap_bytes": 2 << 30}
-    assert said(verb("info", "--json")) == {"root": str(root), "roots": [row], "remote": None}
+    assert said(verb("info", "--json")) == {
+        "root": str(root),
+        "roots": [row],
+        "remote": None,
+        "installed_headers_bytes": 0,
+    }
     assert "2 GiB" in verb("info").stdout
     assert said(verb("ls", "--json")) == []
     assert not root.exists()
@@ -107,7 +112,7 @@ def test_info_tells_every_root_in_the_order_of_search(
 
 def test_the_environment_may_switch_it_off(verb: CacheVerb, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUJIT_CACHE", "0")
-    assert said(verb("info", "--json")) == {"root": None, "roots": [], "remote": None}
+    assert said(verb("info", "--json")) == {"root": None, "roots": [], "remote": None, "installed_headers_bytes": 0}
     assert "CUJIT_CACHE_DIR" in verb("info").stdout
     assert verb("trim", "0").exit_code == 3
     monkeypatch.setenv("CUJIT_CACHE", "perhaps")
@@ -281,6 +286,20 @@ def test_clear_asks_first(verb: CacheVerb, root: Path, source: Path) -> None:
     compiled(root, source)
     assert said(verb("clear", "--yes", "--json"))["freed_bytes"] > 1000
     assert said(verb("ls", "--json")) == []
+
+
+def test_installed_headers_are_told_and_cleared(verb: CacheVerb, root: Path, source: Path) -> None:
+    compiled(root, source)
+    installed = root / "headers" / "13.5-0123456789abcdef" / "cuda"
+    installed.mkdir(parents=True)
+    (installed / "std").write_bytes(bytes(1 << 20))
+    assert said(verb("info", "--json"))["installed_headers_bytes"] == 1 << 20
+    assert "CUDA headers that cujit installed: 1 MiB" in verb("info").stdout
+    assert "delete 1 entries" in verb("clear", typed="n\n").stderr
+    assert "and CUDA headers (1 MiB)" in verb("clear", typed="n\n").stderr
+    assert said(verb("clear", "--yes", "--json"))["freed_bytes"] > 1 << 20
+    assert not installed.exists()
+    assert "CUDA headers" not in verb("info").stdout
 
 
 def test_verify_makes_entries_again_and_compares(verb: CacheVerb, root: Path, source: Path) -> None:

@@ -165,3 +165,35 @@ def test_doctor_tells_where_they_will_be(tools: Toolchain) -> None:
     assert {(part.state, part.path, part.found_via) for part in parts} == {
         ("ok", str(installed(tools)), health._BUNDLED)
     }
+
+
+def test_headers_are_removed_and_a_process_that_had_them_installs_them_again(tools: Toolchain, tmp_path: Path) -> None:
+    runner, cache = Runner(tools), tmp_path / "cache"
+    assert bundled.remove_bundles(str(cache)) == bundled.bundle_bytes(str(cache)) == 0
+    runner.get(job(SOURCE, runner))
+    directory = installed(tools)
+    (directory.parent / "mine").mkdir()
+    size = sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
+    assert bundled.bundle_bytes(str(cache)) == bundled.remove_bundles(str(cache)) == size > 1 << 20
+    assert sorted(os.listdir(directory.parent)) == ["lock", "mine"]
+    runner.get(job(SOURCE, runner))
+    assert directory.exists()
+
+
+def test_headers_of_another_user_stay(tools: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = Runner(tools)
+    runner.get(job(SOURCE, runner))
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    assert bundled.remove_bundles(str(tmp_path / "cache")) == 0
+    assert installed(tools).exists()
+
+
+def test_headers_stay_while_another_process_installs(
+    tools: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = Runner(tools)
+    runner.get(job(SOURCE, runner))
+    monkeypatch.setattr(bundled, "_MOST_WAIT_S", 0.1)
+    with bundled._alone(str(installed(tools).parent)), pytest.raises(TimeoutError):
+        bundled.remove_bundles(str(tmp_path / "cache"))
+    assert installed(tools).exists()

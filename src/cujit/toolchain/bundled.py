@@ -9,17 +9,19 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import shutil
 import tempfile
 import time
 from collections.abc import Iterator
 
-from cujit.toolchain.headers import BUNDLE
+from cujit.toolchain.headers import BUNDLE, BUNDLES
 from cujit.toolchain.nvrtc import nvrtcError, nvrtcInstallBundledHeaders
 
 _NEW = ".new-"
 _MOST_WAIT_S = 60.0
 _MARKER = ".nvrtc_headers_version"
+_NAME = re.compile(r"\d+\.\d+-[0-9a-f]{16}")
 
 
 def install_bundle(directory: str) -> str:
@@ -55,6 +57,54 @@ def _install(parent: str, directory: str) -> str:
         return ""
     finally:
         shutil.rmtree(new, ignore_errors=True)
+
+
+def bundle_bytes(cache_directory: str) -> int:
+    """Return how many bytes the headers have that were installed in a cache directory.
+
+    Raises:
+        OSError: the directory cannot be read.
+    """
+    return sum(_size(path) for path in _installed(cache_directory))
+
+
+def remove_bundles(cache_directory: str) -> int:
+    """Remove the headers that were installed in a cache directory, and return their bytes.
+
+    A process that compiles with them at this moment can miss a header; its next compile installs them again.
+
+    Raises:
+        OSError: the directory cannot be read, a file not be removed, or another process installs headers for a minute.
+    """
+    freed = 0
+    if not _installed(cache_directory):
+        return freed
+    parent = f"{cache_directory}/{BUNDLES}"
+    with _alone(parent) as is_alone:
+        if not is_alone:
+            raise TimeoutError(f"{parent}: another process installs headers")
+        _sweep(parent)
+        for path in _installed(cache_directory):
+            freed += _size(path)
+            new = tempfile.mkdtemp(prefix=_NEW, dir=parent)  # in place: it leaves at once, for whoever looks for it
+            os.rename(path, f"{new}/removed")  # in place: set aside
+            shutil.rmtree(new)
+    return freed
+
+
+def _installed(cache_directory: str) -> list[str]:
+    """List the directories of headers that the user of this process has installed."""
+    parent = f"{cache_directory}/{BUNDLES}"
+    try:
+        if os.lstat(parent).st_uid != os.geteuid():
+            return []
+        return sorted(f"{parent}/{name}" for name in os.listdir(parent) if _NAME.fullmatch(name))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _size(directory: str) -> int:
+    return sum(os.lstat(f"{folder}/{name}").st_size for folder, _, names in os.walk(directory) for name in names)
 
 
 def _sweep(parent: str) -> None:

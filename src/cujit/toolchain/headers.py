@@ -145,6 +145,9 @@ BUNDLE = "the headers that NVRTC bundles"
 BUNDLED_SINCE = (13, 5)
 """The first NVRTC that has headers in it. Source: ``nvrtc.h`` of 13.5."""
 
+BUNDLES = "headers"
+"""The directory of the cache directory that they are installed in."""
+
 
 def bundle_directory(library: str | None) -> str | None:
     """Return where the headers go that an NVRTC has in it. None if it has none, or the user has no cache directory.
@@ -159,7 +162,7 @@ def bundle_directory(library: str | None) -> str | None:
     for builtins in path.parent.glob("libnvrtc-builtins.so.*"):
         found = re.search(r"\.so\.(\d+)\.(\d+)", builtins.name)
         if found and (int(found[1]), int(found[2])) >= BUNDLED_SINCE:
-            return f"{cache}/headers/{found[1]}.{found[2]}-{read_build_id(library)[:16]}"
+            return f"{cache}/{BUNDLES}/{found[1]}.{found[2]}-{read_build_id(library)[:16]}"
     return None
 
 

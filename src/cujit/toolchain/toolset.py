@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+
 from cujit.forks import cached_property
-from cujit.toolchain.headers import HeaderSearch, Settings, bundle_directory, find_headers
+from cujit.toolchain.headers import BUNDLE, HeaderSearch, Settings, bundle_directory, find_headers
 from cujit.values import NamedTuple
 from cujit.values.typed import TYPE_CHECKING, Any, Protocol
 
@@ -110,13 +112,16 @@ class Toolchain:
     def install_headers(self) -> None:
         """Install the headers that NVRTC bundles, if headers of the toolkit are missing and NVRTC bundles any.
 
-        It is done once for each user and NVRTC. What fails is among what ``headers`` tried.
+        It is done once for each user and NVRTC, and again if they were removed. What fails is among what ``headers``
+        tried.
 
         Raises:
             ToolchainNotFoundError: the compiler is not installed.
         """
-        directory = self.headers.missing and bundle_directory(self.nvrtc.library_path)
-        if not directory or directory in self.notes:
+        search = self.headers
+        is_removed = any(d.found_via == BUNDLE and not os.path.exists(d.path) for d in search.directories)
+        directory = (is_removed or search.missing) and bundle_directory(self.nvrtc.library_path)
+        if not directory or (directory in self.notes and not is_removed):
             return
         from cujit.toolchain.bundled import install_bundle  # start-up: where the toolkit's headers are not installed
 

@@ -17,6 +17,7 @@ from cujit.cli.cache.verify import verify
 from cujit.cli.cache.why import why
 from cujit.cli.console import json_option, print_json, print_table, printable, shown_time
 from cujit.cli.help import CommandGroup
+from cujit.toolchain.bundled import bundle_bytes, remove_bundles
 
 
 @click.group("cache", cls=CommandGroup)
@@ -45,8 +46,16 @@ def info(cache: Cache, as_json: bool) -> None:
         }
         for root, sizes in roots
     ]
+    headers = 0 if found.root is None else bundle_bytes(str(found.root))
     if as_json:
-        print_json({"root": found.root and str(found.root), "roots": rows, "remote": remote})
+        print_json(
+            {
+                "root": found.root and str(found.root),
+                "roots": rows,
+                "remote": remote,
+                "installed_headers_bytes": headers,
+            }
+        )
         return
     if not roots:
         click.echo("nothing is cached: CUJIT_CACHE is off, or there is no home; CUJIT_CACHE_DIR names a directory")
@@ -64,6 +73,8 @@ def info(cache: Cache, as_json: bool) -> None:
         for root, sizes in roots
     ]
     print_table(("directory", "writes", "entries", "size", "most"), cells, right=("entries", "size", "most"))
+    if headers:
+        click.echo(f"CUDA headers that cujit installed: {shown_size(headers)}")
     if remote is not None:
         click.echo(f"then the shared cache {remote}")
 
@@ -147,13 +158,16 @@ def trim(cache: Cache, size: int, as_json: bool) -> None:
 def clear(cache: Cache, yes: bool, as_json: bool) -> None:
     """Delete all entries in the writable cache directory.
 
-    cujit also deletes the damaged entries that it moved aside.
+    cujit also deletes the damaged entries that it moved aside, and the CUDA headers that it installed there.
     """
+    found = admin.info(cache)
     if not yes:
-        found = admin.info(cache)
-        question = f"delete {found.entries} entries ({shown_size(found.total_bytes)}) in {found.root}?"
+        headers = found.root and bundle_bytes(str(found.root))
+        also = f" and CUDA headers ({shown_size(headers)})" if headers else ""
+        question = f"delete {found.entries} entries ({shown_size(found.total_bytes)}){also} in {found.root}?"
         click.confirm(question, abort=True, err=True)
-    _print_freed(admin.clear(cache), cache, as_json)
+    freed = admin.clear(cache)
+    _print_freed(freed + (remove_bundles(str(found.root)) if found.root else 0), cache, as_json)
 
 
 def _print_freed(freed_bytes: int, cache: Cache, as_json: bool) -> None:
