@@ -125,12 +125,12 @@ def _arguments() -> str:
 _ENVIRONMENT_HEAD = """\
 # Environment variables
 
-Every environment variable that cujit reads. `cujit --help` lists the same variables.
+This page lists every environment variable that cujit reads. `cujit --help` lists the same variables.
 
-* cujit reads a variable when it needs the value, never at import.
+* cujit reads a variable when it needs the value, never when it is imported.
 * An empty variable counts as unset. An invalid value raises an `OptionError`.
 * A command-line option (`--dir`, `--trust`) takes precedence over its variable.
-* NVIDIA's compilers read variables of their own. If such a variable can change the output, it is part of the
+* NVIDIA's compilers read additional variables. Every variable that can change their output is part of the
   [cache key](cache.md).
 
 | variable | value | meaning | default | page |
@@ -272,9 +272,9 @@ def _register(row: SpecialRegister) -> str:
 _OPTIONS_HEAD = """\
 # Compiler options
 
-Every option of `cujit.compile`, `cujit.link` and `cujit.build`, as keyword or in `options={…}`. What is
-not said is not written. `extra=("--flag",)` gives arguments to the tool as they are. A dash means that the
-tool rejects the option, with a sentence that says why.
+This page lists the options of `cujit.compile`, `cujit.link` and `cujit.build`. Specify an option as a keyword argument
+or in `options={…}`. cujit passes only the options that you specify. `extra=("--flag",)` passes arguments to the tool
+unchanged. A dash means that the tool rejects the option with a message that explains why.
 
 | option | takes | meaning | since CUDA | NVRTC | nvJitLink | libNVVM |
 |---|---|---|---|---|---|---|
@@ -284,14 +284,15 @@ tool rejects the option, with a sentence that says why.
 _PRECOMPILED = """
 ## Precompiled headers
 
-A process that compiles many sources with the same includes can read the headers once. The first compile with
-`pch=True` writes a precompiled header, and later compiles in this process use it. Without the option, cujit does so in
-the third compile with the same includes, if each of the compiles before took 0.5 s and 8 GiB of disk are free.
-`pch=False` never does. The image is the same with and without, so the option isn't part of the cache key.
+A process that compiles many sources with the same includes can parse the headers once. The first compile with
+`pch=True` writes a precompiled header, and later compiles in the same process use the precompiled header. Without the
+option, cujit writes the precompiled header in the third compile with the same includes. It does so only if each earlier
+compile took 0.5 s and 8 GiB of disk space are free. With `pch=False`, cujit never precompiles headers. The image is the
+same with and without precompiled headers, so the option isn't part of the cache key.
 
-Processor time of a compile by NVRTC 13.5 (`benchmarks/pch.py`, medians of 7 on a shared machine):
+CPU time of a compile with NVRTC 13.5 (`benchmarks/pch.py`, medians of 7 runs on a shared machine):
 
-| header | without | the compile that writes it | with | size on disk |
+| header | without precompiled header | writing the precompiled header | with precompiled header | size on disk |
 |---|---|---|---|---|
 | `cuda_fp16.h` | 0.04 s | 0.06 s | 0.03 s | 9 MiB |
 | `curand_kernel.h` | 1.07 s | 2.45 s | 0.55 s | 252 MiB |
@@ -300,13 +301,14 @@ Processor time of a compile by NVRTC 13.5 (`benchmarks/pch.py`, medians of 7 on 
 | `cub/block/block_reduce.cuh` | 1.48 s | 2.13 s | 0.57 s | 297 MiB |
 | two headers of CUB | 1.70 s | 2.36 s | 0.59 s | 319 MiB |
 
-It saves nothing for a process that compiles a source once. cujit doesn't precompile headers for LTO-IR, with
-`lineinfo` or `debug`, in a separate process (`isolate=True`), or for a source that has no cache key.
+Precompiled headers save nothing in a process that compiles only one source. cujit doesn't precompile headers for
+LTO-IR, with `lineinfo` or `debug`, in a separate process (`isolate=True`), or for a source without a cache key.
 
-cujit keeps up to two precompiled headers of a process in the directory for temporary files (`TMPDIR`), and removes them
-when the process ends. If there is no room for one, cujit compiles without it, and makes no more. It enlarges NVRTC's
-heap for them to 1 GiB. If that is too little, cujit warns and enlarges it again. `create_pch`, `use_pch` and `pch_dir`
-are NVRTC's own: NVRTC doesn't notice that an in-memory header, or a header of the same size, has changed.
+cujit keeps up to two precompiled headers per process in the directory for temporary files (`TMPDIR`) and removes them
+when the process ends. If the disk is full, cujit compiles without precompiled headers and writes no more of them. cujit
+enlarges NVRTC's heap for precompiled headers to 1 GiB. If 1 GiB is too small, cujit prints a warning and enlarges the
+heap again. `create_pch`, `use_pch` and `pch_dir` are NVRTC's own options. With these options, NVRTC doesn't notice a
+changed in-memory header, or a changed header of the same size.
 """
 
 

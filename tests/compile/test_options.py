@@ -147,8 +147,8 @@ def test_an_unknown_option_names_the_nearest(wrong: str, meant: str) -> None:
         ({"random_seed": "\ud800"}, "expected str"),
         ({1: 2}, "1 is not a name of an option"),
         ({"diag_suppress": ["177"]}, "expected list of int"),
-        ({"undef": "A\0B"}, "expected list of str"),
-        ({"extra": 3}, "extra is 3, expected a list of str"),
+        ({"undef": "A\0B"}, "expected list of non-blank str"),
+        ({"extra": 3}, "extra is 3, expected a list of non-blank str"),
     ],
 )
 def test_a_wrong_value_says_what_is_wanted(said: dict[str, object], complaint: str) -> None:

@@ -21,22 +21,22 @@ class EnvironmentVariable(NamedTuple):
 
 
 VARIABLES = (
-    EnvironmentVariable("CUJIT_CACHE", "0 or 1", "Cache compiled images: 0 or 1.", "1", "cache"),
+    EnvironmentVariable("CUJIT_CACHE", "0 or 1", "Whether to cache compiled images: 0 (no) or 1 (yes).", "1", "cache"),
     EnvironmentVariable("CUJIT_CACHE_BYTES", "size", "Maximum size of the cache, such as 4GiB.", "2GiB", "cache"),
     EnvironmentVariable("CUJIT_CACHE_DIR", "directory", "Directory of the cache.", "$XDG_CACHE_HOME/cujit", "cache"),
     EnvironmentVariable("CUJIT_CACHE_ROOTS", "paths", "Read-only caches and packs, separated by colons.", "", "cache"),
     EnvironmentVariable(
         "CUJIT_COMPILE",
         "auto, warn, never, never-jit",
-        "Compile on a cache miss: auto (silently), warn (with a warning), never (error).",
+        "On a cache miss, compile (auto), compile and warn (warn), or raise an error (never).",
         "auto",
         "shipping",
     ),
     EnvironmentVariable(
-        "CUJIT_PYTHON", "file", "Python interpreter for worker processes, in a frozen program.", "", "installation"
+        "CUJIT_PYTHON", "file", "Python interpreter for worker processes of a frozen program.", "", "installation"
     ),
     EnvironmentVariable(
-        "CUJIT_RECORD", "directory", "Record compile requests in this directory, for worklists.", "", "worklists"
+        "CUJIT_RECORD", "directory", "Directory to record compile requests in, for worklists.", "", "worklists"
     ),
     EnvironmentVariable("CUJIT_REMOTE", "URL", "URL of a shared remote cache.", "", "remote"),
     EnvironmentVariable(
@@ -45,7 +45,7 @@ VARIABLES = (
     EnvironmentVariable(
         "CUJIT_SOURCES",
         "directory",
-        "Copy the source of each kernel to this directory, for ncu and cuda-gdb.",
+        "Directory to copy the source of each kernel to, for ncu and cuda-gdb.",
         "",
         "how-to/see-source",
     ),
@@ -53,32 +53,48 @@ VARIABLES = (
     EnvironmentVariable(
         "CUJIT_TUNE",
         "auto, never, again",
-        "Run benchmarks in cujit.tune: auto (if no result is stored), again (always), never.",
+        "When cujit.tune benchmarks: auto (if no result is stored), again (always) or never.",
         "auto",
         "tuning",
     ),
-    EnvironmentVariable("CUJIT_CPU_OPTIMIZE", "0 or 1", "Optimize CPU-device kernels with LLVM: 0 or 1.", "1", "cpu"),
+    EnvironmentVariable(
+        "CUJIT_CPU_OPTIMIZE",
+        "0 or 1",
+        "Whether to optimize CPU-device kernels with LLVM: 0 (no) or 1 (yes).",
+        "1",
+        "cpu",
+    ),
     EnvironmentVariable(
         "CUJIT_DUMP",
         "stages, times or all",
-        "Print what the CPU device's compiler does: stages, times or all.",
+        "What to print about the CPU device's compiler: stages, times or all.",
         "",
         "cpu-compiler",
     ),
     EnvironmentVariable(
         "CUJIT_PERF",
         "0, 1 or ptx",
-        "Let perf and gdb see CPU-device kernels: 0, 1 (by source line) or ptx (by PTX line).",
+        "Show CPU-device kernels to perf and gdb: 0 (no), 1 (by source line), ptx (by PTX line).",
         "0",
         "cpu",
     ),
-    EnvironmentVariable("CUJIT_EMULATE", "settings", "Set by cujit emulate for its child processes.", "", "emulate"),
+    EnvironmentVariable(
+        "CUJIT_EMULATE",
+        "settings",
+        "Emulator settings that cujit emulate passes to its child processes.",
+        "",
+        "emulate",
+    ),
     EnvironmentVariable("CUDA_HOME", "directory", "CUDA toolkit to use for libraries that aren't installed as wheels."),
-    EnvironmentVariable("CUDA_PATH", "directory", "Same as CUDA_HOME, read if CUDA_HOME isn't set."),
+    EnvironmentVariable("CUDA_PATH", "directory", "CUDA toolkit to use if CUDA_HOME isn't set."),
     EnvironmentVariable("CUDA_VISIBLE_DEVICES", "numbers", "GPUs that the driver makes visible."),
     EnvironmentVariable("NO_COLOR", "any text", "Disable color if set to any non-empty value."),
     EnvironmentVariable(
-        "SOURCE_DATE_EPOCH", "seconds", "Time to record in packs and worklists, in seconds.", "0", "worklists"
+        "SOURCE_DATE_EPOCH",
+        "seconds",
+        "Time to record in packs and worklists, in seconds since the Unix epoch.",
+        "0",
+        "worklists",
     ),
     EnvironmentVariable("XDG_CACHE_HOME", "directory", "Base directory of user caches.", "~/.cache", "cache"),
     EnvironmentVariable(

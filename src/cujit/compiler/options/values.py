@@ -54,7 +54,7 @@ class Options(Mapping[str, Value]):
         """
         texts = accept_texts(extra) if extra else ()
         if texts is None:
-            raise OptionError(f"extra is {spell(extra)}, expected a list of str, none of them blank")
+            raise OptionError(f"extra is {spell(extra)}, expected a list of non-blank str")
         self.extra: tuple[str, ...] = texts
         given: Mapping[str, object] = keywords
         _require_known(given)
