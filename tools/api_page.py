@@ -60,12 +60,13 @@ INNER = {
 _HEAD = """\
 # API reference
 
-Public functions and classes are attributes of `cujit`: `import cujit`, then call `cujit.build(…)`. Result types live in
-submodules such as `cujit.inspection`, which cujit loads on first use. `help(cujit.build)` prints the same text.
+Public functions and classes are attributes of `cujit`: `import cujit`, then call `cujit.build(…)`. Result types are in
+submodules such as `cujit.inspection`, which Python imports on first use. `help(cujit.build)` prints the same text as
+this page.
 
 See also [Errors](errors.md) and [Compiler options](options.md).
 
-The examples assume these lines:
+The examples on this page assume that you have run these lines:
 
 """
 _TABLE = "\n| name | what it is |\n|---|---|\n"

@@ -34,13 +34,14 @@ if TYPE_CHECKING:
 class Launch(PreparedLaunch):
     """A kernel with its grid, block, dynamic shared memory, stream and options. Call it with the kernel's arguments.
 
-    Native code checks the arguments and starts the kernel, from the first call on. It reads exact ints, floats and
-    bools, None, ``Pointer``, NumPy scalars, structures and cujit arrays. It also reads PyTorch tensors, and arrays of
-    numba, JAX and CuPy (if CuPy works in the stream of the launch). Python reads other arguments: halves, vectors and
+    Native code checks the arguments and starts the kernel. It handles ints, floats and bools (but no subclasses), None,
+    ``Pointer``, NumPy scalars, structures and cujit arrays. It also handles PyTorch tensors, and arrays from Numba, JAX
+    and CuPy (if CuPy uses the stream of the launch). Python code handles all other arguments: halves, vectors and
     subclasses take one to a few microseconds each.
 
-    If an array's ``__cuda_array_interface__`` names a stream, as CuPy's does, the kernel waits for that stream. Later
-    work of the other library waits for the kernel only in the same stream, so pass that stream as ``stream``.
+    If an array's ``__cuda_array_interface__`` specifies a stream, as CuPy's does, the kernel waits for that stream.
+    Later work of the other library waits for the kernel only if both use the same stream, so pass that stream as
+    ``stream``.
 
     Example::
 
@@ -61,21 +62,21 @@ class Launch(PreparedLaunch):
     ) -> tuple[object, ...]:
         """Run the same launch with the same arguments on the CPU device, and return the results.
 
-        For each array, the result is a NumPy array after the kernel; for other arguments, the argument itself. cujit
-        copies the arrays first, so they don't change; arguments that share memory share it there, too. Module variables
-        have their initial values. The image must contain PTX.
+        For each array argument, the result is a NumPy array with the contents after the kernel. Other arguments are
+        returned unchanged. cujit copies the arrays first, so the originals don't change. Arguments that share memory
+        also share memory in the copy. Module variables have their initial values. The image must contain PTX.
 
         Args:
-            arguments: arguments of the launch.
-            device: a CPU device other than ``cujit.cpu()``.
+            arguments: arguments for the launch.
+            device: a CPU device to use instead of ``cujit.cpu()``.
             check: checks for the kernel, as in ``cujit.cpu(check=…)``.
 
         Raises:
             KernelFaultError: a check reported an error, or the kernel failed.
-            LoadError: the image has no PTX, or PTX that the CPU device doesn't support.
+            LoadError: the image contains no PTX, or its PTX isn't supported by the CPU device.
             ArgumentError: the arguments don't match the parameters, an argument is a bare address of unknown size, or
                 ``device`` is a GPU.
-            LaunchError: the CPU device doesn't support such a launch.
+            LaunchError: the CPU device doesn't support this kind of launch.
             ClosedError: the module or an array was closed.
 
         Example::
@@ -101,21 +102,24 @@ class Launch(PreparedLaunch):
         tolerance: float = 1e-3,
         contract: str | None = None,
     ) -> ScheduleReport:
-        """Run the launch under many schedules of the CPU device, and report the first two whose results differ.
+        """Run the launch with many schedules on the CPU device, and report the first two schedules whose results
+        differ.
 
-        A schedule varies orders and contraction, as PTX allows (docs/schedules.md). The arrays are copied for each run.
+        Schedules vary the execution order and the contraction of floating-point operations, as PTX allows
+        (docs/schedules.md). cujit copies the arrays for each run.
 
         Args:
-            arguments: arguments of the launch.
-            schedules: how many schedules to run, at least 2. Default: 50.
-            first_seed: seed of the first schedule; the others follow it. Default: 0.
+            arguments: arguments for the launch.
+            schedules: number of schedules to run, at least 2. Default: 50.
+            first_seed: seed of the first schedule. The other schedules use the seeds that follow. Default: 0.
             check: checks for the kernel, as in ``cujit.cpu(check=…)``. Default: none.
             start_order: ``any`` lets blocks start in any order. Default: ``ascending``.
-            tolerance: relative difference of floats to attribute to the order of atomic operations. Default: 1e-3.
+            tolerance: maximum relative difference between floats to attribute to the order of atomic operations.
+                Default: 1e-3.
             contract: ``ptxas`` or ``off``, as in ``cujit.cpu(contract=…)``. Default: both.
 
         Raises:
-            KernelFaultError: a check reported an error, or the kernel failed under a schedule.
+            KernelFaultError: a check reported an error, or the kernel failed with one of the schedules.
             OptionError: there are fewer than two schedules, or another argument is invalid.
             LoadError, ArgumentError, LaunchError, ClosedError: as for ``replay_on_cpu``.
 
@@ -131,17 +135,17 @@ class Launch(PreparedLaunch):
     def save(self, path: str | os.PathLike[str], *arguments: object) -> Path:
         """Save the launch to one file, with its image, source, sizes and current arguments. ``cujit run`` replays it.
 
-        The file contains copies of the arrays, for cujit arrays of their whole allocations. Arguments that share memory
-        share it in the file, too. On a GPU, save before the launch: after a fault, the memory can't be read. Module
-        variables are saved if the image contains PTX. See docs/reproducer.md.
+        The file contains copies of the arrays, and for cujit arrays, of the entire allocations. Arguments that share
+        memory also share it in the file. On a GPU, save before launching, because the memory can't be read after a
+        fault. Module variables are saved if the image contains PTX. See docs/reproducer.md.
 
         Args:
             path: path of the file, such as ``bug.launch``.
-            arguments: arguments of the launch.
+            arguments: arguments for the launch.
 
         Raises:
             ArgumentError: the arguments don't match the parameters, or an argument contains addresses that cujit can't
-                follow: a bare address, a structure with pointers, an array of addresses, a texture, a tensor map.
+                follow: a bare address, a structure with pointers, an array of addresses, a texture or a tensor map.
             LaunchError: the launch covers 0 elements.
             FormatError: the memory and the image together exceed 1 GiB.
             FileError: the file cannot be written.
@@ -164,7 +168,7 @@ class Launch(PreparedLaunch):
 class Kernel(KeepsLaunches):
     """A loaded kernel. ``kernel[grid, block](…)`` or ``kernel.over(n)(…)`` runs it.
 
-    ``name`` is the name in the source, ``lowered_name`` the name in the image.
+    ``name`` is the name in the source, and ``lowered_name`` is the name in the image.
 
     Example::
 
@@ -205,12 +209,12 @@ class Kernel(KeepsLaunches):
 
     @property
     def device(self) -> Device:
-        """The device that it runs on."""
+        """The device that the kernel runs on."""
         return self._image.device
 
     @property
     def artifact(self) -> Artifact:
-        """The image that it was loaded from."""
+        """The image that the kernel was loaded from."""
         return self._image.artifact
 
     @property
@@ -233,14 +237,14 @@ class Kernel(KeepsLaunches):
         return min(self.resources.max_threads, self.device.limits.max_threads)
 
     def occupancy(self, block: int | tuple[int, ...], shared_bytes: int = 0) -> float:
-        """Return the fraction of an SM's thread slots that blocks of this size fill, from 0 to 1.
+        """Return the fraction of an SM's thread slots that blocks of this size occupy, from 0 to 1.
 
         Args:
-            block: threads per block, an int or a tuple.
+            block: threads per block, as an int or a tuple.
             shared_bytes: bytes of dynamic shared memory per block.
 
         Raises:
-            LaunchError: the kernel can't run with such a block.
+            LaunchError: the kernel can't run with this block size.
             ClosedError: the module was closed.
 
         Example::
@@ -255,20 +259,20 @@ class Kernel(KeepsLaunches):
         return min(blocks * warps * limits.warp_size / limits.threads_per_processor, 1.0)
 
     def cooperative_limit(self, block: int | tuple[int, ...], shared_bytes: int = 0) -> int:
-        """Return how many blocks of this size the device can run at the same time.
+        """Return the number of blocks of this size that the device can run at the same time.
 
-        A kernel whose blocks wait for each other (``grid.sync()``, a counter in global memory) can have at most that
-        many blocks. Otherwise, blocks would wait for one that never starts. On a GPU, the limit is the blocks per SM
-        times the number of SMs, if nothing else runs. 0 means that no block fits.
+        If the blocks of a kernel wait for each other (``grid.sync()``, a counter in global memory), a launch can have
+        at most this many blocks. With more blocks, some would wait for a block that never starts. On a GPU, the limit
+        is the blocks per SM times the number of SMs, if nothing else is running. 0 means that no block fits.
 
         Source: CUDA C++ Programming Guide, "Grid Synchronization".
 
         Args:
-            block: threads per block, an int or a tuple.
+            block: threads per block, as an int or a tuple.
             shared_bytes: bytes of dynamic shared memory per block.
 
         Raises:
-            LaunchError: the kernel can't run with such a block.
+            LaunchError: the kernel can't run with this block size.
             ClosedError: the module was closed.
 
         Example::
@@ -280,10 +284,10 @@ class Kernel(KeepsLaunches):
         return self._loaded.together(shape)
 
     def cooperative_shape(self, shared_bytes: int = 0) -> CooperativeShape:
-        """Return the block size with the most concurrently running threads, and the number of such blocks that fill the
+        """Return the block size with the most concurrently running threads, and the number of blocks that fill the
         device.
 
-        Of equal candidates, the function chooses the largest block, so that fewer blocks have to wait for each other.
+        If several block sizes tie, this method returns the largest, so that fewer blocks have to wait for each other.
         The kernel then loops over its elements.
 
         Args:
@@ -304,15 +308,15 @@ class Kernel(KeepsLaunches):
         return max(shapes, key=lambda shape: (shape.block * shape.blocks, shape.block))
 
     def __getitem__(self, shape: GridAndBlock) -> Launch:
-        """Fix ``kernel[grid, block]``, ``[grid, block, shared_bytes]`` or ``[grid, block, shared_bytes, stream]``.
+        """Create a launch from ``[grid, block]``, ``[grid, block, shared_bytes]`` or these and a stream.
 
-        Grid and block are an int or a tuple of up to three, in blocks and threads.
+        The grid and the block are each an int or a tuple of up to three ints, in blocks and threads.
 
         Args:
-            shape: ``grid, block``, and then ``shared_bytes`` and ``stream``.
+            shape: ``grid, block``, optionally followed by ``shared_bytes`` and ``stream``.
 
         Raises:
-            LaunchError: a size is malformed or breaks a limit of the device or of the kernel.
+            LaunchError: a size is malformed or exceeds a limit of the device or the kernel.
             ClosedError: the module was closed.
 
         Example::
@@ -366,18 +370,19 @@ class Kernel(KeepsLaunches):
         """Create a launch with all options. ``kernel[grid, block]`` is the short form.
 
         Args:
-            grid: number of blocks, an int or a tuple of up to three.
-            block: threads per block, in the same forms.
-            shared_bytes: bytes of dynamic shared memory per block. Above 48 KiB, cujit opts the kernel in.
-            stream: a stream of cujit or another library, or a handle.
+            grid: number of blocks, as an int or a tuple of up to three ints.
+            block: threads per block, in the same form.
+            shared_bytes: bytes of dynamic shared memory per block. Above 48 KiB, cujit sets the required kernel
+                attribute.
+            stream: a stream from cujit or another library, or a stream handle.
             cluster: blocks per cluster.
             cooperative: whether all blocks must run at the same time, so that they can wait for each other.
-            overlap: whether the kernel may start before the previous kernel in the stream ends (programmatic dependent
-                launch). It then waits by ``cudaGridDependencySynchronize()``.
+            overlap: whether the kernel can start before the previous kernel in the stream ends (programmatic dependent
+                launch). To wait for the previous kernel, it calls ``cudaGridDependencySynchronize()``.
             priority: priority of the launch: a lower number runs first.
-            timeout_s: maximum seconds of a launch on the CPU device. A longer launch ends with a ``KernelFaultError``
+            timeout_s: maximum seconds for a launch on the CPU device. A longer launch stops with a ``KernelFaultError``
                 that shows where its blocks were.
-            int_pointers: whether a pointer parameter accepts an int, as an address that you vouch for.
+            int_pointers: whether a pointer parameter accepts an int as an unchecked address.
 
         Raises:
             LaunchError: a size is malformed or exceeds a limit of the device or the kernel.
@@ -401,17 +406,18 @@ class Kernel(KeepsLaunches):
         stream: object = 0,
         cluster: int | tuple[int, ...] | None = None,
     ) -> Launch:
-        """Create a launch whose blocks all run at the same time, so that they can wait for each other
+        """Create a cooperative launch: all blocks run at the same time, so that they can wait for each other
         (``grid.sync()``). By default, the blocks fill the device.
 
-        Fewer blocks run if there are fewer elements. If there are more elements, the kernel must loop.
+        If fewer blocks cover all elements, fewer blocks run. If there are more elements than threads, the kernel must
+        loop.
 
         Args:
-            size: number of elements, an int or a tuple. Default: as many as can run at the same time.
+            size: number of elements, as an int or a tuple. Default: as many elements as can run at the same time.
             block: threads per block. Default: the block of ``cooperative_shape``.
             shared_bytes: bytes of dynamic shared memory per block.
             stream: stream of the launch.
-            cluster: blocks per cluster; the grid contains whole clusters.
+            cluster: blocks per cluster. The grid is a multiple of the cluster.
 
         Raises:
             LaunchError: no block or cluster fits, a size is malformed, or the size is 0.
@@ -454,19 +460,19 @@ class Kernel(KeepsLaunches):
     def compile(
         self, block: int | tuple[int, ...], *, cluster: int | tuple[int, ...] | None = None, wait: bool = True
     ) -> float | Future[float]:
-        """Compile the kernel for a block on the CPU device before the first launch, without running it.
+        """Compile the kernel for a block size on the CPU device before the first launch, without running the kernel.
 
-        Returns the elapsed seconds; almost 0 if the code exists, or on a GPU. With ``wait=False``, a thread compiles,
-        and the result is a ``concurrent.futures.Future`` whose ``result()`` raises any error. A launch during the
-        compile waits for it.
+        Returns the elapsed seconds, which are almost 0 on a GPU or if the code already exists. With ``wait=False``, a
+        background thread compiles, and the method returns a ``concurrent.futures.Future``. Its ``result()`` raises any
+        error. A launch during the compile waits until the compile is done.
 
         Args:
-            block: threads per block, an int or a tuple.
+            block: threads per block, as an int or a tuple.
             cluster: blocks per cluster.
             wait: whether to wait; False compiles in the background.
 
         Raises:
-            LaunchError: the kernel can't run with such a block.
+            LaunchError: the kernel can't run with this block size.
             ClosedError: the module was closed.
 
         Example::
@@ -488,19 +494,19 @@ class Kernel(KeepsLaunches):
 
     @property
     def compile_s(self) -> float:
-        """Elapsed seconds that the CPU device needed to compile this kernel, or to load it from its cache, for all
-        blocks.
+        """Elapsed seconds that the CPU device took to compile this kernel, or to load it from its cache, for all block
+        shapes.
 
         Loading is apart (``Module.load_s``), and has what a GPU's driver compiles; here a GPU says 0.
         """
         return self._loaded.compile_s
 
     def cancel(self) -> None:
-        """End the running launches of this kernel from another thread. Each raises a ``KernelFaultError`` in its
-        thread.
+        """Stop all running launches of this kernel from another thread. Each launch raises a ``KernelFaultError`` in
+        its own thread.
 
         Raises:
-            UnsupportedError: the device is a GPU, which can't end a launch.
+            UnsupportedError: the device is a GPU, which can't stop a launch.
             ClosedError: the module was closed.
 
         Example::
@@ -518,9 +524,11 @@ class Kernel(KeepsLaunches):
         shared_bytes: int = 0,
         stream: object = 0,
     ) -> Launch:
-        """Create a launch over ``size`` elements, one thread each: an int, or up to three along x, y and z.
+        """Create a launch with one thread per element. ``size`` is an int, or a tuple of up to three ints along x, y
+        and z.
 
-        The last blocks can extend past ``size``, so the kernel must check its index. A size of 0 launches nothing.
+        The last blocks can extend past ``size``, so the kernel must check its index. If the size is 0, nothing is
+        launched.
 
         Args:
             size: number of elements along x, y and z.
@@ -572,14 +580,14 @@ class Kernel(KeepsLaunches):
         return launch
 
     def __call__(self, *arguments: object, **keywords: object) -> None:
-        """Refuse: a launch needs a grid.
+        """Raise a LaunchError, because a launch requires a grid.
 
         Args:
-            arguments: whatever was given.
-            keywords: whatever was given.
+            arguments: ignored.
+            keywords: ignored.
 
         Raises:
-            LaunchError: always, with what to write.
+            LaunchError: always. The message shows how to specify the grid.
 
         Example::
 

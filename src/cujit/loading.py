@@ -54,17 +54,17 @@ if TYPE_CHECKING:
 
 
 class Module(Mapping[str, Kernel]):
-    """An Artifact loaded on a device. It is a mapping of its kernels.
+    """An Artifact loaded on a device. A Module maps names to kernels.
 
     ``module["axpy<float>"]`` finds a kernel by name expression, name in the source, or lowered name. Kernels keep their
-    module alive. The module is unloaded when it is closed or no longer used.
+    module alive. cujit unloads the module when you close the module or no longer use it.
 
     ``route`` describes how the image was loaded, ``log`` contains the output of the compilers, and ``load_s`` is the
     load time in seconds, including the compilation of PTX.
 
-    Modules and kernels can be sent to other processes with ``pickle``: the other process loads the Artifact with the
-    same ``jit`` options. It uses a CPU device with the same checks, or the GPU of the same number, otherwise the first
-    GPU that it sees. Variables have their initial values there.
+    You can send modules and kernels to other processes with ``pickle``. The other process loads the Artifact with the
+    same ``jit`` options. It uses a CPU device with the same checks, or the GPU with the same number if it is visible,
+    otherwise the first visible GPU. In the other process, variables have their initial values.
 
     Example::
 
@@ -79,7 +79,7 @@ class Module(Mapping[str, Kernel]):
 
     @property
     def artifact(self) -> Artifact:
-        """The image that it was loaded from."""
+        """The image that the kernel was loaded from."""
         return self._image.artifact
 
     @cached_property
@@ -99,7 +99,7 @@ class Module(Mapping[str, Kernel]):
             name: a name expression, a name in the source, or a lowered name.
 
         Raises:
-            NameNotFoundError: there is none of that name, or several; the message lists them.
+            NameNotFoundError: no kernel or several kernels have this name. The message lists the kernels.
             ClosedError: the module was closed.
 
         Example::
@@ -167,16 +167,16 @@ class Module(Mapping[str, Kernel]):
     def variable(
         self, name: str, dtype: npt.DTypeLike = "uint8", shape: int | tuple[int, ...] | None = None
     ) -> DeviceArray:
-        """Return a ``__device__`` or ``__constant__`` variable as an array, by its lowered name.
+        """Return the ``__device__`` or ``__constant__`` variable with this lowered name as an array.
 
         Args:
             name: lowered name of the variable.
             dtype: dtype of the elements.
-            shape: shape of the array. Default: as many elements as fit.
+            shape: shape of the array. Default: one axis with as many elements as fit.
 
         Raises:
             NameNotFoundError: no kernel or variable has that name.
-            ArgumentError: the size of the variable is not that many elements.
+            ArgumentError: the shape doesn't match the size of the variable.
             ClosedError: the module was closed.
 
         Example::
@@ -199,14 +199,15 @@ class Module(Mapping[str, Kernel]):
 
     @property
     def device(self) -> Device:
-        """The device that it is loaded on."""
+        """The device that the module is loaded on."""
         return self._image.device
 
     def preload(self) -> None:
-        """Load the code of every kernel onto a GPU now.
+        """Load the code of all kernels onto the GPU now.
 
-        Otherwise, the driver loads the code of a kernel when you look it up (``module["axpy"]``), and that can wait for
-        running kernels. On the CPU device, the method does nothing: use ``Kernel.compile`` for each block.
+        Without this call, the driver loads the code of a kernel when you look up the kernel (``module["axpy"]``), which
+        can wait for running kernels. On the CPU device, this method does nothing. To compile ahead there, call
+        ``Kernel.compile`` for each block size.
 
         Source: CUDA C++ Programming Guide, "Lazy Loading".
 
@@ -227,7 +228,7 @@ class Module(Mapping[str, Kernel]):
         return self._image.loaded is None
 
     def close(self) -> None:
-        """Unload the module; its kernels can't run any more. Closing it twice has no effect.
+        """Unload the module. Its kernels can't run afterward. Closing a module twice has no effect.
 
         Example::
 
@@ -260,23 +261,24 @@ def load(
     *,
     jit: JitOptions | Mapping[str, object] | None = None,
 ) -> Module:
-    """Load a cubin, PTX or fatbin on a device: an Artifact, the bytes of an image, or the path of a file.
+    """Load a cubin, PTX or fatbin on a device. The image can be an Artifact, bytes or a file path.
 
-    If PTX is newer than a GPU's driver, the installed nvJitLink assembles it. Otherwise, cujit lowers its ``.version``
-    to the driver's, if everything in it allows that. ``Module.route`` shows what happened.
+    If the PTX is too new for the GPU's driver, the installed nvJitLink assembles the PTX. Without nvJitLink, cujit
+    lowers the ``.version`` of the PTX to the driver's version, if every construct in the PTX allows it.
+    ``Module.route`` shows how cujit loaded the image.
 
     Args:
         image: an Artifact, the bytes of an image, the path of a file, or PTX as a multi-line str.
-        device: a Device or its name. Default: the first GPU, otherwise the CPU device.
+        device: a Device or its name. Default: the first GPU, or the CPU device if there is no GPU.
         jit: options for compiling PTX for a GPU: ``max_registers`` (per thread), ``opt_level`` (0 to 4), ``line_info``,
             ``debug``, ``cache_mode`` (``none``, ``ca``, ``cg``) and ``assembler`` (``auto``, ``driver``, ``nvjitlink``,
-            ``none``). They have no effect on SASS and on the CPU device.
+            ``none``). These options don't affect SASS or the CPU device.
 
     Raises:
-        FormatError: the bytes have an unknown format, or they are damaged.
-        LoadError: the image can't run on the device; the message states which image could.
-        NotCompiledError: the image is PTX for a GPU, and ``CUJIT_COMPILE`` forbids the driver to compile it.
-        DriverError: the driver rejected the image; ``log`` contains the output of its compiler.
+        FormatError: the image has an unknown format or is damaged.
+        LoadError: the image can't run on the device. The message states which images can.
+        NotCompiledError: the image is PTX for a GPU, and ``CUJIT_COMPILE`` doesn't allow the driver to compile it.
+        DriverError: the driver rejected the image. ``log`` contains the output of the driver's compiler.
         OptionError: an option is unknown or has a wrong value.
 
     Example::
@@ -342,19 +344,19 @@ def jit(
 ) -> Module:
     """Compile CUDA C++ for a device and load it there.
 
-    A GPU that NVRTC knows gets SASS. A newer GPU gets PTX of the highest architecture below it, and the CPU device gets
-    PTX. The code is for the device's architecture only (``sm_90a``, ``compute_90a``) if there is such a variant, so
-    sources can use its instructions. ``Module.artifact.arch`` shows the architecture. If compiling is forbidden, or a
-    distribution ships packs, cujit takes the best available image: SASS of the architecture, its family or an older
-    architecture, or PTX.
+    If NVRTC supports the GPU, cujit compiles SASS. For a newer GPU, it compiles PTX for the highest architecture below
+    the GPU's, and for the CPU device, PTX. If the architecture has an architecture-specific variant (``sm_90a``,
+    ``compute_90a``), cujit compiles for that variant, so sources can use its instructions. ``Module.artifact.arch``
+    shows the architecture. If compiling is forbidden, or if a distribution ships packs, cujit uses the best available
+    image: SASS for the architecture, its family or an older architecture, or PTX.
 
     Args:
-        source: text of CUDA C++, the path of a file, or a ``Source``.
-        names: template instances to build (``"axpy<float>"``).
-        device: a Device or its name. Default: the first GPU, otherwise the CPU device.
-        arch: the architecture to compile for (``"sm_90"``). Default: the device's, with the suffix ``a`` if there is
-            such a variant.
-        options: compiler options as a mapping; ``more`` are compiler options as keywords.
+        source: CUDA C++ text, the path of a file, or a ``Source``.
+        names: template instances to compile, such as ``"axpy<float>"``.
+        device: a Device or its name. Default: the first GPU, or the CPU device if there is no GPU.
+        arch: the architecture to compile for, such as ``"sm_90"``. Default: the device's architecture, with the suffix
+            ``a`` if this variant exists.
+        options: compiler options, as a mapping. ``more`` are compiler options as keyword arguments.
         name: name of a source string in messages.
         headers: in-memory headers by name, for a source string.
         cache: as for ``compile``.
@@ -363,7 +365,7 @@ def jit(
         memory_mib: as for ``compile``.
 
     Raises:
-        CompileError: the source doesn't compile; ``diagnostics`` contains every message.
+        CompileError: the source doesn't compile. ``diagnostics`` contains every message.
         ArchError: code for ``arch`` can't run on the GPU, or the compiler no longer supports the GPU.
         NotCompiledError: no cache contains a suitable image, and ``CUJIT_COMPILE`` or the cache forbids compiling.
         CujitError: see ``compile`` and ``load``.

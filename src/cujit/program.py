@@ -1,8 +1,8 @@
 """The façade of compiling: ``compile``, ``link``, ``bundle`` and ``build``. None of them needs a driver or a GPU.
 
 Every function takes options as keywords, as ``options={…}``, or both; ``docs/options.md`` lists them. ``cache`` is the
-Cache to use; None is the process's (``default_cache()``), False none. ``timeout_s`` are the seconds that the whole call
-may take; past them it is a ToolTimeoutError. With ``isolate=True`` a process apart does the work, and its death is a
+Cache to use; None is the process's (``default_cache()``), False none. ``timeout_s`` are the maximum seconds for the
+whole call; past them it is a ToolTimeoutError. With ``isolate=True`` a process apart does the work, and its death is a
 ToolCrashError; ``memory_mib`` limits its address space. ``docs/limits.md`` says more.
 """
 
@@ -141,7 +141,7 @@ def request(
         to: kind of image, as for ``compile``.
         arch: architecture, as for ``compile``.
         names: template instances, as for ``compile``.
-        options: compiler options as a mapping; ``more`` are compiler options as keywords.
+        options: compiler options, as a mapping. ``more`` are compiler options as keyword arguments.
 
     Raises:
         OptionError: an option, ``to`` or a name is invalid.
@@ -168,27 +168,30 @@ def compile(
     memory_mib: int | None = None,
     **more: Unpack[Keywords],
 ) -> Artifact:
-    """Compile one source for one architecture: CUDA C++ with NVRTC, LLVM IR (``Source.nvvm``) with libNVVM.
+    """Compile one source for one architecture: CUDA C++ with NVRTC, or LLVM IR (``Source.nvvm``) with libNVVM.
 
-    If the cache contains the result, cujit returns it. ``provenance`` of the Artifact shows where the image came from.
+    If the cache contains the result, cujit returns the cached image. The Artifact's ``provenance`` shows where the
+    image came from.
 
     Args:
-        source: text of CUDA C++, the path of a file, a ``Source``, or LLVM IR (``Source.nvvm``).
-        to: ``"ptx"``, ``"cubin"``, ``"ltoir"``, or ``"optixir"`` for ``optixModuleCreate``. Default: by the
-            architecture, a cubin for ``sm_…``, LTO-IR for ``lto_…``, otherwise PTX.
-        arch: ``"sm_90"``, ``"compute_80"``, or ``"native"`` for the first GPU. Default: the lowest architecture of the
-            compiler, whose PTX runs on every GPU that the toolkit supports.
-        names: name expressions (``"axpy<float>"``) whose lowered names the Artifact contains. Default: the kernels in
-            the text that aren't templates.
-        options: of the compiler (docs/options.md), as a mapping; ``more`` are such as keywords, which win.
-        cache: the Cache to use. Default: the process's cache. False uses none.
-        timeout_s: seconds that the whole call may take (docs/limits.md).
+        source: CUDA C++ text, the path of a file, a ``Source``, or LLVM IR (``Source.nvvm``).
+        to: kind of image: ``"ptx"``, ``"cubin"``, ``"ltoir"``, or ``"optixir"`` for ``optixModuleCreate``. Default: a
+            cubin for ``sm_…``, LTO-IR for ``lto_…``, otherwise PTX.
+        arch: architecture to compile for: ``"sm_90"``, ``"compute_80"``, or ``"native"`` for the first GPU. Default:
+            the lowest architecture that the compiler supports. Its PTX runs on every GPU that the toolkit supports.
+        names: name expressions to compile, such as ``"axpy<float>"``. The Artifact contains their lowered names.
+            Default: the kernels in the source that aren't templates.
+        options: of the compiler (docs/options.md), as a mapping. ``more`` are compiler options as keyword arguments,
+            which take precedence.
+        cache: the Cache to use. False disables caching. Default: the process's cache.
+        timeout_s: maximum seconds for the whole call (docs/limits.md).
         isolate: whether to compile in a separate process.
-        memory_mib: maximum address space of that process, in MiB.
+        memory_mib: maximum address space of the separate process, in MiB.
 
     Raises:
-        CompileError: the source doesn't compile, or a name isn't in it. ``diagnostics`` contains every message.
-        HeaderNotFoundError: an ``#include`` was not found; the message lists the searched directories.
+        CompileError: the source doesn't compile or doesn't contain one of the names. ``diagnostics`` contains every
+            message.
+        HeaderNotFoundError: an ``#include`` file was not found. The message lists the searched directories.
         ArchError: the architecture is unknown, or this compiler doesn't support it.
         NotCompiledError: no cache contains the image, and ``CUJIT_COMPILE`` or the cache forbids compiling.
         OptionError: an option is unknown, has a wrong type, or isn't supported by NVRTC.
@@ -218,31 +221,32 @@ def link(
     memory_mib: int | None = None,
     **more: Unpack[Keywords],
 ) -> Artifact:
-    """Link images of device code: Artifacts, paths or bytes of PTX, cubins, LTO-IR, objects, archives and fatbins.
+    """Link device code: PTX, cubins, LTO-IR, objects, archives and fatbins, as Artifacts, paths or bytes.
 
-    nvJitLink links cubins. cujit's own linker links PTX to PTX without a toolkit, after nvJitLink has processed LTO-IR
-    inputs. The result has the names and signatures of all inputs. See docs/linking.md.
+    nvJitLink links cubins. cujit's own linker links PTX files into PTX without a toolkit; nvJitLink first processes any
+    LTO-IR inputs. The result has the names and signatures of all inputs. See docs/linking.md.
 
     Args:
-        inputs: Artifacts, paths or bytes, and sources, which cujit compiles first for the same architecture.
-        to: ``"cubin"``, ``"ptx"``, or ``"ltoir"``, which can lack functions and can be linked again. Default: a cubin,
-            if there is no ``device``.
-        arch: architecture of the result. Default: the architecture of ``device``, otherwise the highest of the images.
-        device: device to link for: a GPU gets a cubin, the CPU device PTX.
-        options: options of nvJitLink as a mapping; ``more`` are options as keywords.
+        inputs: Artifacts, paths, bytes or sources. cujit first compiles sources for the same architecture.
+        to: kind of image: ``"cubin"``, ``"ptx"``, or ``"ltoir"``, which can have unresolved functions and can be linked
+            again. Default without a ``device``: a cubin.
+        arch: architecture of the result. Default: the architecture of ``device``, otherwise the highest architecture
+            among the images.
+        device: device to link for. cujit creates a cubin for a GPU, and PTX for the CPU device.
+        options: options for nvJitLink, as a mapping. ``more`` are options as keyword arguments.
         cache: as for ``compile``.
         timeout_s: as for ``compile``.
         isolate: as for ``compile``.
         memory_mib: as for ``compile``.
 
     Raises:
-        LinkError: the images can't be linked. The message names the input and symbol; for PTX, it lists every reason
-            with its line.
+        LinkError: the images can't be linked. The message names the input and the symbol. For PTX, it lists every
+            reason with its line number.
         CompileError: a source doesn't compile.
         ArchError: the architecture is malformed, or the linker doesn't support it.
         FormatError: an input is not an image, or its format is unknown.
         OptionError: an option is unknown, has a wrong type, or isn't supported by nvJitLink, or ``to`` is invalid.
-        ToolchainNotFoundError: the link needs nvJitLink, which isn't installed, and there is no GPU whose driver can
+        ToolchainNotFoundError: the link requires nvJitLink, which isn't installed, and there is no GPU driver that can
             link.
 
     Example::
@@ -293,19 +297,20 @@ def bundle(
     isolate: bool = False,
     memory_mib: int | None = None,
 ) -> Artifact:
-    """Pack images for several architectures into one fatbin: Artifacts, Entries, paths or bytes.
+    """Bundle images for several architectures into one fatbin. Images can be Artifacts, Entries, paths or bytes.
 
-    A fatbin among the entries stands for its images, so ``bundle([fatbin, image])`` adds an image. ``Entry(image,
-    options="-O1")`` passes options to the tool that compiles PTX or LTO-IR later.
+    If an entry is a fatbin, cujit adds its images, so ``bundle([fatbin, image])`` adds an image to a fatbin.
+    ``Entry(image, options="-O1")`` specifies options for the tool that later compiles the PTX or LTO-IR.
 
     Args:
         entries: Artifacts, Entries, paths or bytes of images.
         compress: ``"none"``, ``"size"``, ``"speed"``, ``"balance"``, ``"concat"`` (compress all images as one),
             ``"default"`` (nvFatbin compresses only PTX), or a bool. True means ``"balance"``. Default: ``"balance"``,
-            but no compression if there is LTO-IR, which couldn't be extracted again. ``"balance"`` makes 80 kernels 11
-            times and 800 kernels 78 times smaller, smaller than in a wheel. Bundling takes 1.1 to 1.5 times as long,
-            loading 1.08 to 1.16 times (nvFatbin 13.0, an H200; ``benchmarks/fatbin_size.py``). ``"size"`` takes 30
-            times as long for a fifth to a third less.
+            or no compression if there is LTO-IR, which couldn't be extracted again. ``"balance"`` makes 80 kernels 11
+            times smaller and 800 kernels 78 times smaller, which is smaller than in a wheel. Bundling takes 1.1 to 1.5
+            times as long, and loading 1.08 to 1.16 times as long (nvFatbin 13.0 on an H200;
+            ``benchmarks/fatbin_size.py``). ``"size"`` takes 30 times as long and makes the fatbin smaller by another
+            fifth to third.
         cache: as for ``compile``.
         timeout_s: as for ``compile``.
         isolate: as for ``compile``.
@@ -313,7 +318,7 @@ def bundle(
 
     Raises:
         BundleError: a fatbin can't contain an entry, two entries have the same kind and architecture, or an image lacks
-            a kernel that another one has.
+            a kernel that another image contains.
         FormatError: an entry is not an image, or its format is unknown.
         OptionError: ``compress`` is invalid.
         ToolchainNotFoundError: nvFatbin is not installed.
@@ -351,20 +356,21 @@ def build(
 ) -> Artifact:
     """Compile one source for several targets and bundle the images into one fatbin.
 
-    cujit compiles and links a list of CUDA C++ sources, LLVM IR and images for every target. It caches each target and
-    the fatbin separately.
+    If ``source`` is a list of CUDA C++ sources, LLVM IR and images, cujit compiles and links the list for every target.
+    It caches each target and the fatbin separately.
 
     Args:
         source: a source as for ``compile``, or a list of sources and images.
         targets: ``sm_…`` (SASS), ``compute_…`` (PTX), ``lto_…`` (LTO-IR), or a list of these. ``"all"`` means SASS for
-            every architecture of the toolkit, and the newest PTX. ``"portable"`` means the oldest PTX, and ``"native"``
-            the GPUs of this machine.
+            every architecture that the toolkit supports, plus the newest PTX. ``"portable"`` means the oldest PTX, and
+            ``"native"`` means the GPUs in this machine.
         names: template instances, as for ``compile``.
-        options: compiler options for all targets; ``more`` are compiler options as keywords.
+        options: compiler options for all targets, as a mapping. ``more`` are compiler options as keyword arguments.
         compress: as for ``bundle``.
-        progress: function called with ``(done, total, target)`` after each target.
-        jobs: number of threads that compile. Default: one per core.
-        native: function that returns the architectures for ``"native"``, instead of the GPUs of this machine.
+        progress: function to call with ``(done, total, target)`` after each target.
+        jobs: number of compiler threads. Default: one per core.
+        native: function that returns the architectures for ``"native"``. Default: use the architectures of the GPUs in
+            this machine.
         cache: as for ``compile``.
         timeout_s: as for ``compile``.
         isolate: as for ``compile``.

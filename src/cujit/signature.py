@@ -1,4 +1,4 @@
-"""What a kernel takes: its parameters, as far as they are known."""
+"""The parameters of a kernel, as far as they are known."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Parameter", "ParameterClass", "Signature"]
 
 
 class ParameterClass(enum.Enum):
-    """Interpretation of the bytes of a parameter.
+    """How to interpret the bytes of a parameter.
 
     Example::
 
@@ -35,9 +35,10 @@ class ParameterClass(enum.Enum):
 class Parameter:
     """One parameter of a kernel.
 
-    ``type`` is the C++ type if the build provides it (``float const*``), otherwise the PTX type (``.u64``) or "".
-    ``size`` and ``align`` are in bytes; 0 if unknown. ``pointee`` is the C++ type that a pointer points to. ``offset``
-    is the byte offset in the parameter buffer of a loaded image; None if only the alignment rule applies.
+    ``type`` is the C++ type (``float const*``) if the build provides it, otherwise the PTX type (``.u64``) or "".
+    ``size`` and ``align`` are in bytes. They are 0 if unknown. ``pointee`` is the C++ type that a pointer points to.
+    ``offset`` is the byte offset in the parameter buffer of a loaded image. It is None if the offset follows only from
+    the alignment.
 
     Example::
 
@@ -78,7 +79,8 @@ class Signature:
 
     @property
     def offsets(self) -> tuple[int, ...]:
-        """Byte offset of each parameter in the parameter buffer, from the image or by alignment.
+        """The byte offset of each parameter in the parameter buffer, as recorded in the image or computed from the
+        alignment.
 
         Source: PTX ISA 9.1, "Kernel Function Parameters" and the natural alignment of ``.param``. Parameters that
         are aligned to more than 16 bytes lie elsewhere on sm_90, where ptxas aligns them in the constant bank,

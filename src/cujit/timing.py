@@ -29,7 +29,7 @@ _CACHE_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class Timing:
-    """Time of one call in milliseconds. Each sample is a mean over ``calls`` calls, in the order of the measurement.
+    """Time per call, in milliseconds. Each sample is the mean over ``calls`` calls. Samples are in measurement order.
 
     Example::
 
@@ -68,11 +68,11 @@ class Timing:
 
     @property
     def spread(self) -> float:
-        """The spread of the samples: the difference of the 90th and 10th percentiles, relative to the median."""
+        """The spread of the samples: the difference between the 90th and 10th percentiles, relative to the median."""
         return (self.p90_ms - self.p10_ms) / self.median_ms if self.median_ms else 0.0
 
     def percentile_ms(self, percent: float) -> float:
-        """Return a percentile of the samples, interpolated between two samples.
+        """Return a percentile of the samples, interpolated between adjacent samples.
 
         Args:
             percent: percentile, from 0 to 100.
@@ -113,23 +113,24 @@ def time(
     device: DeviceLike | str | None = None,
     stream: object = None,
 ) -> Timing:
-    """Measure the time of ``call(*arguments)``: a launch, a graph's ``launch``, or a function that launches.
+    """Measure the time of ``call(*arguments)``. ``call`` is a launch, a graph's ``launch``, or a function that launches
+    kernels.
 
-    On a GPU, the time is between two events in ``stream``; work in other streams isn't measured. On the CPU device, it
-    is elapsed time.
+    On a GPU, cujit measures the time between two events in ``stream``, without the work in other streams. On the CPU
+    device, it measures elapsed time.
 
     Args:
-        call: what to time.
-        arguments: arguments of the call.
+        call: function to time.
+        arguments: arguments for ``call``.
         repeat: number of samples.
         warmup: calls before the first sample.
-        calls: calls per sample. Default: enough for 0.2 ms, so that the resolution of the events and the launch latency
-            don't count.
-        flush_cache: whether to fill the L2 cache (on the CPU device, the last-level cache) with other memory before
-            each call. ``calls`` is then 1.
+        calls: calls per sample. Default: enough calls for 0.2 ms, so that event resolution and launch latency don't
+            affect the result.
+        flush_cache: whether to flush the L2 cache (on the CPU device, the last-level cache) before each call. If True,
+            ``calls`` is 1.
         limit_s: seconds after which sampling stops, with at least three samples.
-        device: device to measure. Default: the device of the launch or graph, otherwise the first GPU or the CPU
-            device.
+        device: device to measure. Default: the device of the launch or graph, otherwise the first GPU, or the CPU
+            device if there is no GPU.
         stream: stream to measure. Default: the stream of the launch or graph, otherwise the default stream.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Architectures, and which release of CUDA, of its driver and of PTX knows which."""
+"""GPU architectures, and which releases of CUDA, its driver and PTX support them."""
 
 from cujit.arch.arch import Arch, ArchKind
 

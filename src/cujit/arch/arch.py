@@ -17,7 +17,7 @@ else:
 
 
 class ArchKind(enum.Enum):
-    """Kind of an architecture, by its prefix: real (``sm_``), virtual (``compute_``) or link-time (``lto_``).
+    """Kind of architecture, by prefix: real (``sm_``), virtual (``compute_``) or link-time (``lto_``).
 
     Example::
 
@@ -86,11 +86,11 @@ _NAME = r"(sm|compute|lto)_([1-9][0-9]{1,2})([af]?)"  # compiled when it is firs
 @functools.total_ordering
 @dataclass(frozen=True, repr=False)
 class Arch:
-    """One architecture: ``sm_90a``, ``compute_75``, ``lto_120f``.
+    """A GPU architecture, such as ``sm_90a``, ``compute_75`` or ``lto_120f``.
 
     ``number`` is ten times the compute capability (90, 103, 120). ``suffix`` is ``""``, ``"a"`` (this architecture
-    only) or ``"f"`` (this family only). Architectures are ordered by number, suffix and kind. To create one from a
-    string, call ``Arch.parse``, which rejects names that no toolkit knows.
+    only) or ``"f"`` (this family only). Architectures are ordered by number, suffix and kind. To create an Arch from a
+    string, call ``Arch.parse``, which rejects names that no toolkit supports.
 
     Example::
 
@@ -115,13 +115,13 @@ class Arch:
 
     @classmethod
     def parse(cls, name: str | Arch) -> Arch:
-        """Read ``sm_90a``, ``compute_75``, ``lto_100f``.
+        """Parse an architecture name, such as ``sm_90a``, ``compute_75`` or ``lto_100f``.
 
         Args:
             name: name of an architecture. ``parse`` returns an Arch unchanged.
 
         Raises:
-            ArchError: the name is malformed, or no toolkit has such an architecture. The message contains the nearest
+            ArchError: the name is malformed, or no toolkit supports the architecture. The message contains the closest
                 valid names.
 
         Example::
@@ -138,11 +138,11 @@ class Arch:
 
     @classmethod
     def of_capability(cls, major: int, minor: int) -> Arch:
-        """Return the real architecture of a device of compute capability ``major.minor``.
+        """Return the real architecture of a device with compute capability ``major.minor``.
 
         Args:
             major: major version of the compute capability.
-            minor: of it.
+            minor: minor version of the compute capability.
 
         Example::
 
@@ -201,10 +201,10 @@ class Arch:
         return Arch(ArchKind.LTO, self.number, self.suffix)
 
     def specific(self, release: tuple[int, int]) -> Arch:
-        """Return the variant for this architecture only (``sm_90a``), or the architecture itself if there is none.
+        """Return the architecture-specific variant (``sm_90a``), or the architecture itself if it has no such variant.
 
         Args:
-            release: version of the CUDA toolkit that compiles, as ``(major, minor)``.
+            release: version of the CUDA toolkit that compiles the code, as ``(major, minor)``.
 
         Example::
 
@@ -218,10 +218,10 @@ class Arch:
     def runs_on(self, device: Arch) -> bool:
         """Return whether code built for this architecture runs on ``device`` (a real architecture).
 
-        SASS runs on GPUs of the same major capability and the same or a higher minor capability. SASS for Tegra runs
-        only on its own architecture, and Tegra runs no other SASS. PTX and linked LTO-IR run on every later
+        SASS runs on GPUs with the same major capability and the same or a higher minor capability. SASS for Tegra runs
+        only on its own architecture, and Tegra runs no other SASS. PTX and linked LTO-IR also run on every later
         architecture. Code with the suffix ``a`` runs only on its own architecture. Code with the suffix ``f`` runs on
-        its own major capability, from its minor capability on.
+        GPUs with the same major capability and the same or a higher minor capability.
 
         Source: CUDA C++ Programming Guide, "Binary Compatibility" with its note on Tegra, "Compute Capability and
         Streaming Multiprocessor Versions", "Family-Specific" and "Architecture-Specific Features"; PTX ISA 9.1,
@@ -253,7 +253,7 @@ class Arch:
     def served_by(self) -> tuple[Arch, ...]:
         """List the architectures whose code runs on this real architecture, best first.
 
-        The order is: SASS for this architecture, SASS for its family, SASS for older architectures of its major
+        The order is: SASS for this architecture, SASS for its family, SASS for older architectures with the same major
         capability, and PTX.
 
         Example::

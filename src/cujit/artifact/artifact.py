@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Kind(enum.Enum):
-    """Format of the bytes of an Artifact.
+    """Format of the data in an Artifact.
 
     Example::
 
@@ -194,12 +194,12 @@ class Artifact:
     """An image and its metadata. An Artifact never changes.
 
     ``names`` maps each requested name expression (``axpy<float>``) to its lowered name. ``signatures`` maps lowered
-    names to kernel signatures, if the build provides them. ``arch`` is the architecture, and None for a fatbin, which
-    can contain several. ``log`` is the output of the tools, ``name`` the origin of the image, and ``tool`` the tool
-    that made it, with its version. ``provenance`` states whether the image came from the cache; it is None for an image
-    that this process didn't compile, link or bundle. ``places`` maps recorded directories in line tables
-    (``/cujit-source/src``) to directories of this machine. Comparisons of Artifacts ignore ``provenance`` and
-    ``places``.
+    names to kernel signatures, if the build provides them. ``arch`` is the architecture. It is None for a fatbin, which
+    can contain several architectures. ``log`` is the output of the tools, ``name`` is the origin of the image, and
+    ``tool`` is the name and version of the tool that created it. ``provenance`` states whether the image came from the
+    cache. It is None for an image that this process didn't compile, link or bundle. ``places`` maps directories that
+    are recorded in line tables (``/cujit-source/src``) to directories on this machine. Comparisons of Artifacts ignore
+    ``provenance`` and ``places``.
 
     Example::
 
@@ -239,7 +239,7 @@ class Artifact:
 
     @classmethod
     def of(cls, data: bytes | bytearray | memoryview | str, *, name: str = "") -> Artifact:
-        """Wrap an image. cujit detects its kind from its content.
+        """Wrap an image in an Artifact. cujit detects the kind of image from its content.
 
         Args:
             data: the image, as bytes or text.
@@ -259,7 +259,7 @@ class Artifact:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Artifact:
-        """Read an image from a file. cujit detects its kind from its content, not from the file name.
+        """Read an image from a file. cujit detects the kind of image from its content, not from the file name.
 
         Args:
             path: path of the file.
@@ -289,7 +289,7 @@ class Artifact:
 
         Raises:
             OptionError: ``path`` is not a path.
-            FileError: the file cannot be written; ``filename`` is its path.
+            FileError: the file can't be written. ``filename`` is its path.
 
         Example::
 
@@ -309,7 +309,7 @@ class Artifact:
         return python_module(self)
 
     def to_c(self, name: str = "image") -> str:
-        """Return a C99 and C++ header with the image, its size and the lowered names of its kernels.
+        """Return a C99 and C++ header that contains the image, its size and the lowered names of its kernels.
 
         The header declares ``name_image``, ``NAME_SIZE``, ``name_kernel_…`` and ``name_kernels``.
 

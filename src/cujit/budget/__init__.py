@@ -1,4 +1,4 @@
-"""Budgets: what kernels may use at most, checked on their machine code; no GPU is needed."""
+"""Budgets: limits on the resource usage of kernels, checked without a GPU."""
 
 from cujit.budget.budgets import Budget, check
 from cujit.budget.file import read_budgets

@@ -29,34 +29,34 @@ from cujit.values import NamedTuple, dataclass
 
 @dataclass(frozen=True)
 class Budget:
-    """Limits for the resources and costs of one kernel. None means no limit.
+    """Limits on the resource usage and costs of one kernel. None means no limit.
 
-    cujit reads the limits before ``block`` from SASS, and the others from a profile. They are totals over all launches,
-    with the names of ``cujit.profile.Measures``.
+    cujit checks the limits before ``block`` against SASS, and the remaining limits against a profile. The counters in a
+    profile are totals over all launches and have the names of ``cujit.profile.Measures``.
 
     Args:
         registers: registers per thread.
-        spills: bytes of spill stores and loads together, as the assembler's log counts them (``verbose=True``).
-        stack_bytes: stack bytes per thread.
+        spills: total bytes of spill stores and spill loads, as reported in the assembler's log (``verbose=True``).
+        stack_bytes: bytes of stack per thread.
         shared_bytes: bytes of static shared memory per block.
         code_bytes: bytes of SASS.
-        constant_bytes: bytes of all constant banks, including the bank of the parameters.
+        constant_bytes: total bytes of all constant banks, including the bank for the kernel parameters.
         barriers: barriers per block.
         occupancy: lowest allowed occupancy, from 0 to 1.
-        block: threads per block, or the shape of the block, for the occupancy. Default: the kernel's launch bounds,
+        block: threads per block, or the block shape, for computing the occupancy. Default: the kernel's launch bounds,
             otherwise the block size with the highest occupancy.
-        dynamic_shared_bytes: bytes of dynamic shared memory per block, for the occupancy.
-        sectors_per_request: global-memory sectors per request, on average.
+        dynamic_shared_bytes: bytes of dynamic shared memory per block, for computing the occupancy.
+        sectors_per_request: average global-memory sectors per request.
         sectors: total global-memory sectors.
         local_sectors: total local-memory sectors.
         wavefronts: shared-memory wavefronts.
-        bank_conflicts: shared-memory wavefronts that bank conflicts cause.
-        divergent_branches: branches at which the threads of a warp diverge.
-        most_contended: most threads of a warp that update one word of global memory at once.
+        bank_conflicts: additional shared-memory wavefronts caused by bank conflicts.
+        divergent_branches: branches at which the threads in a warp diverge.
+        most_contended: maximum number of threads in a warp that update the same word of global memory at once.
         flops: floating-point operations.
 
     Raises:
-        OptionError: there is no limit, or a limit is malformed.
+        OptionError: no limit is specified, or a limit is malformed.
         LaunchError: ``block`` is malformed.
 
     Example::
@@ -101,7 +101,7 @@ class Budget:
 
     @property
     def threads(self) -> int | None:
-        """The threads of ``block``; None if ``block`` is None."""
+        """The number of threads in ``block``. None if ``block`` is None."""
         return None if self.block is None else Dim3.of(self.block, "block").volume
 
     @property
@@ -132,29 +132,31 @@ def check(
     arch: str | Arch | Sequence[str | Arch] | None = None,
     on: str | Arch | Device | None = None,
 ) -> BudgetReport:
-    """Compare every kernel in an image or a profile with its budget. You don't need a GPU.
+    """Compare each kernel in an image or a profile with its budget. No GPU is needed.
 
-    The first matching pattern decides, so put narrow patterns first. A pattern that decides for no kernel is an error.
-    ``unchecked`` lists the limits that need the other source: a profile for an image, an image for a profile.
+    The first pattern that matches a kernel applies, so put narrow patterns first. A pattern that applies to no kernel
+    is an error. ``unchecked`` lists the limits that can't be checked: counters for an image, and resources for a
+    profile.
 
     Args:
-        what: anything that ``cujit.inspect`` accepts; a ``Profile`` or its kernels; or a file (.json) that ``cujit
-            profile --json`` wrote.
-        budget: one Budget, or Budgets by name pattern. A pattern is a name expression, a name in the source, a lowered
-            name, or a glob of these (``"axpy<*>"``).
-        kernel: name patterns; cujit leaves out kernels that match no pattern.
-        arch: architectures; cujit leaves out code for other architectures.
-        on: a GPU (``"RTX 4090"``), an architecture or a Device. cujit checks the code that this GPU would run, and its
-            occupancy there.
+        what: anything that ``cujit.inspect`` accepts, a ``Profile`` or its kernels, or a .json file from ``cujit
+            profile --json``.
+        budget: one Budget, or a dict of name patterns to Budgets. A pattern is a name expression, a name in the source,
+            a lowered name, or a glob pattern for any of these (``"axpy<*>"``).
+        kernel: name patterns. cujit skips kernels that match no pattern.
+        arch: architectures. cujit skips code for other architectures.
+        on: a GPU model (``"RTX 4090"``), an architecture or a Device. cujit checks the code that this GPU would run,
+            and its occupancy on this GPU.
 
     Raises:
         BudgetError: a kernel exceeds its budget, or its usage is unknown. The message lists every such kernel, and
-            ``report`` has every row. It is an AssertionError, too.
-        FormatError: there is no SASS, it is damaged, or it isn't linked yet.
-        NameNotFoundError: there is no kernel, or none that matches a pattern.
+            ``report`` contains all rows. The exception is also an AssertionError.
+        FormatError: there is no SASS, or the SASS is damaged or not yet linked.
+        NameNotFoundError: there is no kernel, or no kernel matches a pattern.
         ArchError: there is no code for ``arch`` or ``on``.
         ArgumentError: ``on`` is a device that isn't a GPU.
-        OptionError: ``budget`` or a pattern is malformed, or limits something that ``what`` doesn't contain.
+        OptionError: ``budget`` or a pattern is malformed, or a limit applies to something that ``what`` doesn't
+            contain.
 
     Example::
 

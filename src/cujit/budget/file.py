@@ -12,7 +12,7 @@ from cujit.errors import FormatError, LaunchError, OptionError, alike, spell
 
 
 def read_budgets(path: str | os.PathLike[str]) -> dict[str, Budget]:
-    r"""Read budgets by name pattern from a TOML file, in the order of the file.
+    r"""Read a dict of name patterns to budgets from a TOML file, in the order of the file.
 
     Each ``[[budget]]`` has ``kernel`` (a pattern; default: ``"*"``) and the fields of a Budget.
 

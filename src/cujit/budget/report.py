@@ -12,11 +12,12 @@ from cujit.values import dataclass, group_by
 
 @dataclass(frozen=True)
 class BudgetRow:
-    """One limit of one kernel: ``allowed`` and ``measured``, in the unit of the limit.
+    """One limit of one kernel. ``allowed`` and ``measured`` are in the unit of the limit.
 
-    ``kernel`` is the displayed name, ``lowered_name`` the name in the image. If the value is unknown, ``measured`` is
-    None, ``note`` states why, and ``help`` what to try. A note beside a value explains the value. For a profile,
-    ``arch`` is None, ``line`` is the source line with the largest share, and ``help`` is advice for that line.
+    ``kernel`` is the displayed name, and ``lowered_name`` is the name in the image. If the measured value is unknown,
+    ``measured`` is None, ``note`` explains why, and ``help`` suggests what to try. If the value is known, ``note``
+    explains the value. For a profile, ``arch`` is None, ``line`` is the source line with the largest share, and
+    ``help`` is advice for this line.
 
     Example::
 
@@ -36,14 +37,14 @@ class BudgetRow:
 
     @property
     def slack(self) -> float | None:
-        """The remaining budget; negative if the kernel exceeds it, None if the usage is unknown."""
+        """The remaining budget. It is negative if the kernel exceeds the budget, and None if the usage is unknown."""
         if self.measured is None:
             return None
         return self.measured - self.allowed if self.what == "occupancy" else self.allowed - self.measured
 
     @property
     def is_within(self) -> bool:
-        """Whether the usage is known and within the budget."""
+        """Whether the resource usage is known and within the budget."""
         return self.slack is not None and self.slack >= 0
 
     @property
@@ -53,7 +54,7 @@ class BudgetRow:
 
     @property
     def cells(self) -> tuple[str, str, str, str, str, str]:
-        """The row as text: kernel, architecture, resource, allowed, used, slack."""
+        """The cells of the row as text: kernel, architecture, resource, allowed, used, slack."""
         slack = self.slack
         text = "not known" if slack is None else f"{shown(self.what, abs(slack))} {'left' if slack >= 0 else 'over'}"
         numbers = (shown(self.what, self.allowed), shown(self.what, self.measured))
@@ -62,8 +63,8 @@ class BudgetRow:
 
 @dataclass(frozen=True)
 class BudgetReport:
-    """Every checked row, in the order of the image. ``unchecked`` names the parts without a budget, such as PTX and
-    kernels that match no pattern.
+    """Result of a budget check: all checked rows, in the order of the image. ``unchecked`` lists the parts without a
+    budget, such as PTX and kernels that match no pattern.
 
     Example::
 
@@ -106,11 +107,11 @@ class BudgetReport:
 
     @property
     def helps(self) -> tuple[str, ...]:
-        """The hints for the violations, each once."""
+        """The hints for the violations, without duplicates."""
         return tuple(dict.fromkeys(row.help for row in self.violations if row.help))
 
     def table(self, rows: Iterable[BudgetRow] | None = None) -> str:
-        """Return rows as a text table with their notes. Default: all rows.
+        """Return rows and their notes as a text table. Default: all rows.
 
         Args:
             rows: the rows to include. Default: all.
@@ -123,10 +124,10 @@ class BudgetReport:
         return "\n".join([*aligned([COLUMNS, *cells]), *(f"  {note}" for note in self.notes)])
 
     def require(self) -> BudgetReport:
-        """Return this report if every row is within its budget.
+        """Return this report if all rows are within their budgets.
 
         Raises:
-            BudgetError: a row exceeds its budget or its usage is unknown. The message lists every such row.
+            BudgetError: a row exceeds its budget, or its usage is unknown. The message lists every such row.
 
         Example::
 

@@ -1,4 +1,4 @@
-"""Keys, records and the store: from what went into a piece of work to the image that came out of it."""
+"""The compile cache: cache keys, entries and the store."""
 
 from cujit.cache.provenance import Provenance
 

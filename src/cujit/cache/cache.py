@@ -115,7 +115,7 @@ class _Lookup(NamedTuple):
 
 
 class Cache:
-    """Artifacts by key: in memory, in read-only roots, and in one writable root.
+    """A cache of Artifacts: in memory, in read-only root directories, and in one writable root directory.
 
     Any number of threads and processes can share the roots. ``get_or_make`` returns the Artifact even if the file
     system fails. The cache counts such failures and warns once with a ``CacheWarning``.
@@ -192,7 +192,7 @@ class Cache:
 
     @property
     def is_supplied(self) -> bool:
-        """Whether the cache has read-only roots or tiers, which others fill."""
+        """Whether the cache has read-only roots or tiers, which other processes or machines fill."""
         return bool(self.tiers) or any(store is not self.store for store in self.stores)
 
     @classmethod
@@ -202,16 +202,16 @@ class Cache:
 
     @classmethod
     def packaged(cls, distribution: str, *, compile: str = "auto") -> Cache:
-        """Return the process's cache with the packs of an installed distribution. The same settings return the same
+        """Return the process's cache plus the packs of an installed distribution. The same settings return the same
         cache.
 
-        The packs are the files in the distribution's RECORD that end in ``.pack``, and those of other distributions
-        that name it in an entry point ``cujit.packs``. cujit imports none of them. It searches them after
-        ``CUJIT_CACHE_ROOTS``, even with ``CUJIT_CACHE=0``. If there are no packs, as in an editable install, the result
-        is ``default_cache()``.
+        The packs are the ``.pack`` files in the distribution's RECORD, and the packs of other distributions with an
+        entry point ``cujit.packs`` that names this distribution. cujit imports none of these distributions. It searches
+        the packs after ``CUJIT_CACHE_ROOTS``, even with ``CUJIT_CACHE=0``. If there are no packs, as in an editable
+        install, the result is ``default_cache()``.
 
-        ``cujit.jit(…, cache=…)`` searches it for code that runs on the device, best first: SASS for the architecture,
-        for its family and for older architectures, and PTX. Otherwise it compiles.
+        ``cujit.jit(…, cache=…)`` searches this cache for code that runs on the device, best first: SASS for the
+        architecture, its family and older architectures, and then PTX. If it finds no code, it compiles.
 
         Args:
             distribution: name of the distribution, as ``pip list`` shows it.
@@ -347,7 +347,7 @@ class Cache:
                 self._failure(e)
 
     def forget(self) -> None:
-        """Drop the entries in this process's memory. The roots don't change.
+        """Drop the entries in this process's memory. The root directories don't change.
 
         Example::
 

@@ -18,7 +18,7 @@ else:
 
 
 class Outcome(enum.Enum):
-    """How cujit got an Artifact."""
+    """The origin of an Artifact: compiled or from the cache."""
 
     MEMORY = "memory"
     """This process had it."""
@@ -38,13 +38,13 @@ class Outcome(enum.Enum):
 
 @dataclass(frozen=True, init=False)
 class Provenance:
-    """How cujit got an Artifact.
+    """The origin of an Artifact: compiled or from the cache.
 
-    ``key`` is None if an input is unknown. ``root`` is the directory that cujit read the entry from or wrote it to, or
-    None. ``make_ms`` is the compile time, now or when the entry was made. ``reason`` states why the entry isn't kept,
-    or why it is for another architecture than requested. ``headers`` states how cujit found the headers: by the
-    ``request table`` of a pack, by ``hints`` of an earlier process, or by a ``scan``. It is empty if the source
-    includes nothing.
+    ``key`` is None if an input is unknown. ``root`` is the directory that cujit read the entry from or wrote the entry
+    to, or None. ``make_ms`` is the time of the compile that created the image, now or earlier. ``reason`` states why
+    the image isn't cached, or why its architecture differs from the requested architecture. ``headers`` states how
+    cujit found the headers: with the ``request table`` of a pack, with ``hints`` from an earlier process, or with a
+    ``scan``. ``headers`` is empty if the source includes no files.
 
     Example::
 
@@ -82,8 +82,8 @@ class Provenance:
         return self.outcome not in (Outcome.MADE, Outcome.UNCACHED)
 
     def why(self) -> Explanation | None:
-        """Return what differs from the nearest cache entry after a miss. None after a hit, or if there is no such
-        entry.
+        """After a cache miss, return the differences from the most similar cache entry. Return None after a hit, or if
+        there is no similar entry.
 
         Example::
 
@@ -106,7 +106,7 @@ def with_headers(provenance: Provenance, headers: str) -> Provenance:
 
 
 def _root(provenance: Provenance) -> Path | None:
-    """The directory that it was read from or written to, or None."""
+    """The directory that the image was read from or written to, or None."""
     place: Path | str | None = vars(provenance)["_place"]
     return pathlib.Path(place) if isinstance(place, str) else place
 

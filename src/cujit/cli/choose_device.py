@@ -32,7 +32,7 @@ def choose_device(name: str | None) -> tuple[Device, str]:
 
     Raises:
         DriverNotFoundError: a GPU was asked for and there is no driver.
-        DeviceNotFoundError: no device has that name.
+        DeviceNotFoundError: no device has this name.
     """
     if name is not None:
         return process_devices().named(name), "asked for"

@@ -83,7 +83,7 @@ class ShapeOptions:
         """Fix the launch of a kernel.
 
         Raises:
-            LaunchError: a size breaks a limit of the device or of the kernel.
+            LaunchError: a size exceeds a limit of the device or the kernel.
         """
         shared = self.shared_bytes
         if self.grid is not None and self.block is not None:

@@ -32,7 +32,7 @@ _UNSEEDED = ("result", "arch", "name expression")
 
 @dataclass(frozen=True)
 class Request:
-    """A compile: the source, kind of result, architecture, options and template instances.
+    """A description of a compile: the source, kind of result, architecture, options and template instances.
 
     Example::
 
@@ -170,10 +170,10 @@ class Request:
         return arguments + self.options.render(Tool.NVVM, others)
 
     def assembler_arguments(self) -> list[str]:
-        """Return the arguments for nvJitLink, which assembles the output of libNVVM; empty for CUDA C++.
+        """Return the arguments for nvJitLink, which assembles the output of libNVVM. The result is empty for CUDA C++.
 
         Raises:
-            OptionError: neither compiler nor assembler has an option that was said.
+            OptionError: neither the compiler nor the assembler supports a specified option.
 
         Example::
 
@@ -189,7 +189,7 @@ class Request:
         counts.
 
         Raises:
-            OptionError: as of ``arguments`` and ``assembler_arguments``.
+            OptionError: same as for ``arguments`` and ``assembler_arguments``.
         """
         source = self.source
         name = os.path.basename(source.path) if source.path else source.name
@@ -217,11 +217,11 @@ class Request:
     def seed(self) -> str:
         """Return the seed for local symbols, such as those in an unnamed namespace.
 
-        The seed depends on the parts of the key except names, architecture and kind of result. So two processes write
-        the same symbols, and all images of one source use the same names.
+        The seed depends on all parts of the key except the names, the architecture and the kind of result. Therefore,
+        different processes generate the same symbols, and all images of a source use the same names.
 
         Raises:
-            OptionError: as of ``arguments`` and ``assembler_arguments``.
+            OptionError: same as for ``arguments`` and ``assembler_arguments``.
 
         Example::
 

@@ -81,11 +81,11 @@ class _LazyMethod:
 
 @final
 class Device:
-    """A GPU or the CPU device: it runs Artifacts.
+    """A GPU or the CPU device, which runs Artifacts.
 
-    ``name`` is ``cuda:0`` or ``cpu``, ``product`` the manufacturer's name. ``arch`` is the real architecture whose code
-    it runs, or that it emulates for PTX on the CPU device. ``ordinal`` is the driver's number of a GPU, and 0 for the
-    CPU device. ``backend`` implements the device.
+    ``name`` is ``cuda:0`` or ``cpu``, and ``product`` is the manufacturer's name for the device. ``arch`` is the real
+    architecture of a GPU, or the architecture that the CPU device emulates. ``ordinal`` is the driver's number for the
+    GPU; it is 0 for the CPU device. ``backend`` implements the device.
 
     Example::
 
@@ -118,7 +118,7 @@ class Device:
 
         Raises:
             LoadError: the image does not run here; the message says what would.
-            DriverError: the driver rejected the image; ``log`` contains the output of its compiler.
+            DriverError: the driver rejected the image. ``log`` contains the output of the driver's compiler.
         """
         return self.backend.load(artifact, options)
 
@@ -162,13 +162,14 @@ class Device:
         return self.backend.ordinal_of(address)
 
     def pinned(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """Allocate an uninitialized NumPy array in page-locked host memory; for the CPU device, in ordinary memory.
+        """Allocate an uninitialized NumPy array in page-locked host memory. For the CPU device, the memory is ordinary
+        host memory.
 
-        Copies between this memory and the device run in the background, in a stream. The memory is freed after the last
+        In a stream, copies between this memory and the device run in the background. The memory is freed after the last
         copy.
 
         Args:
-            shape: the sizes of the axes, outermost first.
+            shape: sizes of the axes, outermost first.
             dtype: dtype of the elements.
 
         Raises:
@@ -184,10 +185,10 @@ class Device:
         return pinned_array(self.backend.pin(max(size, 1)), sizes, element)
 
     def trim(self, keep_bytes: SupportsIndex = 0) -> None:
-        """Return unused memory to the system, except ``keep_bytes`` of stream-ordered memory.
+        """Return unused memory to the system, except for ``keep_bytes`` of stream-ordered memory.
 
-        For stream-ordered arrays, a GPU keeps up to an eighth of its memory, which other processes can't use. For other
-        arrays, it keeps blocks of up to 64 KB, 4 MB in total. The CPU device keeps nothing.
+        For stream-ordered arrays, cujit keeps up to an eighth of a GPU's memory, which other processes can't use. For
+        other arrays, cujit keeps freed blocks of up to 64 KB, 4 MB in total. On the CPU device, cujit keeps no memory.
 
         Args:
             keep_bytes: bytes of unused stream-ordered memory to keep.
@@ -207,7 +208,7 @@ class Device:
 
     @property
     def cache_bytes(self) -> int:
-        """Bytes of the largest cache that all SMs or cores share; 0 if unknown."""
+        """Size in bytes of the largest cache that all SMs or cores share; 0 if unknown."""
         return self.backend.cache_bytes
 
     # -- streams and graphs -------------------------------------------------------------------------------
@@ -230,13 +231,13 @@ class Device:
         self.backend.order(earlier, later)
 
     def stream(self, of: object = None, *, priority: int | None = None) -> Stream:
-        """Create a stream, or wrap another library's stream or a handle (0 is the default stream).
+        """Create a stream, or wrap another library's stream or a stream handle (0 is the default stream).
 
-        A new stream doesn't wait for the default stream. On the CPU device, priorities have no effect, and all streams
-        behave alike, because work runs immediately.
+        A new stream doesn't wait for the default stream. On the CPU device, work runs immediately, so priorities have
+        no effect and all streams behave alike.
 
         Args:
-            of: another library's stream, or a handle (0 is the default stream). Default: create a new stream.
+            of: another library's stream, or a stream handle (0 is the default stream). Default: create a new stream.
             priority: priority of a new stream: a lower number runs first. Default: 0.
 
         Raises:
@@ -273,14 +274,14 @@ class Device:
 
         Args:
             stream: stream to capture, from cujit or another library. Default: a new stream, ``graph.stream``.
-            mode: what threads may do during the capture, as for the driver: with ``relaxed`` anything; with
-                ``thread_local`` this thread, and with ``global`` every thread, can't call functions that might wait for
-                the GPU.
+            mode: the driver's capture mode. ``relaxed`` allows all calls. With ``thread_local``, this thread can't call
+                functions that might wait for the GPU. With ``global``, no thread can call such functions.
 
         Raises:
-            LaunchError: ``stream`` is not a stream, it is the default stream or already being captured, or the mode is
+            LaunchError: ``stream`` is not a stream, is the default stream, or is already being captured, or the mode is
                 unknown.
-            DriverError: at the end of the block: the driver couldn't capture the work (LaunchError on the CPU device).
+            DriverError: at the end of the ``with`` block: the driver couldn't capture the work (LaunchError on the CPU
+                device).
 
         Example::
 
@@ -293,12 +294,12 @@ class Device:
         return self.backend.graph(self, self.stream() if stream is None else self.queue(stream), mode)
 
     def adopt(self, address: int, size_bytes: int) -> arrays.DeviceArray:
-        """Wrap externally allocated memory as an array of bytes; ``view`` changes its dtype. cujit doesn't free the
-        memory.
+        """Wrap externally allocated memory as an array of bytes. To change the dtype, call ``view``. cujit doesn't free
+        the memory.
 
-        Under ``cujit.cpu(check="memory")``, the memory counts as an allocation until the array and its views are gone,
-        and out-of-bounds accesses are errors. Adopt all external memory that kernels use: cujit accepts any access to
-        mapped memory near a pointer that it doesn't know.
+        With ``cujit.cpu(check="memory")``, the memory counts as an allocation until the array and all its views are
+        deleted. Out-of-bounds accesses to this memory are then errors. Adopt all external memory that kernels use. If
+        cujit doesn't know a pointer, it accepts any access to mapped memory near the pointer.
 
         Args:
             address: address of the memory.

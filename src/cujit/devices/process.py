@@ -50,7 +50,7 @@ class Devices:
 
         Raises:
             DriverNotFoundError: no CUDA driver is installed.
-            DeviceNotFoundError: there is no such GPU; the message lists the GPUs.
+            DeviceNotFoundError: there is no such GPU. The message lists the GPUs.
             OptionError: the number is none.
         """
         ordinal = _int(ordinal, "a GPU's number", "cujit.gpu(0)")
@@ -116,8 +116,8 @@ class Devices:
         return tuple(self.gpu(i) for i in range(count))
 
     def default(self) -> Device:
-        """Return the first GPU, otherwise the CPU device. The answer is cached, as a query for a
-        driver takes 0.2 ms.
+        """Return the first GPU, or the CPU device if there is no GPU. The answer is cached, as a query for a driver
+        takes 0.2 ms.
         """
         if self._default is None:
             try:
@@ -136,7 +136,7 @@ class Devices:
 
         Raises:
             DriverNotFoundError: no CUDA driver is installed.
-            DeviceNotFoundError: no device has that name.
+            DeviceNotFoundError: no device has this name.
             MissingError: llvmlite is not installed.
             OptionError: it is neither a name nor a Device.
         """

@@ -101,7 +101,7 @@ class Dim3(NamedTuple):
 
     @property
     def shortest(self) -> int | tuple[int, ...]:
-        """The sizes as an int, or as a tuple without trailing ones."""
+        """The sizes as an int, or as a tuple without trailing 1s."""
         return self.x if self.y == self.z == 1 else tuple(self[: 2 + (self.z > 1)])
 
     @property
@@ -116,11 +116,11 @@ class Dim3(NamedTuple):
 
 @dataclass(frozen=True)
 class Resources:
-    """Resources of a kernel: registers per thread, bytes, barriers, and the largest block.
+    """Resource usage of a kernel: registers per thread, memory sizes in bytes, barriers, and the maximum block size.
 
-    ``shared_bytes`` is static shared memory per block, ``local_bytes`` local memory per thread (spills and stack).
-    ``constant_bytes`` is the size of the user's constants, and ``max_threads`` the largest block. A field is None if
-    the device doesn't report it.
+    ``shared_bytes`` is the static shared memory per block, and ``local_bytes`` is the local memory per thread (spills
+    and stack). ``constant_bytes`` is the size of the user's constants, and ``max_threads`` is the maximum block size. A
+    field is None if the device doesn't report its value.
 
     Example::
 
@@ -137,7 +137,7 @@ class Resources:
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a device for one launch, in threads, blocks and bytes.
+    """Limits of a device for a single launch, in threads, blocks and bytes.
 
     Example::
 

@@ -94,7 +94,8 @@ class Allocation:
 
 
 class Event(abc.ABC):
-    """A point in a stream: it is done when all earlier work in the stream is done. Create one with ``stream.record()``.
+    """A point in a stream, which is done when all earlier work in the stream is done. Create an event with
+    ``stream.record()``.
 
     Example::
 
@@ -111,7 +112,7 @@ class Event(abc.ABC):
     @property
     @abc.abstractmethod
     def done(self) -> bool:
-        """Whether the work before the event is done; False if the stream hasn't reached it yet.
+        """Whether all work before the event is done.
 
         Raises:
             DriverError: a kernel failed.
@@ -120,7 +121,7 @@ class Event(abc.ABC):
 
     @abc.abstractmethod
     def synchronize(self) -> None:
-        """Wait for the work before the event.
+        """Wait until all work before the event is done.
 
         Raises:
             DriverError: a kernel failed.
@@ -134,14 +135,14 @@ class Event(abc.ABC):
     def elapsed_ms(self, since: Event) -> float:
         """Return the time from ``since`` to this event in milliseconds. The call waits for both events.
 
-        The events of a GPU have a resolution of about half a microsecond. Source: CUDA Driver API manual,
+        GPU events have a resolution of about half a microsecond. Source: CUDA Driver API manual,
         ``cuEventElapsedTime``.
 
         Args:
             since: an earlier event.
 
         Raises:
-            ArgumentError: a value is not an event of this device, or it was recorded with ``timing=False``.
+            ArgumentError: an event is not from this device, or was recorded with ``timing=False``.
             DriverError: a kernel failed.
             ClosedError: a graph was closed.
 
@@ -172,7 +173,7 @@ class Event(abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Close the event. Closing it twice has no effect.
+        """Close the event. Closing an event twice has no effect.
 
         Example::
 
@@ -187,9 +188,9 @@ class Event(abc.ABC):
 
 
 class Stream(abc.ABC):
-    """A queue of work on a device: its work runs in order, concurrently with the work of other streams.
+    """A queue of work on a device. Its work runs in order, concurrently with the work in other streams.
 
-    As a context manager, it closes at the end of the block.
+    If you use the stream as a context manager, it is closed at the end of the ``with`` block.
 
     Example::
 
@@ -203,7 +204,7 @@ class Stream(abc.ABC):
     @property
     @abc.abstractmethod
     def handle(self) -> int:
-        """The handle: on a GPU the ``CUstream``, 0 for the default stream.
+        """The stream handle. On a GPU, it is the ``CUstream``; 0 is the default stream.
 
         Raises:
             ClosedError: it was closed.
@@ -211,7 +212,7 @@ class Stream(abc.ABC):
 
     @property
     def priority(self) -> int:
-        """The priority: a lower number runs first. Default: 0, which is the only priority of the CPU device.
+        """The priority. Work with a lower number runs first. Default: 0, which is the only priority of the CPU device.
 
         Raises:
             DriverError: the driver reported an error.
@@ -222,12 +223,12 @@ class Stream(abc.ABC):
     @property
     @abc.abstractmethod
     def is_capturing(self) -> bool:
-        """Whether its work is being captured into a graph."""
+        """Whether the stream is being captured into a graph."""
 
     @property
     @abc.abstractmethod
     def done(self) -> bool:
-        """Whether all work in it is done.
+        """Whether all work in the stream is done.
 
         Raises:
             LaunchError: the stream is being captured into a graph.
@@ -237,7 +238,7 @@ class Stream(abc.ABC):
 
     @abc.abstractmethod
     def synchronize(self) -> None:
-        """Wait until all work in it is done.
+        """Wait until all work in the stream is done.
 
         Raises:
             LaunchError: the stream is being captured into a graph.
@@ -251,11 +252,11 @@ class Stream(abc.ABC):
 
     @abc.abstractmethod
     def record(self, event: Event | None = None, *, timing: bool = True) -> Event:
-        """Record an event at this point of the stream: a new one, or ``event``.
+        """Record a new event, or ``event``, at this point in the stream.
 
         Args:
-            event: an event to record again. Default: a new event.
-            timing: whether the event can measure time; False makes a new event cheaper.
+            event: an existing event to record again. Default: a new event.
+            timing: whether a new event can measure time. False makes the event cheaper.
 
         Raises:
             ArgumentError: ``event`` is not an event of this device.
@@ -288,7 +289,7 @@ class Stream(abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Close the stream. Its work still completes. Closing it twice has no effect.
+        """Close the stream. Its pending work still completes. Closing a stream twice has no effect.
 
         Example::
 
@@ -344,11 +345,11 @@ class _State(enum.Enum):
 
 
 class Graph(abc.ABC):
-    """Work that is captured once and can be launched many times: ``with device.capture(stream) as graph: …``.
+    """Work that you capture once and can launch many times: ``with device.capture(stream) as graph: …``.
 
-    Inside the block, nothing runs. cujit records the launches and copies in ``stream``, and in streams that wait for
-    it, with their arguments. ``graph.launch()`` runs them. Their arrays and modules must live as long as you launch the
-    graph; ``keep`` holds references to them.
+    Inside the ``with`` block, nothing runs. cujit records the launches and copies in ``stream``, and in streams that
+    wait for ``stream``, with their arguments. ``graph.launch()`` runs the recorded work. Keep the arrays and modules
+    alive as long as you launch the graph, for example with ``keep``.
 
     Example::
 
@@ -366,10 +367,12 @@ class Graph(abc.ABC):
     @property
     @abc.abstractmethod
     def nodes(self) -> int:
-        """The number of launches, copies and fills; on a GPU also of ordering nodes. A nested graph counts as one."""
+        """The number of launches, copies and fills. On a GPU, ordering nodes also count. A nested graph counts as one
+        node.
+        """
 
     def keep(self, *objects: object) -> None:
-        """Hold references to objects that the work uses, until the graph is closed.
+        """Keep objects that the work uses alive until the graph is closed.
 
         Args:
             objects: arrays, modules and other objects to keep alive.
@@ -383,17 +386,17 @@ class Graph(abc.ABC):
         self._kept.extend(objects)
 
     def launch(self, stream: object = None) -> None:
-        """Run the work of the graph, in the stream of its capture or in another stream.
+        """Run the work of the graph, in the stream in which it was captured or in another stream.
 
-        In a stream that is being captured, a copy of the graph becomes part of the other graph.
+        If the stream is being captured, a copy of this graph becomes part of the graph being captured.
 
         Args:
-            stream: stream to launch in. Default: the stream of the capture.
+            stream: stream to launch in. Default: the stream in which the graph was captured.
 
         Raises:
             LaunchError: the capture isn't complete, or ``stream`` is not a stream.
             DriverError: the driver reported an error.
-            ClosedError: the graph, the stream or (on the CPU device) a module in it was closed.
+            ClosedError: the graph, the stream or, on the CPU device, a module that the graph uses was closed.
 
         Example::
 
@@ -405,14 +408,14 @@ class Graph(abc.ABC):
         self._launch(self.stream if stream is None else self.device.queue(stream))
 
     def update(self, other: Graph) -> None:
-        """Replace the arguments and sizes by those of ``other``, a graph with the same work in the same order.
+        """Replace the arguments and sizes with those of ``other``, a graph with the same work in the same order.
 
         Args:
             other: a graph with the same work in the same order.
 
         Raises:
             LaunchError: the work of the two graphs differs.
-            ArgumentError: ``other`` is not a graph of this device.
+            ArgumentError: ``other`` is not a graph on this device.
             ClosedError: a graph was closed.
 
         Example::
@@ -435,7 +438,7 @@ class Graph(abc.ABC):
         self._kept.extend(other._kept)
 
     def close(self) -> None:
-        """Close the graph. A launch in progress still completes. Closing it twice has no effect.
+        """Close the graph. A launch in progress still completes. Closing a graph twice has no effect.
 
         Raises:
             LaunchError: the graph is being captured.

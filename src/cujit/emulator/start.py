@@ -61,17 +61,17 @@ def emulate(
     errors_now: bool = False,
     log: str = "",
 ) -> None:
-    """Let this process, and every process that it starts later, use the emulator as its CUDA driver.
+    """Use the emulator as the CUDA driver for this process and for all processes that it starts later.
 
-    Call it before any CUDA library loads: at the top of a notebook or a ``conftest.py``.
+    Call this function before any CUDA library is loaded, for example at the top of a notebook or a ``conftest.py``.
 
     Args:
-        cc: the compute capability of the device, ``"9.0"`` or ``(9, 0)``.
-        check: checks for kernels, as for ``cujit.cpu``: ``"memory,race"``. Default: none.
-        threads: number of cores that run blocks. Default: all.
-        timeout_s: seconds after which a launch is ended. Default: no limit.
-        errors_now: whether a launch reports its own fault, instead of a later call.
-        log: file that records every call; "-" is standard error, "" is no file.
+        cc: compute capability of the device, as ``"9.0"`` or ``(9, 0)``.
+        check: checks for kernels, as for ``cujit.cpu``, such as ``"memory,race"``. Default: none.
+        threads: number of cores that run blocks. Default: all cores.
+        timeout_s: seconds after which cujit stops a launch. Default: no limit.
+        errors_now: whether a launch reports its own fault. Otherwise, a later call reports the fault.
+        log: file to log every driver call to. "-" means standard error, and "" disables the log.
 
     Raises:
         CujitError: a CUDA driver or an NVIDIA compiler is already loaded, or this process already uses the emulator

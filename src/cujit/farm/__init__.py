@@ -1,4 +1,4 @@
-"""The farm: thousands of compiles over the processes of one machine, or of many. ``import cujit.farm``."""
+"""Compile thousands of kernels in many processes, on one or more machines (``import cujit.farm``)."""
 
 from cujit.farm.driver import build
 from cujit.farm.report import BuiltImage, Failure, Report

@@ -108,40 +108,42 @@ def build(
     pack: str | os.PathLike[str] | None = None,
     **settings: Unpack[FarmKeywords],
 ) -> Report:
-    """Compile requests with the processes of an executor, into a cache directory, a pack or a shared cache.
+    """Compile requests in the processes of an executor, and write the images to a cache directory, a pack or a shared
+    cache.
 
-    Workers don't return images: they write images to a directory that all of them can access, and report the keys.
+    Workers write images to a directory that all workers can access, and return only the keys.
 
     Args:
         requests: results of ``cujit.request``. cujit reads a generator while it compiles.
-        targets: architectures as for ``cujit.build``; every request is compiled for each of them. Default: the
+        targets: architectures, as for ``cujit.build``. Every request is compiled for each architecture. Default: the
             architectures of the requests.
         executor: any ``concurrent.futures.Executor``, or ``"processes:8"``, ``"dask://host:8786"`` or ``"mpi"``.
             ``"processes"`` starts one process per core.
         sink: directory for the images, or its Cache. Default: the process's cache.
-        pack: name of a pack (``.pack``) to write with all images at the end.
-        store: a shared cache. cujit signs each image here and publishes it immediately. Images that the store has
-            aren't compiled again, unless for a pack.
+        pack: path of a pack (``.pack``) to write at the end, with all images.
+        store: a shared cache. cujit signs each image in this process and publishes the image immediately. Images that
+            already exist in the shared cache are recompiled only for a pack.
         deadline_s: maximum seconds per compile.
         memory_bytes: maximum address space per compile, including libraries and stacks.
-        make_ms: returns the expected milliseconds of a request; 0 if unknown.
+        make_ms: function that returns the expected compile time of a request in milliseconds, or 0 if unknown.
         chunk_s: seconds of work per task.
-        join: number of requests to compile together that differ only in ``names``. Each then takes about 40 % less
-            time, with the same key, names and signatures. Its image also contains the other kernels, so it is larger
-            and has other bytes.
+        join: number of requests that differ only in ``names`` to compile together. Each request then takes about 40%
+            less time, with the same key, names and signatures. Each image also contains the other kernels, so the image
+            is larger and its bytes differ.
         share: ``"ptx"`` or ``"ltoir"``: kind of image to compile once for several architectures, if the source doesn't
-            depend on them. nvJitLink makes SASS of it for each. Default: compile for each architecture.
+            depend on the architecture. nvJitLink then generates the SASS for each architecture. Default: compile
+            separately for each architecture.
         workers: number of tasks that the executor runs at a time. Default: ask the executor.
-        made_s: Unix time to record in the pack.
-        progress: function called with ``(done, total, name)`` after every compile. ``total`` grows if ``requests`` has
-            no length.
+        made_s: time to record in the pack, as Unix time.
+        progress: function to call with ``(done, total, name)`` after every compile. If ``requests`` has no length,
+            ``total`` grows.
 
     Raises:
         ArchError: a target is malformed or unknown, or the compiler doesn't support it.
         OptionError: an argument has a wrong type or value, or the cache is off.
         MissingError: there is no compiler, or the executor needs Dask or MPI, which isn't installed.
-        ToolCrashError: the executor failed. Finished images stay in the cache.
-        CujitError: the first request of a compiler can't start. The report contains the errors of later requests.
+        ToolCrashError: the executor failed. Completed images stay in the cache.
+        CujitError: the first request for a compiler can't start. The report contains the errors of later requests.
         FileError: cujit can't write the pack or read the cache.
 
     Example::

@@ -17,11 +17,11 @@ _SHOWN = 20
 
 
 class Failure(NamedTuple):
-    """A request without an image, and the reason: the first message of the compiler or of cujit.
+    """A request that produced no image, and the reason: the first message from the compiler or from cujit.
 
     ``request`` is None if this machine can't read a request from a list. ``key`` is the digest of the key, or "". For a
-    quarantined request, ``signal`` is the cause of the process's death (a signal, ``deadline`` or ``worker``),
-    ``peak_bytes`` its peak memory, and ``log`` its last output.
+    quarantined request, ``signal`` states how its process died (a signal, ``deadline`` or ``worker``), ``peak_bytes``
+    is the peak memory of the process, and ``log`` is its last output.
 
     Example::
 
@@ -50,7 +50,7 @@ class Failure(NamedTuple):
 
 
 class BuiltImage(NamedTuple):
-    """An image that was compiled: its request, its compile time in milliseconds, and its size.
+    """A compiled image: its request, its compile time in milliseconds, and its size.
 
     Example::
 
@@ -68,13 +68,14 @@ class BuiltImage(NamedTuple):
 
 @dataclass(frozen=True)
 class Report:
-    """Result of a farm. ``keys`` are the digests of all images: ``made`` now and ``hit`` before.
+    """Result of a farm build. ``keys`` contains the digests of all images, both new images
+    (``made``) and existing images (``hit``).
 
     ``failed`` lists requests that didn't compile or couldn't be stored. ``quarantined`` lists requests whose process
-    died twice. ``cpu_s`` are the CPU seconds of all workers, ``wall_s`` the elapsed seconds. ``slowest`` and
-    ``largest`` list up to 20 images each. ``pack`` describes the written pack, if any. ``published`` counts new images
-    in the shared cache. With ``share``, ``shared`` counts images that several architectures share, and ``alone`` counts
-    the others by reason.
+    died twice. ``cpu_s`` is the total CPU time of all workers, and ``wall_s`` is the elapsed time, both in seconds.
+    ``slowest`` and ``largest`` list up to 20 images each. ``pack`` describes the written pack, if any. ``published`` is
+    the number of new images in the shared cache. With ``share``, ``shared`` is the number of images that several
+    architectures share, and ``alone`` counts the other images by reason.
 
     Example::
 
@@ -124,7 +125,7 @@ class Report:
         return "\n".join(lines)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the report as JSON values. Requests are represented by their names and architectures.
+        """Return the report as JSON values. Names and architectures represent the requests.
 
         Example::
 

@@ -102,7 +102,7 @@ class CubinKernel:
 
     @property
     def max_threads(self) -> int | None:
-        """The threads per block that the source allows or requires; None if the source has no such bound."""
+        """The number of threads per block that the source allows or requires. None if there is no such number."""
         block = self.required_block or self.max_block
         return math.prod(block) if block else None
 
@@ -154,13 +154,13 @@ class Cubin:
 def read_cubin(data: bytes) -> Cubin:
     """Read a cubin.
 
-    For a cubin from ``cujit emulate``, the result describes the SASS in it, if any.
+    For a cubin from ``cujit emulate``, the result describes the SASS in the cubin, if any.
 
     Args:
         data: its bytes.
 
     Raises:
-        FormatError: the value is not bytes or not a cubin, or the cubin is truncated or inconsistent.
+        FormatError: the value is not the bytes of a cubin, or the cubin is truncated or inconsistent.
 
     Example::
 

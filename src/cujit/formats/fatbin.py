@@ -76,13 +76,14 @@ class Fatbin:
 
 
 def read_fatbin(data: bytes) -> Fatbin:
-    """Read one fatbin container. Only NUL bytes may follow it.
+    """Read one fatbin container. Only NUL bytes can follow the container.
 
     Args:
         data: its bytes.
 
     Raises:
-        FormatError: the value is not a fatbin, is truncated or inconsistent, or other bytes follow it.
+        FormatError: the value is not a fatbin, the fatbin is truncated or inconsistent, or other bytes follow the
+            fatbin.
 
     Example::
 

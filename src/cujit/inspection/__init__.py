@@ -1,4 +1,4 @@
-"""What is in an image: its kernels and what they use, read from the bytes alone, with no driver and no GPU."""
+"""The contents of an image: its kernels and their resource usage, read without a driver or a GPU."""
 
 from cujit.devices.cuda.compat import Verdict
 from cujit.formats.cubin import read_cubin

@@ -82,8 +82,8 @@ class Pair:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A comparison of two images by kernel. ``a`` and ``b`` are their names; ``only_a`` and ``only_b`` list kernels
-    without a counterpart.
+    """A kernel-by-kernel comparison of two images. ``a`` and ``b`` are the names of the images. ``only_a`` and
+    ``only_b`` list kernels without a counterpart.
 
     Example::
 
@@ -99,12 +99,12 @@ class Comparison:
 
     @property
     def grew(self) -> tuple[Pair, ...]:
-        """The kernels that use more of something in b."""
+        """The kernels that use more of a resource in ``b``."""
         return tuple(pair for pair in self.pairs if pair.grew)
 
     @property
     def shrank(self) -> tuple[Pair, ...]:
-        """The kernels that use less of something in b."""
+        """The kernels that use less of a resource in ``b``."""
         return tuple(pair for pair in self.pairs if pair.shrank)
 
     @property
@@ -114,14 +114,15 @@ class Comparison:
 
 
 def compare(a: object, b: object, *, keep: Callable[[KernelInfo], bool] | None = None) -> Comparison:
-    """Compare the resource usage of the kernels in two images: ``a`` is before, ``b`` after.
+    """Compare the resource usage of the kernels in two images, ``a`` (before) and ``b`` (after).
 
-    Kernels match by lowered name and architecture. Several with the same name and architecture match in their order.
+    Kernels are matched by lowered name and architecture. Several kernels with the same name and architecture are
+    matched in order.
 
     Args:
-        a: the image before: an Inspection, or anything that ``inspect`` accepts.
+        a: the image before the change, as an Inspection or anything that ``inspect`` accepts.
         b: after.
-        keep: function that returns whether to compare a kernel.
+        keep: function that returns whether to include a kernel in the comparison.
 
     Raises:
         FormatError: an image can't be read.

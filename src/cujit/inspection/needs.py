@@ -63,12 +63,12 @@ class PtxNeeds:
 
 
 def requirements(image: object) -> tuple[PtxNeeds, ...]:
-    """Return the PTX version and architecture that an image needs, and the instructions that the CPU device doesn't
+    """Return the PTX version and architecture that an image requires, and its instructions that the CPU device doesn't
     support.
 
     Args:
-        image: an Artifact, bytes, PTX, the path of a file, or a loaded Module, as for ``inspect``. For a cubin without
-            PTX, cujit uses the PTX in its line information.
+        image: an Artifact, bytes, PTX text, the path of a file, or a loaded Module, as for ``inspect``. For a cubin,
+            cujit uses the PTX in its line information.
 
     Raises:
         FormatError: there is no PTX, or it is damaged.

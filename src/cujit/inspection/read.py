@@ -34,17 +34,19 @@ _BARE = {
 
 
 def inspect(anything: object) -> Inspection:
-    """Return the contents of an image. The function loads nothing and needs no driver or GPU.
+    """Return the contents of an image without loading it. This function needs neither a driver nor a GPU.
 
-    An Artifact adds details from its build: name expressions, C++ types, spills. Fatbins and host files read their
-    images at first use. A damaged image has its ``error`` set; the others stay readable.
+    For an Artifact, the result includes details from its build: name expressions, C++ types and spills. cujit reads the
+    images of fatbins and host files at first use. A damaged image has its ``error`` set. The other images stay
+    readable.
 
     Args:
         anything: an Artifact, a loaded Module, the bytes of an image, its text (a multi-line str), or the path of a
-            file: PTX, LLVM IR, cubin, LTO-IR, fatbin, host object, library, executable or archive.
+            file. The file can be PTX, LLVM IR, a cubin, LTO-IR, a fatbin, a host object, a library, an executable or an
+            archive.
 
     Raises:
-        FormatError: nothing can be read, or the format is unknown.
+        FormatError: the image can't be read, or its format is unknown.
         FileError: the file cannot be read.
         OptionError: the value is not a file name.
         ArgumentError: the value has another type.

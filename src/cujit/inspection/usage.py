@@ -14,10 +14,10 @@ from cujit.values import dataclass
 
 @dataclass(frozen=True)
 class Usage:
-    """Resource usage of one kernel. ``registers`` and ``stack_bytes`` are per thread, ``shared_bytes`` is per block.
+    """Resource usage of a kernel. ``registers`` and ``stack_bytes`` are per thread. ``shared_bytes`` is per block.
 
-    The spill sizes are in bytes of spill instructions. They are known if the assembler wrote its log (``verbose=True``)
-    or if the kernel has no stack. Otherwise, they are None.
+    The spill sizes are the bytes that spill instructions store or load. They are known if there is an assembler log
+    (``verbose=True``) or if the kernel has no stack. Otherwise, they are None.
 
     Example::
 

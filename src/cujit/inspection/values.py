@@ -40,18 +40,19 @@ class ImageKind(enum.Enum):
 
 @dataclass(frozen=True)
 class KernelInfo:
-    """One kernel of one image. Unknown values are None, never 0.
+    """A kernel in an image. Unknown values are None, never 0.
 
     ``name`` is the lowered name. ``display`` is the requested name expression, otherwise the name in the source,
-    otherwise the lowered name. ``registers`` and ``stack_bytes`` are per thread. ``shared_bytes`` is static shared
-    memory per block, and ``reserved_shared_bytes`` the system's share in addition. ``spill_store_bytes`` and
-    ``spill_load_bytes`` count the kernel's own spill instructions, without those of called functions. They come from
-    the assembler's log (``verbose=True``), and are 0 without a log if the kernel has no stack. ``constant_bytes`` maps
-    each constant bank to its size. ``code_bytes`` is the size of the SASS, ``parameter_bytes`` that of the parameters.
+    otherwise the lowered name. ``registers`` and ``stack_bytes`` are per thread. ``shared_bytes`` is the static shared
+    memory per block. ``reserved_shared_bytes`` is the additional shared memory that the system reserves.
+    ``spill_store_bytes`` and ``spill_load_bytes`` count the kernel's own spill instructions, without those of called
+    functions. The spill sizes come from the assembler's log (``verbose=True``). Without a log, they are 0 if the kernel
+    has no stack. ``constant_bytes`` maps each constant bank to its size. ``code_bytes`` is the size of the SASS, and
+    ``parameter_bytes`` is the size of the parameters.
 
-    ``max_block`` comes from ``__launch_bounds__``, ``required_block`` from ``reqntid``. ``cluster`` and
-    ``max_cluster_blocks`` are in blocks, ``max_registers`` is per thread. ``has_unbounded_stack`` states that
-    ``stack_bytes`` is None because of recursion. ``mbarriers`` counts barrier objects in shared memory.
+    ``max_block`` comes from ``__launch_bounds__``, and ``required_block`` comes from ``reqntid``. ``cluster`` and
+    ``max_cluster_blocks`` are in blocks. ``max_registers`` is per thread. ``has_unbounded_stack`` is True if
+    ``stack_bytes`` is None because of recursion. ``mbarriers`` is the number of barrier objects in shared memory.
     ``virtual_resources`` is a block's share of the 128 units of tensor memory on sm_100 and later.
 
     Example::
@@ -90,21 +91,21 @@ class KernelInfo:
 
     @property
     def max_threads(self) -> int | None:
-        """The threads per block that the source allows or requires; None if the source has no such bound."""
+        """The number of threads per block that the source allows or requires. None if there is no such number."""
         block = self.required_block or self.max_block
         return math.prod(block) if block else None
 
     @property
     def spill_bytes(self) -> int | None:
-        """The bytes of spill stores and loads together; None if unknown."""
+        """The total bytes of spill stores and spill loads. None if unknown."""
         if self.spill_store_bytes is None or self.spill_load_bytes is None:
             return None
         return self.spill_store_bytes + self.spill_load_bytes
 
     def is_called(self, name: str) -> bool:
-        """Return whether ``name`` is the kernel's lowered name, displayed name, or name in the source.
+        """Return whether ``name`` is the kernel's lowered name, its displayed name, or its name in the source.
 
-        A name in the source can include parameter types: ``scale(int*)``.
+        A name in the source can include parameter types, as in ``scale(int*)``.
 
         Args:
             name: the name.
@@ -120,7 +121,7 @@ class KernelInfo:
         return any(spelling is not None and name_key(spelling) == wanted for spelling in spellings)
 
     def is_instance_of(self, template: str) -> bool:
-        """Return whether the kernel is an instance of a template: ``axpy<float>`` of ``axpy``.
+        """Return whether the kernel is an instance of a template, as ``axpy<float>`` is of ``axpy``.
 
         Args:
             template: its name.
@@ -174,7 +175,7 @@ class ImageSource(Protocol):
     """Where an image's bytes and content come from."""
 
     def payload(self) -> bytes:
-        """Return the unpacked bytes of the image."""
+        """Return the uncompressed bytes of the image."""
         ...
 
     def content(self) -> Content:
@@ -186,10 +187,10 @@ class ImageSource(Protocol):
 class ImageInfo:
     """One image: an entry of a fatbin, or a file that contains one image.
 
-    ``index`` counts the images of the Inspection from 0. ``container`` counts the fatbins of a host file or archive; it
-    is None outside a fatbin. ``size`` is the unpacked size, ``stored_bytes`` the size in the file. ``compression`` is
-    ``none``, ``lz4`` or ``zstd``. ``flags``, ``identifier`` and ``options`` come from the entry. The other properties
-    read the content at first use.
+    ``index`` is the index of the image in the Inspection, from 0. ``container`` is the index of the fatbin in a host
+    file or archive. It is None outside a fatbin. ``size`` is the uncompressed size, and ``stored_bytes`` is the size in
+    the file. ``compression`` is ``none``, ``lz4`` or ``zstd``. ``flags``, ``identifier`` and ``options`` come from the
+    fatbin entry. The other properties read the content of the image at first use.
 
     Example::
 
@@ -220,10 +221,10 @@ class ImageInfo:
         return "content" in self.__dict__
 
     def payload(self) -> bytes:
-        r"""Return the unpacked bytes of the image.
+        r"""Return the uncompressed bytes of the image.
 
         Raises:
-            FormatError: the image can't be unpacked, or only NVIDIA's linker can read it.
+            FormatError: the image can't be decompressed, or only NVIDIA's linker can read the image.
 
         Example::
 
@@ -232,14 +233,14 @@ class ImageInfo:
         return self._source.payload()
 
     def ptx(self) -> str:
-        """Return the PTX of the image: PTX itself, or the PTX in the line information of a cubin.
+        """Return the PTX of a PTX image, or the PTX in the line information of a cubin.
 
-        The first line of recovered PTX states that it is recovered. Its lines have the original numbers, without
-        comments.
+        The first line of recovered PTX states that the PTX was recovered. The recovered PTX has the original line
+        numbers, but no comments.
 
         Raises:
-            FormatError: the image is of another kind, or no PTX can be recovered: the cubin has no line information, or
-                the PTX doesn't match the SASS.
+            FormatError: the image is of a different kind, or no PTX can be recovered because the cubin has no line
+                information or the PTX doesn't match the SASS.
 
         Example::
 
@@ -261,7 +262,7 @@ class ImageInfo:
 
     @property
     def arch(self) -> Arch | None:
-        """The architecture according to the entry, otherwise according to the image."""
+        """The architecture that the fatbin entry specifies, otherwise the architecture that the image specifies."""
         return self._arch or self.content.arch
 
     @property
@@ -271,12 +272,12 @@ class ImageInfo:
 
     @property
     def target(self) -> tuple[str, ...]:
-        """The words of the ``.target`` directive."""
+        """The operands of the ``.target`` directive."""
         return self.content.target
 
     @property
     def needs(self) -> tuple[Need, ...]:
-        """The constructs in the PTX, with the ISA version and architecture that each needs."""
+        """The constructs in the PTX, with the ISA version and architecture that each construct requires."""
         return self.content.needs
 
     @property
@@ -286,12 +287,12 @@ class ImageInfo:
 
     @property
     def abi(self) -> int | None:
-        """The ABI of a cubin: 7 or 8."""
+        """The ABI version of a cubin: 7 or 8."""
         return self.content.abi
 
     @property
     def is_relocatable(self) -> bool | None:
-        """Whether a cubin needs linking before it can be loaded."""
+        """Whether a cubin must be linked before it can be loaded."""
         return self.content.is_relocatable
 
     @property
@@ -301,32 +302,32 @@ class ImageInfo:
 
     @property
     def functions(self) -> tuple[str, ...]:
-        """The device functions that have a symbol."""
+        """The device functions that have symbols."""
         return self.content.functions
 
     @property
     def variables(self) -> tuple[VariableInfo, ...]:
-        """The variables of the module."""
+        """The variables in the module."""
         return self.content.variables
 
     @property
     def undefined(self) -> tuple[str, ...]:
-        """The undefined symbols, which a link must resolve."""
+        """The undefined symbols, which the linker must resolve."""
         return self.content.undefined
 
     @property
     def commands(self) -> tuple[str, ...]:
-        """The command lines that the assembler recorded."""
+        """The command lines recorded by the assembler."""
         return self.content.commands
 
     @property
     def note(self) -> str:
-        """Why the image has no details although it isn't damaged; otherwise empty."""
+        """The reason why an undamaged image has no details. Otherwise empty."""
         return self.content.note
 
     @property
     def error(self) -> str:
-        """Description of the damage; empty if the image isn't damaged."""
+        """Description of the damage. Empty if the image isn't damaged."""
         return self.content.error
 
     def __str__(self) -> str:
@@ -335,7 +336,7 @@ class ImageInfo:
 
 @dataclass(frozen=True)
 class Inspection:
-    """Contents of an image, a file or a loaded module. ``size`` is in bytes, ``name`` is its origin.
+    """Contents of an image, a file or a loaded module. ``size`` is the size in bytes, and ``name`` is the origin.
 
     Example::
 
@@ -354,12 +355,12 @@ class Inspection:
 
     @property
     def arches(self) -> tuple[Arch, ...]:
-        """The architectures of the images, each once, in order."""
+        """The architectures of the images, in order, without duplicates."""
         return tuple(dict.fromkeys(image.arch for image in self.images if image.arch is not None))
 
     @property
     def with_ptx(self) -> tuple[ImageInfo, ...]:
-        """The PTX images, and the cubins that contain PTX and have no PTX image beside them."""
+        """The PTX images, and the cubins that contain PTX and have no corresponding PTX image."""
         containers = {image.container for image in self.images if image.kind is ImageKind.PTX}
         return tuple(
             image
@@ -370,7 +371,7 @@ class Inspection:
 
     @property
     def errors(self) -> tuple[tuple[ImageInfo, str], ...]:
-        """The damaged images with their errors."""
+        """The damaged images and their errors."""
         return tuple((image, image.error) for image in self.images if image.error)
 
     def __iter__(self) -> Iterator[ImageInfo]:
@@ -390,14 +391,15 @@ class Inspection:
     def kernel(self, name: str, arch: Arch | str | None = None) -> KernelInfo:
         """Find a kernel by its lowered name, its name expression or its name in the source, as ``Module`` does.
 
-        If several images contain the kernel, SASS comes before PTX, and then the first image.
+        If several images contain the kernel, SASS takes precedence over PTX. Among these, the first image takes
+        precedence.
 
         Args:
             name: lowered name, name expression, or name in the source.
             arch: architecture of the image.
 
         Raises:
-            NameNotFoundError: no kernel or several kernels have that name; the message lists the names.
+            NameNotFoundError: no kernel or several kernels have this name. The message lists the names.
             ArchError: ``arch`` is malformed.
 
         Example::

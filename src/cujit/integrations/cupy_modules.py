@@ -32,7 +32,7 @@ def module_of(raw: Any, device: DeviceLike | str | None = None, *, cache: Cache 
 
     Args:
         raw: a ``RawModule``; of a ``RawKernel`` the kernel is ``module_of(raw)[raw.name]``.
-        device: a Device or its name. Default: the first GPU, otherwise the CPU device.
+        device: a Device or its name. Default: the first GPU, or the CPU device if there is no GPU.
         cache: as for ``cujit.compile``.
 
     Raises:

@@ -33,7 +33,7 @@ def _devices() -> Devices:
 
 
 def all_devices() -> tuple[Device, ...]:
-    """Return every device of this machine: the GPUs that the driver shows, then the CPU device.
+    """Return all devices in this machine: the GPUs that the driver makes visible, then the CPU device.
 
     Example::
 
@@ -43,7 +43,7 @@ def all_devices() -> tuple[Device, ...]:
 
 
 def default_device() -> Device:
-    """Return the first GPU, otherwise the CPU device.
+    """Return the first GPU, or the CPU device if there is no GPU.
 
     Example::
 
@@ -57,14 +57,14 @@ def default_device() -> Device:
 
 
 def gpu(ordinal: int = 0) -> Device:
-    """Return the GPU with that number among the GPUs that the driver shows.
+    """Return the GPU with this number among the GPUs that the driver makes visible.
 
     Args:
         ordinal: the number, from 0.
 
     Raises:
         DriverNotFoundError: no CUDA driver is installed, or it doesn't respond.
-        DeviceNotFoundError: there is no such GPU; the message lists the GPUs.
+        DeviceNotFoundError: there is no such GPU. The message lists the GPUs.
 
     Example::
 
@@ -100,24 +100,25 @@ def cpu(
 
     Args:
         threads: number of threads that run blocks. Default: one per core.
-        check: checks that end a launch at the first error: ``memory``, ``race``, ``sync``, ``init``, several separated
-            by commas, or ``all`` (docs/checks.md).
-        trace: keeps every instruction that one thread executes (docs/testing.md).
-        coverage: counts the lines of source that are executed (docs/testing.md).
-        profile: counts what kernels cost, as a GPU's counters do (docs/profile.md).
-        timeout_s: seconds after which a launch ends with a ``KernelFaultError`` that shows where its blocks were
+        check: checks that stop a launch at the first error: ``memory``, ``race``, ``sync``, ``init``, a comma-separated
+            list of these, or ``all`` (docs/checks.md).
+        trace: a ``Trace``, which records every instruction that one thread executes (docs/testing.md).
+        coverage: a ``Coverage``, which counts executions of source lines (docs/testing.md).
+        profile: a ``Profile``, which counts memory traffic and other costs of kernels, as GPU counters do
+            (docs/profile.md).
+        timeout_s: seconds after which a launch stops with a ``KernelFaultError`` that shows where its blocks were
             (docs/cpu.md).
-        schedule: seed for the order of warps, blocks and asynchronous copies, from 0 on; the same seed gives the same
-            order. Default: None, the fastest order (docs/schedules.md).
+        schedule: seed for the order of warps, blocks and asynchronous copies, as a non-negative int. The same seed
+            produces the same order. Default: None, which selects the fastest order (docs/schedules.md).
         start_order: ``any`` lets blocks start in any order. Default: ``ascending``.
-        contract: ``ptxas`` rounds products and sums once if ptxas 13.5 does so; ``off`` rounds each operation
-            (docs/cpu.md). Default: None, which means ``off`` without a ``schedule``; otherwise the seed decides.
+        contract: ``ptxas`` fuses products and sums as ptxas 13.5 does. ``off`` rounds each operation separately
+            (docs/cpu.md). Default: None, which means ``off``, or a choice by the seed if there is a ``schedule``.
 
     Raises:
         MissingError: llvmlite is not installed.
         LoadError: the number of threads is invalid.
-        OptionError: ``threads`` or ``schedule`` is not an int, a check, order or contraction is unknown, or a watcher
-            has a wrong type.
+        OptionError: ``threads`` or ``schedule`` is not an int, a check, order or contraction is unknown, or ``trace``,
+            ``coverage`` or ``profile`` has a wrong type.
         LaunchError: ``timeout_s`` is not a positive number.
 
     Example::

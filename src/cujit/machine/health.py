@@ -74,9 +74,10 @@ class Health:
 
 
 def doctor() -> Health:
-    """Find every library, header and device, and test whether they match and work.
+    """Find all libraries, headers and devices, and test whether they work and have matching versions.
 
-    cujit tests each part that it finds in a separate process: it compiles, links, bundles and launches one line.
+    cujit tests each part that it finds in a separate process. The tests compile, link, bundle and launch one line of
+    code.
 
     Example::
 

@@ -1,4 +1,4 @@
-"""Occupancy, and the tables that it is computed from: arithmetic over numbers, with no driver and no GPU."""
+"""Occupancy calculations, which need neither a driver nor a GPU."""
 
 from cujit.occupancy.products import Product
 from cujit.occupancy.residency import Limiter

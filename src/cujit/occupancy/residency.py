@@ -20,7 +20,7 @@ from cujit.values import dataclass
 
 
 class Limiter(enum.Enum):
-    """Resource that keeps an SM from running another block; the value describes it.
+    """Resource that prevents an SM from running another block. The value describes the resource.
 
     Example::
 
@@ -104,7 +104,7 @@ class Residency:
 
     @property
     def limited_by(self) -> tuple[Limiter, ...]:
-        """The resources that prevent another block; several if they tie."""
+        """The resources that prevent another block from running. There are several if they tie."""
         return tuple(limiter for limiter, blocks in self.allowed if blocks == self.blocks)
 
 

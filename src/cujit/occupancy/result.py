@@ -15,10 +15,11 @@ from cujit.values import attributes, dataclass
 
 @dataclass(frozen=True)
 class Occupancy:
-    """Number of blocks of a kernel that an SM runs at a time, and the consequences for the whole GPU.
+    """How many blocks of a kernel an SM can run concurrently, and what that means for the whole GPU.
 
-    ``demand`` is the kernel's usage, ``residency`` the result for one SM, ``product`` the GPU. ``grid`` counts blocks,
-    and ``cluster`` the blocks per cluster; they are None if not specified. ``float(o)`` is ``o.fraction``.
+    ``demand`` is the kernel's resource usage, ``residency`` is the result for one SM, and ``product`` is the GPU model.
+    ``grid`` is the number of blocks, and ``cluster`` is the number of blocks per cluster. Both are None if not
+    specified. ``float(o)`` is ``o.fraction``.
 
     Example::
 
@@ -45,17 +46,17 @@ class Occupancy:
 
     @property
     def active_blocks(self) -> int:
-        """Blocks that one SM runs at a time; 0 means that such a block can't run."""
+        """The number of blocks that one SM can run concurrently. 0 means that the block can't run."""
         return self.residency.blocks
 
     @property
     def active_warps(self) -> int:
-        """Warps that one SM runs at a time."""
+        """The number of warps that one SM can run concurrently."""
         return self.residency.warps
 
     @property
     def max_warps(self) -> int:
-        """Warp slots of one SM."""
+        """The number of warp slots in one SM."""
         return self.residency.limits.warps
 
     @property
@@ -68,35 +69,35 @@ class Occupancy:
 
     @property
     def limited_by(self) -> tuple[Limiter, ...]:
-        """The resources that prevent another block; several if they tie."""
+        """The resources that prevent another block from running. There are several if they tie."""
         return self.residency.limited_by
 
     @property
     def limits(self) -> Mapping[Limiter, int]:
-        """The blocks per SM that each resource alone allows; resources without a limit are left out."""
+        """The number of blocks per SM that each resource on its own allows, without the resources that set no limit."""
         return MappingProxyType(dict(self.residency.allowed))
 
     @property
     def next_step(self) -> NextStep | None:
-        """The change that allows one more block per SM; None if no resource of the kernel prevents it."""
+        """The change that allows one more block per SM. None if no resource of the kernel prevents another block."""
         return next_step(self.demand, self.residency)
 
     @property
     def cooperative_blocks(self) -> int | None:
-        """The largest grid whose blocks all run at the same time; None if the number of SMs is unknown."""
+        """The size of the largest grid that can run entirely at the same time. None if the number of SMs is unknown."""
         return self.active_blocks * self.product.processors if self.product.processors else None
 
     @property
     def waves(self) -> Waves | None:
-        """How the grid fills the GPU; None without a grid, if nothing runs, or if the size of the GPU is unknown."""
+        """How the grid fills the GPU. None without a grid, if no block can run, or if the number of SMs is unknown."""
         if self.grid is None or not self.product.processors:
             return None
         return waves(self.grid, self.active_blocks, self.product.processors)
 
     @property
     def clusters_bound(self) -> int | None:
-        """An upper bound of the clusters that run at a time; None without a cluster or if the size of the GPU is
-        unknown.
+        """An upper bound for the number of concurrently running clusters. None without a cluster or if the number of
+        SMs is unknown.
 
         A GPU may hold fewer, as a cluster stays within one processing cluster (GPC) of the chip.
 
@@ -108,7 +109,7 @@ class Occupancy:
         return clusters_bound(self.residency.limits, self.active_blocks, self.product.processors, self.cluster)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the results for this block as plain values.
+        """Return the results for this block size as plain values.
 
         Example::
 

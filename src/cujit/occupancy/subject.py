@@ -56,7 +56,7 @@ class LoadedKernel(Protocol):
 
     @property
     def device(self) -> Device:
-        """The device that it is loaded on."""
+        """The device that the module is loaded on."""
 
     @property
     def resources(self) -> Resources:
@@ -166,16 +166,17 @@ def of(
     cluster: int | None = None,
     **demand: Unpack[DemandKeywords],
 ) -> Occupancy:
-    """Return how many blocks of a kernel one SM of a GPU runs at a time. No GPU is needed.
+    """Return how many blocks of a kernel an SM can run concurrently. No GPU is needed.
 
     Args:
-        what: a cubin, a fatbin or a host file with fatbins (an Artifact, bytes or a path), or a loaded kernel. Without
-            it, specify ``registers`` and ``on``.
+        what: a cubin, a fatbin or a host file with fatbins (as an Artifact, bytes or a path), or a loaded kernel.
+            Without ``what``, specify ``registers`` and ``on``.
         block: threads per block. Default: the block size with the highest occupancy.
-        kernel: name of the kernel, if there are several.
-        on: a GPU by name (``"H200"``, ``"RTX 5090"``), an architecture (``"sm_90"``), or a Device. Default: the
+        kernel: name of the kernel. Required if there are several kernels.
+        on: a GPU model (``"H200"``, ``"RTX 5090"``), an architecture (``"sm_90"``), or a Device. Default: the
             architecture of the image.
-        shared_bytes: bytes of dynamic shared memory per block: a number, or a function of the block's threads.
+        shared_bytes: bytes of dynamic shared memory per block, as a number or a function of the number of threads per
+            block.
         grid: counts blocks.
         cluster: blocks per cluster.
         processors: number of SMs of the GPU.
@@ -183,14 +184,14 @@ def of(
         static_shared_bytes: bytes of static shared memory per block.
         barriers: barriers per block.
         max_threads: maximum threads per block.
-        carveout_percent: percentage of the L1 cache to use as shared memory, as a kernel can prefer.
-        opt_in: whether the kernel opts in to more than 48 KiB of shared memory per block.
+        carveout_percent: preferred shared-memory carveout, as a percentage of the L1 cache.
+        opt_in: whether the kernel opts in to using more than 48 KiB of shared memory per block.
 
     Raises:
-        FormatError: the image has no SASS, or it is damaged.
+        FormatError: the image contains no SASS, or it is damaged.
         ArchError: the GPU is unknown, or the image has no SASS for it.
-        NameNotFoundError: no kernel has that name, or you must specify ``kernel``.
-        LaunchError: the kernel can't run with such a block, or a number is out of range.
+        NameNotFoundError: no kernel has this name, or there are several kernels and ``kernel`` is not specified.
+        LaunchError: the kernel can't run with this block size, or a number is out of range.
         ArgumentError: the number of registers is unknown.
 
     Example::
@@ -243,19 +244,19 @@ def plot(
     dark: bool = False,
     **more: Any,
 ) -> Path:
-    """Plot occupancy over block size, registers and shared memory as SVG or PNG, and mark the kernel.
+    """Plot the occupancy against block size, registers and shared memory as SVG or PNG, and mark the kernel.
 
     Args:
-        path: path of the plot; it ends in ``.svg`` or ``.png``.
+        path: path of the plot, which must end in ``.svg`` or ``.png``.
         what: as for ``of``.
         block: as for ``of``.
         shared_bytes: as for ``of``.
-        dark: whether to use light colors on a dark background. ``more`` is as for ``of``, without ``grid`` and
-            ``cluster``.
+        dark: whether to use light colors on a dark background. ``more`` accepts the arguments of ``of``, except
+            ``grid`` and ``cluster``.
 
     Raises:
         MissingError: matplotlib is not installed.
-        OptionError: ``path`` has another ending.
+        OptionError: ``path`` has a different extension.
         CujitError: see ``of``.
         FileError: the file cannot be written.
 

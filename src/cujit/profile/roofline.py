@@ -55,14 +55,14 @@ def plot(path: str | os.PathLike[str], kernel: ProfiledKernel, on: str | Device,
     """Draw a roofline of a GPU with a kernel that was profiled under it, and its bounds, as SVG or PNG.
 
     Args:
-        path: path of the plot; it ends in ``.svg`` or ``.png``.
+        path: path of the plot, which must end in ``.svg`` or ``.png``.
         kernel: as for ``bounds``.
         on: as for ``bounds``.
         dark: whether to use light colors on a dark background.
 
     Raises:
         MissingError: matplotlib is not installed.
-        OptionError: ``path`` has another ending.
+        OptionError: ``path`` has a different extension.
         ArgumentError, ArchError: see ``bounds``.
         FileError: the file cannot be written.
 

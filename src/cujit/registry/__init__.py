@@ -1,4 +1,4 @@
-"""Modules by name, for libraries that generate kernels: each is built and loaded once, whoever asks."""
+"""Modules by name, for libraries that generate kernels. Each module is built and loaded once."""
 
 from cujit.registry.registered import RegisteredModule
 from cujit.registry.registry import Registry

@@ -98,11 +98,11 @@ class _Ready:
 
 
 class RegisteredModule:
-    """A module in the registry, for one name and one device.
+    """A module in the registry, with one name and on one device.
 
-    ``built`` is the builder's result, or None if the cache knew the name and cujit didn't call the builder. ``key`` is
-    the cache key (``cujit cache show KEY --source``), or None. ``version`` is the library's version, if specified.
-    ``hits`` counts the lookups that found the module.
+    ``built`` is the builder's result, or None if the cache contained the name and cujit didn't call the builder.
+    ``key`` is the cache key (``cujit cache show KEY --source``), or None. ``version`` is the library's version, if
+    specified. ``hits`` is the number of lookups that found the module.
 
     Example::
 
@@ -129,34 +129,35 @@ class RegisteredModule:
 
     @property
     def device(self) -> Device:
-        """The device that it is loaded on."""
+        """The device that the module is loaded on."""
         return self._module.device
 
     @property
     def source(self) -> Source | None:
-        """The compiled source; None for an image, or if the cache knew the name."""
+        """The compiled source. None for an image, or if the cache contained the name."""
         source = self.built.source if self.built is not None else None
         return source if isinstance(source, Source) else None
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of its kernels."""
+        """The names of the kernels in the module."""
         return tuple(self._module)
 
     def get_kernel(self, name: str, configure: Callable[[Kernel], object] | None = None) -> Kernel:
-        """Return a kernel. It is always the same object, so all callers share its state.
+        """Return a kernel. The result is always the same object, so all callers share its state.
 
-        cujit calls ``configure(kernel)`` once, before any thread gets the kernel. All callers can pass the same
-        function. If it raises, no thread gets the kernel, and the next caller calls it again.
+        cujit calls ``configure(kernel)`` once, before any thread receives the kernel. All callers can pass the same
+        function. If the function raises an error, no thread receives the kernel, and cujit calls the function again for
+        the next caller.
 
         Args:
             name: as for ``Module``.
             configure: function that prepares the kernel.
 
         Raises:
-            NameNotFoundError: no kernel or several kernels have that name; the message lists the names.
-            OptionError: the kernel was configured by another function or returned without one, or ``configure``
-                requests the same kernel.
+            NameNotFoundError: no kernel or several kernels have this name. The message lists the names.
+            OptionError: the kernel was configured by a different function or already returned without one, or
+                ``configure`` requests the same kernel.
             ClosedError: the module was closed.
 
         Example::
@@ -225,7 +226,7 @@ class RegisteredModule:
             name: as for ``Module``.
 
         Raises:
-            NameNotFoundError: there is none of that name, or several; the message lists them.
+            NameNotFoundError: no kernel or several kernels have this name. The message lists the kernels.
             ClosedError: the module was closed.
 
         Example::

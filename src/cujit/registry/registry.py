@@ -106,10 +106,11 @@ class _Entry:
 
 
 class Registry:
-    """Modules by name and device, for any number of threads. ``cujit.default_registry()`` is the process's registry.
+    """A thread-safe registry of modules by name and device. ``cujit.default_registry()`` returns the process's
+    registry.
 
-    A forked child has the modules of its parent. Modules on a GPU raise an error there, because CUDA doesn't survive a
-    fork.
+    A forked child process inherits the modules of its parent. In the child, modules on a GPU raise an error, because
+    CUDA doesn't survive a fork.
 
     Example::
 
@@ -135,7 +136,7 @@ class Registry:
         cache: Cache | bool | None = None,
         check: bool = False,
     ) -> RegisteredModule:
-        """Return the module with a name on a device; see ``cujit.module``.
+        """Return the module with this name on a device; see ``cujit.module``.
 
         Args:
             name: as for ``cujit.module``.
@@ -175,10 +176,10 @@ class Registry:
         return len(self._entries)
 
     def forget(self, name: str, device: Device | str | None = None) -> int:
-        """Forget a module on one device or on all devices, and return the number of forgotten modules.
+        """Remove a module from the registry, on one device or on all devices, and return the number of removed modules.
 
-        Kernels that callers have still work. The cache keeps its entries, so the same name and ``version`` find them
-        again. The call doesn't stop a compile in progress.
+        Kernels that callers already hold still work. The cache keeps its entries, so a lookup with the same name and
+        ``version`` finds them again. The call doesn't stop a compile in progress.
 
         Args:
             name: name of the module.
@@ -186,7 +187,7 @@ class Registry:
 
         Raises:
             OptionError: ``name`` is not a str.
-            DeviceNotFoundError: no device has that name.
+            DeviceNotFoundError: no device has this name.
 
         Example::
 
@@ -357,7 +358,7 @@ def _taken(name: str, device: Device, difference: str) -> OptionError:
 
 
 def default_registry() -> Registry:
-    """Return the process's registry, which lists the modules and has ``forget``.
+    """Return the process's registry, which lists the modules and can forget them.
 
     Example::
 
@@ -382,38 +383,40 @@ def module(
     cache: Cache | bool | None = None,
     check: bool = False,
 ) -> RegisteredModule:
-    """Return the module with a name on a device. If the name is unknown, cujit calls ``builder()``.
+    """Return the module with this name on a device. If the name is unknown, cujit calls ``builder()``.
 
-    cujit calls the builder and compiles the result once per name and device; other threads wait. If the builder raises,
-    all waiting threads get the error, and cujit doesn't remember it. A builder can request other modules.
+    cujit calls the builder and compiles its result once per name and device, while other threads wait. If the builder
+    raises an error, all waiting threads raise the same error, and the next call runs the builder again. A builder can
+    request other modules.
 
-    The process keeps its modules, and the cache finds images by content. So without ``version``, another process calls
-    the builder again but compiles nothing. With ``version``, the cache also finds the image by name, and no other
-    process calls the builder. Such an entry is valid for one version of the library, of cujit and of the compiler, one
-    architecture, the same options, and a builder with the same code and plain captured values. For other inputs of the
-    builder, such as header files, change ``version``. LLVM IR is found by content only.
+    The process keeps its modules, and the cache finds images by content. Without ``version``, another process therefore
+    calls the builder again, but compiles nothing. With ``version``, the cache also finds the image by name, and other
+    processes don't call the builder. A cache entry with a ``version`` is valid for the same versions of the library,
+    cujit and the compiler, the same architecture and options, and a builder with the same code and plain captured
+    values. If other inputs of the builder change, such as header files, change ``version``. The cache finds LLVM IR
+    only by content.
 
-    The same name must mean the same source. cujit compares a ``ModuleSpec`` at each call. For a builder, it compares
-    code, defaults and plain captured values (numbers, text, enum members, types, functions, short tuples of these).
-    If they differ, it calls the builder and compares the result.
+    The same name must always refer to the same source. cujit compares a ``ModuleSpec`` at each call. For a builder, it
+    compares the code, default values and plain captured values (numbers, text, enum members, types, functions, short
+    tuples of these). If any of them differ, cujit calls the builder and compares the result.
 
-    A GPU that the compiler knows gets SASS. A newer GPU gets PTX of the highest architecture below it, and the CPU
-    device gets PTX.
+    If the compiler supports the GPU, cujit compiles SASS. For a newer GPU, it compiles PTX for the highest architecture
+    below the GPU's, and for the CPU device, PTX.
 
     Args:
         name: name of the module in the process.
         builder: a function that returns a ``ModuleSpec`` or its arguments as a tuple: a source with template instances,
-            or an image with kernel names. You can also pass such a value itself.
-        device: a Device or its name. Default: the first GPU, otherwise the CPU device.
+            or an image with kernel names. You can also pass the ModuleSpec or the tuple itself.
+        device: a Device or its name. Default: the first GPU, or the CPU device if there is no GPU.
         version: version of the library that contains the builder.
         options: compiler options, in addition to those of the ModuleSpec.
         cache: as for ``compile``.
         check: whether to call the builder and compare the result at every call.
 
     Raises:
-        OptionError: another source or image has the name; the builder requests its own name; or an argument has a wrong
-            type.
-        NameNotFoundError: the image lacks a kernel that you named.
+        OptionError: another source or image has the same name, the builder requests its own name, or an argument has a
+            wrong type.
+        NameNotFoundError: the image lacks a kernel in ``names``.
         CujitError: see ``jit`` and ``load``.
 
     Example::

@@ -21,13 +21,13 @@ _EXAMPLE = "cujit.ModuleSpec(text, names=['axpy<float>']), cujit.ModuleSpec(arti
 
 
 class ModuleSpec:
-    """Input of the registry: a source with template instances, or an image with kernel names.
+    """Input for the registry: a source with template instances, or an image with kernel names.
 
-    It never changes. Two objects are equal if all their parts are.
+    A ModuleSpec is immutable. Two ModuleSpecs are equal if all their parts are equal.
 
     Args:
         source: CUDA C++ (a Source, text, or the path of a ``.cu`` file), LLVM IR (``Source.nvvm``), or an image: an
-            Artifact or the bytes of one.
+            Artifact or the bytes of an image.
         names: template instances to build. For an image: the kernels that it must contain, or a dict from your names to
             lowered names.
         headers: in-memory headers by name, as for ``jit``.
@@ -35,7 +35,7 @@ class ModuleSpec:
         name: name of a source string in messages.
 
     Raises:
-        OptionError: a part has a wrong type, or an image has an argument that is for sources.
+        OptionError: a part has a wrong type, or an image is combined with an argument for sources.
         FormatError: the text or the bytes have an invalid format.
         FileError: a file cannot be read.
 

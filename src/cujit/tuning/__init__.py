@@ -1,4 +1,6 @@
-"""Tuning: which variant of a kernel is the fastest on a device, measured once and kept. ``import cujit.tuning``."""
+"""Tuning: find the fastest variant of a kernel on a device, and store the result. To use this module, ``import
+cujit.tuning``.
+"""
 
 from cujit.tuning.records import Measured, TuningRecord
 from cujit.tuning.tuner import Tuned, tune

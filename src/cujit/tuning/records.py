@@ -30,10 +30,10 @@ _TIE = 1.02
 
 @dataclass(frozen=True)
 class Measured:
-    """A candidate: its values, and its time or the reason why it lost (``error``).
+    """A candidate: its values, and its time or the reason why it was rejected (``error``).
 
-    If nothing was measured, ``bound_ms`` is the lower bound of its time on the GPU. A candidate without any of these
-    wasn't tried, because the strategy didn't choose it.
+    If the candidate wasn't measured, ``bound_ms`` is the lower bound for its time on the GPU. A candidate without a
+    time, an error or a lower bound wasn't tried, because the strategy didn't choose it.
 
     Example::
 
@@ -50,7 +50,7 @@ class Measured:
 
     @property
     def rank_ms(self) -> float | None:
-        """The median time, otherwise the lower bound; None if the candidate lost."""
+        """The median time, otherwise the lower bound. None if the candidate was rejected."""
         return self.bound_ms if self.timing is None else self.timing.median_ms
 
     def __str__(self) -> str:
@@ -61,11 +61,11 @@ class Measured:
 
 @dataclass(frozen=True)
 class TuningRecord:
-    """Result of a tuning: every candidate in the order of the space, and the index of the winner.
+    """Recorded result of a tuning: all candidates in the order of the search space, and the index of the winner.
 
-    ``shape`` describes the workload, as JSON. ``device`` is the GPU's product name, ``processors`` its number of SMs,
-    and ``driver`` the CUDA version of its driver. For the CPU device, they are the processor, its threads and the LLVM
-    version. ``driver`` is empty if candidates were ranked by lower bounds.
+    ``shape`` describes the workload, as JSON. ``device`` is the GPU's product name, ``processors`` is its number of
+    SMs, and ``driver`` is the CUDA version of its driver. For the CPU device, these are the name of the processor, its
+    number of threads and the LLVM version. ``driver`` is empty if the candidates were ranked by lower bounds.
 
     Example::
 
@@ -89,7 +89,7 @@ class TuningRecord:
 
     @property
     def by(self) -> str:
-        """The basis of the decision: measured ``"times"``, or ``"bounds"``."""
+        """The basis of the decision: measured ``"times"`` or lower ``"bounds"``."""
         return "bounds" if self.best.timing is None else "times"
 
     def to_json(self) -> bytes:

@@ -71,8 +71,9 @@ _NEVER_HELP = "tune on such a device ahead, into a cache or a pack that CUJIT_CA
 class Tuned:
     """Result of ``tune``: the values of the fastest candidate, its kernel, and the record of all measurements.
 
-    ``provenance`` states whether it was measured now. ``stale`` states under which other conditions it was measured,
-    such as an older driver; otherwise it is empty. cujit uses a stale result.
+    ``provenance`` states whether the result was measured now. ``stale`` describes the conditions if the result was
+    measured under other conditions, such as an older driver. Otherwise, ``stale`` is empty. cujit still uses a stale
+    result.
 
     Example::
 
@@ -131,44 +132,46 @@ def tune(
 ) -> Tuned:
     """Find the fastest variant of a kernel on a device. cujit measures once and stores the result for every process.
 
-    The result is in the cache. Its key covers the source with its headers, the compiler, the shape, the candidates, the
-    GPU and its driver. On a hit, cujit compiles only the winner and times nothing. cujit uses a result of another
-    driver and marks it ``stale``. Among candidates that are as fast as the fastest, within its spread and at most 2 %,
-    the first wins. See docs/tuning.md.
+    cujit stores the result in the cache. The cache key covers the source and its headers, the compiler, the shape, the
+    candidates, the GPU and its driver. On a cache hit, cujit compiles only the winner and measures nothing. If a result
+    is from a different driver version, cujit uses the result and marks it as ``stale``. If several candidates tie with
+    the fastest, within its spread and at most 2%, the first of them wins. See docs/tuning.md.
 
     Args:
         source: CUDA C++, as for ``cujit.jit``.
-        space: parameter names with their candidate values: ints, floats, bools or strings. Each is a macro in the
-            source, unless ``kernel`` or ``becomes`` uses it otherwise.
-        workload: function that returns what to time: ``workload(kernel, values)`` returns a function without arguments
-            that launches in the default stream.
-        shape: what the workload depends on besides the source, such as sizes and dtypes: numbers, strings, a list or
-            dict of them.
-        kernel: name of the kernel. For a template, the instance with parameter names in braces: ``"matmul<{TILE},
-            float>"``. Default: the only kernel.
-        becomes: use of a parameter, by name: ``"define"``, ``"option"`` for the compiler option of that name, or
-            ``"launch"`` if only the workload uses it.
-        device: device to tune for. Several GPUs of one product share the work. Default: the first GPU, otherwise the
-            CPU device.
-        options: compiler options for all candidates; ``more`` are compiler options as keywords.
+        space: parameter names with their candidate values: ints, floats, bools or strings. Each parameter is a macro in
+            the source, unless ``kernel`` or ``becomes`` uses the parameter in another way.
+        workload: function that returns the function to time. ``workload(kernel, values)`` returns a function without
+            parameters that launches in the default stream.
+        shape: everything that the workload depends on in addition to the source, such as sizes and dtypes: numbers,
+            strings, or a list or dict of these.
+        kernel: name of the kernel. For a template, specify the instance with parameter names in braces, such as
+            ``"matmul<{TILE}, float>"``. Default: the only kernel.
+        becomes: how each parameter is used, by parameter name: ``"define"`` for a macro, ``"option"`` for the compiler
+            option with the same name, or ``"launch"`` if only the workload uses the parameter.
+        device: device to tune for. Several GPUs of the same model share the work. Default: the first GPU, or the CPU
+            device if there is no GPU.
+        options: compiler options for all candidates, as a mapping. ``more`` are compiler options as keyword arguments.
         constraint: function that returns whether a combination of values is a candidate.
-        check: ``check(values)`` runs after the first launch of each candidate. If it returns False or raises an
-            AssertionError, the candidate loses.
-        strategy: object that chooses candidates by ``ask`` and ``tell``, such as ``optuna.create_study()``. Default:
-            try all.
+        check: function to call as ``check(values)`` after the first launch of each candidate. If it returns False or
+            raises an AssertionError, the candidate is rejected.
+        strategy: object that chooses candidates with ``ask`` and ``tell``, such as ``optuna.create_study()``. Default:
+            try all candidates.
         trials: number of candidates that the strategy chooses.
         rounds: number of additional interleaved measurements of the candidates near the fastest.
-        executor: executor that compiles the candidates, as for ``cujit.farm.build``. Default: compile them here, one at
-            a time.
-        group: ranks that tune together; one decides, and all must call. A communicator of mpi4py, or an object with
-            ``rank`` and ``bcast(value, root=0)``, or with ``get_rank()`` and ``broadcast_object_list(values, src=0)``.
-        on: name of a GPU that you don't have (``"H200"``). cujit launches each candidate once on the CPU device and
-            ranks them by their lower bounds on that GPU (docs/profile.md). Measured results take precedence.
-        arch: another architecture to compile for (``sm_90a``).
+        executor: executor that compiles the candidates, as for ``cujit.farm.build``. Default: compile them in this
+            process, one at a time.
+        group: ranks that tune together. One rank decides, and all ranks must call ``tune``. The group is an mpi4py
+            communicator, or an object with ``rank`` and ``bcast(value, root=0)``, or with ``get_rank()`` and
+            ``broadcast_object_list(values, src=0)``.
+        on: name of a GPU model that you don't have, such as ``"H200"``. cujit launches each candidate once on the CPU
+            device and ranks the candidates by their lower bounds on this GPU (docs/profile.md). Measured results take
+            precedence.
+        arch: architecture to compile for, such as ``sm_90a``. Default: the architecture of the device.
         cache: as for ``cujit.compile``.
 
     Raises:
-        NotTunedError: there is no result, and ``CUJIT_TUNE=never``; or no candidate runs.
+        NotTunedError: there is no stored result and ``CUJIT_TUNE=never`` is set, or no candidate runs.
         OptionError: an argument is malformed.
         ArgumentError: ``shape`` is invalid, the workload doesn't return a function, or its arguments don't match the
             kernel.

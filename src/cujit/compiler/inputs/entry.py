@@ -29,11 +29,11 @@ class Entry:
 
     Args:
         image: the Artifact.
-        options: options for the tool that compiles PTX or LTO-IR later (``-O1``).
-        identifier: name that NVIDIA's tools show.
+        options: options for the tool that later compiles the PTX or LTO-IR, such as ``-O1``.
+        identifier: name that NVIDIA's tools show for the entry.
 
     Raises:
-        OptionError: ``image`` is not an Artifact, or another argument is text that a fatbin can't contain.
+        OptionError: ``image`` is not an Artifact, or a fatbin can't contain the text of another argument.
 
     Example::
 

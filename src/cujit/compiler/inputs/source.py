@@ -53,12 +53,12 @@ class NvvmModule(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Source:
-    """What to compile: CUDA C++ (text, name, in-memory headers, include directories, macros), or LLVM IR.
+    """Source code to compile: CUDA C++ (text, name, in-memory headers, include directories, macros), or LLVM IR.
 
-    To create one, call ``Source.cuda`` or ``Source.nvvm``. LLVM IR has one or several ``modules``; ``text`` is the text
-    of a single text module. ``libdevice`` adds NVIDIA's math functions. ``path`` is the file of the text, or "". cujit
-    searches for quoted includes of a file next to that file, and for those of a string only in ``headers`` and the
-    include directories.
+    To create one, call ``Source.cuda`` or ``Source.nvvm``. LLVM IR consists of one or more ``modules``. If there is a
+    single text module, ``text`` is its text. ``libdevice`` adds NVIDIA's math functions. ``path`` is the path of the
+    source file, or "". For a file, cujit also searches for quoted includes in the directory of the file. For a string,
+    it searches only ``headers`` and the include directories.
 
     Example::
 
@@ -109,12 +109,13 @@ class Source:
         r"""Create a Source from CUDA C++ in a string or a file.
 
         Args:
-            text_or_path: a ``pathlib.Path`` names a file, and so does a one-line string that ends in ``.cu``, ``.cuh``
-                or ``.cpp``. Any other string is the source itself.
+            text_or_path: the path of a file or the source code itself. A ``pathlib.Path``, or a one-line string that
+                ends in ``.cu``, ``.cuh`` or ``.cpp``, is a path. Any other string is source code.
             name: name of the source in messages and in the cache.
-            headers: in-memory headers by the names in ``#include``. cujit searches them before any file.
-            include: an include directory or several. Relative paths are relative to the current working directory.
-            define: macros with their values; None defines a macro without a value.
+            headers: in-memory headers by the name that ``#include`` uses. cujit searches these headers before any
+                files.
+            include: one or more include directories. Relative paths are relative to the current working directory.
+            define: macro names with their values. None defines a macro without a value.
 
         Raises:
             FormatError: the source or a header contains a NUL byte, or a file is not UTF-8.
@@ -165,14 +166,14 @@ class Source:
 
     @classmethod
     def nvvm(cls, *modules: object, name: str | None = None, libdevice: bool = False) -> Source:
-        r"""Create a Source from NVVM IR, NVIDIA's dialect of LLVM IR: one or several modules that form one program.
+        r"""Create a Source from one or more modules of NVVM IR, NVIDIA's dialect of LLVM IR, that form one program.
 
-        Up to compute_90, libNVVM accepts LLVM 7 IR with typed pointers. From compute_100 on, it accepts opaque
-        pointers, too.
+        For architectures up to compute_90, libNVVM accepts LLVM 7 IR with typed pointers. For compute_100 and later, it
+        also accepts opaque pointers.
 
         Args:
-            modules: each module is text, bytes of text or bitcode, an Artifact, or a file. A file is a
-                ``pathlib.Path``, or a one-line string that ends in ``.ll`` or ``.bc``.
+            modules: one or more modules. Each is text, bytes of text or bitcode, an Artifact, or a file path. A file
+                path is a ``pathlib.Path``, or a one-line string that ends in ``.ll`` or ``.bc``.
             name: name of the source in messages and in the cache.
             libdevice: whether to link libdevice, NVIDIA's math library (``__nv_sinf``).
 

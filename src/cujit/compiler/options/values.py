@@ -32,10 +32,10 @@ __all__ = ["OPTIONS", "Options", "Tool", "Value"]
 
 
 class Options(Mapping[str, Value]):
-    """Validated compiler options; they never change. ``extra`` contains arguments that cujit passes on unchanged.
+    """Validated, immutable compiler options. ``extra`` contains arguments that cujit passes to the compiler unchanged.
 
     Args:
-        extra: arguments for the tool, which cujit passes on unchanged.
+        extra: arguments that cujit passes to the tool unchanged.
         keywords: options by name (docs/options.md).
 
     Example::
@@ -72,12 +72,12 @@ class Options(Mapping[str, Value]):
         """Merge an ``options=`` argument with keyword options; keywords take precedence.
 
         Args:
-            options: a mapping, Options, or None.
+            options: a mapping of options, an Options object, or None.
             more: keyword options.
-            call: the function that was called; hints suggest its own parameters before options.
+            call: the function that was called. Hints suggest parameters of this function before compiler options.
 
         Raises:
-            OptionError: see the constructor; or ``options`` is not a mapping.
+            OptionError: an option is invalid, or ``options`` is not a mapping.
 
         Example::
 
@@ -108,7 +108,7 @@ class Options(Mapping[str, Value]):
         """Return the value that was specified for an option.
 
         Args:
-            name: of the option.
+            name: name of the option.
 
         Example::
 

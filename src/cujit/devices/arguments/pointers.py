@@ -35,13 +35,13 @@ Refuse = Callable[[object, str, str], NoReturn]
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """An address that you vouch for; cujit passes it to a pointer parameter unchanged.
+    """An unchecked memory address, which cujit passes to a pointer parameter unchanged.
 
     Args:
         address: memory address as an int.
 
     Raises:
-        ArgumentError: the address is not an int of 64 bits.
+        ArgumentError: the address is not a 64-bit int.
 
     Example::
 

@@ -64,16 +64,17 @@ _MAKERS: Mapping[str, Callable[[tuple[int, ...], np.dtype[Any]], npt.NDArray[Any
 
 
 def argument(text: str) -> Value:
-    """Read one kernel argument in the form of ``cujit run --arg``: ``2.0``, ``zeros:f32:1000``, ``x.npy``.
+    """Parse a kernel argument in the syntax of ``cujit run --arg``, such as ``2.0``, ``zeros:f32:1000`` or ``x.npy``.
 
-    Arrays are NumPy arrays; ``device.array`` copies them to a device. Files are read immediately. NumPy lacks bfloat16
-    and FP8: such a number is returned as its bytes, and such an array as its encoded elements.
+    Arrays are returned as NumPy arrays, which ``device.array`` copies to a device. Files are read immediately. NumPy
+    has no bfloat16 and FP8 types: a number of such a type is returned as bytes, and an array contains the encoded
+    elements.
 
     Args:
-        text: as docs/cli.md lists.
+        text: text in one of the forms that docs/cli.md lists.
 
     Raises:
-        OptionError: the text has none of these forms, or the file contains no array.
+        OptionError: the text has an invalid form, or the file contains no array.
 
     Example::
 

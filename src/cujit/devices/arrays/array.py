@@ -39,7 +39,7 @@ def array(
     Args:
         data: a NumPy array, a list or a number.
         dtype: dtype of the elements. Default: the dtype of the data.
-        stream: stream for the copy and the memory; see ``empty``.
+        stream: stream for the allocation and the copy; see ``empty``.
 
     Raises:
         ArgumentError: the data is not an array of numbers.
@@ -69,14 +69,14 @@ def empty(
 ) -> DeviceArray:
     """Allocate an uninitialized array.
 
-    With a stream, the memory is allocated and freed in stream order, without waiting. Use the array in that stream or
-    in streams that are synchronized with it before and after. If you pass a bare handle, the stream must live as long
-    as the array.
+    With a stream, the memory is allocated and freed in stream order, without waiting. Use the array in this stream, or
+    in streams that you synchronize with this stream before and after the use. If you pass a bare handle, the stream
+    must live as long as the array.
 
     Args:
-        shape: the sizes of the axes, outermost first.
+        shape: sizes of the axes, outermost first.
         dtype: dtype of the elements.
-        stream: stream that owns the memory. Default: the device.
+        stream: stream that owns the memory. Default: the device owns the memory.
 
     Raises:
         ArgumentError: the shape or the dtype is invalid.
@@ -98,7 +98,7 @@ def zeros(
     """Allocate an array and set its elements to 0.
 
     Args:
-        shape: the sizes of the axes, outermost first.
+        shape: sizes of the axes, outermost first.
         dtype: dtype of the elements.
         stream: stream that owns the memory; see ``empty``.
 
@@ -167,7 +167,7 @@ class DeviceArray:
     """A C-contiguous array in the memory of a device.
 
     ``strides`` and ``nbytes`` are in bytes. Views (``reshape``, ``view``, slices of the first axis) share the memory.
-    cujit frees the memory when the array and its views are gone.
+    cujit frees the memory when the array and all its views are deleted.
 
     Example::
 
@@ -230,7 +230,7 @@ class DeviceArray:
         return tuple(reversed(steps))
 
     def close(self) -> None:
-        """Release the memory now. Views keep the memory alive. Closing it twice has no effect.
+        """Release the memory now. Views keep the memory alive. Closing an array twice has no effect.
 
         Example::
 
@@ -243,11 +243,11 @@ class DeviceArray:
 
     @property
     def stream(self) -> Stream | None:
-        """The stream that the memory belongs to and that copies use by default; None is the default stream."""
+        """The stream that owns the memory and that copies use by default. None means the default stream."""
         return None if self._allocation is None else self._allocation.stream
 
     def numpy(self, *, stream: object = None) -> npt.NDArray[Any]:
-        """Copy the elements to a new NumPy array, after earlier work in the stream, and wait for the copy.
+        """Copy the elements to a new NumPy array, after all earlier work in the stream, and wait for the copy.
 
         Args:
             stream: any stream. Default: the array's stream, otherwise the default stream.
@@ -273,8 +273,8 @@ class DeviceArray:
     def copy_to(self, out: npt.NDArray[Any] | None = None, *, stream: object = None) -> npt.NDArray[Any]:
         """Copy the elements to ``out``, or to a new NumPy array, after all earlier work in the stream.
 
-        The call waits for the copy, unless ``out`` is from ``device.pinned`` and there is a stream. Then the copy is
-        complete when the stream is.
+        The call waits for the copy, unless ``out`` is from ``device.pinned`` and there is a stream. In that case, the
+        copy is complete when the stream is done.
 
         Args:
             out: a NumPy array. Default: a new array.
@@ -302,13 +302,13 @@ class DeviceArray:
         return host
 
     def copy_from(self, data: npt.ArrayLike | DeviceArray, *, stream: object = None) -> None:
-        """Replace the elements by those of an array of the same shape and dtype, on the host or a device.
+        """Copy the elements of a host or device array of the same shape and dtype into this array.
 
-        When the call returns, a host array has been read, unless it is from ``device.pinned`` and there is a stream. In
-        that case, don't change it before the stream is done. Copies between device arrays are asynchronous.
+        When the call returns, cujit has finished reading a host array. The exception is an array from ``device.pinned``
+        if there is a stream: don't change it before the stream is done. Copies between device arrays are asynchronous.
 
         Args:
-            data: an array of the host or of a device.
+            data: a host or device array.
             stream: stream for the copy. Default: the array's stream, otherwise the default stream.
 
         Raises:
@@ -407,13 +407,13 @@ class DeviceArray:
     # -- views -------------------------------------------------------------------------------------------
 
     def reshape(self, *shape: int | tuple[int, ...]) -> DeviceArray:
-        """Return a view with another shape; one size may be -1.
+        """Return a view with a different shape. One size can be -1.
 
         Args:
-            shape: the sizes, as a tuple or one by one; one may be -1.
+            shape: the sizes, as a tuple or as separate arguments. One size can be -1.
 
         Raises:
-            ArgumentError: the sizes do not multiply to the number of elements.
+            ArgumentError: the product of the sizes differs from the number of elements.
 
         Example::
 
@@ -437,13 +437,13 @@ class DeviceArray:
         return self._view(tuple(sizes), self.dtype, 0)
 
     def view(self, dtype: npt.DTypeLike) -> DeviceArray:
-        """Return a view of the same bytes with another dtype; the size of the last axis changes accordingly.
+        """Return a view of the same bytes with a different dtype. The size of the last axis changes accordingly.
 
         Args:
             dtype: dtype of the elements.
 
         Raises:
-            ArgumentError: the bytes of the last axis are not a multiple of the new element size.
+            ArgumentError: the size of the last axis in bytes is not a multiple of the new element size.
 
         Example::
 
@@ -460,7 +460,7 @@ class DeviceArray:
         return self._view((*self.shape[:-1], last), element, 0)
 
     def __getitem__(self, index: int | slice) -> DeviceArray:
-        """See an element, or a slice of the first axis, as an array.
+        """Return an element, or a slice of the first axis, as an array that shares the memory.
 
         Args:
             index: an int, or a slice without a step.

@@ -89,7 +89,7 @@ class CudaBackend(Backend):
 
         Raises:
             LoadError: the image does not run here; the message says what would.
-            DriverError: the driver rejected the image; ``log`` contains the output of its compiler.
+            DriverError: the driver rejected the image. ``log`` contains the output of the driver's compiler.
         """
         if artifact.kind is Kind.CUBIN and self._cubins is not None:
             plain = CudaModule.plain_of(

@@ -35,10 +35,11 @@ from cujit.values import dataclass, replace
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether one entry of an image would load.
+    """Whether an entry of an image would load.
 
-    ``entry`` names the entry (``cubin sm_90``, ``ptx compute_80``). ``why`` states how it would run, or what prevents
-    it. ``help`` is a suggestion, or empty. ``picked`` marks the entry of a fatbin that would run.
+    ``entry`` is the name of the entry, such as ``cubin sm_90`` or ``ptx compute_80``. ``why`` states how the entry
+    would run, or why it can't run. ``help`` is a suggestion, or empty. ``picked`` is True for the fatbin entry that
+    would run.
 
     Example::
 
@@ -70,9 +71,11 @@ def compat(
     driver: Version | int | str | None = None,
     device: Arch | str | None = None,
 ) -> list[Verdict]:
-    """Return which entries of an image would load where, and why not. Nothing is loaded and no driver is queried.
+    """Return which entries of an image would load, and why other entries would not. cujit loads nothing and queries no
+    driver.
 
-    If the installed nvJitLink could assemble the PTX, the result mentions it, but doesn't count the entry as loadable.
+    If the installed nvJitLink could assemble the PTX, the result mentions this, but doesn't count the entry as
+    loadable.
 
     Args:
         image: an Artifact, the bytes of an image, its PTX as a multi-line str, or the path of a file.
@@ -82,8 +85,8 @@ def compat(
 
     Raises:
         FormatError: the image is damaged, or its format is unknown.
-        OptionError: the driver's version is malformed or too old to be known.
-        ArchError: the architecture is malformed, or unknown.
+        OptionError: the driver version is malformed or older than any version that cujit knows.
+        ArchError: the architecture is malformed or unknown.
         FileError: the file cannot be read.
 
     Example::

@@ -60,7 +60,7 @@ class DriverModule:
 
         Raises:
             ClosedError: the image was unloaded.
-            DriverError: the driver refused.
+            DriverError: the driver rejected the launch.
         """
         return self.context.call("cuModuleGetFunction", self.handle, name.encode())
 
@@ -68,7 +68,7 @@ class DriverModule:
         """List the lowered names of the kernels, in the driver's order.
 
         Raises:
-            DriverError: the driver refused.
+            DriverError: the driver rejected the launch.
         """
         try:
             with self.context as driver:

@@ -40,7 +40,7 @@ class CudaEvent(Event):
 
     @property
     def done(self) -> bool:
-        """Whether the work before the event is done; False if the stream hasn't reached it yet.
+        """Whether all work before the event is done.
 
         Raises:
             DriverError: a kernel failed.
@@ -49,7 +49,7 @@ class CudaEvent(Event):
         return self._context.is_done("cuEventQuery", self.handle)
 
     def synchronize(self) -> None:
-        """Wait for the work before the event.
+        """Wait until all work before the event is done.
 
         Raises:
             DriverError: a kernel failed, or it was recorded into a graph.
@@ -161,7 +161,7 @@ class CudaStream(Stream):
 
     @property
     def is_capturing(self) -> bool:
-        """Whether its work is being captured into a graph.
+        """Whether the stream is being captured into a graph.
 
         Raises:
             DriverError: the driver reported an error.
@@ -171,7 +171,7 @@ class CudaStream(Stream):
 
     @property
     def done(self) -> bool:
-        """Whether all work in it is done.
+        """Whether all work in the stream is done.
 
         Raises:
             LaunchError: the stream is being captured into a graph.
@@ -229,7 +229,7 @@ class CudaStream(Stream):
             self._context.order(stream_handle(other), handle)
 
     def close(self) -> None:
-        """Close the stream. Its work still completes. Closing it twice has no effect."""
+        """Close the stream. Its pending work still completes. Closing a stream twice has no effect."""
         self._queue = None
 
     # -- work on bytes ------------------------------------------------------------------------------------

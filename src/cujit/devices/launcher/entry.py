@@ -208,7 +208,7 @@ class LaunchEntry:
 
     @property
     def device(self) -> Device:
-        """The device that it runs on."""
+        """The device that the kernel runs on."""
         return self.image.device
 
     @cached_property

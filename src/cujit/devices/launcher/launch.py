@@ -46,7 +46,7 @@ class PreparedLaunch(LaunchSlots):
 
     @property
     def shape(self) -> LaunchShape | None:
-        """Grid, block and dynamic shared memory; None for a launch over 0 elements, which runs nothing."""
+        """The grid, block and dynamic shared memory. None for a launch over 0 elements, which runs nothing."""
         if type(self._shape) is tuple:  # as it was written
             self._shape = launch_shape(*self._shape)
         return self._shape  # type: ignore[return-value]
@@ -58,20 +58,21 @@ class PreparedLaunch(LaunchSlots):
 
     @property
     def options(self) -> LaunchOptions:
-        """The cluster, the priority, and whether the launch is cooperative or overlaps with the kernel before."""
+        """The cluster, the priority, and whether the launch is cooperative or overlaps with the previous kernel."""
         return self._options
 
     def __call__(self, *arguments: object, **named: object) -> None:
-        """Run the kernel: started when it returns on a GPU, done when it returns on the CPU device.
+        """Run the kernel. On a GPU, the call returns after starting the kernel; on the CPU device, it returns after the
+        kernel is done.
 
         Args:
-            arguments: one for each parameter of the kernel, as docs/launch.md lists.
-            named: none: a kernel has no names for them.
+            arguments: one argument for each kernel parameter, as docs/launch.md lists.
+            named: not allowed, because kernel parameters have no names.
 
         Raises:
-            ArgumentError: the arguments do not fit the kernel's parameters.
+            ArgumentError: the arguments don't match the kernel's parameters.
             ClosedError: the module, or an array, was closed.
-            DriverError: the driver refused.
+            DriverError: the driver rejected the launch.
 
         Example::
 
@@ -85,10 +86,10 @@ class PreparedLaunch(LaunchSlots):
             self._entry.run(self.shape, self._stream, self._options, arguments)
 
     def packed(self, parameters: object) -> None:
-        """Run the kernel with its parameters packed into bytes, each at its offset. cujit doesn't check them.
+        """Run the kernel with its parameters packed into a buffer, each at its offset. cujit doesn't check the values.
 
-        ``kernel.signature.offsets`` and ``kernel.signature.size`` describe the layout. Memory that the parameters point
-        to must live until the kernel is done.
+        ``kernel.signature.offsets`` and ``kernel.signature.size`` describe the layout. Keep the memory that the
+        parameters point to alive until the kernel is done.
 
         Source: CUDA Driver API manual, ``cuLaunchKernel``, ``CU_LAUNCH_PARAM_BUFFER_POINTER``.
 
@@ -109,7 +110,8 @@ class PreparedLaunch(LaunchSlots):
         self._start(self._entry.buffers.packed, parameters)
 
     def kernel_params(self, pointers: object) -> None:
-        """Run the kernel with pointers to its parameters, as for ``cuLaunchKernel``. cujit doesn't check them.
+        """Run the kernel with pointers to its parameter values, as for ``cuLaunchKernel``. cujit doesn't check the
+        values.
 
         Source: CUDA Driver API manual, ``cuLaunchKernel``, ``kernelParams``.
 
@@ -147,9 +149,9 @@ class PreparedLaunch(LaunchSlots):
         bind(self)
 
     def compile(self) -> None:
-        """Compile the kernel for this block on the CPU device now, without running it.
+        """Compile the kernel for this block size on the CPU device now, without running the kernel.
 
-        Otherwise, the first launch with this block shape compiles it. On a GPU, the call does nothing.
+        Without this call, the first launch with this block shape compiles the kernel. On a GPU, the call does nothing.
 
         Raises:
             ClosedError: the module was closed.

@@ -87,17 +87,17 @@ def im2col_map(
     element_strides: tuple[int, ...] | None = None,
     **words: Unpack[MapKeywords],
 ) -> TensorMap:
-    """Return a tensor map for images in im2col mode, which copies pixels in the order of a convolution.
+    """Return a tensor map in im2col mode, which copies image pixels in the order that a convolution needs.
 
     ``lower`` and ``upper`` bound the position of the filter's corner along D, H and W.
 
     Args:
-        array: of the shape ``(N, W, C)``, ``(N, H, W, C)`` or ``(N, D, H, W, C)``.
+        array: array of shape ``(N, W, C)``, ``(N, H, W, C)`` or ``(N, D, H, W, C)``.
         lower: offset from the first pixel: ``-padding``.
         upper: offset from the last pixel: ``padding - (filter - 1) * dilation``.
         pixels: pixels per copy.
         channels: channels per pixel.
-        element_strides: strides of the convolution, one for each axis of the array.
+        element_strides: strides of the convolution, one per array axis.
         swizzle: as in ``tensor_map``.
         fill: as in ``tensor_map``.
         l2: as in ``tensor_map``.
@@ -105,7 +105,7 @@ def im2col_map(
 
     Raises:
         ArgumentError: the tensor map is invalid for this array.
-        UnsupportedError: the device has no tensor maps.
+        UnsupportedError: the device doesn't support tensor maps.
         DriverError: the driver reported an error.
 
     Example::

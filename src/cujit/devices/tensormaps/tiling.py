@@ -223,9 +223,10 @@ def check_range(name: str, values: Sequence[int], low: int, high: int) -> None:
 
 
 class TensorMap:
-    """The 128 bytes of a ``const __grid_constant__ CUtensorMap`` parameter. The map keeps its array alive.
+    """A tensor map for a ``const __grid_constant__ CUtensorMap`` parameter (128 bytes). The map keeps its array alive.
 
-    ``tiling`` describes the map, axes outermost first. ``bytes(map)`` returns the 128 bytes.
+    ``tiling`` describes the map, with axes ordered outermost first. ``bytes(map)`` returns the 128 bytes of the tensor
+    map.
 
     Example::
 
@@ -243,7 +244,9 @@ class TensorMap:
 
     @property
     def box_bytes(self) -> int:
-        """Bytes that one copy reports to its ``mbarrier``, including the part of the box outside the tensor."""
+        """The number of bytes that one copy reports to its ``mbarrier``, including the part of the box outside the
+        tensor.
+        """
         return self.tiling.box_bytes
 
     def __bytes__(self) -> bytes:
@@ -293,26 +296,26 @@ def tensor_map(
     interleave: str | int = "none",
     **words: Unpack[MapKeywords],
 ) -> TensorMap:
-    """Return a tensor map of an array for the tensor memory accelerator. Kernels take it as ``__grid_constant__
-    CUtensorMap``.
+    """Return a tensor map of an array for the Tensor Memory Accelerator. Kernels accept the map as a
+    ``__grid_constant__ CUtensorMap``.
 
-    Coordinates in the kernel are innermost first.
+    In the kernel, coordinates are ordered innermost first.
 
     Args:
-        array: an array of this device, from cujit or another library.
+        array: an array on this device, from cujit or another library.
         box: elements per copy along each axis, outermost first as in ``array.shape``.
-        shape: shape of a part of the array, used with ``strides``, for example for padded rows.
+        shape: shape of the part of the array to map, for example without row padding. Requires ``strides``.
         strides: strides of that part, in bytes.
         element_strides: step between copied elements along each axis.
-        interleave: only ``none``: interleaved layouts are not supported.
+        interleave: must be ``none``, because interleaved layouts are not supported.
         swizzle: ``none``, ``32``, ``64`` or ``128``.
         fill: value of elements outside the array: ``zero`` or ``nan``.
-        l2: bytes that the L2 cache fetches: ``none``, ``64``, ``128`` or ``256``.
-        data_type: another element type of the same size: ``tfloat32``, ``bfloat16``.
+        l2: number of bytes to prefetch into the L2 cache: ``none``, ``64``, ``128`` or ``256``.
+        data_type: a different element type of the same size, such as ``tfloat32`` or ``bfloat16``.
 
     Raises:
         ArgumentError: the tensor map is invalid for this array.
-        UnsupportedError: the device doesn't support tensor maps, or not this kind.
+        UnsupportedError: the device doesn't support tensor maps of this kind, or any tensor maps.
         DriverError: the driver reported an error.
 
     Example::

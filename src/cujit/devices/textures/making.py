@@ -61,19 +61,19 @@ _PITCH_BYTES = 32
 def texels(
     device: TextureDevice, data: npt.ArrayLike, *, channels: int = 1, layered: bool = False, cube: bool = False
 ) -> Texels:
-    """Copy host data into texels, the elements of textures and surfaces (a CUDA array on a GPU).
+    """Copy host data into texels for textures and surfaces (on a GPU, a CUDA array).
 
-    The shape is ``(width,)``, ``(height, width)`` or ``(depth, height, width)``. ``layered`` and ``cube`` add a first
-    axis for layers or faces. Two or four ``channels`` add a last axis.
+    The shape is ``(width,)``, ``(height, width)`` or ``(depth, height, width)``. ``layered`` and ``cube`` add an axis
+    for layers or faces at the front. Two or four ``channels`` add an axis at the end.
 
     Args:
-        data: host data of the shape ``(width,)``, ``(height, width)`` or ``(depth, height, width)``.
-        channels: 1, 2 or 4; several channels are the last axis.
-        layered: whether the first axis counts layers.
-        cube: whether the first axis counts faces.
+        data: host data of shape ``(width,)``, ``(height, width)`` or ``(depth, height, width)``.
+        channels: 1, 2 or 4. With 2 or 4, the channels are the last axis.
+        layered: whether the first axis is the layer index.
+        cube: whether the first axis is the cube-face index.
 
     Raises:
-        ArgumentError: a texture can't have this shape or dtype.
+        ArgumentError: textures don't support this shape or dtype.
         DriverError: the device is out of memory.
 
     Example::
@@ -110,24 +110,24 @@ def texture(
     cube: bool = False,
     **sampling: Unpack[SamplingKeywords],
 ) -> Texture:
-    """Create a texture. Kernels take its ``handle`` as a ``cudaTextureObject_t``.
+    """Create a texture. Pass its ``handle`` to kernels as a ``cudaTextureObject_t``.
 
     Args:
-        data: texels; an array of this device, which the texture reads in place (one axis for ``tex1Dfetch``, two for
-            ``tex2D``); or host data, which is copied to texels.
+        data: texels, an array on this device, or host data. The texture reads a device array in place: one axis for
+            ``tex1Dfetch``, two axes for ``tex2D``. cujit copies host data to texels.
         channels: channels of host data; see ``texels``.
         layered: layers of host data; see ``texels``.
         cube: faces of host data; see ``texels``.
-        address: address mode: ``clamp`` or ``border``, and with ``normalized`` coordinates ``wrap`` or ``mirror``.
-            Either one word, or one for each axis, x first.
+        address: address mode: ``clamp`` or ``border``, or with ``normalized`` coordinates also ``wrap`` or ``mirror``.
+            Specify one mode, or one mode per axis, x first.
         filter: ``point`` or ``linear``.
         normalized: whether coordinates range from 0 to 1.
-        read: ``element``, or ``normalized_float`` for integers of 8 and 16 bits.
+        read: ``element``, or ``normalized_float`` for 8-bit and 16-bit integers.
         border: color outside the texture.
         srgb: whether the first three 8-bit channels contain sRGB values.
 
     Raises:
-        ArgumentError: a texture can't have this shape or dtype, or doesn't support this read mode.
+        ArgumentError: textures don't support this shape, dtype or read mode.
         DriverError: the device is out of memory.
 
     Example::
@@ -152,7 +152,7 @@ def texture(
 
 
 def surface(device: TextureDevice, texels: Texels) -> Surface:
-    """Create a surface of texels. Kernels take its ``handle`` as a ``cudaSurfaceObject_t``.
+    """Create a surface for texels. Pass its ``handle`` to kernels as a ``cudaSurfaceObject_t``.
 
     Args:
         texels: texels that kernels write to.

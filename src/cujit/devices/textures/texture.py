@@ -162,7 +162,7 @@ class TextureDevice(ArrayDevice, Protocol):
 
 
 class Texels:
-    """Elements for textures and surfaces, in memory with a device-specific layout.
+    """An array that backs textures and surfaces, stored in a device-specific memory layout.
 
     Example::
 
@@ -178,7 +178,7 @@ class Texels:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape in NumPy's order; several channels are the last axis."""
+        """The shape in NumPy's axis order. If there are several channels, they are the last axis."""
         channels = (self.format.channels,) if self.format.channels > 1 else ()
         return (*self.extent.shape, *channels)
 
@@ -189,7 +189,7 @@ class Texels:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all elements."""
+        """Total size of all elements, in bytes."""
         return math.prod(self.extent.shape) * self.format.texel_bytes
 
     def copy_from(self, data: npt.ArrayLike) -> None:
@@ -215,7 +215,7 @@ class Texels:
         self.device.textures.upload(self, _bytes(host))
 
     def numpy(self) -> npt.NDArray[Any]:
-        """Copy to a NumPy array, after all earlier work on the default stream.
+        """Copy the texels to a NumPy array, after all earlier work in the default stream.
 
         Example::
 
@@ -242,7 +242,7 @@ class _TextureObject:
 
     @property
     def handle(self) -> int:
-        """The handle that kernels take.
+        """The handle to pass to kernels.
 
         Raises:
             ClosedError: the object was closed.
@@ -252,7 +252,7 @@ class _TextureObject:
         return self._handle.number
 
     def close(self) -> None:
-        """Release the object before it is garbage-collected. Closing it twice has no effect.
+        """Release the object before it is garbage-collected. Closing an object twice has no effect.
 
         Example::
 
@@ -266,7 +266,7 @@ class _TextureObject:
 
 
 class Texture(_TextureObject):
-    """A texture object; keep it as long as kernels use its ``handle``.
+    """A texture object. Keep it alive as long as kernels use its ``handle``.
 
     Example::
 
@@ -282,7 +282,7 @@ class Texture(_TextureObject):
 
 
 class Surface(_TextureObject):
-    """A surface object; keep it as long as kernels use its ``handle``.
+    """A surface object. Keep it alive as long as kernels use its ``handle``.
 
     Example::
 

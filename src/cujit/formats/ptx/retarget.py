@@ -31,23 +31,23 @@ _SHOWN = 12
 
 
 def retarget(ptx: Ptx, *, version: Version | str | None = None, arch: Arch | str | None = None) -> Ptx:
-    """Return PTX with another ``.version`` or ``.target``, if everything in it allows that.
+    """Return PTX with a different ``.version`` or ``.target``, if every construct in the PTX allows the change.
 
-    The function changes only these two directives. An unknown construct counts as needing the declared version and
-    target.
+    The function changes only these two directives. It assumes that an unknown construct requires the declared version
+    and target.
 
     Args:
-        ptx: text, its bytes, or an Artifact; the result has the same type. For a cubin, the function uses the PTX in
+        ptx: PTX as text, bytes or an Artifact. The result has the same type. For a cubin, the function uses the PTX in
             its line information.
-        version: ``(8, 4)`` or ``"8.4"``.
-        arch: ``"compute_80"`` or ``"sm_80"``, which have the same meaning here.
+        version: PTX version, as ``(8, 4)`` or ``"8.4"``.
+        arch: target architecture, as ``"compute_80"`` or ``"sm_80"``. Both have the same meaning here.
 
     Raises:
-        UnsupportedError: a construct needs a newer version or target. ``items`` lists each with its line and the
-            version or architecture that introduced it.
+        UnsupportedError: a construct requires a newer version or target. ``items`` lists each construct with its line
+            and the version or architecture that introduced it.
         PtxSyntaxError: the text is not PTX.
-        FormatError: the Artifact or the bytes are not PTX, nor a cubin that contains PTX.
-        ArchError: the architecture is malformed, or unknown.
+        FormatError: the Artifact or the bytes are neither PTX nor a cubin that contains PTX.
+        ArchError: the architecture is malformed or unknown.
         OptionError: the version is malformed or doesn't exist.
 
     Example::

@@ -44,17 +44,18 @@ class _Site(NamedTuple):
 
 
 class Coverage:
-    """Lines of CUDA source that kernels execute: ``cujit.cpu(coverage=cujit.Coverage())``.
+    """Line coverage of CUDA source code: ``cujit.cpu(coverage=cujit.Coverage())``.
 
-    The count of a line is the number of threads that executed it: the maximum over its instructions, summed over
-    kernels and launches. A line without instructions isn't listed. A line that no thread reached has the count 0, also
-    in kernels that were loaded but not launched. Counts need line information: ``cujit.jit`` adds it; otherwise compile
-    with ``lineinfo=True``. Optimized code can execute both sides of a short condition.
+    The count of a line is the number of threads that executed the line: the maximum over its instructions, summed over
+    kernels and launches. Lines without instructions aren't listed. A line that no thread reached has the count 0,
+    even in kernels that were loaded but not launched. Counts require line information. ``cujit.jit`` adds line
+    information; with other functions, compile with ``lineinfo=True``. Optimized code can execute both sides of a
+    short condition.
 
     Args:
-        library: whether to count headers of the toolkit and of CCCL, too.
+        library: whether to also count lines in toolkit and CCCL headers.
         exact: whether ``cujit.jit`` compiles without optimization (``debug=True``), so that only lines on the taken
-            path count.
+            path are counted.
 
     Example::
 
@@ -75,7 +76,7 @@ class Coverage:
         self.sources = Sources()
 
     def lines(self) -> dict[str, dict[int, int]]:
-        """Return the thread counts by file and line. In-memory sources have the names that you gave them.
+        """Return the thread counts by file and line. In-memory sources have the names that you specified.
 
         Example::
 
@@ -90,7 +91,7 @@ class Coverage:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write an lcov tracefile.
 
-        In-memory sources are written to ``<path>.sources``, and the tracefile refers to them there.
+        cujit writes in-memory sources to ``<path>.sources``, and the tracefile refers to these files.
 
         Args:
             path: path of the tracefile.
@@ -109,13 +110,13 @@ class Coverage:
         write_file(target, "".join(records))
 
     def merge(self, other: Mapping[str, Any]) -> None:
-        """Add the counts of another process, from its ``dump``.
+        """Add the counts from another process, as returned by its ``dump``.
 
         Args:
             other: the result of ``dump`` in the other process.
 
         Raises:
-            KeyError: the value is not such a result.
+            KeyError: the value is not a result of ``dump``.
 
         Example::
 
@@ -130,7 +131,7 @@ class Coverage:
             self._texts.update({name: Text(shown, text) for name, shown, text in other["texts"]})
 
     def dump(self) -> dict[str, Any]:
-        """Return all counts as lists, strings and ints.
+        """Return all counts as plain lists, strings and ints.
 
         Example::
 

@@ -124,13 +124,13 @@ class TracedLaunch:
 
 
 class Trace:
-    """Trace of every instruction that one thread executes: ``cujit.cpu(trace=cujit.Trace(block=2, thread=5))``.
+    """Trace of all instructions that one thread executes: ``cujit.cpu(trace=cujit.Trace(block=2, thread=5))``.
 
-    ``str(trace)`` is the trace as text, ``trace.launches`` contains the values.
+    ``str(trace)`` returns the trace as text. ``trace.launches`` contains the values.
 
     Args:
         block: index of the block, as ``(x, y, z)`` or as a linear number.
-        thread: index of the thread in the block, in the same forms.
+        thread: index of the thread in the block, in the same form.
         limit: maximum number of instructions to keep, over all launches.
 
     Raises:
@@ -165,7 +165,7 @@ class Trace:
         return no_block or no_thread
 
     def clear(self) -> None:
-        """Drop the traced instructions, so that the trace can record new ones.
+        """Drop the traced instructions, so that the trace can record new instructions.
 
         Example::
 

@@ -141,7 +141,7 @@ class InOrderEvent(Event):
         return (self._time() - since._time()) / 1e6
 
     def close(self) -> None:
-        """Close the event. Closing it twice has no effect."""
+        """Close the event. Closing an event twice has no effect."""
         self._at_ns = None
 
     def __repr__(self) -> str:
@@ -169,7 +169,7 @@ class InOrderStream(Stream):
 
     @property
     def is_capturing(self) -> bool:
-        """Whether its work is being captured into a graph."""
+        """Whether the stream is being captured into a graph."""
         return self._captures.of(self.handle) is not None
 
     @property
