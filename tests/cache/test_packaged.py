@@ -21,6 +21,7 @@ from cujit.errors import CacheWarning, MissingError, NotCompiledError, OptionErr
 from cujit.events import Fallback, Happening, subscribe
 from emulator.programs import python
 from installed import install
+from raising import raises
 
 CODE = 'extern "C" __global__ void k(float *x) { x[threadIdx.x] = 3; }\n'
 BOOM = b"raise AssertionError('imported')"
@@ -208,7 +209,7 @@ def test_where_nothing_runs_it_is_compiled_or_an_error_that_names_all(site: Path
     assert "nor is there anything else that runs here (cpu, sm_90): compute_90a, compute_90, compute_89" in str(
         missed.value
     )
-    with pytest.raises(NotCompiledError, match=r"source\.cu for compute_89"):
+    with raises(NotCompiledError, "not-compiled", "source.cu", "compute_89"):
         cujit.jit(CODE, device="cpu", arch="compute_89", cache=Cache.packaged("mylib", compile="never"))
 
 

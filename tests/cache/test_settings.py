@@ -19,6 +19,7 @@ from cujit.cache.settings import (
     values_of,
 )
 from cujit.errors import OptionError
+from raising import raises
 
 
 def test_variables_are_compared_as_they_are_at_the_moment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,7 +46,7 @@ def test_sizes(text: str, size: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "GiB", "-1", "1e9", "4 PiB", "inf", "1,5GB", "٣GB", "9" * 40])
 def test_what_is_no_size_is_refused(text: str) -> None:
-    with pytest.raises(OptionError, match="is not a size in bytes"):
+    with raises(OptionError, "option", "500MB"):
         parse_bytes(text)
 
 
@@ -75,13 +76,13 @@ def test_the_shared_cache_comes_from_the_environment(tmp_path: Path) -> None:
     assert (settings.remote_wait_s, CacheSettings().remote_wait_s) == (1.5, DEFAULT_REMOTE_WAIT_S)
     assert [tier.url for tier in Cache.of(settings).tiers] == ["s3://bucket/x"]
     assert Cache.of(CacheSettings.from_environment({**given, "CUJIT_CACHE": "0"})).tiers == ()
-    with pytest.raises(OptionError, match="nobody who is believed"):
+    with raises(OptionError, "trust-missing", "docs/remote.md"):
         Cache.of(CacheSettings.from_environment({**given, "CUJIT_TRUST": ""}))
 
 
 @pytest.mark.parametrize("said", ["-1", "1e3", "soon", "inf", "nan", "1,5"])
 def test_a_wait_that_is_none_is_refused(said: str) -> None:
-    with pytest.raises(OptionError, match="CUJIT_REMOTE_WAIT_S"):
+    with raises(OptionError, "environment-value", "CUJIT_REMOTE_WAIT_S"):
         CacheSettings.from_environment({"CUJIT_REMOTE_WAIT_S": said})
 
 

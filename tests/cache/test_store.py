@@ -21,6 +21,7 @@ from cujit.cache.record import encode
 from cujit.cache.store import Published, Store
 from cujit.cache.trust import Trust
 from cujit.errors import CacheRefusedError
+from raising import raises
 
 
 def record(n: int, size: int = 1000) -> bytes:
@@ -331,7 +332,7 @@ def test_a_root_that_others_may_write_is_refused_with_the_command_against_it(sto
     store.root.chmod(0o777)
     other = Store(store.root, store.trust, writable=True)
     for use in (lambda: other.get(key_of(0).digest), lambda: other.put(key_of(0).digest, record(0))):
-        with pytest.raises(CacheRefusedError, match="is writable by everyone") as error:
+        with raises(CacheRefusedError, "cache-refused", "everyone") as error:
             use()
         assert error.value.help == f"chmod go-w {store.root}"
     subprocess.run(str(error.value.help), shell=True, check=True)

@@ -12,6 +12,7 @@ import pytest
 from cujit.cache.settings import CacheSettings, DirectoryName
 from cujit.cache.trust import Trust
 from cujit.errors import CacheRefusedError
+from raising import raises
 
 TRUST = Trust.of_process()
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
@@ -30,7 +31,7 @@ def test_a_directory_that_others_may_write_is_refused_and_the_help_ends_that(
     root = tmp_path / "a b"
     root.mkdir()
     root.chmod(mode)
-    with pytest.raises(CacheRefusedError, match="is writable by") as error:
+    with raises(CacheRefusedError, "cache-refused", "writable") as error:
         TRUST.check_root(root)
     assert error.value.help == f"{help} '{root}'"
     subprocess.run(error.value.help, shell=True, check=True)
@@ -39,7 +40,7 @@ def test_a_directory_that_others_may_write_is_refused_and_the_help_ends_that(
 
 def test_a_directory_that_is_shared_on_purpose_is_refused_and_the_help_leaves_it_alone(tmp_path: Path) -> None:
     tmp_path.chmod(0o1777)  # as /tmp: what the user of a machine may not close to the others
-    with pytest.raises(CacheRefusedError, match="is writable by everyone") as error:
+    with raises(CacheRefusedError, "cache-refused", "CUJIT_CACHE_DIR=") as error:
         TRUST.check_root(tmp_path)
     assert error.value.help == "CUJIT_CACHE_DIR=<a directory of yours>"
 
@@ -48,7 +49,7 @@ def test_a_directory_above_is_checked_too_and_may_be_open_only_if_it_is_sticky(t
     root = tmp_path / "open" / "cache"
     root.mkdir(parents=True)
     root.parent.chmod(0o777)
-    with pytest.raises(CacheRefusedError, match=f"{root.parent} is writable by everyone"):
+    with raises(CacheRefusedError, "cache-refused", root.parent):
         TRUST.check_root(root)
     root.parent.chmod(0o1777)
     TRUST.check_root(root)
@@ -59,7 +60,7 @@ def test_a_link_of_ours_leads_on_and_where_it_leads_is_checked(tmp_path: Path) -
     (tmp_path / "link").symlink_to("far")
     TRUST.check_root(tmp_path / "link")
     (tmp_path / "far").chmod(0o777)
-    with pytest.raises(CacheRefusedError, match="far is writable by everyone"):
+    with raises(CacheRefusedError, "cache-refused", "far"):
         TRUST.check_root(tmp_path / "link")
 
 
@@ -68,14 +69,14 @@ def test_a_link_of_another_user_is_refused(tmp_path: Path) -> None:
     (tmp_path / "far").mkdir()
     (tmp_path / "link").symlink_to("far")
     os.chown(tmp_path / "link", 12345, -1, follow_symlinks=False)
-    with pytest.raises(CacheRefusedError, match="link belongs to user 12345"):
+    with raises(CacheRefusedError, "cache-refused", "link", "12345"):
         TRUST.check_root(tmp_path / "link")
 
 
 @ROOT
 def test_a_directory_of_another_user_is_refused_and_root_never_writes_there(tmp_path: Path) -> None:
     os.chown(tmp_path, 12345, -1)
-    with pytest.raises(CacheRefusedError, match="belongs to user 12345, not to user 0") as error:
+    with raises(CacheRefusedError, "cache-refused", "12345", "0") as error:
         TRUST.check_root(tmp_path)
     assert error.value.help == "CUJIT_CACHE_DIR=<a directory of yours>"
     shared = replace(TRUST, gid=tmp_path.stat().st_gid)
@@ -85,7 +86,7 @@ def test_a_directory_of_another_user_is_refused_and_root_never_writes_there(tmp_
 
 def test_a_file_in_the_place_of_the_root_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(CacheRefusedError, match="is not a directory"):
+    with raises(CacheRefusedError, "cache-refused", "CUJIT_CACHE_DIR="):
         TRUST.check_root(tmp_path / "file")
 
 
@@ -93,11 +94,11 @@ def test_a_group_is_believed_only_if_it_is_named(tmp_path: Path) -> None:
     root = tmp_path / "team"
     root.mkdir()
     root.chmod(0o2770)
-    with pytest.raises(CacheRefusedError, match=f"is writable by group {root.stat().st_gid}"):
+    with raises(CacheRefusedError, "cache-refused", root.stat().st_gid):
         TRUST.check_root(root)
     replace(TRUST, gid=root.stat().st_gid).check_root(root)
     root.chmod(0o2777)
-    with pytest.raises(CacheRefusedError, match="is writable by everyone"):
+    with raises(CacheRefusedError, "cache-refused", "everyone"):
         replace(TRUST, gid=root.stat().st_gid).check_root(root)
 
 
