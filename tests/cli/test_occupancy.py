@@ -11,8 +11,17 @@ from click.testing import CliRunner, Result
 from cujit.arch import Arch
 from cujit.cli.occupancy import command
 from cujit.devices.device import Device
-from cujit.errors import ArchError, ArgumentError, DriverNotFoundError, LaunchError, MissingError
+from cujit.errors import (
+    ArchError,
+    ArgumentError,
+    CujitError,
+    DriverNotFoundError,
+    LaunchError,
+    MissingError,
+    NameNotFoundError,
+)
 from cujit.program import build
+from raising import raises
 
 Occupancy: TypeAlias = Callable[..., Result]
 CODE = """
@@ -132,22 +141,22 @@ def test_without_a_file_what_is_needed_is_named(occupancy: Occupancy) -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        (("--on", "H300"), ArchError, "no GPU 'H300'"),
-        (("--on", "H200", "--kernel", "axpi"), Exception, "axpi"),
-        (("--on", "H200", "--block", "2000"), LaunchError, "a GPU takes 1024"),
-        ((), ArchError, "machine code for sm_80, sm_90"),
+        (("--on", "H300"), ArchError, ("arch", "GPU", "H300")),
+        (("--on", "H200", "--kernel", "axpi"), NameNotFoundError, ("name-not-found", "axpi")),
+        (("--on", "H200", "--block", "2000"), LaunchError, ("block-size", "GPU", "1024")),
+        ((), ArchError, ("arch-mismatch", "sm_80", "sm_90")),
     ],
     ids=["gpu", "kernel", "block", "no gpu"],
 )
 def test_wrong_input_is_an_error_of_ours(
-    occupancy: Occupancy, fatbin: Path, arguments: tuple[str, ...], error: type[Exception], message: str
+    occupancy: Occupancy, fatbin: Path, arguments: tuple[str, ...], error: type[CujitError], message: tuple[str, ...]
 ) -> None:
-    with pytest.raises(error, match=message):
+    with raises(error, *message):
         occupancy(fatbin, *arguments)
 
 
 def test_the_cpu_device_is_refused(fatbin: Path) -> None:
-    with pytest.raises(ArgumentError, match="occupancy is of GPUs"):
+    with raises(ArgumentError, "device-mismatch", "GPUs", "on='sm_90'"):
         CliRunner().invoke(command, [str(fatbin), "--on", "cpu"], catch_exceptions=False)
 
 

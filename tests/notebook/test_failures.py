@@ -11,6 +11,7 @@ import pytest
 import cujit
 import cujit.reproducer
 from cells import Cells
+from raising import raises
 
 FAR = """%%cuda --check memory
 __global__ void far(int *x, int n) {
@@ -66,7 +67,7 @@ def test_what_it_says_to_save_by_is_right(cells: Cells, tmp_path: Path, monkeypa
     cells.failure(LAUNCH)
     (display,) = cells.displayed()
     path = cells.run(display["text/plain"].splitlines()[-1].partition(" keeps")[0])
-    with pytest.raises(cujit.errors.KernelFaultError, match="just past the end"):
+    with raises(cujit.errors.KernelFaultError, "fault-memory", "In[1]:5"):
         cujit.reproducer.run(path, check="memory")
 
 

@@ -18,6 +18,7 @@ from cujit.loading import Module
 from cujit.notebook import magic
 from cujit.notebook.magic import load
 from cujit.profile import Profile
+from raising import holds, raises
 
 RAMP = """
 extern "C" __global__ void ramp(float *y, float a) { y[threadIdx.x] = a * threadIdx.x; }"""
@@ -78,11 +79,11 @@ def test_scopes_and_overloads_are_in_a_dict_too(cells: Cells) -> None:
 @pytest.mark.parametrize(
     ("before", "name", "why"),
     [
-        ("axpy = 3", "axpy", r"something else here \(int\)"),
-        ("axpy = None", "axpy", r"something else here \(NoneType\)"),
-        ("", "sum", "a function of Python's"),
-        ("", "lambda", "Python does not take for a name"),
-        ("import cujit; axpy = cujit.jit('extern \"C\" __global__ void axpy() {}')['axpy']", "axpy", r"\(Kernel\)"),
+        ("axpy = 3", "axpy", "(int)"),
+        ("axpy = None", "axpy", "(NoneType)"),
+        ("", "sum", "Python"),
+        ("", "lambda", "Python"),
+        ("import cujit; axpy = cujit.jit('extern \"C\" __global__ void axpy() {}')['axpy']", "axpy", "(Kernel)"),
     ],
 )
 def test_what_is_no_kernel_of_an_earlier_cell_is_not_replaced(cells: Cells, before: str, name: str, why: str) -> None:
@@ -90,8 +91,7 @@ def test_what_is_no_kernel_of_an_earlier_cell_is_not_replaced(cells: Cells, befo
     kept = cells.names.get("axpy")
     error = cells.failure(f"%%cuda\n__global__ void other() {{}}\n__global__ void {name}() {{}}")
     assert isinstance(error, cujit.errors.OptionError)
-    with pytest.raises(cujit.errors.OptionError, match=f"a kernel is called {name}, which .*{why}"):
-        raise error
+    holds(error, "option", name, why)
     assert error.help is not None
     assert f"cell['{name}']" in error.help
     assert cells.names.get("axpy") is kept
@@ -195,23 +195,23 @@ def test_warnings_are_printed_unless_quiet(cells: Cells, capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("--nope", "No such option '--nope'"),
-        ("--name 'a", "No closing quotation"),
-        ("file.cu", "unexpected extra argument"),
-        ("--device tpu", "unknown device 'tpu': expected cpu, cuda:0"),
-        ("--check memory --device cuda:0", "--check and --profile are for the CPU device"),
-        ("--check luck", "^no check is called 'luck'"),
-        ("-O nope=1", "^unknown option 'nope'"),
-        ("--std c++99", r"^option std is 'c\+\+99'"),
-        ("--profile int", "which is the name of a function of Python's"),
+        ("--nope", ("option", "No such", "--nope")),
+        ("--name 'a", ("option", "No closing quotation")),
+        ("file.cu", ("option", "unexpected extra")),
+        ("--device tpu", ("option", "tpu", "cuda:0")),
+        ("--check memory --device cuda:0", ("option", "--check", "--profile", "CPU")),
+        ("--check luck", ("option-unknown", "luck")),
+        ("-O nope=1", ("option-unknown", "nope")),
+        ("--std c++99", ("option", "std", "c++99")),
+        ("--profile int", ("option", "--module")),
     ],
 )
 def test_a_wrong_line_is_an_error_of_ours_without_a_traceback(
-    cells: Cells, capsys: pytest.CaptureFixture[str], line: str, says: str
+    cells: Cells, capsys: pytest.CaptureFixture[str], line: str, says: tuple[str, ...]
 ) -> None:
     error = cells.failure(f"%%cuda {line}\n__global__ void f() {{}}")
-    with pytest.raises(cujit.errors.OptionError, match=says):
-        raise error
+    assert isinstance(error, cujit.errors.OptionError)
+    holds(error, *says)
     said = "".join(capsys.readouterr())
     assert said.startswith("OptionError: ")
     assert "Traceback" not in said
@@ -264,5 +264,5 @@ def test_it_goes_again_and_kernels_stay(cells: Cells) -> None:
 
 
 def test_without_ipython_it_is_said() -> None:
-    with pytest.raises(cujit.errors.MissingError, match="no IPython here"):
+    with raises(cujit.errors.MissingError, "missing", "IPython"):
         load(None)
