@@ -7,6 +7,7 @@ import pytest
 import cujit
 from cujit.compiler.linking import needs_device_runtime
 from cujit.errors import CompileError, LinkError, UnsupportedError
+from raising import raises
 
 NESTED = """
 __global__ void child(int *p) { *p = 5; }
@@ -33,7 +34,7 @@ def test_a_link_takes_the_device_runtime_from_the_wheels(kind: str) -> None:
 def test_without_the_library_the_link_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cujit.compiler.linking.find_device_runtime", lambda _: None)
     image = cujit.compile(NESTED, to="cubin", arch="sm_90", rdc=True)
-    with pytest.raises(LinkError, match=r"kernels that launch kernels, and libcudadevrt\.a is not found"):
+    with raises(LinkError, "link", "libcudadevrt.a"):
         cujit.link([image], arch="sm_90")
 
 
@@ -48,7 +49,7 @@ def test_the_cpu_device_refuses_the_kernel_that_launches_by_name() -> None:
     module, out = cujit.jit(NESTED, device=device, rdc=True), device.zeros(1, "int32")
     module["child"].over(1)(out)
     assert out.numpy().tolist() == [5]
-    with pytest.raises(UnsupportedError, match=r"kernel parent.*\n.*the address of a kernel[^\0]*kernels that launch"):
+    with raises(UnsupportedError, "unsupported", "parent"):
         module["parent"].over(1)(out)
 
 

@@ -238,7 +238,7 @@ def test_names_have_no_order() -> None:
     ],
 )
 def test_an_argument_that_changes_what_comes_out_is_an_error(arch: str, extra: str, found: str) -> None:
-    with pytest.raises(OptionError, match=f"returned {found}"):
+    with raises(OptionError, "option-rejected", found):
         cujit.compile("__global__ void k(int* o) { *o = __CUDA_ARCH__; }", arch=arch, extra=(extra,))
 
 

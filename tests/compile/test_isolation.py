@@ -12,6 +12,7 @@ from cujit.compiler.isolation import parent
 from cujit.compiler.options.table import OPTIONS
 from cujit.errors import CujitError
 from processes import python
+from raising import raises
 
 # A load that --restrict changes, a call that is inlined, a message of the front end, arithmetic that options change, a
 # structure that is read otherwise after a compile for a debugger.
@@ -75,7 +76,7 @@ def test_a_time_trace_is_written_and_one_that_cannot_be_is_an_error(tmp_path: Pa
     cujit.compile(SOURCE.format("8"), arch="sm_90", options={"time_trace": str(tmp_path / "trace")})
     (written,) = tmp_path.iterdir()
     assert json.loads(written.read_text())["traceEvents"]
-    with pytest.raises(CujitError, match="Could not open"):
+    with raises(CujitError, "tool-crash", "Could not open"):
         cujit.compile(SOURCE.format("9"), arch="sm_90", options={"time_trace": str(tmp_path / "missing" / "trace")})
 
 

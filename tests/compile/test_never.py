@@ -59,7 +59,7 @@ def test_what_is_there_is_found_and_the_rest_is_an_error_that_says_what_is_neare
 def test_without_a_cache_everything_is_an_error(cache: bool | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUJIT_COMPILE", "never")
     monkeypatch.setenv("CUJIT_CACHE", "0")
-    with pytest.raises(NotCompiledError, match=r"it has no key: (cache=False|CUJIT_CACHE is off)\n  searched: nothing"):
+    with raises(NotCompiledError, "not-compiled", "nothing"):
         cujit.compile(CODE, cache=cache)
 
 
@@ -71,12 +71,12 @@ def test_what_has_no_key_is_an_error_that_says_why(pack: Path) -> None:
 def test_other_tools_are_forbidden_too_and_packing_is_not(pack: Path) -> None:
     cache = never(pack)
     found = cujit.compile(CODE, arch="sm_90", cache=cache, options=VALUE)
-    with pytest.raises(NotCompiledError, match="nvJitLink is not called to link"):
+    with raises(NotCompiledError, "not-compiled", "nvJitLink", "link"):
         cujit.link([found], cache=cache)
     assert cujit.compile(cujit.Source.nvvm(SCALE), arch="compute_80", cache=cache).kind.value == "ptx"
-    with pytest.raises(NotCompiledError, match="libNVVM is not called to compile"):
+    with raises(NotCompiledError, "not-compiled", "libNVVM", "compile"):
         cujit.compile(cujit.Source.nvvm(SCALE), arch="compute_90", cache=cache)
-    with raises(NotCompiledError, "not-compiled", "source.cu", "sm_8"):
+    with raises(NotCompiledError, "not-compiled", "source.cu"):
         cujit.build(CODE, ["sm_80", "sm_89"], cache=cache)
     assert cujit.build(CODE, ["sm_90", "compute_80"], cache=cache, options=VALUE).kind.value == "fatbin"
 
@@ -102,7 +102,7 @@ def test_warn_compiles_and_says_once_per_compile_what_was_not_found(pack: Path) 
 
 @pytest.mark.parametrize("said", ["Never", "no", "0", "never_jit"])
 def test_other_words_are_refused(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(OptionError, match=r"compile is .*, expected auto, warn, never, never-jit"):
+    with raises(OptionError, "environment-value", "compile"):
         Cache(None, compile=said)
     monkeypatch.setenv("CUJIT_COMPILE", said)
     with raises(OptionError, "environment-value", "CUJIT_COMPILE"):

@@ -146,7 +146,7 @@ def test_a_name_of_several_functions_is_overloaded_and_how_to_say_which(compiled
     assert "(void(*)(int*))f" in (caught.value.help or "")
     assert "__nv_name_map" not in str(caught.value)
     assert dict(compiled(text, names=["(void(*)(int*))f"]).names) == {"(void(*)(int*))f": "_Z1fPi"}
-    with pytest.raises(CompileError, match=r"axpy\.cu has no g and has more than one f: it is overloaded"):
+    with raises(CompileError, "compile", "axpy.cu", "g", "f"):
         compiled(text, names=["f", "g"])
 
 
@@ -173,7 +173,7 @@ def test_an_include_directory_that_is_none_is_refused(compiled: Compiler, how: s
     (tmp_path / "a.h").write_text("")
     for given, what in ((tmp_path / "gone", "not there"), (tmp_path / "a.h", "no directory")):
         source = Source.cuda(AXPY, include=[given] if how == "source" else [])
-        with pytest.raises(OptionError, match=f"{given} is {what}"):
+        with raises(OptionError, "option", given, what):
             compiled(source, include=[given] if how == "option" else None)
 
 
@@ -193,7 +193,7 @@ def test_a_name_that_is_not_there_is_named(compiled: Compiler) -> None:
 
 
 def test_a_template_argument_that_is_not_there_names_the_expression(compiled: Compiler) -> None:
-    with pytest.raises(CompileError, match=r"axpy\.cu has no axpy<nope>"):
+    with raises(CompileError, "compile", "axpy.cu", "axpy<nope>"):
         compiled(AXPY, names=["axpy<nope>"])
 
 
@@ -237,7 +237,7 @@ def test_a_header_in_the_working_directory_is_not_picked_up(
     (tmp_path / "loc.h").write_text("#define LOC 1\n")
     monkeypatch.chdir(tmp_path)
     source = Source.cuda(text, name="s.cu", headers={"b.h": '#include "loc.h"\n'})
-    with pytest.raises(HeaderNotFoundError, match=r"header (\./)?loc\.h not found"):
+    with raises(HeaderNotFoundError, "header-not-found", "loc.h"):
         compiled(source)
 
 
@@ -286,12 +286,12 @@ def test_macros_of_the_source_and_of_the_options_are_defined(compiled: Compiler)
 def test_an_architecture_that_was_dropped_says_which_toolkit_had_it(compiled: Compiler) -> None:
     if compiled.toolchain.nvrtc.version < (13, 0):
         pytest.skip("CUDA 12 still builds for it")
-    with pytest.raises(ArchError, match=r"no longer builds for sm_70: CUDA 12\.9 was the last"):
+    with raises(ArchError, "arch-unsupported", "sm_70", "CUDA", "12.9"):
         compiled(AXPY, arch="sm_70")
 
 
 def test_an_unknown_architecture_names_the_nearest(compiled: Compiler) -> None:
-    with pytest.raises(ArchError, match="did you mean sm_90"):
+    with raises(ArchError, "arch", "sm_90", "mean"):
         compiled(AXPY, arch="sm_9")
 
 
@@ -302,7 +302,7 @@ def test_an_argument_that_nvrtc_does_not_know_is_an_option_error(compiled: Compi
 
 @pytest.mark.parametrize("to", ["fatbin", "object", "exe", 3])
 def test_a_kind_that_no_compile_makes_is_refused(compiled: Compiler, to: str) -> None:
-    with pytest.raises(OptionError, match="a compile makes ptx, cubin, ltoir or optixir"):
+    with raises(OptionError, "option", "optixir"):
         compiled(AXPY, to)
 
 
@@ -313,7 +313,7 @@ def test_names_that_are_none_are_refused(compiled: Compiler, names: object) -> N
 
 
 def test_dlto_asks_for_ltoir(compiled: Compiler) -> None:
-    with pytest.raises(OptionError, match="dlto makes LTO-IR"):
+    with raises(OptionError, "option-conflict", "LTO-IR"):
         compiled(AXPY, "cubin", dlto=True)
     assert compiled(AXPY, "ltoir", dlto=True).kind is Kind.LTOIR
 

@@ -75,7 +75,7 @@ def test_modules_make_one_program() -> None:
 def test_libdevice_is_added_on_request(arch: str) -> None:
     text = program.compile(Source.nvvm(K, SINE, libdevice=True), arch=arch).text
     assert ".extern" not in text
-    with pytest.raises(CompileError, match="calls __nv_sinf of libdevice") as caught:
+    with raises(CompileError, "compile", "__nv_sinf") as caught:
         program.compile(Source.nvvm(K, SINE), arch=arch)
     assert "libdevice=True" in str(caught.value)
 
@@ -103,7 +103,7 @@ def bitcode(text: str) -> bytes:
 def test_bitcode_serves_and_that_of_an_llvm_too_new_is_explained() -> None:
     modern = bitcode(opaque(SCALE))
     assert ".entry scale(" in program.compile(Source.nvvm(modern), arch="compute_100").text
-    with pytest.raises(CompileError, match=r"holds bitcode of LLVM\d+.*, but below compute_100 .* LLVM 7") as caught:
+    with raises(CompileError, "compile", "LLVM22", "compute_100", "LLVM 7") as caught:
         program.compile(Source.nvvm(modern), arch="compute_90")
     assert "typed pointers" in str(caught.value)
 
@@ -131,9 +131,9 @@ def test_an_option_goes_to_libnvvm_or_for_a_cubin_to_nvjitlink() -> None:
     assert "Compiling entry function 'scale'" in cubin.log
     flushed = program.compile(source, arch="compute_90", ftz=True)
     assert "add.ftz.f32" in flushed.text
-    with pytest.raises(OptionError, match="libNVVM doesn't support the option maxrregcount"):
+    with raises(OptionError, "option-rejected", "libNVVM", "maxrregcount"):
         program.compile(source, arch="compute_90", maxrregcount=32)
-    with pytest.raises(OptionError, match="libNVVM doesn't support the option std"):
+    with raises(OptionError, "option-rejected", "libNVVM", "std"):
         program.compile(source, arch="sm_90", std="c++17")
     with raises(OptionError, "option-rejected", "-bogus"):
         program.compile(source, arch="sm_90", extra=["-bogus"])
@@ -167,7 +167,7 @@ def test_every_part_of_the_program_is_in_its_key() -> None:
 
 @pytest.mark.parametrize("arch", ["compute_90", "sm_100"])
 def test_a_module_without_a_kernel_says_how_to_mark_one(arch: str) -> None:
-    with pytest.raises(CompileError, match=r"un\.ll has no kernel; it defines scale") as caught:
+    with raises(CompileError, "compile", "un.ll", "scale") as caught:
         program.compile(Source.nvvm(UNMARKED, name="un.ll"), arch=arch)
     told = str(caught.value)
     assert "define ptx_kernel void @scale" in told
@@ -186,22 +186,20 @@ def test_marked_as_the_message_says_the_module_compiles() -> None:
 def test_functions_alone_are_kept_for_a_link() -> None:
     assert ".visible .func scale(" in program.compile(Source.nvvm(UNMARKED), arch="compute_90", rdc=True).text
     assert program.compile(Source.nvvm(UNMARKED), arch="lto_90").names == {}
-    with pytest.raises(OptionError, match="no relocatable cubin of LLVM IR"):
+    with raises(OptionError, "option-rejected", "LLVM", "IR"):
         program.compile(Source.nvvm(UNMARKED), arch="sm_90", rdc=True)
 
 
 def test_a_name_that_is_no_kernel_is_refused() -> None:
-    with pytest.raises(CompileError, match=r"scale in .* is a function that is not marked"):
+    with raises(CompileError, "compile", "scale"):
         program.compile(Source.nvvm(UNMARKED), arch="lto_90", names=["scale"])
-    with pytest.raises(CompileError, match="has no scal") as caught:
+    with raises(CompileError, "compile", "scal") as caught:
         program.compile(Source.nvvm(SCALE), arch="sm_90", names="scal")
     assert "did you mean scale?" in str(caught.value)
 
 
 def test_the_wrong_dialect_is_explained_with_its_line() -> None:
-    with pytest.raises(
-        CompileError, match=r"op\.ll:4 has the opaque pointer type ptr, but below compute_100 "
-    ) as caught:
+    with raises(CompileError, "compile", "op.ll:4", "compute_100") as caught:
         program.compile(Source.nvvm(opaque(SCALE), name="op.ll"), arch="sm_90")
     assert "write typed pointers (float*)" in str(caught.value)
 
@@ -216,7 +214,7 @@ def test_an_architecture_that_libnvvm_dropped_names_those_it_has(toolchain: Tool
 
 @pytest.mark.parametrize("arch", ["compute_90", "compute_100"])
 def test_an_error_has_line_column_and_source(arch: str) -> None:
-    with pytest.raises(CompileError, match=r"bad\.ll:7:15: error: use of undefined value '%zz'") as caught:
+    with raises(CompileError, "compile", "bad.ll:7:15", "undefined value '%zz'") as caught:
         program.compile(Source.nvvm(SCALE.replace("store float %w", "store float %zz"), name="bad.ll"), arch=arch)
     (diagnostic,) = caught.value.diagnostics
     assert (diagnostic.line, diagnostic.column) == (7, 15)
@@ -225,23 +223,23 @@ def test_an_error_has_line_column_and_source(arch: str) -> None:
 
 @pytest.mark.parametrize("arch", ["compute_90", "compute_100"])
 def test_other_bad_modules_are_errors_too(arch: str) -> None:
-    with pytest.raises(CompileError, match=r"!nvvmir\.version = !\{!0\}"):
+    with raises(CompileError, "compile", "nvvmir.version", "{!0}"):
         program.compile(Source.nvvm(SCALE.replace(VERSION, "")), arch=arch)
-    with pytest.raises(CompileError, match="'f': symbol multiply defined"):
+    with raises(CompileError, "compile", "symbol multiply defined"):
         program.compile(Source.nvvm(K, ADD_TWO, ADD_TWO), arch=arch)
 
 
 def test_what_kills_llvm_7_is_refused_before() -> None:
     for text, said in (
-        (SCALE.replace("ret void", "%q = alloca i256\n  ret void"), ":8: i256 is wider than the 128 bits"),
-        (SCALE.replace("e-p:64", "e-p:junk"), "'p:junk:64:64' in the data layout means nothing"),
+        (SCALE.replace("ret void", "%q = alloca i256\n  ret void"), "i256"),
+        (SCALE.replace("e-p:64", "e-p:junk"), "p:junk:64:64"),
     ):
-        with pytest.raises(CompileError, match=said):
+        with raises(CompileError, "compile", said):
             program.compile(Source.nvvm(text), arch="compute_90")
 
 
 def test_a_function_that_is_nowhere_is_named() -> None:
-    with pytest.raises(CompileError, match=r"Undefined reference to 'f' in 'k\.ll'"):
+    with raises(CompileError, "compile", "Undefined reference", "k.ll"):
         program.compile(Source.nvvm(K, name="k.ll"), arch="sm_90")
 
 

@@ -165,7 +165,7 @@ def test_keywords_win_over_the_options_argument() -> None:
 
 
 def test_something_that_is_no_mapping_is_refused() -> None:
-    with pytest.raises(OptionError, match="options is list"):
+    with raises(OptionError, "option", "list"):
         Options.of(["-G"], {})  # type: ignore[arg-type]
 
 

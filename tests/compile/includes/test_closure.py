@@ -18,6 +18,7 @@ from cujit.compiler.includes.search import HeaderPlace, Search
 from cujit.errors import FileError
 from cujit.program import compile
 from cujit.toolchain.toolset import Toolchain
+from raising import raises
 
 TREE = {
     "a/one.h": '#include "two.h"\n',
@@ -237,38 +238,38 @@ def test_a_macro_asks_in_whatever_text_it_is_called(tree: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("#define P(x) __has_include(x)\n#if APPLY(P, <h1.h>)\n#endif", "another name"),
-        ("#define P(x) __has_include(x)\n#define Q P\n#if Q(<h1.h>)\n#endif", "another name"),
-        ("#define P(x) __has_include(x)\nint n[P(<h1.h>)];", "outside of a condition"),
-        ("#define P(x) __has_include(x)\n#pragma unroll P(<h1.h>)", "outside of a condition"),
-        ("#define P(x) __has_include(x)\n#if P(UNKNOWN)\n#endif", "no header's name"),
-        ("#define P(x) __has_include x\n#if P((<h1.h>))\n#endif", "another name"),
-        ("#define P(x) __has_include(x)\n#if P(<h1.h>\n#endif", "another name"),
-        ("#define P(x) __has_include(x, 1)\n#if P(<h1.h>)\n#endif", "without a name of its own"),
-        ('#define P(x) __has_include(x)\nconst char* s = R"(\\\n)";\n#if P(<h1.h>)\n#endif', "raw string"),
+        ("#define P(x) __has_include(x)\n#if APPLY(P, <h1.h>)\n#endif", "another"),
+        ("#define P(x) __has_include(x)\n#define Q P\n#if Q(<h1.h>)\n#endif", "another"),
+        ("#define P(x) __has_include(x)\nint n[P(<h1.h>)];", "condition"),
+        ("#define P(x) __has_include(x)\n#pragma unroll P(<h1.h>)", "condition"),
+        ("#define P(x) __has_include(x)\n#if P(UNKNOWN)\n#endif", "#if P(UNKNOWN)"),
+        ("#define P(x) __has_include x\n#if P((<h1.h>))\n#endif", "another"),
+        ("#define P(x) __has_include(x)\n#if P(<h1.h>\n#endif", "another"),
+        ("#define P(x) __has_include(x, 1)\n#if P(<h1.h>)\n#endif", "__has_include"),
+        ('#define P(x) __has_include(x)\nconst char* s = R"(\\\n)";\n#if P(<h1.h>)\n#endif', "raw"),
     ],
     ids=["argument", "renamed", "code", "pragma", "unknown", "without-parentheses", "open", "two", "raw-string"],
 )
 def test_a_macro_that_asks_and_is_not_plainly_called_is_refused(text: str, part: str, tree: Path) -> None:
-    with pytest.raises(NotModelledError, match=part):
+    with raises(NotModelledError, "failure", part):
         closure_of(Unit(text, []), tree)
 
 
 def test_a_macro_of_the_command_line_may_not_tell_the_time(tree: Path) -> None:
-    with pytest.raises(NotModelledError, match="the command line has __DATE__"):
+    with raises(NotModelledError, "failure", "__DATE__"):
         closure_of(Unit("const char* s = X;", [], define=["X __DATE__"]), tree)
 
 
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("#include UNKNOWN", "no header's name"),
-        ("#include __FILE__", "no header's name"),
-        ("#define H <__CUDA_ARCH__/x.h>\n#include H", "the compiler's own"),
-        ("#if __has_include(UNKNOWN)\n#endif", "no header's name"),
+        ("#include UNKNOWN", "header"),
+        ("#include __FILE__", "header"),
+        ("#define H <__CUDA_ARCH__/x.h>\n#include H", "<__CUDA_ARCH__/x.h>"),
+        ("#if __has_include(UNKNOWN)\n#endif", "header"),
         (
             "".join(f"#define A a{i}\n#define B b{i}\n" for i in range(40)) + "#define H <A/B>\n#include H",
-            "possibilities",
+            "#include",
         ),
         ("const char* s = __DATE__;", "__DATE__"),
         ("#include <date.h>", "__DATE__"),
@@ -277,15 +278,15 @@ def test_a_macro_of_the_command_line_may_not_tell_the_time(tree: Path) -> None:
 )
 def test_what_cannot_be_followed_is_refused(text: str, part: str, tree: Path) -> None:
     (tree / "a/date.h").write_text("const char* s = __DATE__;")
-    with pytest.raises(NotModelledError, match=part):
+    with raises(NotModelledError, "failure", part):
         closure_of(Unit(text, []), tree)
 
 
 def test_a_header_that_is_a_fifo_is_an_error_and_not_waited_for(tree: Path) -> None:
     os.mkfifo(tree / "a/pipe.h")
-    with pytest.raises(FileError, match=r"pipe\.h cannot be read: it is a FIFO"):
+    with raises(FileError, "file", "pipe.h", "FIFO"):
         closure_of(Unit("#include <pipe.h>", []), tree)
-    with pytest.raises(FileError, match="it is a FIFO"):
+    with raises(FileError, "file", "FIFO"):
         compile("#include <pipe.h>\n", arch="sm_90", include=[tree / "a"], timeout_s=60)
 
 
@@ -327,11 +328,11 @@ def test_a_header_is_read_up_to_a_size_and_left_closed(tree: Path, monkeypatch: 
     (tree / "full.h").write_bytes(b"0123456789")
     (tree / "more.h").write_bytes(b"0123456789a")
     assert content(str(tree / "full.h"))[0] == b"0123456789"
-    with pytest.raises(NotModelledError, match=r"more.h has more than 10 bytes"):
+    with raises(NotModelledError, "failure", "more.h", "10"):
         content(str(tree / "more.h"))
     os.mkfifo(tree / "pipe.h")
     for name, said in (("none.h", "No such file"), ("a", "changes while it is read"), ("pipe.h", "changes")):
-        with pytest.raises(NotModelledError, match=f"{name}.*{said}"):
+        with raises(NotModelledError, "failure", name, said):
             content(str(tree / name))
     assert len(os.listdir("/proc/self/fd")) == opened_before
 

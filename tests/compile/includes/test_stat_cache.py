@@ -20,6 +20,7 @@ from cujit.compiler.includes.closure import scan
 from cujit.compiler.includes.files import Files, NotModelledError
 from cujit.compiler.includes.search import HeaderPlace, Search
 from cujit.compiler.includes.stat_cache import Manifest, Memo
+from raising import raises
 
 TEXT = b'#include "one.h"\n#include <deep/er/two.h>\n#if __has_include(<maybe.h>)\n#endif\n'
 
@@ -239,5 +240,5 @@ def test_a_header_that_appears_during_a_scan_is_noticed(tree: Path) -> None:
     search = Search({}, (("include[0]", f"{tree}/a"), ("include[1]", f"{tree}/b")), str(tree))
     closure = scan(search, HeaderPlace("source", "s.cu", f"{tree}/prog/s.cu"), TEXT, files=Files())
     _shadow(tree)
-    with pytest.raises(NotModelledError, match="appeared"):
+    with raises(NotModelledError, "failure", "appeared"):
         Manifest.of(closure, [])
