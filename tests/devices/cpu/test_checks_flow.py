@@ -21,6 +21,7 @@ from cujit.errors import KernelFaultError, PtxSyntaxError
 from cujit.formats.ptx.concrete import concrete_forms
 from cujit.formats.ptx.isa.semantics import TABLE, form_of
 from cujit.formats.ptx.isa.table import NEWEST_PTX, rows
+from raising import raises
 from refused_rows import NOT_EXECUTED
 from sweeps import part
 from toolkits.minimal import minimal
@@ -273,7 +274,7 @@ def test_a_raw_index_of_a_jump_is_found() -> None:
     text = _kernel("mov.u32 %r2, %r1;", "%r1", "0", "sm_90").replace("mov.u32 %r2, %r1;", f"mov.u32 %r196, %r1; {body}")
     text = text.replace("bar.sync 0;\n", "bar.sync 0;\nT: .branchtargets A, B;\n", 1)
     device = cujit.cpu(1, check="init")
-    with pytest.raises(KernelFaultError, match="a branch depends on it"):
+    with raises(KernelFaultError, "fault-init", "bra NEXT"):
         cujit.load(text, device)["k"][1, 32](device.zeros(2048, np.uint32), np.zeros(1, "V128")[0])
 
 

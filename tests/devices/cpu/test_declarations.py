@@ -10,6 +10,7 @@ import pytest
 from cujit.devices.device import Device
 from cujit.errors import PtxSyntaxError, UnsupportedError
 from cujit.loading import load
+from raising import raises
 from toolkits.declared import GOLDEN, texts
 
 _GOLDEN = json.loads(GOLDEN.read_text())
@@ -40,18 +41,18 @@ def test_the_golden_has_enough_of_both() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("module sm_90: .const .b8 x[65537];", "65,537 bytes up to here, and there are 65,536"),
+        ("module sm_90: .const .b8 x[65537];", ("65,537", "65,536")),
         (
             "function sm_90: .shared .b8 x[49153];",
-            "49,153 bytes of static shared memory; a kernel for sm_90 has",
+            ("49,153", "sm_90"),
         ),
-        ("entry sm_90: .param .b8 x[32765]", "32,765 bytes of parameters; a kernel has at most 32,764"),
-        ("module sm_90: .shared .b32 x[];", "an array without a size is .extern"),
-        ("function sm_90: .visible .global .b32 x;", "a variable of a function has no linkage"),
+        ("entry sm_90: .param .b8 x[32765]", ("32,765", "32,764")),
+        ("module sm_90: .shared .b32 x[];", (".shared .b32 x[]",)),
+        ("function sm_90: .visible .global .b32 x;", (".b32 x",)),
     ],
 )
-def test_the_error_says_what_is_too_much(name: str, message: str, cpu: Device) -> None:
-    with pytest.raises(PtxSyntaxError, match=message):
+def test_the_error_says_what_is_too_much(name: str, message: tuple[str, ...], cpu: Device) -> None:
+    with raises(PtxSyntaxError, "ptx-syntax", *message):
         load(_TEXTS[name].encode(), cpu)
 
 

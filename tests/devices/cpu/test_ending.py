@@ -18,6 +18,7 @@ from cujit.kernel import Kernel
 from cujit.loading import Module, jit
 from cujit.machine import cpu
 from processes import printed
+from raising import raises
 
 ENDLESS = r"""
 #include <cstdio>
@@ -245,9 +246,9 @@ def test_a_fault_ends_the_blocks_of_other_threads() -> None:
 @pytest.mark.parametrize("wrong", [0, -1, float("nan"), float("inf"), "1", True, 1 << 400, np.zeros(3)])
 def test_what_is_no_time_is_told(wrong: object) -> None:
     kernel = jit(GOOD, device=cpu())["good"]
-    with pytest.raises(LaunchError, match="timeout_s is "):
+    with raises(LaunchError, "launch", "timeout_s"):
         kernel.prepare(1, 1, timeout_s=wrong)  # type: ignore[arg-type]
-    with pytest.raises(LaunchError, match="timeout_s is "):
+    with raises(LaunchError, "launch", "timeout_s"):
         cpu(timeout_s=wrong)  # type: ignore[arg-type]
 
 

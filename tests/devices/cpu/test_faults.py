@@ -24,6 +24,7 @@ from cujit.devices.device import Device
 from cujit.devices.shapes import Dim3
 from cujit.errors import CujitError, KernelFaultError
 from cujit.loading import jit, load
+from raising import raises
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="faults are caught on Linux")
 
@@ -134,22 +135,22 @@ def test_a_wild_address_is_an_exception_that_names_kernel_block_and_address(run:
 
 
 def test_a_null_pointer_is_called_one(run: Runner) -> None:
-    with pytest.raises(KernelFaultError, match="address 0x40, where there is no memory; a null pointer, or an offset"):
+    with raises(KernelFaultError, "fault-illegal-address", "0x40"):
         run(WILD, 0x40)
 
 
 def test_an_address_that_no_memory_can_have_is_a_fault_like_any_other(run: Runner) -> None:
-    with pytest.raises(KernelFaultError, match="an address that no memory can have"):
+    with raises(KernelFaultError, "fault-illegal-address", 'cujit.cpu(check="memory")'):
         run(WILD, 0x8000_0000_0000_0010)
 
 
 def test_the_nearest_allocation_is_named() -> None:
     block = HostBlock(1000)
     launch = Launch(fault_kind=FaultKind.ILLEGAL_ADDRESS, fault_address=block.address + 1004, grid_x=1, grid_y=1)
-    with pytest.raises(KernelFaultError, match=f"4 bytes behind the end of the 1,000 bytes.* at {block.address:#x}"):
+    with raises(KernelFaultError, "fault-illegal-address", "4", "1,000", f"{block.address:#x}"):
         settle(launch)
     launch.fault_address = block.address - 1
-    with pytest.raises(KernelFaultError, match=r"1 bytes before the|behind the end of"):
+    with raises(KernelFaultError, "fault-illegal-address", 'cujit.cpu(check="memory")'):
         settle(launch)
 
 
@@ -159,13 +160,13 @@ def test_memory_that_may_only_be_read_is_told_apart(run: Runner) -> None:
     page = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     address = ctypes.addressof(ctypes.c_char.from_buffer(page))
     ctypes.CDLL(None).mprotect(ctypes.c_void_p(address), ctypes.c_size_t(mmap.PAGESIZE), mmap.PROT_READ)
-    with pytest.raises(KernelFaultError, match="memory that may only be read"):
+    with raises(KernelFaultError, "fault-illegal-address", 'cujit.cpu(check="memory")'):
         run(WILD, address)
 
 
 def test_a_helper_thread_may_fail(run: Runner) -> None:
     for _ in range(20):
-        with pytest.raises(KernelFaultError, match="address 0x40"):
+        with raises(KernelFaultError, "fault-illegal-address", "0x40"):
             run(WILD_IN_HELPER, threading.get_ident(), blocks=1000, helpers=2)
     assert counted(run) == 7
 
@@ -177,7 +178,7 @@ def test_blocks_behind_a_fault_are_not_begun(run: Runner) -> None:
         "  unreachable\ncount:\n  call i32 @usleep(i32 500)\n"
     )
     count = ctypes.c_uint64()
-    with pytest.raises(KernelFaultError, match=r"block \(1, 1, 0\)"):
+    with raises(KernelFaultError, "fault-trap", "1", "0"):
         run(fails + GOOD, ctypes.addressof(count), blocks=1000, helpers=2)
     assert 4 <= count.value < 100
 
@@ -211,9 +212,9 @@ def test_a_thousand_faults_take_no_memory(run: Runner) -> None:
 
 
 def test_a_processors_refusal_is_no_end(run: Runner) -> None:
-    with pytest.raises(KernelFaultError, match="refused an instruction"):
+    with raises(KernelFaultError, "fault-illegal-instruction"):
         run("  call void @llvm.trap()\n  unreachable\nnever:", more="declare void @llvm.trap()")
-    with pytest.raises(KernelFaultError, match="operation on numbers"):
+    with raises(KernelFaultError, "fault-arithmetic"):
         run('  %q = call i64 asm sideeffect "xorl %ecx, %ecx; xorl %edx, %edx; divl %ecx", "={ax},~{ecx},~{edx}"()')
 
 
@@ -353,7 +354,7 @@ def test_every_kind_has_words(kind: FaultKind) -> None:
 
 def test_whoever_knows_more_of_a_fault_says_it() -> None:
     launch = Launch(fault_kind=int(FaultKind.CHECK) + 3, grid_x=1, grid_y=1)
-    with pytest.raises(KernelFaultError, match="a race"):
+    with raises(KernelFaultError, "fault-sync", "race"):
         settle(launch, FaultSite("k", Dim3(1), explain=lambda found: f"a race ({found.fault_kind})"))
 
 
@@ -401,10 +402,10 @@ def test_a_wrong_free_is_a_fault_and_not_the_end(run: Runner) -> None:
     own = np.zeros(64, np.uint64)
     middle = (own.ctypes.data + 64) // 16 * 16
     for wrong in (block, middle, middle + 1):
-        with pytest.raises(KernelFaultError, match=f"free of {wrong:#x}, which malloc did not give") as caught:
+        with raises(KernelFaultError, "fault-bad-free", f"{wrong:#x}") as caught:
             free(run, wrong)
         assert (caught.value.kind, caught.value.thread, caught.value.line) == ("bad_free", (1, 0, 1), 9)
-    with pytest.raises(KernelFaultError, match="an access to address 0x38"):
+    with raises(KernelFaultError, "fault-illegal-address", "0x38"):
         free(run, 0x40)
 
 
@@ -412,7 +413,7 @@ def test_a_wrong_free_is_a_fault_and_not_the_end(run: Runner) -> None:
 
 
 def test_native_code_that_is_not_there_is_an_error_and_not_a_crash() -> None:
-    with pytest.raises(CujitError, match="no native code is called cujit_nothing"):
+    with raises(CujitError, "internal", "cujit_nothing"):
         compile_kernel("declare void @cujit_nothing()\ndefine void @k() { call void @cujit_nothing() ret void }", "k")
 
 
@@ -433,7 +434,7 @@ ret; }}"""
     )
     kernel = load(ptx.encode(), cpu)["k"]
     kernel[2, 64](64)
-    with pytest.raises(KernelFaultError, match=f"executed {opcode}") as caught:
+    with raises(KernelFaultError, {"trap": "fault-trap", "brkpt": "fault-breakpoint"}[opcode], opcode) as caught:
         kernel[2, 64](37)
     error = caught.value
     assert (error.block, error.thread, error.line, error.kernel) == ((0, 0, 0), (37, 0, 0), 6, "k")
@@ -443,7 +444,7 @@ def test_a_wild_pointer_in_cuda_is_an_exception_and_the_next_launch_is_good(cpu:
     text = 'extern "C" __global__ void k(int *p, long long by) { p[by + threadIdx.x] = threadIdx.x; }'
     kernel, out = jit(text, device=cpu)["k"], cpu.array(np.zeros(64, np.int32))
     for _ in range(3):
-        with pytest.raises(KernelFaultError, match=r"kernel k, .*an access to address .*where there is no memory"):
+        with raises(KernelFaultError, "fault-illegal-address", "k"):
             kernel[4, 64](out, -(1 << 36))
         kernel[1, 64](out, 0)
         assert out.numpy().tolist() == list(range(64))

@@ -30,6 +30,7 @@ from cujit.devices.shapes import Dim3
 from cujit.errors import CacheWarning, CujitError, UnsupportedError
 from cujit.signature import Parameter, ParameterClass, Signature
 from processes import printed
+from raising import raises
 
 HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
 
@@ -247,7 +248,7 @@ def test_what_is_refused_is_refused_at_every_load(cache: Cache) -> None:
     head = HEAD.replace("8.0", "8.1")
     ptx = head + ".visible .entry k() { .reg .b32 %r<2>; multimem.red.global.add.u32 [0], %r1; ret; }"
     for _ in range(2):
-        with pytest.raises(UnsupportedError, match="multimem"):
+        with raises(UnsupportedError, "unsupported", "multimem"):
             load(ptx.encode(), Device(CpuBackend(1)))
     assert not _kept(cache, "cpu module")
 
@@ -378,7 +379,7 @@ def test_an_object_that_does_not_fit_this_process_is_made_again(kept: str, monke
 
 
 def test_calls_of_functions_that_are_nowhere_are_an_error() -> None:
-    with pytest.raises(CujitError, match="nobody_has_this"):
+    with raises(CujitError, "internal", "nobody_has_this"):
         machine_code(CompileTask("test", "k", (), lambda: CALLS, keep=False), "k")
 
 

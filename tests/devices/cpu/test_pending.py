@@ -10,6 +10,7 @@ import pytest
 import cujit
 from cujit.devices.device import Device
 from devices.cpu.async_kernels import KERNELS, TENSOR_KERNELS, run, run_tensor, source_of
+from raising import raises
 
 pytestmark = pytest.mark.usefixtures("unoptimised")
 
@@ -186,7 +187,7 @@ def test_the_race_check_finds_a_store_whose_source_ends_with_its_block() -> None
   if (t == 0) { bulk_out(o, s, 256); if (wait) WAIT_READ(0); }"""
     device = cujit.cpu(check="race")
     assert run(device, body, wait=1).tolist() == NUMBERS.tolist()
-    with pytest.raises(cujit.errors.KernelFaultError, match="the block ends while an asynchronous copy") as caught:
+    with raises(cujit.errors.KernelFaultError, "fault-race", "cp.async.bulk.wait_group.read") as caught:
         run(device, body, wait=0)
     assert caught.value.thread == (0, 0, 0)
     assert "cp.async.bulk.wait_group.read" in str(caught.value)
@@ -239,7 +240,7 @@ def test_a_copy_over_a_copy_is_a_race() -> None:
   WAIT(0); o[t] = s[4 * t];"""
     device = cujit.cpu(check="race")
     assert run(device, body, wait=1).tolist() == [256 + 4 * t for t in range(64)]
-    with pytest.raises(cujit.errors.KernelFaultError, match="a write of 16 bytes at byte 0 of shared memory"):
+    with raises(cujit.errors.KernelFaultError, "fault-race", "16", "0", "cp.async.bulk.wait_group.read"):
         run(device, body, wait=0)
 
 
@@ -328,7 +329,7 @@ def test_a_cluster_shares_what_one_block_copies_to_all(check: str | None) -> Non
         kernel.prepare(2, 64, cluster=2)(x, o, 0)
         assert o.numpy().tolist() == [7] * 128
         return
-    with pytest.raises(cujit.errors.KernelFaultError, match=r"mbarrier\.try_wait"):
+    with raises(cujit.errors.KernelFaultError, "fault-race", "mbarrier.try_wait"):
         kernel.prepare(2, 64, cluster=2)(x, o, 0)
 
 

@@ -20,6 +20,7 @@ from cujit.formats.ptx.isa.table import rows
 from cujit.loading import load
 from devices.cpu.launching import Array, blank, run_ptx
 from property.effort import times
+from raising import raises
 from toolkits.minimal import minimal
 
 pytestmark = pytest.mark.usefixtures("unoptimised")
@@ -98,7 +99,7 @@ def test_a_move_of_parts(statement: str, expected: list[int], cpu: Device) -> No
     ],
 )
 def test_a_move_of_parts_that_no_assembler_takes(statement: str, cpu: Device) -> None:
-    with pytest.raises(PtxSyntaxError, match="mov"):
+    with raises(PtxSyntaxError, "ptx-syntax", "mov"):
         run_ptx(cpu, statement, blank(1))
 
 

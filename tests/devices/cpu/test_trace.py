@@ -21,6 +21,7 @@ from cujit.devices.shapes import Dim3
 from cujit.errors import KernelFaultError, OptionError
 from cujit.loading import Module, jit, load
 from cujit.machine import cpu
+from raising import raises
 
 pytestmark = pytest.mark.verbatim
 
@@ -240,9 +241,9 @@ def test_a_thread_that_is_not_there_is_told(trace: Trace, words: str) -> None:
 
 @pytest.mark.parametrize("bad", [-1, "0", 1.5, True, (1, 2, 3, 4), ()], ids=repr)
 def test_what_is_no_index_is_refused(bad: object) -> None:
-    with pytest.raises(OptionError, match="of a trace"):
+    with raises(OptionError, "option", "trace"):
         Trace(bad)  # type: ignore[arg-type]
-    with pytest.raises(OptionError, match="of a trace"):
+    with raises(OptionError, "option", "trace"):
         Trace(0, bad)  # type: ignore[arg-type]
 
 
@@ -279,23 +280,23 @@ _DEADLOCK = "setp.eq.u32 %p1, %r1, 5;\n @%p1 bra L;\n bar.sync 0;\n bra M;\nL:\n
 
 
 @pytest.mark.parametrize(
-    ("body", "last", "words"),
+    ("body", "last", "code", "value"),
     [
-        ("mov.b64 %rd4, 8; st.global.u32 [%rd4], %r1;", "st.global.u32 [%rd4], %r1", "an access to address 0x8"),
-        ("trap;", "trap", "executed trap"),
-        (_DEADLOCK, "bar.sync 1", "every thread that is left waits"),
+        ("mov.b64 %rd4, 8; st.global.u32 [%rd4], %r1;", "st.global.u32 [%rd4], %r1", "fault-illegal-address", "0x8"),
+        ("trap;", "trap", "fault-trap", "trap"),
+        (_DEADLOCK, "bar.sync 1", "fault-deadlock", "bar.sync 0"),
     ],
     ids=["address", "trap", "deadlock"],
 )  # fmt: skip
-def test_a_fault_loses_nothing_that_was_done_before(body: str, last: str, words: str) -> None:
+def test_a_fault_loses_nothing_that_was_done_before(body: str, last: str, code: str, value: str) -> None:
     trace = Trace(0, 5)
-    with pytest.raises(KernelFaultError, match=words):
+    with raises(KernelFaultError, code, value):
         traced(body, trace)
     (launch,) = trace.launches
     assert launch.steps[-1].text == last
     assert launch.steps[-1].writes == ()
-    assert words in launch.fault
-    assert words in str(trace)
+    assert value in launch.fault
+    assert value in str(trace)
 
 
 SOURCE = """\
