@@ -19,6 +19,7 @@ from cujit.devices.options import PLAIN, LaunchOptions
 from cujit.devices.shapes import Dim3, LaunchShape
 from cujit.errors import DriverError
 from cujit.signature import Parameter, ParameterClass, Signature
+from raising import raises
 
 pytestmark = pytest.mark.skipif(not is_supported(), reason="this interpreter takes no machine code")
 
@@ -45,7 +46,7 @@ class OldDriver:
 
 
 def test_a_driver_that_lacks_a_function_is_told_to_be_old() -> None:
-    with pytest.raises(DriverError, match="cuLaunchKernelEx is not there") as error:
+    with raises(DriverError, "driver", "cuLaunchKernelEx") as error:
         driver_entries(OldDriver())
     assert "update the driver" in str(error.value)
 

@@ -28,6 +28,7 @@ from cujit.formats.elf import read_elf
 from cujit.kernel import Launch
 from cujit.loading import jit
 from processes import printed
+from raising import raises
 
 ROOT = Path(__file__).parents[3]
 TOOL = ROOT / "tools" / "native.py"
@@ -142,7 +143,7 @@ def test_a_library_that_does_not_load_is_said_once_and_launches_run_in_python(
     elif lack == "another processor":
         other = {"x86_64": "aarch64"}.get(platform.machine(), "x86_64")
         path.write_bytes(Path(library.NATIVE, other, "launcher.so").read_bytes())
-    with pytest.raises(MissingError, match="the launcher does not load"):
+    with raises(MissingError, "missing", "launcher.so"):
         library.Library(str(path))
     monkeypatch.setattr(library, "library", lambda: library.Library(str(path)))
     find = once(inspect.unwrap(library.library_or_none))
@@ -185,7 +186,7 @@ def test_an_interpreter_that_hides_its_functions_launches_in_python(monkeypatch:
             raise AttributeError(name)
 
     monkeypatch.setattr(library, "address_of", lambda name: getattr(Hidden(), name))
-    with pytest.raises(MissingError, match="the launcher does not load"):
+    with raises(MissingError, "missing", "launcher"):
         library.Library(f"{library.NATIVE}/{platform.machine()}/launcher.so")
 
 

@@ -22,6 +22,7 @@ from cujit.devices.launcher.layout import MOST_FIELDS, layout_of
 from cujit.devices.launcher.scalars import numpy_scalars
 from cujit.errors import ArgumentError, ClosedError, CujitError
 from cujit.signature import Parameter, ParameterClass, Signature
+from raising import raises
 
 P = ParameterClass
 INTS = [Parameter(k, n, n, f"{k.name.lower()}{8 * n}") for k in (P.SIGNED, P.UNSIGNED) for n in (1, 2, 4, 8, 16)]
@@ -124,19 +125,19 @@ def test_gaps_of_the_buffer_are_zero(host: Device, route: Any) -> None:
 def test_a_kernel_without_parameters_takes_none(host: Device, route: Any) -> None:
     launch = route(host)
     assert launch.send() == b""
-    with pytest.raises(ArgumentError, match="takes no arguments; you passed 1: int 3"):
+    with raises(ArgumentError, "argument-count", "1", "3", "passed"):
         launch.send(3)
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 20])
 def test_a_wrong_count_lists_all_parameters(host: Device, route: Any, count: int) -> None:
-    with pytest.raises(ArgumentError, match=rf"k takes 2 arguments \(float, float\*\); you passed {count}"):
+    with raises(ArgumentError, "argument-count", "k", "2 arguments (float, float*)", count):
         route(host, FLOAT, FLOATS).send(*[1.0] * count)
 
 
 def test_arguments_by_keyword_are_refused(host: Device, route: Any) -> None:
     launch = route(host, FLOAT)
-    with pytest.raises(ArgumentError, match="k takes its arguments in order"):
+    with raises(ArgumentError, "argument-count", "k", "order"):
         launch.launch(x=1.0)
     launch.launch(1.5)
     assert launch.kernel.bytes == struct.pack("<f", 1.5)
@@ -170,7 +171,7 @@ def test_a_dtype_that_was_right_does_not_make_another_right(host: Device, route:
     for _ in range(3):
         launch.send(right, wrong)
         launch.send(right, right)
-        with pytest.raises(ArgumentError, match="its elements are float64, not float32"):
+        with raises(ArgumentError, "argument-type", "float64", "float32"):
             launch.send(wrong, right)
 
 
@@ -185,7 +186,7 @@ def test_a_dtype_that_is_equal_and_another_object_is_right(host: Device, route: 
 def test_an_array_of_another_device_is_refused(host: Device, gpu_memory: Device, route: Any) -> None:
     launch, x = route(host, FLOATS), host.zeros(1, np.float32)
     launch.send(x)
-    with pytest.raises(ArgumentError, match="it is not on cpu"):
+    with raises(ArgumentError, "argument-type", "cpu", "DeviceArray"):
         launch.send(gpu_memory.zeros(1, np.float32))
 
 
@@ -194,7 +195,7 @@ def test_a_closed_array_is_refused(host: Device, route: Any) -> None:
     launch.send(x)
     launch.send(x)
     x.close()
-    with pytest.raises(ClosedError, match="array was closed"):
+    with raises(ClosedError, "closed", "device.array(x)"):
         launch.send(x)
 
 
@@ -226,14 +227,14 @@ def test_an_array_that_is_closed_while_a_later_argument_is_read_does_not_reach_t
     launch, x = machine(host, FLOATS, FLOATS), host.zeros(4, np.float32)
     launch.send(x, x)
     launch.send(x, x)
-    with pytest.raises(ClosedError, match="array was closed"):
+    with raises(ClosedError, "closed", "device.array(x)"):
         launch.send(x, Closing(x, np.zeros(4, np.float32)))
 
 
 def test_a_module_that_is_closed_while_an_argument_is_read_does_not_run(host: Device, route: Any) -> None:
     launch = route(host, FLOATS)
     launch.send(None)
-    with pytest.raises(ClosedError, match="module on cpu was closed"):
+    with raises(ClosedError, "closed", "cpu", "closed"):
         launch.send(Closing(launch.image, np.zeros(4, np.float32)))
     assert launch.kernel.bytes == b"\xee" * 8
 
@@ -243,7 +244,7 @@ def test_a_closed_module_runs_nothing_whatever_the_arguments(host: Device, route
     launch.send(1.0)
     launch.image.close()
     for arguments in ((1.0,), ("x",), ()):
-        with pytest.raises(ClosedError, match="module on cpu was closed"):
+        with raises(ClosedError, "closed", "cpu", "closed"):
             launch.send(*arguments)
 
 
