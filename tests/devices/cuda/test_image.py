@@ -10,6 +10,7 @@ from cujit.devices.cuda.routes import RoutePlace
 from cujit.errors import DriverError, FormatError, LoadError
 from cujit.formats.container import Container, write_container
 from cujit.program import build, bundle, compile
+from raising import raises
 
 SM_90 = Arch.parse("sm_90")
 CODE = 'extern "C" __global__ void k(int* p) { *p = 1; }'
@@ -114,7 +115,7 @@ def test_a_fatbin_whose_ptx_is_too_new_for_the_driver_names_its_entry() -> None:
     new = compile("__global__ void k(int*p,int i){volatile int a[4]={1,2,3,4};*p=a[i];}", arch="compute_80")
     if b"ld.volatile.local" not in new.data:
         pytest.skip("this NVRTC writes nothing here that is newer than CUDA 12.4")
-    with pytest.raises(DriverError, match=r"the ptx compute_80 of the fatbin source\.cu is of PTX ISA"):
+    with raises(DriverError, "driver", "compute_80", "source.cu", "PTX", "ISA"):
         chosen(bundle([new]), driver=(12, 4))
 
 
@@ -137,8 +138,8 @@ def stand_in(target: str = "sm_90", *, rdc: bool = False) -> Artifact:
 def test_a_gpu_that_is_emulated_takes_what_stands_for_a_cubin_by_the_rules_of_cubins() -> None:
     image = stand_in()
     assert choose_image(image, EMULATED) == (image.data, "cubin sm_90, which is PTX under cujit emulate", "")
-    for wrong, word in ((stand_in("sm_80"), "is for sm_80"), (stand_in(rdc=True), "cujit.link")):
-        with pytest.raises(LoadError, match=word):
+    for wrong, word in ((stand_in("sm_80"), "k.cubin"), (stand_in(rdc=True), "cujit.link")):
+        with raises(LoadError, "load", word):
             choose_image(wrong, EMULATED)
     found = choose_image(bundle([image]), EMULATED)
     assert found.route == "cubin sm_90 of the fatbin, which is PTX under cujit emulate"
@@ -147,7 +148,7 @@ def test_a_gpu_that_is_emulated_takes_what_stands_for_a_cubin_by_the_rules_of_cu
 def test_machine_code_is_refused_by_an_emulated_gpu_and_what_stands_for_it_by_every_other() -> None:
     real, ours, text = compile(CODE, arch="sm_90"), stand_in(), compile(CODE, arch="compute_80")
     for image in (real, bundle([real])):
-        with pytest.raises(LoadError, match=r"is machine code of a GPU, which cujit emulate does not execute[^$]*try:"):
+        with raises(LoadError, "load", "GPU", "execute"):
             choose_image(image, EMULATED)
     for image in (ours, bundle([ours])):
         assert "was made under cujit emulate, and runs there alone" in refused(image)

@@ -19,6 +19,7 @@ from cujit.devices.launcher.cpython import is_supported, native_function
 from cujit.devices.launcher.library import library
 from cujit.devices.launcher.state import MemoryCalls
 from cujit.errors import DriverError
+from raising import raises
 
 pytestmark = pytest.mark.skipif(not is_supported(), reason="this interpreter takes no native launches")
 
@@ -139,7 +140,7 @@ def test_the_driver_copies_where_it_is_as_fast_and_while_another_thread_has_the_
 def test_a_refusal_is_an_error_and_the_next_copy_works(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu, data = Gpu(monkeypatch), np.ones(9 * PIECE, np.uint8)
     gpu.status = 719
-    with pytest.raises(DriverError, match="refused"):
+    with raises(DriverError, "driver", "refused"):
         gpu.copy(data, is_in=True)
     gpu.status = 0
     assert gpu.copy(data, is_in=True)

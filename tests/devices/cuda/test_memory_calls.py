@@ -24,6 +24,7 @@ from cujit.devices.launcher.state import (
 )
 from cujit.errors import DriverError
 from processes import printed
+from raising import raises
 
 pytestmark = pytest.mark.skipif(not is_supported(), reason="this interpreter takes no native launches")
 
@@ -359,7 +360,7 @@ def test_memory_that_runs_out_is_asked_for_again_without_kept_blocks(monkeypatch
     assert held.size == 512
     assert len(context.put) == 1, "the kept block"
     context.refuses = True
-    with pytest.raises(DriverError, match="no memory"):
+    with raises(DriverError, "driver", "cuMemAlloc"):
         blocks.allocate(1024)
 
 

@@ -10,6 +10,7 @@ from cujit.devices.cuda.graph import versioned
 from cujit.devices.device import Device
 from cujit.devices.streams import stream_handle
 from cujit.errors import ClosedError, LaunchError
+from raising import raises
 
 
 class Protocol:
@@ -36,7 +37,7 @@ def test_streams_of_every_library_give_their_handle(stream: object, handle: int)
 
 @pytest.mark.parametrize("bad", ["default", 1.5, -1, 2**64, object(), SimpleNamespace(__cuda_stream__=3)])
 def test_what_is_no_stream_is_refused(bad: object) -> None:
-    with pytest.raises(LaunchError, match="stream"):
+    with raises(LaunchError, "stream", "stream"):
         stream_handle(bad)
 
 
