@@ -13,6 +13,7 @@ from cujit.devices.device import Device
 from cujit.errors import ArgumentError, ClosedError
 from cujit.signature import Parameter, ParameterClass, Signature
 from devices.packing import packed, refusal
+from raising import raises
 
 P = ParameterClass
 INT = Parameter(P.SIGNED, 4, 4, "int")
@@ -49,13 +50,13 @@ def test_a_kernel_without_parameters_gets_an_empty_buffer(host: Device) -> None:
     [([], "you passed 0"), ([1], "you passed 1: int 1"), ([1, 2.0, 3], "you passed 3: int 1, float 2.0, int 3")],
 )
 def test_a_wrong_count_lists_all_parameters(host: Device, arguments: list[object], passed: str) -> None:
-    with pytest.raises(ArgumentError, match=r"axpy<float> takes 2 arguments \(int, float\)") as caught:
+    with raises(ArgumentError, "argument-count", "axpy<float>", "2") as caught:
         pack(Signature((INT, FLOAT)), arguments, host, "axpy<float>")
     assert passed in str(caught.value)
 
 
 def test_arguments_for_a_kernel_that_takes_none_are_refused(host: Device) -> None:
-    with pytest.raises(ArgumentError, match="takes no arguments; you passed 1"):
+    with raises(ArgumentError, "argument-count", "1", "passed"):
         pack(Signature(), [1], host)
 
 
@@ -207,7 +208,7 @@ def test_a_python_float_for_an_unknown_type_asks_for_a_numpy_scalar(host: Device
 
 
 def test_a_parameter_of_unknown_size_cannot_be_passed(host: Device) -> None:
-    with pytest.raises(ArgumentError, match="size of a parameter"):
+    with raises(ArgumentError, "argument-type", "parameter"):
         Packer(Signature((Parameter(P.UNKNOWN, 0),)), host)
 
 
@@ -268,7 +269,7 @@ def test_pointers_to_bytes_and_structures_take_every_array(host: Device, pointee
 def test_an_int_that_python_does_not_write_is_told_by_its_bits(host: Device) -> None:
     for parameter in (FLOATS, Parameter(P.SIGNED, 4, 4, "int"), Parameter(P.UNKNOWN, 4)):
         assert "doesn't accept an int of 16610 bits: " in refusal(host, parameter, 10**5000)
-    with pytest.raises(ArgumentError, match="address an int of 16610 bits does not fit"):
+    with raises(ArgumentError, "argument-type", "16610"):
         Pointer(10**5000)
 
 

@@ -9,6 +9,7 @@ import pytest
 from cujit.devices.device import Device
 from cujit.errors import ArgumentError, ClosedError
 from cujit.loading import jit
+from raising import raises
 
 
 def test_a_numpy_array_comes_back_from_the_device_as_it_went(device: Device) -> None:
@@ -37,7 +38,7 @@ def test_a_number_becomes_an_array_of_no_axes(device: Device) -> None:
     number = device.array(2.5)
     assert number.shape == ()
     assert number.numpy() == 2.5
-    with pytest.raises(ArgumentError, match="no length"):
+    with raises(ArgumentError, "array-index", "length"):
         len(number)
 
 
@@ -79,9 +80,9 @@ def test_copy_from_replaces_the_elements(device: Device) -> None:
 
 def test_copy_from_of_another_shape_or_dtype_says_both(host: Device) -> None:
     array = host.zeros(3, np.float32)
-    with pytest.raises(ArgumentError, match=r"shape \(4,\) does not go into one of shape \(3,\)"):
+    with raises(ArgumentError, "array-shape", "4", "3", "shape"):
         array.copy_from(np.zeros(4, np.float32))
-    with pytest.raises(ArgumentError, match=r"float64 do not go into an array of float32") as caught:
+    with raises(ArgumentError, "array-dtype", "float64", "float32") as caught:
         array.copy_from(np.zeros(3))
     assert "astype" in str(caught.value)
 
@@ -102,13 +103,13 @@ def test_a_slice_beyond_the_end_is_cut_as_numpy_cuts(host: Device) -> None:
 
 def test_an_index_outside_or_of_another_kind_is_refused(host: Device) -> None:
     array = host.zeros(5, np.int8)
-    with pytest.raises(ArgumentError, match="index 5 is outside an axis of 5"):
+    with raises(ArgumentError, "array-index", "5", "index"):
         array[5]
-    with pytest.raises(ArgumentError, match="step 2 is not contiguous"):
+    with raises(ArgumentError, "array-index", "2", "device.array(x.numpy()[::2])"):
         array[::2]
-    with pytest.raises(ArgumentError, match="first axis"):
+    with raises(ArgumentError, "array-index", "axis"):
         array["x"]  # type: ignore[index]
-    with pytest.raises(ArgumentError, match="nothing to index"):
+    with raises(ArgumentError, "array-index", "index"):
         host.array(1.0)[0]
 
 
@@ -116,9 +117,9 @@ def test_reshape_shares_the_memory_and_works_out_one_size(host: Device) -> None:
     array = host.array(np.arange(6))
     array.reshape(2, -1)[0].copy_from(np.array([9, 9, 9]))
     assert array.numpy().tolist() == [9, 9, 9, 3, 4, 5]
-    with pytest.raises(ArgumentError, match="6 elements"):
+    with raises(ArgumentError, "array-shape", "6", "elements"):
         array.reshape((4, 2))
-    with pytest.raises(ArgumentError, match="6 elements"):
+    with raises(ArgumentError, "array-shape", "6", "elements"):
         array.reshape(4, -1)
 
 
@@ -126,7 +127,7 @@ def test_a_view_of_another_dtype_sees_the_same_bytes(host: Device) -> None:
     array = host.array(np.array([1.0], np.float32))
     assert array.view(np.uint32).numpy().tolist() == [0x3F800000]
     assert array.view(np.uint8).shape == (4,)
-    with pytest.raises(ArgumentError, match="cannot be seen as float64"):
+    with raises(ArgumentError, "array-shape", "float64"):
         array.view(np.float64)
 
 
@@ -149,7 +150,7 @@ def test_a_closed_array_says_so_and_closing_again_is_harmless(host: Device) -> N
     array.close()
     array.close()
     for use in (lambda: array.address, array.numpy, lambda: array[0], lambda: array.copy_from(np.zeros(3, "f4"))):
-        with pytest.raises(ClosedError, match="closed"):
+        with raises(ClosedError, "closed", "device.array(x)"):
             use()
     assert "closed" in repr(array)
 
@@ -159,7 +160,7 @@ def test_repr_shows_dtype_shape_and_device(host: Device) -> None:
 
 
 def test_truth_of_an_array_is_refused(host: Device) -> None:
-    with pytest.raises(ArgumentError, match="truth"):
+    with raises(ArgumentError, "argument", "x.numpy()"):
         bool(host.zeros(1, np.int8))
 
 
@@ -231,7 +232,7 @@ def test_dlpack_refuses_another_device_and_a_copy(host: Device) -> None:
 
 @pytest.mark.parametrize("bad", [slice("a", 1), slice(None, 1.5), slice(0, 2, 0)])
 def test_a_slice_of_what_is_no_int_is_refused(host: Device, bad: slice) -> None:
-    with pytest.raises(ArgumentError, match="not a slice of an array") as caught:
+    with raises(ArgumentError, "array-index", "x[first:last]") as caught:
         host.zeros(4, np.float32)[bad]
     assert caught.value.help
 

@@ -4,6 +4,7 @@ import pytest
 
 from cujit.devices.shapes import Dim3, LaunchShape, Limits, Resources, check_launch, launch_shape
 from cujit.errors import LaunchError
+from raising import raises
 
 LIMITS = Limits(1024, Dim3(1024, 1024, 64), Dim3(2**31 - 1, 65535, 65535), 48 << 10, 227 << 10, 132)
 SMALL = Resources(16, 0, 0, 0, 1024)
@@ -63,8 +64,9 @@ def test_a_size_that_python_does_not_write_is_told_by_its_bits() -> None:
 def test_a_broken_limit_is_named_with_both_numbers(
     shape: LaunchShape, resources: Resources, numbers: tuple[str, ...]
 ) -> None:
-    with pytest.raises(LaunchError, match=r"^k: ") as caught:
+    with pytest.raises(LaunchError) as caught:
         check_launch("k", shape, LIMITS, resources)
+    assert caught.value.message.startswith("k: ")
     for number in numbers:
         assert number in str(caught.value)
     assert caught.value.help
@@ -75,5 +77,5 @@ def test_a_launch_at_every_limit_passes() -> None:
 
 
 def test_too_much_shared_memory_says_what_is_left_for_dynamic() -> None:
-    with pytest.raises(LaunchError, match="at most 232432"):
+    with raises(LaunchError, "shared-memory-size", "232432"):
         check_launch("k", LaunchShape(Dim3(1), Dim3(1), 227 << 10), LIMITS, Resources(1, 16, 0, 0, 1024))

@@ -15,6 +15,7 @@ from cujit.devices.objects import CompileTask, machine_code
 from cujit.errors import FormatError
 from cujit.formats.elf import read_elf
 from processes import printed
+from raising import raises
 
 pytestmark = pytest.mark.skipif(not processor().triple.startswith("x86_64"), reason="others have LLVM's loader")
 
@@ -190,9 +191,9 @@ def test_addresses_out_of_reach_are_left_to_llvm() -> None:
 
 @pytest.mark.parametrize("at", [1 << 20, (1 << 64) - 8])
 def test_relocations_outside_of_their_object_are_damage(at: int) -> None:
-    with pytest.raises(FormatError, match="relocation"):
+    with raises(FormatError, "format", "relocation"):
         _placed(TABLE, lambda _, kind, symbol, addend: (at, kind, symbol, addend))
-    with pytest.raises(FormatError, match="relocation"):
+    with raises(FormatError, "format", "relocation"):
         _placed(TABLE, lambda offset, kind, _, addend: (offset, kind, 1 << 20, addend))
 
 

@@ -11,6 +11,7 @@ from cujit.devices.process import MAX_CPU_THREADS, Devices, process_devices
 from cujit.errors import DeviceNotFoundError, DriverNotFoundError, LoadError, OptionError
 from cujit.toolchain import driver
 from processes import printed
+from raising import raises
 
 
 def test_every_device_is_made_once_whichever_thread_asks() -> None:
@@ -29,7 +30,7 @@ def test_devices_are_found_by_name() -> None:
     registry = Devices()
     assert registry.named("cpu") is registry.cpu()
     for bad in ("tpu", "cuda:x", "cuda:-1", "", "CPU"):
-        with pytest.raises(DeviceNotFoundError, match="no device is called"):
+        with raises(DeviceNotFoundError, "device-not-found", "called"):
             registry.named(bad)
 
 
@@ -39,9 +40,9 @@ def test_a_gpu_where_there_is_none_says_why() -> None:
         with pytest.raises(DeviceNotFoundError, match="no GPU 99: the driver shows"):
             registry.gpu(99)
         return
-    with pytest.raises((DriverNotFoundError, DeviceNotFoundError), match="driver"):
+    with pytest.raises((DriverNotFoundError, DeviceNotFoundError)):
         registry.gpu()
-    with pytest.raises((DriverNotFoundError, DeviceNotFoundError), match="driver"):
+    with pytest.raises((DriverNotFoundError, DeviceNotFoundError)):
         registry.named("cuda:0")
 
 
@@ -58,28 +59,28 @@ def test_a_device_stands_for_itself() -> None:
 
 @pytest.mark.parametrize("bad", [0, 1.5, b"cpu", None, object(), ["cpu"]])
 def test_what_is_neither_a_name_nor_a_device_is_refused(bad: Any) -> None:
-    with pytest.raises(OptionError, match="by its name or as a Device") as caught:
+    with raises(OptionError, "option", "cujit.gpu(0)") as caught:
         Devices().named(bad)
     assert "'cuda:0'" in (caught.value.help or "")
 
 
 @pytest.mark.parametrize("bad", ["2", 1.5, math.nan, b"1", True, object()])
 def test_a_number_that_is_no_int_is_refused(bad: Any) -> None:
-    with pytest.raises(OptionError, match="number of threads is an int"):
+    with raises(OptionError, "option", "cujit.cpu(4)"):
         Devices().cpu(bad)
-    with pytest.raises(OptionError, match="number is an int"):
+    with raises(OptionError, "option", "cujit.gpu(0)"):
         Devices().gpu(bad)
 
 
 @pytest.mark.parametrize("threads", [0, -1, MAX_CPU_THREADS + 1, 10**30])
 def test_more_threads_than_a_machine_has_are_refused(threads: int) -> None:
-    with pytest.raises(LoadError, match="1 to 1024 threads"):
+    with raises(LoadError, "load", "1024"):
         Devices().cpu(threads)
 
 
 @pytest.mark.parametrize("name", ["cuda:1234567890", "cuda:" + "9" * 5000, "cuda:\u0661", "cuda:"])
 def test_a_name_that_is_no_number_of_a_gpu_is_refused(name: str) -> None:
-    with pytest.raises(DeviceNotFoundError, match="no device is called"):
+    with raises(DeviceNotFoundError, "device-not-found", "called"):
         Devices().named(name)
 
 
@@ -118,11 +119,11 @@ def test_the_default_device_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("what", ["trace", "coverage", "profile"])
 @pytest.mark.parametrize("given", [3, "all", cujit.Trace, object()])
 def test_what_does_not_watch_is_refused(what: str, given: object) -> None:
-    with pytest.raises(OptionError, match=rf"{what} is (int|str|type|object) .*") as e:
+    with raises(OptionError, "option", what) as e:
         cujit.cpu(**{what: given})  # type: ignore[arg-type]
     assert str(e.value.help).startswith(f"{what}=cujit.")
 
 
 def test_watchers_do_not_take_the_place_of_each_other() -> None:
-    with pytest.raises(OptionError, match="profile is Trace"):
+    with raises(OptionError, "option", "profile", "Trace"):
         cujit.cpu(profile=cujit.Trace())  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ import pytest
 from cujit.devices.device import Device
 from cujit.devices.streams import Stream, is_pinned, stream_handle
 from cujit.errors import ArgumentError, ClosedError, LaunchError
+from raising import raises
 
 
 def test_work_in_a_stream_is_done_after_waiting_for_it(device: Device) -> None:
@@ -55,7 +56,7 @@ def test_a_closed_stream_refuses_everything(device: Device) -> None:
         lambda: device.capture(stream),
     ]
     for use in uses:
-        with pytest.raises(ClosedError, match="this stream of"):
+        with raises(ClosedError, "closed", "stream"):
             use()
 
 
@@ -73,7 +74,7 @@ def test_a_stream_of_another_device_is_refused_wherever_one_is_taken(device: Dev
         lambda: device.capture(other),
     ]
     for use in uses:
-        with pytest.raises(LaunchError, match=f"a stream of cpu has no work of {device.name} in it"):
+        with raises(LaunchError, "stream", "cpu", device.name):
             use()
 
 
@@ -107,7 +108,7 @@ def test_what_is_no_stream_is_refused_wherever_one_is_taken(device: Device, bad:
         lambda: device.capture(bad),
     ]
     for use in uses:
-        with pytest.raises(LaunchError, match="stream"):
+        with raises(LaunchError, "stream", "stream"):
             use()
 
 
@@ -116,13 +117,13 @@ def test_a_priority_that_is_no_int_is_refused(device: Device, bad: Any) -> None:
     if bad is None:
         device.stream(priority=None).close()
         return
-    with pytest.raises(LaunchError, match="priority is"):
+    with raises(LaunchError, "launch", "priority"):
         device.stream(priority=bad)
 
 
 def test_a_priority_is_for_new_streams(device: Device) -> None:
     device.stream(priority=0).synchronize()
-    with pytest.raises(LaunchError, match="priority 0 is for a new stream"):
+    with raises(LaunchError, "launch", "0", "priority"):
         device.stream(device.stream(), priority=0)
 
 
@@ -152,16 +153,16 @@ def test_an_event_without_timing_measures_nothing(device: Device) -> None:
     stream = device.stream()
     start, end = stream.record(timing=False), stream.record()
     for late, early in ((start, end), (end, start)):
-        with pytest.raises(ArgumentError, match="timing=False"):
+        with raises(ArgumentError, "argument", "timing=False"):
             late.elapsed_ms(early)
-    with pytest.raises(ArgumentError, match="not from int 3"):
+    with raises(ArgumentError, "argument", "3", "int"):
         end.elapsed_ms(3)  # type: ignore[arg-type]
 
 
 def test_events_of_two_devices_have_no_common_clock(device: Device, host: Device) -> None:
-    with pytest.raises(ArgumentError, match="no common clock"):
+    with raises(ArgumentError, "device-mismatch", "common"):
         device.stream().record().elapsed_ms(host.stream().record())
-    with pytest.raises(ArgumentError, match="records its own events"):
+    with raises(ArgumentError, "device-mismatch", "events"):
         device.stream().record(host.stream().record())
 
 
@@ -179,7 +180,7 @@ def test_a_closed_event_refuses_everything(device: Device) -> None:
         lambda: stream.record(event),
     ]
     for use in uses:
-        with pytest.raises(ClosedError, match="this event of"):
+        with raises(ClosedError, "closed", "event"):
             use()
 
 
@@ -228,9 +229,9 @@ def test_fill_sets_every_element(device: Device, dtype: str, value: object, stre
 
 def test_a_fill_with_what_is_no_element_is_refused(device: Device) -> None:
     x = device.zeros(3, np.int32)
-    with pytest.raises(ArgumentError, match="does not go into an element of int32"):
+    with raises(ArgumentError, "array-dtype", "int32"):
         x.fill("many")
-    with pytest.raises(ArgumentError, match=r"one value, not with \(2,\)"):
+    with raises(ArgumentError, "argument", "2", "value"):
         x.fill([1, 2])
 
 
@@ -246,13 +247,13 @@ def test_copy_to_refuses_what_does_not_fit(device: Device) -> None:
     frozen = np.zeros((2, 3), np.int16)
     frozen.flags.writeable = False
     for out, why in (
-        ([0], "not list"),
-        (np.zeros((3, 2), np.int16), "does not go into one of int16"),
-        (np.zeros((2, 3), np.int32), "does not go into one of int32"),
-        (np.zeros((3, 2), np.int16).T, "not C-contiguous"),
-        (frozen, "read-only"),
+        ([0], ("argument", "list")),
+        (np.zeros((3, 2), np.int16), ("array-shape", "int16")),
+        (np.zeros((2, 3), np.int32), ("array-shape", "int32")),
+        (np.zeros((3, 2), np.int16).T, ("argument", "int16")),
+        (frozen, ("argument", "int16")),
     ):
-        with pytest.raises(ArgumentError, match=why):
+        with raises(ArgumentError, *why):
             x.copy_to(out)  # type: ignore[arg-type]
 
 
@@ -265,9 +266,9 @@ def test_an_array_is_copied_from_another_one_of_a_device(device: Device, cpu: De
     y.copy_from(cpu.array(np.full(4, 9, np.float32)))
     assert there.numpy().tolist() == [0, 1, 2, 3]
     assert y.numpy().tolist() == [9] * 4
-    with pytest.raises(ArgumentError, match="shape"):
+    with raises(ArgumentError, "array-shape", "shape"):
         y.copy_from(device.zeros(5, np.float32))
-    with pytest.raises(ArgumentError, match="float64"):
+    with raises(ArgumentError, "array-dtype", "float64"):
         y.copy_from(device.zeros(4, np.float64))
 
 
@@ -299,7 +300,7 @@ def test_pinned_memory_is_an_array_that_copies_use(device: Device) -> None:
 def test_pinned_memory_of_no_elements_or_of_a_bad_shape(device: Device) -> None:
     assert device.pinned((0, 3), np.int8).shape == (0, 3)
     assert device.pinned((), np.int64).shape == ()
-    with pytest.raises(ArgumentError, match="negative"):
+    with raises(ArgumentError, "array-shape", "negative"):
         device.pinned(-1, np.int8)
 
 
@@ -369,5 +370,5 @@ def test_memory_that_streams_left_is_given_back(device: Device) -> None:
     device.trim()
     assert x.numpy().tolist() == list(range(1000))
     for bad in (-1, 2**64, 1.5, "all", None):
-        with pytest.raises(ArgumentError, match=r"keep_bytes is .*, expected a number of bytes"):
+        with raises(ArgumentError, "argument", "keep_bytes"):
             device.trim(bad)  # type: ignore[arg-type]

@@ -19,6 +19,7 @@ from cujit.formats.ptx.parser import parse
 from devices.textures_reference import reference
 from devices.textures_table import CASES, Case, golden_of, make, ptx_of, run, run_body, surface_of
 from pages import Page
+from raising import raises
 
 Array = npt.NDArray[Any]
 GOLDENS = Path(__file__).parents[1] / "goldens" / "textures.npz"
@@ -324,7 +325,7 @@ def test_what_a_surface_writes_a_texture_of_the_same_texels_reads(device: Device
 )
 def test_an_access_out_of_bounds_that_traps_ends_the_launch(body: str, cpu: Device) -> None:
     _, surface = surface_of(cpu, np.zeros((2, 4), np.float32))
-    with pytest.raises(KernelFaultError, match=r"thread \(1, 0, 0\)(.|\n)*\.2d\.") as caught:
+    with raises(KernelFaultError, "fault-trap", "1", "0", ".2d") as caught:
         run_body(cpu, body, surface.handle, places((0, 0), (0, 16, 1, 0)))
     assert caught.value.kind == "trap"
 
@@ -332,20 +333,20 @@ def test_an_access_out_of_bounds_that_traps_ends_the_launch(body: str, cpu: Devi
 @pytest.mark.parametrize("bounds", ["trap", "clamp", "zero"])
 def test_a_misaligned_surface_access_ends_the_launch(bounds: str, cpu: Device) -> None:
     _, surface = surface_of(cpu, np.zeros((2, 4), np.float32))
-    with pytest.raises(KernelFaultError, match="not a multiple of its size"):
+    with raises(KernelFaultError, "fault-misaligned", 'cujit.cpu(check="memory")'):
         run_body(cpu, f"suld.b.2d.b32.{bounds} w0, [t, {{c1, c2}}];", surface.handle, places((0, 2, 1, 0)))
 
 
 @pytest.mark.parametrize("handle", [0, 12, 4097, 1 << 46], ids=str)
 def test_a_number_that_is_no_handle_ends_the_launch(handle: int, cpu: Device) -> None:
-    with pytest.raises(KernelFaultError, match=f"address {handle:#x}"):
+    with raises(KernelFaultError, "fault-illegal-address", f"{handle:#x}"):
         run_body(cpu, "tex.1d.v4.f32.s32 {w0, w1, w2, w3}, [t, {c1}];", handle, places((0, 0)))
 
 
 def test_a_surface_is_no_texture_and_the_other_way_round(cpu: Device) -> None:
     texels, surface = surface_of(cpu, np.zeros((2, 4), np.float32))
     texture = cpu.texture(texels)
-    with pytest.raises(KernelFaultError, match=f"no texture or surface, .* at address {surface.handle:#x}"):
+    with raises(KernelFaultError, "fault-illegal-address", f"{surface.handle:#x}"):
         run_body(cpu, "tex.2d.v4.f32.s32 {w0, w1, w2, w3}, [t, {c1, c2}];", surface.handle, places((0, 0)))
     with pytest.raises(KernelFaultError):
         run_body(cpu, "suld.b.2d.b32.trap w0, [t, {c1, c2}];", texture.handle, places((0, 0)))
@@ -366,7 +367,7 @@ def test_texels_take_new_values_of_their_shape_and_dtype(device: Device) -> None
     texels = device.texels(np.zeros((2, 3), np.int16))
     texels.copy_from(np.arange(6, dtype=np.int16).reshape(2, 3))
     assert texels.numpy().tolist() == [[0, 1, 2], [3, 4, 5]]
-    with pytest.raises(ArgumentError, match=r"int16 \(2, 3\), and the data int64 \(6,\)"):
+    with raises(ArgumentError, "argument", "int16", "2", "3", "int64 (6,)"):
         texels.copy_from(np.arange(6))
 
 
@@ -375,80 +376,80 @@ def test_data_that_is_not_contiguous_is_taken(device: Device) -> None:
     assert (device.texels(data).numpy() == data).all()
 
 
-REFUSED: list[tuple[str, object, dict[str, object], str]] = [
-    ("float64", np.zeros(4), {}, "no texture holds float64"),
-    ("three channels", np.zeros((4, 3), np.float32), {"channels": 3}, "1, 2 or 4 channels, not 3"),
-    ("channels elsewhere", np.zeros((4, 8), np.float32), {"channels": 4}, "last axis of"),
-    ("channels of a list", np.zeros((4, 2), np.float32), {"channels": [2]}, "1, 2 or 4 channels"),
-    ("four axes", np.zeros((2, 2, 2, 2), np.float32), {}, "1 to 3 axes"),
-    ("no elements", np.zeros((0, 2), np.float32), {}, "none of them 0"),
-    ("layers of nothing", np.zeros(4, np.float32), {"layered": True}, "2 or 3 .layers first."),
-    ("five faces", np.zeros((5, 4, 4), np.float32), {"cube": True, "normalized": True}, "six faces"),
-    ("an oblong cube", np.zeros((6, 4, 5), np.float32), {"cube": True, "normalized": True}, "six faces"),
-    ("a cube in texels", np.zeros((6, 4, 4), np.float32), {"cube": True}, "read by directions"),
-    ("an unknown address", np.zeros(4, np.float32), {"address": "repeat"}, "wrap, clamp, mirror, border"),
-    ("an unknown filter", np.zeros(4, np.float32), {"filter": "cubic"}, "point, linear"),
-    ("an unknown read", np.zeros(4, np.float32), {"read": "float"}, "'element' or 'normalized_float'"),
-    ("wrapped texels", np.zeros(4, np.float32), {"address": "wrap"}, "coordinates from 0 to 1"),
-    ("filtered integers", np.zeros(4, np.int32), {"filter": "linear"}, "only floats are filtered"),
-    ("normalised words", np.zeros(4, np.int32), {"read": "normalized_float"}, "8 and 16 bits"),
-    ("sRGB of floats", np.zeros(4, np.float32), {"srgb": True}, "code of 8 bits"),
-    ("a border of words", np.zeros(4, np.float32), {"border": "red"}, "border is a finite number"),
-    ("a border beyond floats", np.zeros(4, np.int32), {"border": 10**400}, "border is a finite number"),
-    ("a border that is none", np.zeros(4, np.int32), {"border": (0.0, float("nan"))}, "border is a finite number"),
-    ("five colors", np.zeros(4, np.int32), {"border": (0, 0, 0, 0, 0)}, "border is a finite number"),
-    ("addresses in a list", np.zeros(4, np.float32), {"address": (["clamp"],)}, "one for each axis"),
-    ("a read of numbers", np.zeros(4, np.float32), {"read": np.zeros(2)}, "'element' or"),
-    ("too wide", np.zeros(1 << 18, np.uint8), {}, "width of a 1D 262144 texture is 262144, expected at most 131072"),
-    ("too many layers", np.zeros((2049, 1), np.uint8), {"layered": True}, "layers of a .* is 2049"),
-    ("words", ["a", "b"], {}, "no texture holds"),
+REFUSED: list[tuple[str, object, dict[str, object], tuple[str, ...]]] = [
+    ("float64", np.zeros(4), {}, ("float64",)),
+    ("three channels", np.zeros((4, 3), np.float32), {"channels": 3}, ("1", "2", "4")),
+    ("channels elsewhere", np.zeros((4, 8), np.float32), {"channels": 4}, ("axis",)),
+    ("channels of a list", np.zeros((4, 2), np.float32), {"channels": [2]}, ("1", "2", "4")),
+    ("four axes", np.zeros((2, 2, 2, 2), np.float32), {}, ("1", "3", "axes")),
+    ("no elements", np.zeros((0, 2), np.float32), {}, ("0",)),
+    ("layers of nothing", np.zeros(4, np.float32), {"layered": True}, ("2", "3", "layers")),
+    ("five faces", np.zeros((5, 4, 4), np.float32), {"cube": True, "normalized": True}, ("layered=True",)),
+    ("an oblong cube", np.zeros((6, 4, 5), np.float32), {"cube": True, "normalized": True}, ("layered=True",)),
+    ("a cube in texels", np.zeros((6, 4, 4), np.float32), {"cube": True}, ("normalized=True",)),
+    ("an unknown address", np.zeros(4, np.float32), {"address": "repeat"}, ("wrap", "clamp", "mirror")),
+    ("an unknown filter", np.zeros(4, np.float32), {"filter": "cubic"}, ("point", "linear")),
+    ("an unknown read", np.zeros(4, np.float32), {"read": "float"}, ("element", "normalized_float")),
+    ("wrapped texels", np.zeros(4, np.float32), {"address": "wrap"}, ("0", "1", "normalized=True")),
+    ("filtered integers", np.zeros(4, np.int32), {"filter": "linear"}, ("read='normalized_float'",)),
+    ("normalised words", np.zeros(4, np.int32), {"read": "normalized_float"}, ("8", "16", "read='element'")),
+    ("sRGB of floats", np.zeros(4, np.float32), {"srgb": True}, ("8", "sRGB")),
+    ("a border of words", np.zeros(4, np.float32), {"border": "red"}, ("finite",)),
+    ("a border beyond floats", np.zeros(4, np.int32), {"border": 10**400}, ("finite",)),
+    ("a border that is none", np.zeros(4, np.int32), {"border": (0.0, float("nan"))}, ("finite",)),
+    ("five colors", np.zeros(4, np.int32), {"border": (0, 0, 0, 0, 0)}, ("finite",)),
+    ("addresses in a list", np.zeros(4, np.float32), {"address": (["clamp"],)}, ("axis",)),
+    ("a read of numbers", np.zeros(4, np.float32), {"read": np.zeros(2)}, ("element",)),
+    ("too wide", np.zeros(1 << 18, np.uint8), {}, ("width", "1D 262144", "131072")),
+    ("too many layers", np.zeros((2049, 1), np.uint8), {"layered": True}, ("layers", "2049")),
+    ("words", ["a", "b"], {}, ("x.astype('float32')",)),
 ]
 
 
 @pytest.mark.parametrize(("data", "options", "why"), [r[1:] for r in REFUSED], ids=[r[0] for r in REFUSED])
 def test_what_no_texture_can_be_made_of_is_refused(
-    data: npt.ArrayLike, options: dict[str, Any], why: str, device: Device
+    data: npt.ArrayLike, options: dict[str, Any], why: tuple[str, ...], device: Device
 ) -> None:
-    with pytest.raises(ArgumentError, match=why):
+    with raises(ArgumentError, "argument", *why):
         device.texture(data, **options)
 
 
 @pytest.mark.parametrize(
     ("shape", "options", "why"),
     [
-        ((2, 3), {}, "a row of the array has 12 bytes"),
-        ((2, 3, 4), {}, "one or two axes"),
+        ((2, 3), {}, "device.texture(device.texels(x.numpy()))"),
+        ((2, 3, 4), {}, "device.texture(device.texels(x.numpy()))"),
         ((8,), {"filter": "linear"}, "tex1Dfetch"),
         ((8,), {"normalized": True}, "tex1Dfetch"),
-        ((8,), {"layered": True}, "one or two axes"),
+        ((8,), {"layered": True}, "device.texture(device.texels(x.numpy()))"),
     ],
 )
 def test_what_cannot_be_read_in_place_is_refused(
     shape: tuple[int, ...], options: dict[str, Any], why: str, device: Device
 ) -> None:
-    with pytest.raises(ArgumentError, match=why):
+    with raises(ArgumentError, "argument", why):
         device.texture(device.zeros(shape, np.float32), **options)
 
 
 def test_an_array_that_begins_in_between_is_not_read_in_place(device: Device) -> None:
-    with pytest.raises(ArgumentError, match="begins at a multiple of"):
+    with raises(ArgumentError, "argument", "begins"):
         device.texture(device.zeros(64, np.float32)[1:])
 
 
 def test_a_surface_is_made_of_texels_alone(device: Device) -> None:
-    with pytest.raises(ArgumentError, match="made of texels, not of a DeviceArray"):
+    with raises(ArgumentError, "argument", "DeviceArray"):
         device.surface(device.zeros(4, np.float32))  # type: ignore[arg-type]
 
 
 def test_texels_of_another_device_are_refused(cpu: Device) -> None:
     other = Device(CpuBackend(1))
     for make_of in (cpu.texture, cpu.surface):
-        with pytest.raises(ArgumentError, match="to another device"):
+        with raises(ArgumentError, "device-mismatch", "<Texels"):
             make_of(other.texels(np.zeros(4, np.float32)))
 
 
 def test_a_device_without_textures_says_so(host: Device) -> None:
-    with pytest.raises(UnsupportedError, match="cpu has no textures"):
+    with raises(UnsupportedError, "unsupported", "cpu", "textures"):
         host.texture(np.zeros(4, np.float32))
 
 
@@ -456,7 +457,7 @@ def test_a_closed_texture_has_no_handle(device: Device) -> None:
     texture = device.texture(np.zeros(4, np.float32))
     texture.close()
     texture.close()
-    with pytest.raises(ClosedError, match="texture was closed"):
+    with raises(ClosedError, "closed", "texture"):
         _ = texture.handle
 
 
@@ -476,14 +477,14 @@ def test_what_textures_are_is_shown(cpu: Device) -> None:
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        ("tex.2d.v4.f32.f32 {w0, w1, w2, w3}, [t, {c1, c2}], c3;", "comparison of depths"),
+        ("tex.2d.v4.f32.f32 {w0, w1, w2, w3}, [t, {c1, c2}], c3;", "tex.2d.v4.f32.f32"),
         ("tex.2dms.v4.s32.s32 {w0, w1, w2, w3}, [t, {c1, c2, c3, c3}];", "tex.2dms"),
         ("txq.channel_order.b32 w0, [t];", "txq.channel_order"),
     ],
 )
 def test_what_the_cpu_device_does_not_do_is_refused_by_name(body: str, why: str, cpu: Device) -> None:
     texture = cpu.texture(np.zeros((2, 4), np.float32))
-    with pytest.raises(UnsupportedError, match=why):
+    with raises(UnsupportedError, "unsupported", why):
         run_body(cpu, body, texture.handle, places((0, 0)))
 
 
