@@ -22,6 +22,7 @@ from cujit.farm.arch_sharing import _TARGET, family
 from cujit.program import runner, toolchain
 from farming import Elsewhere, pool, variants
 from installed import install
+from raising import raises
 
 ASKS = cujit.Source.cuda("__global__ void k(int *x) { *x = __CUDA_ARCH__; }", name="asks.cu")
 MIXED = cujit.Source.cuda(
@@ -237,5 +238,5 @@ def test_a_family_begins_with_its_least_architecture(share: str, ends: tuple[int
 
 def test_only_ptx_and_ltoir_are_shared(tmp_path: Path) -> None:
     for share in ("cubin", 1, True):
-        with pytest.raises(OptionError, match=r"share is .*, expected one of ptx, ltoir"):
+        with raises(OptionError, "option", "ptx", "ltoir"):
             cujit.farm.build(variants(1), sink=tmp_path, share=share)  # type: ignore[arg-type]

@@ -18,6 +18,7 @@ from cujit.cache.cache import Cache
 from cujit.errors import ToolCrashError
 from cujit.farm import engines, processes
 from farming import variants, workers
+from raising import raises
 
 ARCHES = ["sm_80", "sm_90", "sm_100", "sm_120"]
 
@@ -57,7 +58,7 @@ def test_dask_builds_each_key_once_though_a_worker_is_killed(cluster: Any, tmp_p
 
 def test_a_cluster_that_is_not_there_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "_CONNECT_S", 0.2)
-    with pytest.raises(ToolCrashError, match=r"no Dask scheduler at tcp://127.0.0.1:9"):
+    with raises(ToolCrashError, "tool-crash", "tcp://127.0.0.1:9"):
         cujit.farm.build(variants(1), executor="dask://127.0.0.1:9", sink=tmp_path)
 
 
