@@ -18,6 +18,7 @@ from cujit.formats.fatbin import Compression, EntryKind, Fatbin, FatbinFlag, fin
 from cujit.formats.unpack import unpack
 from formats import damage, images
 from formats.hosts import archive, host_object
+from raising import raises
 
 CUBINS = ("sm_75", "sm_90", "sm_90a", "sm_100f", "sm_120")
 MODES = (
@@ -107,7 +108,7 @@ def test_link_time_ir_is_given_uncompressed_and_refused_compressed() -> None:
     assert plain.payload().startswith(link_time_input()[2])
     assert not plain.payload()[len(link_time_input()[2]) :].strip(b"\0")
     assert packed.flags & FatbinFlag.SCRAMBLED
-    with pytest.raises(FormatError, match="nvJitLink alone"):
+    with raises(FormatError, "format", "nvJitLink", "at byte 16"):
         packed.payload()
 
 
@@ -120,7 +121,7 @@ def test_a_relocatable_cubin_comes_out_relocatable() -> None:
 def test_nuls_may_follow_a_fatbin_and_nothing_else() -> None:
     image = images.bundled(inputs())
     assert read_fatbin(image + bytes(64)).size == len(image)
-    with pytest.raises(FormatError, match="follows"):
+    with raises(FormatError, "format", "find_fatbins"):
         read_fatbin(image + b"x")
 
 
@@ -230,19 +231,19 @@ def test_a_host_file_without_device_code_has_none() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "neither a fatbin"),
-        (b"MZ\x90\0", "neither a fatbin"),
-        (b"!<thin>\n", "thin archive"),
-        (b"!<arch>\nm.o/", "without a header"),
+        (b"", "neither"),
+        (b"MZ\x90\0", "neither"),
+        (b"!<thin>\n", "thin"),
+        (b"!<arch>\nm.o/", "at byte 8"),
         (archive(bytes(100))[:-4], "truncated"),
-        (archive(b"\x7fELF"), "member at 68"),
-        (host_object(b"something else"), "no fatbin"),
-        (b"\x50\xed\x55\xba\1\0\x10\0" + bytes(8) + b"\x50\xed\x55\xba\1\0\x10\0", "no fatbin.*byte 16"),
+        (archive(b"\x7fELF"), "68"),
+        (host_object(b"something else"), "at byte 64"),
+        (b"\x50\xed\x55\xba\1\0\x10\0" + bytes(8) + b"\x50\xed\x55\xba\1\0\x10\0", "at byte 16"),
         (host_object(b"\x50\xed\x55\xba\1\0\x10\0" + bytes((99, 0, 0, 0, 0, 0, 0, 0))), "truncated"),
     ],
 )
 def test_a_broken_host_file_is_refused(data: bytes, message: str) -> None:
-    with pytest.raises(FormatError, match=message):
+    with raises(FormatError, "format", message):
         find_fatbins(data)
 
 
@@ -277,23 +278,23 @@ def test_damage_gives_a_value_or_a_format_error(mode: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("at", "value", "message"),
     [
-        (0, b"XXXX", "no fatbin"),
-        (4, b"\x02\0", r"version 2, .*\(at byte 4\)"),
+        (0, b"XXXX", "fatbin"),
+        (4, b"\x02\0", "at byte 4"),
         (8, b"\xff" * 8, "truncated"),
-        (16 + 4, b"\x10\0\0\0", "extends past"),
-        (16 + 8, b"\xff" * 8, "extends past"),
-        (16 + 0x10, b"\xff" * 4, "packed bytes"),
-        (16 + 0x14, b"\xff" * 4, "options outside"),
-        (16 + 0x1C, b"\0" * 4, "no architecture"),
-        (16 + 0x24, b"\xff" * 4, "a text of"),
-        (16 + 0x38, b"\xff" * 8, "cannot become"),
-        (16 + 0x38, b"\x01" + bytes(7), "declares"),
+        (16 + 4, b"\x10\0\0\0", "at byte 16"),
+        (16 + 8, b"\xff" * 8, "at byte 16"),
+        (16 + 0x10, b"\xff" * 4, "at byte 32"),
+        (16 + 0x14, b"\xff" * 4, "at byte 36"),
+        (16 + 0x1C, b"\0" * 4, "at byte 44"),
+        (16 + 0x24, b"\xff" * 4, "at byte 16"),
+        (16 + 0x38, b"\xff" * 8, "at byte 112"),
+        (16 + 0x38, b"\x01" + bytes(7), "at byte 112"),
     ],
 )
 def test_a_broken_header_says_what_and_where(at: int, value: bytes, message: str) -> None:
     image = bytearray(images.bundled(inputs()[5:6]))
     image[at : at + len(value)] = value
-    with pytest.raises(FormatError, match=message) as error:
+    with raises(FormatError, "format", message) as error:
         everything_in(bytes(image))
     assert error.value.offset is not None
 
@@ -308,13 +309,13 @@ def test_a_concatenated_entry_beyond_the_shared_payload_is_refused() -> None:
     assert int.from_bytes(image[16:18], "little") == 0x100
     table = 16 + int.from_bytes(image[16 + 0x14 : 16 + 0x18], "little") + 8
     image[table + 4 : table + 8] = b"\xff\xff\xff\x7f"
-    with pytest.raises(FormatError, match="shared payload"):
+    with raises(FormatError, "format", "at byte 88"):
         read_fatbin(bytes(image))
 
 
 def test_a_payload_that_is_no_cubin_where_one_should_be_is_refused() -> None:
     image = images.bundled(inputs()[:1], "-compress=false")
-    with pytest.raises(FormatError, match="entry cubin sm_75"):
+    with raises(FormatError, "format", "sm_75"):
         everything_in(image.replace(b"\x7fELF", b"\x7fELG"))
 
 
@@ -340,8 +341,8 @@ def test_a_payload_that_unpacks_to_more_than_was_declared_costs_no_memory(
 
 
 def test_what_is_no_bytes_is_refused_with_what_to_pass() -> None:
-    for bad, why in ((None, "bytes or text, not NoneType"), (Artifact(Kind.PTX, b"x"), r"pass artifact\.data")):
-        with pytest.raises(FormatError, match=why):
+    for bad, why in ((None, "NoneType"), (Artifact(Kind.PTX, b"x"), "artifact.data")):
+        with raises(FormatError, "format", why):
             read_fatbin(bad)  # type: ignore[arg-type]
-        with pytest.raises(FormatError, match=why):
+        with raises(FormatError, "format", why):
             find_fatbins(bad)  # type: ignore[arg-type]

@@ -23,6 +23,7 @@ from cujit.formats.mangling import (
 )
 from cujit.signature import ParameterClass, Signature
 from formats import damage, images
+from raising import raises
 
 P = ParameterClass
 SOURCE = r"""
@@ -107,7 +108,7 @@ def test_the_probe_works_before_the_source_too() -> None:
 def test_the_probe_takes_a_variable_without_failing_the_compile_and_has_no_signature_for_it(
     probed: images.Compiled,
 ) -> None:
-    with pytest.raises(FormatError, match="not a function"):
+    with raises(FormatError, "format", "float [4]"):
         signature(probed, "&table")
 
 
@@ -212,7 +213,7 @@ def test_what_is_no_probe_is_refused(name: str) -> None:
 
 
 def test_a_count_of_sizes_that_is_not_that_of_the_parameters_is_refused() -> None:
-    with pytest.raises(FormatError, match="2 parameters but 1 values"):
+    with raises(FormatError, "format", "2", "1", "_Z9cujit_sigIFvifE10cujit_intsIJLi4EEEEvv"):
         signature_of("_Z9cujit_sigIFvifE10cujit_intsIJLi4EEEEvv")
 
 

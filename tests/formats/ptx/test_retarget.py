@@ -18,6 +18,7 @@ from cujit.formats.ptx.retarget import retarget
 from cujit.formats.ptx.versions import target_version
 from cujit.inspection.needs import requirements
 from cujit.program import link
+from raising import raises
 
 Compile = Callable[..., str]
 Assemble = Callable[[str, str], dict[str, bytes]]
@@ -125,18 +126,18 @@ def test_a_target_that_changes_in_the_middle_is_not_guessed_at() -> None:
 
 @pytest.mark.parametrize("version", ["", "9", "9.4.1", 9.4, (9,), (9, "4"), "0.9", "99.0", None.__class__])
 def test_a_malformed_version_is_refused(version: object) -> None:
-    with pytest.raises(OptionError, match="PTX"):
+    with raises(OptionError, "option", "PTX"):
         retarget(TEXT, version=version)  # type: ignore[arg-type]
 
 
 def test_what_is_no_ptx_is_refused() -> None:
     with pytest.raises(PtxSyntaxError):
         retarget("no ptx", version="8.0")
-    with pytest.raises(FormatError, match="not text"):
+    with raises(FormatError, "format", "text"):
         retarget(b"\xff\xfe", version="8.0")
-    with pytest.raises(FormatError, match="this is a fatbin, not PTX"):
+    with raises(FormatError, "format", "PTX", "fatbin"):
         retarget(Artifact(Kind.FATBIN, b""), version="8.0")
-    with pytest.raises(FormatError, match="int"):
+    with raises(FormatError, "format", "int"):
         retarget(3, version="8.0")  # type: ignore[type-var]
     with pytest.raises(ArchError):
         retarget(TEXT, arch="sm_81")
@@ -179,15 +180,15 @@ def test_the_volatile_locals_of_a_new_nvrtc_stand_in_the_way_of_a_driver_of_13_0
 
 @pytest.mark.parametrize(
     ("version", "target", "why"),
-    [("99.9", "sm_90", "there is no PTX 99.9"), ("8.0", "sm_9999", "there is no target 'sm_9999'")],
+    [("99.9", "sm_90", "99.9"), ("8.0", "sm_9999", "sm_9999")],
 )
 def test_a_version_or_a_target_that_there_is_not_is_refused_wherever_ptx_is_read(
     version: str, target: str, why: str
 ) -> None:
     texts = [f".version {version}\n.target {target}\n.address_size 64\n.visible .entry {k}() {{ ret; }}" for k in "kj"]
-    with pytest.raises(PtxSyntaxError, match=why):
+    with raises(PtxSyntaxError, "ptx-syntax", why):
         retarget(texts[0], version="8.0")
-    with pytest.raises(PtxSyntaxError, match=why):
+    with raises(PtxSyntaxError, "ptx-syntax", why):
         link([Artifact.of(text) for text in texts], to="ptx")
     (verdict,) = compat(texts[0])
     assert not verdict.loads
