@@ -28,6 +28,7 @@ from cujit.program import build, compile
 from cujit.signature import ParameterClass
 from formats.images import TWO_FILES, bundled, cubin, ltoir, ptx
 from inspection.files import SOURCE, SPILLING, archive, host_elf, many, several
+from raising import raises
 
 GOLDENS = Path(__file__).parents[1] / "goldens" / "device"
 FATBINS = GOLDENS.with_name("fatbins")
@@ -126,15 +127,15 @@ def test_machine_code_comes_before_ptx_and_an_architecture_chooses() -> None:
 @pytest.mark.parametrize(
     ("name", "arch", "message"),
     [
-        ("cuont", None, "it has count"),
-        ("count", "sm_80", "no kernel for sm_80"),
-        ("scale", "sm_75", "the name of 2 kernels:\n  scale<"),
-        (3, None, "by its name"),
+        ("cuont", None, "count"),
+        ("count", "sm_80", "lto_90"),
+        ("scale", "sm_75", "2"),
+        (3, None, "name"),
     ],
     ids=["misspelt", "other arch", "several", "a number"],
 )
 def test_a_kernel_that_is_not_there_is_told_with_those_that_are(name: Any, arch: str | None, message: str) -> None:
-    with pytest.raises(NameNotFoundError, match=message):
+    with raises(NameNotFoundError, "name-not-found", message):
         inspect(many()).kernel(name, arch)
 
 
@@ -289,7 +290,7 @@ def test_llvm_ir_tells_its_functions() -> None:
     assert (image.functions, image.undefined) == (("helper",), ("vprintf",))
     (bitcode,) = inspect(b"BC\xc0\xde" + bytes(40))
     assert "bitcode" in bitcode.note
-    with pytest.raises(FormatError, match="LLVM IR that is not text") as error:
+    with raises(FormatError, "format", "LLVM", "IR") as error:
         inspect(Artifact(Kind.NVVMIR, b"define \xff"))
     assert error.value.offset == 7
 
@@ -332,7 +333,7 @@ def test_compressed_ltoir_says_that_it_cannot_be_read() -> None:
     (image,) = (i for i in inspect(many("-compress-all")) if i.kind is ImageKind.LTOIR)
     assert image.note == "compressed LTO-IR can be read by nvJitLink alone"
     assert not image.error
-    with pytest.raises(FormatError, match="nvJitLink alone"):
+    with raises(FormatError, "format", "nvJitLink"):
         image.payload()
 
 
@@ -415,11 +416,11 @@ def test_an_image_may_be_an_artifact_bytes_text_a_path_or_a_module(tmp_path: Pat
 
 def test_what_is_no_image_is_refused(tmp_path: Path) -> None:
     for wrong in (3, None, SimpleNamespace(artifact=3)):
-        with pytest.raises(ArgumentError, match="inspect takes"):
+        with raises(ArgumentError, "argument", "inspect"):
             inspect(wrong)
-    with pytest.raises(FileError, match="cannot be read"):
+    with raises(FileError, "file", "No such file or directory"):
         inspect(tmp_path / "none.cubin")
-    with pytest.raises(FileError, match="cannot be read"):
+    with raises(FileError, "file"):
         inspect(tmp_path)
     with pytest.raises(OptionError):
         inspect("a\0b")
@@ -526,11 +527,11 @@ def test_a_loaded_module_is_inspected_by_what_it_was_loaded_from() -> None:
 def test_the_file_that_is_damaged_is_named(size: int, tmp_path: Path) -> None:
     path = tmp_path / "cut.cubin"
     path.write_bytes(cubin(SOURCE)[:size])
-    with pytest.raises(FormatError, match=r"cut\.cubin: [^/]*$"):
+    with raises(FormatError, "format", "cut.cubin"):
         inspect(path)
     text = tmp_path / "cut.ptx"
     text.write_bytes(ptx(SOURCE)[:-30])
-    with pytest.raises(FormatError, match=r"cut\.ptx: <ptx>:\d+"):
+    with raises(FormatError, "ptx-syntax", "cut.ptx", "<ptx>"):
         inspect(text)
 
 

@@ -10,6 +10,7 @@ import cujit
 from cujit.errors import ArgumentError, FormatError
 from cujit.inspection.usage import usage
 from cujit.program import compile, link
+from raising import raises
 
 SOURCE = """
 extern "C" __global__ void __launch_bounds__(1024, 2) spilling(double *p, int n) {
@@ -58,7 +59,7 @@ def test_spills_are_unknown_without_the_log() -> None:
 
 
 def test_what_is_no_machine_code_has_no_registers() -> None:
-    with pytest.raises(FormatError, match="this is ptx"):
+    with raises(FormatError, "format", "ptx"):
         usage(compile(SOURCE, to="ptx"))
 
 
@@ -66,7 +67,7 @@ def test_a_cubin_may_be_bytes_or_a_path(tmp_path: Path) -> None:
     cubin = compile(SOURCE, arch="sm_90")
     path = cubin.save(tmp_path / "k.cubin")
     assert usage(path) == usage(str(path)) == usage(cubin.data) == usage(cubin)
-    with pytest.raises(ArgumentError, match="usage takes an Artifact, a Module, bytes, text or a path, not int"):
+    with raises(ArgumentError, "argument", "usage", "int"):
         usage(7)  # type: ignore[arg-type]
 
 
