@@ -16,6 +16,7 @@ import cujit
 from cujit.cli.profile import render_costs
 from cujit.notebook.displays import html_of
 from cujit.profile import Profile, ProfiledKernel, advice_for, bounds, read_profile
+from raising import raises
 
 
 def test_what_was_written_is_read_as_it_was(tmp_path: Path) -> None:
@@ -35,7 +36,7 @@ def test_what_was_written_is_read_as_it_was(tmp_path: Path) -> None:
 def test_what_is_none_is_an_error(tmp_path: Path, text: str) -> None:
     file = tmp_path / "odd.json"
     file.write_text(text)
-    with pytest.raises(cujit.errors.FormatError, match="is not what cujit profile --json writes"):
+    with raises(cujit.errors.FormatError, "format", "--json", "odd.json"):
         read_profile(file)
     with pytest.raises(cujit.errors.FileError):
         read_profile(tmp_path / "none.json")
@@ -106,7 +107,7 @@ def test_counts_that_cannot_be_are_refused(written: str, tmp_path: Path, where: 
     plain[where] = value
     file = tmp_path / "lie.json"
     file.write_text(json.dumps(data))
-    with pytest.raises(cujit.errors.FormatError, match="is not what cujit profile --json writes"):
+    with raises(cujit.errors.FormatError, "format", "--json", "lie.json"):
         read_profile(file)
 
 
@@ -122,7 +123,7 @@ def test_distinct_sectors_of_lines_that_cannot_be_are_refused(
     line[where] = value
     file = tmp_path / "lie.json"
     file.write_text(json.dumps(data))
-    with pytest.raises(cujit.errors.FormatError, match="is not what cujit profile --json writes"):
+    with raises(cujit.errors.FormatError, "format", "--json", "lie.json"):
         read_profile(file)
 
 
@@ -140,7 +141,7 @@ def test_a_file_without_distinct_sectors_of_lines_is_read_and_says_none(written:
 def test_a_profile_of_another_schema_is_not_taken_for_damage(written: str, tmp_path: Path) -> None:
     file = tmp_path / "later.json"
     file.write_text(written.replace('"schema": 1', '"schema": 2'))
-    with pytest.raises(cujit.errors.FormatError, match=r"'later\.json' is of schema 2, and this cujit reads 1"):
+    with raises(cujit.errors.FormatError, "format", "later.json", "2", "1"):
         read_profile(file)
 
 
@@ -148,5 +149,5 @@ def test_kernels_travel_and_profiles_say_that_they_do_not(written: str, tmp_path
     file = tmp_path / "counts.json"
     file.write_text(written)
     assert pickle.loads(pickle.dumps(read_profile(file))) == read_profile(file)
-    with pytest.raises(cujit.errors.ClosedError, match="a profile belongs to its process"):
+    with raises(cujit.errors.ClosedError, "closed", "profile.to_json()"):
         pickle.dumps(Profile())
