@@ -23,6 +23,7 @@ from cujit.farm import Report, publishing
 from cujit.farm.report import BuildTally
 from cujit.remote import RemoteStore, pull
 from farming import Elsewhere, variants
+from raising import raises
 from remote.serving import Farm, Handler, Server, farm_in
 
 
@@ -235,7 +236,7 @@ def test_what_waits_for_its_turn_is_not_published_after_an_error(
 
 
 def test_a_store_that_is_none_is_refused(two: Executor, tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="'https://host/x' is not a shared cache to write to"):
+    with raises(OptionError, "option", "https://host/x"):
         cujit.farm.build(variants(1), executor=two, sink=tmp_path, store="https://host/x")  # type: ignore[arg-type]
 
 

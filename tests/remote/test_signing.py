@@ -27,6 +27,7 @@ from cujit.cache.record import decode, encode
 from cujit.cache.remote.signing import HEAD_BYTES, Signer, TrustedKeys, keygen
 from cujit.cache.remote.tier import fetch, object_name
 from cujit.errors import CacheRefusedError, CacheWarning, FileError, FormatError, OptionError, RemoteError
+from raising import raises
 from remote.serving import Farm, Server, farm_in
 
 _DAY_S = 86400
@@ -98,32 +99,32 @@ def forgeries(farm: Farm, other: Farm) -> dict[str, tuple[bytes, str]]:
         "nothing": (b"", "truncated"),
         "a part of a head": (good[:100], "truncated"),
         "a head alone, of a record without end": (
-            rewritten(good[:HEAD_BYTES], 24, (1 << 60).to_bytes(8, "little")), "signed for"),
-        "a claim of 1 GiB": (rewritten(good, 24, (1 << 30).to_bytes(8, "little")), "not signed by"),
+            rewritten(good[:HEAD_BYTES], 24, (1 << 60).to_bytes(8, "little")), "signed"),
+        "a claim of 1 GiB": (rewritten(good, 24, (1 << 30).to_bytes(8, "little")), "signed"),
         "a page": (b"<html>" + bytes(1000), "begins"),
         "unsigned": (record, "begins"),
         "another version": (rewritten(good, 8, b"\2"), "begins"),
-        "a signature of zeros": (rewritten(good, HEAD_BYTES - 64, bytes(64)), "not signed by farm"),
-        "an unknown key": (signed(other.signer, key, record), "signed by the key .* are believed: .* .farm"),
+        "a signature of zeros": (rewritten(good, HEAD_BYTES - 64, bytes(64)), "farm"),
+        "an unknown key": (signed(other.signer, key, record), other.signer.id[:16]),
         "an unknown key under the id of ours": (
-            rewritten(signed(other.signer, key, record), 32, bytes.fromhex(signer.id)), "not signed by farm"),
+            rewritten(signed(other.signer, key, record), 32, bytes.fromhex(signer.id)), "farm"),
         "a scope that it may not sign for": (
-            signed(replace(signer, scope="pr/7"), key, record), "for 'pr/7'; it may for main"),
+            signed(replace(signer, scope="pr/7"), key, record), "pr/7"),
         "a scope written over": (
-            rewritten(signed(replace(signer, scope="pr/7"), key, record), 96, b"main"), "not signed by farm"),
+            rewritten(signed(replace(signer, scope="pr/7"), key, record), 96, b"main"), "farm"),
         "expired": (signed(signer, key, record, now_s=now - 366 * _DAY_S), "expired"),
         "expired, and the time written over": (
             rewritten(signed(signer, key, record, now_s=now - 366 * _DAY_S), 16, int(now + 9e6).to_bytes(8, "little")),
-            "not signed by farm"),
-        "the entry of another key": (farm.content(1), "not signed by farm"),
-        "a head with another record": (rewritten(good, HEAD_BYTES + 700, b"another"), "not the record that was signed"),
-        "a record of another key, signed for this": (signed(signer, key, record_of(1)), "a record of the key"),
-        "a record of another version": (signed(signer, key, rewritten(record, 8, b"\7")), "version 7"),
+            "farm"),
+        "the entry of another key": (farm.content(1), "farm"),
+        "a head with another record": (rewritten(good, HEAD_BYTES + 700, b"another"), "SHA-256"),
+        "a record of another key, signed for this": (signed(signer, key, record_of(1)), "record"),
+        "a record of another version": (signed(signer, key, rewritten(record, 8, b"\7")), "at byte 8"),
         "a damaged record, signed": (signed(signer, key, rewritten(record, 500, b"\xff\xfe\xfd")), "SHA-256"),
-        "parts that do not give the key": (signed(signer, key, false_parts), "the parts in the record give the key"),
-        "machine code of a host": (signed(signer, key, native), "never comes from another machine"),
-        "more than was signed": (larger + b"x", "longer than"),
-        "no record": (signed(signer, key, b"x" * 200), "no record of the cache"),
+        "parts that do not give the key": (signed(signer, key, false_parts), "parts"),
+        "machine code of a host": (signed(signer, key, native), "object"),
+        "more than was signed": (larger + b"x", "longer"),
+        "no record": (signed(signer, key, b"x" * 200), "record"),
     }  # fmt: skip
 
 
@@ -134,18 +135,18 @@ def replace_digest(key: Key, digest: str) -> Key:
 def test_what_was_forged_swapped_or_is_too_old_is_refused_with_its_reason(farm: Farm, tmp_path: Path) -> None:
     other = farm_in(tmp_path, "other")
     for name, (content, why) in forgeries(farm, other).items():
-        with pytest.raises(FormatError, match=why):
+        with raises(FormatError, "format", why):
             pytest.fail(f"believed: {name}, {fetched(farm, content)}")
 
 
 def test_a_module_by_version_is_refused_though_it_is_signed(farm: Farm) -> None:
     key = key_of(0, work="module")
-    with pytest.raises(FormatError, match="module of kind fatbin never comes"):
+    with raises(FormatError, "format", "fatbin"):
         fetched(farm, signed(farm.signer, key, record_of(0, work="module")), key)
 
 
 def test_what_is_cut_off_after_it_was_proved_is_no_forgery(farm: Farm) -> None:
-    with pytest.raises(RemoteError, match="truncated: 100 of"):
+    with raises(RemoteError, "remote", "100"):
         fetched(farm, farm.content(0)[: HEAD_BYTES + 100])
 
 
@@ -164,7 +165,7 @@ def test_a_record_gets_more_time_by_what_has_come_of_it_and_not_by_what_it_says(
 )
 def test_a_key_that_is_revoked_over_or_for_other_scopes_is_not_believed(row: dict[str, object], farm: Farm) -> None:
     write(farm.trust, **row)
-    with pytest.raises(FormatError, match="signed by farm"):
+    with raises(FormatError, "format", "farm"):
         fetched(farm, farm.content(0))
 
 
@@ -174,7 +175,7 @@ def test_a_key_is_believed_to_the_end_of_its_last_day_in_every_time_zone(farm: F
     end = 1769904000  # 2026-02-01 00:00 UTC
     head = farm.signer.head(key_of(0).digest, record_of(0), now_s=end - _DAY_S)
     assert keys.prove(head, key_of(0).digest, now_s=end - 1).signer == farm.signer.id
-    with pytest.raises(FormatError, match="believed no more"):
+    with raises(FormatError, "format", "believed"):
         keys.prove(head, key_of(0).digest, now_s=end + 1)
 
 
@@ -184,7 +185,7 @@ def test_a_clock_that_is_a_day_off_refuses_only_the_last_day(farm: Farm) -> None
     head = signer.head(key_of(0).digest, record_of(0), now_s=now)
     for there_s in (now - _DAY_S, now + _DAY_S, now + 2 * _DAY_S):
         assert keys.prove(head, key_of(0).digest, now_s=there_s).signer == farm.signer.id
-    with pytest.raises(FormatError, match="has expired"):
+    with raises(FormatError, "format", "expired"):
         keys.prove(head, key_of(0).digest, now_s=now + 3 * _DAY_S)
 
 
@@ -364,11 +365,11 @@ def test_a_private_key_is_its_owners_alone_and_is_never_written_over(tmp_path: P
     farm_in(tmp_path)
     assert private.stat().st_mode & 0o777 == 0o600
     before = private.read_bytes()
-    with pytest.raises(FileError, match="File exists"):
+    with raises(FileError, "file", "File exists"):
         keygen(private, name="x", scope="main")
     assert private.read_bytes() == before
     private.chmod(0o640)
-    with pytest.raises(CacheRefusedError, match="a private key that others can read"):
+    with raises(CacheRefusedError, "cache-refused", "farm.key"):
         Signer.read(private, scope="main")
 
 
@@ -389,16 +390,16 @@ def test_keys_are_those_of_openssl_both_ways(farm: Farm, tmp_path: Path) -> None
 def test_a_file_that_is_no_private_key_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "k").write_text(text)
     (tmp_path / "k").chmod(0o600)
-    with pytest.raises(FormatError, match="no private key"):
+    with raises(FormatError, "format", "private"):
         Signer.read(tmp_path / "k", scope="main")
 
 
 @pytest.mark.parametrize("scope", ["", "Main", "a b", "/a", "a\0", "x" * 65, 7, None])
 def test_a_scope_that_is_none_is_refused(scope: str, farm: Farm, tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="is not a scope"):
+    with raises(OptionError, "option", "release/2"):
         Signer.read(tmp_path / "farm.key", scope=scope)
     write(farm.trust, scopes=[scope])
-    with pytest.raises(FormatError, match="lists no keys"):
+    with raises(FormatError, "format", "release/2"):
         TrustedKeys.read(farm.trust)
 
 
@@ -409,7 +410,7 @@ def test_days_that_are_none_are_refused(days: int, farm: Farm, tmp_path: Path) -
         1,
         36_500,
     }
-    with pytest.raises(OptionError, match="days"):
+    with raises(OptionError, "option", "days"):
         Signer.read(tmp_path / "farm.key", scope="main", valid_days=days)
 
 
@@ -428,7 +429,7 @@ def test_days_that_are_none_are_refused(days: int, farm: Farm, tmp_path: Path) -
 )
 def test_a_row_with_a_word_that_it_does_not_have_believes_nobody(row: dict[str, object], farm: Farm) -> None:
     write(farm.trust, **row)
-    with pytest.raises(FormatError, match="lists no keys"):
+    with raises(FormatError, "format", "keys"):
         TrustedKeys.read(farm.trust)
 
 
@@ -437,14 +438,14 @@ def test_a_row_with_a_word_that_it_does_not_have_believes_nobody(row: dict[str, 
 )
 def test_a_file_that_lists_no_keys_believes_nobody(text: str, farm: Farm) -> None:
     farm.trust.write_bytes(text.encode("utf-8", "surrogateescape"))
-    with pytest.raises(FormatError, match="lists no keys"):
+    with raises(FormatError, "format", "keys"):
         TrustedKeys.read(farm.trust)
 
 
 def test_a_key_that_is_there_twice_believes_nobody(farm: Farm) -> None:
     rows = json.loads(farm.trust.read_text())["keys"]
     farm.trust.write_text(json.dumps({"keys": [{**rows[0], "revoked": True}, *rows]}))
-    with pytest.raises(FormatError, match="has a key twice"):
+    with raises(FormatError, "format", "twice"):
         TrustedKeys.read(farm.trust)
 
 
@@ -462,12 +463,12 @@ def test_a_file_of_keys_that_others_could_have_written_is_refused_and_links_are_
     link.unlink()
     link.symlink_to(inside)
     for path in (inside, link):
-        with pytest.raises(CacheRefusedError, match=r"is not trusted: .*writable by everyone"):
+        with raises(CacheRefusedError, "cache-refused", "everyone"):
             TrustedKeys.read(path)
     farm.trust.chmod(0o622)
-    with pytest.raises(CacheRefusedError, match="is not trusted: it is writable"):
+    with raises(CacheRefusedError, "cache-refused", "writable"):
         TrustedKeys.read(farm.trust)
-    with pytest.raises(FileError, match="No such file"):
+    with raises(FileError, "file", "No such file or directory"):
         TrustedKeys.read(tmp_path / "gone")
 
 

@@ -26,6 +26,7 @@ from cujit.cache.remote.tier import FORMAT_NAME, RemoteTier, _Attempt, object_na
 from cujit.errors import CacheWarning, NotCompiledError, OptionError, RemoteError
 from cujit.remote import push
 from processes import printed
+from raising import raises
 from remote.serving import Farm, Handler, Server, Trouble, farm_in
 
 CacheOf = Callable[..., Cache]
@@ -572,7 +573,7 @@ def test_where_compiling_is_forbidden_the_store_is_asked(server: Server, farm: F
     assert found.data == made.data
     assert found.provenance is not None
     assert found.provenance.outcome is Outcome.REMOTE
-    with pytest.raises(NotCompiledError, match="http://127"):
+    with raises(NotCompiledError, "not-compiled", "http://127"):
         cujit.compile(f"{source} // another", arch="sm_90", cache=never)
 
 
@@ -580,7 +581,7 @@ def test_where_compiling_is_forbidden_the_store_is_asked(server: Server, farm: F
 
 
 def test_a_shared_cache_needs_somebody_who_is_believed(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="nobody who is believed"):
+    with raises(OptionError, "trust-missing", "docs/remote.md"):
         Cache(tmp_path, remote="https://cache.example/x")
 
 
@@ -589,13 +590,13 @@ def test_a_shared_cache_needs_somebody_who_is_believed(tmp_path: Path) -> None:
     ["", "ftp://host/x", "http://", "/a/path", "file://host/x", "http://[x", "http://h:x/", "s3://", "http://h/ x", 7],
 )
 def test_what_names_no_store_is_refused(url: str, tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="names no shared cache"):
+    with raises(OptionError, "option", "https://host/path"):
         Cache(tmp_path, remote=url, trust=tmp_path / "t")
 
 
 @pytest.mark.parametrize("wait_s", [-1, float("nan"), 1e9, "1", True, None])
 def test_a_wait_that_is_none_is_refused(wait_s: float, tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="remote_wait_s"):
+    with raises(OptionError, "option", "remote_wait_s"):
         Cache(tmp_path, remote="https://host/x", trust=tmp_path / "t", remote_wait_s=wait_s)
 
 
@@ -627,7 +628,7 @@ def test_the_password_of_a_url_is_sent_and_never_shown(server: Server, farm: Far
         get(cache)
     assert "s3c" not in str(said[0].message)
     assert [tier.url for tier in cache.tiers] == [server.url]
-    with pytest.raises(RemoteError, match="401"):
+    with raises(RemoteError, "remote", "401"):
         push(server.url, Cache(cache_of().stores[0].root.parent / "ahead").stores, farm.signer, replace=True)
 
 
