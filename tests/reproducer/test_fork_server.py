@@ -16,6 +16,7 @@ from cujit import reproducer
 from cujit.errors import KernelFaultError, ToolCrashError, ToolTimeoutError, UnsupportedError
 from cujit.reproducer import fork_server, running
 from processes import children_of, lives, printed
+from raising import raises
 from reproducer.serving import serving_after
 from waiting import eventually
 
@@ -117,7 +118,7 @@ def test_its_death_is_an_error_with_its_words_and_the_next_one_lives(
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(fork_server, "_BEGIN", "raise SystemExit('no such day')")
-        with pytest.raises(ToolCrashError, match="count: the separate process ended with status 1") as e:
+        with raises(ToolCrashError, "tool-crash", "count", "1") as e:
             counted(path)
         assert "no such day" in str(e.value)
     assert counted(path) == 1
@@ -152,7 +153,7 @@ def test_when_it_is_killed_so_is_what_it_forked(endless: Path) -> None:
     errors: list[ToolCrashError] = []
 
     def run() -> None:
-        with pytest.raises(ToolCrashError, match="died of SIGKILL") as e:
+        with raises(ToolCrashError, "tool-crash", "SIGKILL") as e:
             reproducer.run(endless, device="cpu")
         errors.append(e.value)
 
@@ -187,7 +188,7 @@ def test_a_forked_child_has_its_own(path: Path) -> None:
 
 def test_a_frozen_program_without_an_interpreter_starts_none(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.frozen", True, raising=False)
-    with pytest.raises(UnsupportedError, match="no Python interpreter to start"):
+    with raises(UnsupportedError, "unsupported", "CUJIT_PYTHON"):
         counted(path)
 
 

@@ -25,6 +25,7 @@ from cujit.reproducer import fork_server, running, sandbox
 from cujit.reproducer.child import NAME
 from cujit.values import replace
 from processes import children_of, lives, printed
+from raising import raises
 from reproducer.serving import WITHOUT_FILTERS, serving_after
 from waiting import eventually
 
@@ -42,8 +43,8 @@ def _saved(tmp_path: Path, body: str, grid: int = 1, block: int = 1, before: str
 
 def test_a_kernel_that_loops_is_ended_where_it_stands(tmp_path: Path) -> None:
     path = _saved(tmp_path, "while (*(volatile long *)p == 0); p[1] = 1;")
-    said = r"it ran longer than timeout_s=0.5\n.* (looks again and again|ran) at PTX"
-    with pytest.raises(KernelFaultError, match=said):
+    said = ("timeout_s=0.5", "PTX")
+    with raises(KernelFaultError, "fault-timeout", *said):
         reproducer.run(path, device="cpu", timeout_s=0.5)
 
 
@@ -51,7 +52,7 @@ def test_a_process_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(running, "_READY_S", -0.9)
     path = _saved(tmp_path, "while (*(volatile long *)p == 0); p[1] = 1;")
     began = time.monotonic()
-    with pytest.raises(ToolTimeoutError, match="attack ran in a separate process for 1 s, and did not"):
+    with raises(ToolTimeoutError, "tool-timeout", "attack", "1"):
         reproducer.run(path, device="cpu", timeout_s=1)
     assert time.monotonic() - began < 30
     assert not _children()
@@ -66,9 +67,10 @@ def test_a_process_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pyte
 )
 def test_a_kernel_that_writes_wildly_ends_its_process_alone(tmp_path: Path, body: str) -> None:
     path = _saved(tmp_path, body)
-    with pytest.raises((ToolCrashError, ToolTimeoutError, KernelFaultError), match="attack"):
+    with pytest.raises((ToolCrashError, ToolTimeoutError, KernelFaultError)) as caught:
         reproducer.run(path, device="cpu", timeout_s=10)
-    with pytest.raises(KernelFaultError, match="argument 1"):
+    assert "attack" in str(caught.value)
+    with raises(KernelFaultError, "fault-memory", "1", "argument"):
         reproducer.run(path, check="memory")
 
 
@@ -84,7 +86,7 @@ arrays.DeviceArray.numpy = numpy
 """
     path = _saved(tmp_path, "p[0] = 1;")
     monkeypatch.setattr(fork_server, "_BEGIN", serving_after(damage))
-    with pytest.raises(ToolCrashError, match=r"^attack: .*(its kernel may write wildly|not enough memory)"):
+    with raises(ToolCrashError, "tool-crash", "attack"):
         reproducer.run(path, device="cpu")
 
 
@@ -108,7 +110,7 @@ def test_memory_is_limited(tmp_path: Path) -> None:
 def test_too_little_memory_is_told(tmp_path: Path) -> None:
     with pytest.raises(ToolCrashError):
         reproducer.run(_saved(tmp_path, "p[0] = 1;"), device="cpu", memory_mib=1)
-    with pytest.raises(OptionError, match="memory_mib is 0"):
+    with raises(OptionError, "option", "memory_mib", "0"):
         reproducer.run(_saved(tmp_path, "p[0] = 1;"), device="cpu", memory_mib=0)
 
 
@@ -145,7 +147,7 @@ def test_ptx_calls_no_function_of_the_c_library(tmp_path: Path) -> None:
     """
     path = _saved(tmp_path, "p[0] = 1;")
     saved = reproducer.open(path)
-    with pytest.raises(CujitError, match="system") as e:
+    with raises(CujitError, "unsupported", "system") as e:
         reproducer.run(replace(saved, images=(ptx.encode(),)), device="cpu")
     assert not isinstance(e.value, ToolCrashError)
 
@@ -185,7 +187,7 @@ def test_what_answers_nonsense_is_not_believed(tmp_path: Path, monkeypatch: pyte
     )
     monkeypatch.setattr(fork_server, "_BEGIN", _answering(*answers))
     for timeout_s, _ in enumerate(answers, 1):
-        with pytest.raises(ToolCrashError, match=r"sent an invalid answer|ended with status"):
+        with raises(ToolCrashError, "tool-crash", 'check="memory"'):
             reproducer.run(path, device="cpu", timeout_s=timeout_s)
 
 
@@ -207,7 +209,7 @@ def read_saved(data): raise KeyError("lost")
 child.read_saved = read_saved
 """
     monkeypatch.setattr(fork_server, "_BEGIN", serving_after(damage))
-    with pytest.raises(CujitError, match=r"^a fault of cujit in the separate process: KeyError\('lost'\)"):
+    with raises(CujitError, "failure", "KeyError('lost')"):
         reproducer.run(_saved(tmp_path, "p[0] = 1;"), device="cpu")
 
 
@@ -445,7 +447,7 @@ print(found)
 
 def test_a_processor_without_a_filter_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.machine", lambda: "riscv64")
-    with pytest.raises(MissingError, match="no filter of system calls is written for riscv64 processors"):
+    with raises(MissingError, "missing", "riscv64"):
         sandbox.give_up_rights()
 
 
@@ -490,7 +492,7 @@ def test_without_filters_nothing_runs_that_is_not_trusted(tmp_path: Path, monkey
     path = _saved(tmp_path, "p[0] = 1;")
     monkeypatch.setattr(fork_server, "_BEGIN", WITHOUT_FILTERS)
     for ask in (reproducer.run, running.run_once):
-        with pytest.raises(MissingError, match="no filter of system calls is written for riscv64"):
+        with raises(MissingError, "missing", "riscv64"):
             ask(path, device="cpu")
     rerun = reproducer.run(path, device="cpu", trusted=True)
     assert "riscv64" in rerun.without_filter
