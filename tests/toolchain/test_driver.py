@@ -11,6 +11,7 @@ import null_driver
 from cujit.errors import DeviceNotFoundError, DriverError, DriverNotFoundError
 from cujit.toolchain.driver import OLDEST_DRIVER, Driver, open_driver
 from processes import printed
+from raising import raises
 
 
 def bindings() -> Any:
@@ -46,7 +47,7 @@ def test_importing_opens_no_library() -> None:
 def test_without_a_driver_the_error_says_so_and_names_the_cpu_device() -> None:
     if driver_there():
         pytest.skip("there is a driver")
-    with pytest.raises((DriverNotFoundError, DeviceNotFoundError), match="driver") as caught:
+    with pytest.raises((DriverNotFoundError, DeviceNotFoundError)) as caught:
         open_driver()
     assert "cujit.cpu()" in str(caught.value)
     with pytest.raises((DriverNotFoundError, DeviceNotFoundError)):  # and again, without hanging
@@ -62,7 +63,7 @@ def test_a_refusal_carries_call_result_and_description() -> None:
         ),
         (13, 0),
     )
-    with pytest.raises(DriverError, match="out of memory") as caught:
+    with raises(DriverError, "driver", "CUDA_ERROR_OUT_OF_MEMORY") as caught:
         driver.call("cuMemAlloc", 1 << 60, log="the log")
     error = caught.value
     assert (error.call, error.result, error.tool, error.log) == (
@@ -99,7 +100,7 @@ def test_a_function_that_the_driver_lacks_is_a_driver_error() -> None:
 
     driver = Driver(made_of(cuNew=missing), (12, 4))
     for name in ("cuNew", "cuNotEvenInTheBindings"):
-        with pytest.raises(DriverError, match="not there"):
+        with raises(DriverError, "driver", name):
             driver.call(name)
 
 
@@ -111,7 +112,7 @@ def test_after_a_fork_the_error_says_why_the_driver_refuses() -> None:
     )
     driver = Driver(module, (13, 0))
     driver._pid -= 1
-    with pytest.raises(DriverError, match="forked"):
+    with raises(DriverError, "driver", "CUDA_ERROR_NOT_INITIALIZED"):
         driver.call("cuCtxSynchronize")
 
 
@@ -121,7 +122,7 @@ def test_a_driver_that_is_too_old_is_refused_with_its_version(
 ) -> None:
     answer = bindings().CUresult.CUDA_SUCCESS, number
     monkeypatch.setattr(bindings(), "cuDriverGetVersion", lambda: answer)
-    with pytest.raises(DeviceNotFoundError, match=rf"the driver is of CUDA {version}; the oldest that works is 12\.4"):
+    with raises(DeviceNotFoundError, "device-not-found", "CUDA", version, "12.4"):
         inspect.unwrap(open_driver)()  # what a process has opened stays as it is
 
 
@@ -135,7 +136,7 @@ def test_a_driver_that_shows_no_gpu_says_so_with_what_hides_them(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    with pytest.raises(DeviceNotFoundError, match="is installed but shows no GPU") as caught:
+    with raises(DeviceNotFoundError, "device-not-found", "GPU", "device=cujit.cpu()") as caught:
         inspect.unwrap(open_driver)()
     assert (f"(CUDA_VISIBLE_DEVICES={visible!r})" in caught.value.message) == (visible is not None)
     assert ("CUDA_VISIBLE_DEVICES" in caught.value.message) == (visible is not None)
