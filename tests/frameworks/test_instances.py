@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cujit.errors import ArgumentError, MissingError, OptionError
+from cujit.errors import ArgumentError, CujitError, MissingError, OptionError
 from cujit.operators.instances import _MOST_LAUNCHES, Instances
+from raising import raises
 
 SOURCE = """
 template <class T, int N> __global__ void fill(T *x) { x[blockIdx.x * blockDim.x + threadIdx.x] = T(N); }
@@ -75,12 +76,14 @@ def test_a_grid_has_blocks_of_256_unless_it_is_said_and_may_be_empty(
 @pytest.mark.parametrize(
     ("kernel", "given", "error", "said"),
     [
-        ("fill<{x", (X, 1), OptionError, "is malformed"),
-        ("fill<{y}, {z}>", (X, 1), OptionError, "has y, z in braces; it has no such argument"),
-        ("fill<{x}, {n}>", (X, 1.5), ArgumentError, "has {n}, and float has no word in C"),
-        ("fill<{x}, 1>", (X.astype("datetime64[s]"), 1), ArgumentError, r"has {x}, and datetime64\[s\] has no word"),
+        ("fill<{x", (X, 1), OptionError, ("option", "malformed")),
+        ("fill<{y}, {z}>", (X, 1), OptionError, ("option", "y", "z", "braces")),
+        ("fill<{x}, {n}>", (X, 1.5), ArgumentError, ("argument", "{n}", "float", "C")),
+        ("fill<{x}, 1>", (X.astype("datetime64[s]"), 1), ArgumentError, ("argument", "{x}", "datetime64[s]")),
     ],
 )
-def test_a_name_with_what_has_no_word_is_refused(kernel: str, given: Any, error: type[Exception], said: str) -> None:
-    with pytest.raises(error, match=said):
+def test_a_name_with_what_has_no_word_is_refused(
+    kernel: str, given: Any, error: type[CujitError], said: tuple[str, ...]
+) -> None:
+    with raises(error, *said):
         made(kernel, over=lambda x, _: len(x))(*given)
