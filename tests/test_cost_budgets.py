@@ -14,6 +14,7 @@ from cujit.budget import Budget, BudgetReport, check, read_budgets
 from cujit.cli.budget import command
 from cujit.errors import BudgetError, NameNotFoundError, OptionError
 from cujit.profile import Profile, ProfiledKernel, advice_for
+from raising import raises
 
 CODE = """
 template <int WIDTH> __global__ void transpose(const float *x, float *y) {
@@ -146,21 +147,21 @@ def test_limits_of_both_kinds_are_each_held_where_they_are_known(profile: Profil
     assert "bank_conflicts of transpose<33>: a profile tells it" in check(cubin, both).unchecked
     assert [row.what for row in check(profile, both).rows] == ["bank_conflicts"]
     for what, budget in ((cubin, Budget(bank_conflicts=0)), (profile, Budget(registers=64))):
-        with pytest.raises(OptionError, match="limit nothing that"):
+        with raises(OptionError, "option", "limit"):
             check(what, budget)
 
 
 def test_what_cannot_be_asked_is_an_error(profile: Profile) -> None:
-    with pytest.raises(NameNotFoundError, match="no kernel called sum"):
+    with raises(NameNotFoundError, "name-not-found", "sum"):
         check(profile, {"sum": Budget(flops=1)})
-    with pytest.raises(NameNotFoundError, match="this profile has no kernel"):
+    with raises(NameNotFoundError, "name-not-found", "profile"):
         check(Profile(), Budget(flops=1))
-    with pytest.raises(OptionError, match="arch and on choose machine code"):
+    with raises(OptionError, "option", "choose"):
         check(profile, Budget(flops=1), on="H200")
     for value in ("4", -1, float("nan"), True):
-        with pytest.raises(OptionError, match="sectors_per_request is"):
+        with raises(OptionError, "option", "sectors_per_request"):
             Budget(sectors_per_request=value)  # type: ignore[arg-type]
-    with pytest.raises(OptionError, match="bank_conflicts"):
+    with raises(OptionError, "option", "bank_conflicts"):
         Budget(bank_conflicts=0.5)  # type: ignore[arg-type]
 
 
@@ -174,7 +175,7 @@ def counts(profile: Profile, tmp_path: Path) -> Path:
 def test_files_of_budgets_and_of_profiles_meet(counts: Path, tmp_path: Path) -> None:
     budgets = tmp_path / "budgets.toml"
     budgets.write_text('[[budget]]\nkernel = "transpose<*>"\nbank_conflicts = 0\nsectors_per_request = 4.5\n')
-    with pytest.raises(BudgetError, match=r"counts\.json: 1 over budget"):
+    with raises(BudgetError, "budget", "counts.json", "1"):
         check(counts, read_budgets(budgets))
     assert check(str(counts), read_budgets(budgets), kernel=["transpose<33>"]).is_within
 

@@ -17,6 +17,7 @@ from cache.samples import artifact_of, key_of
 from cujit.cache.cache import Cache
 from cujit.errors import CacheWarning, MissingError, OptionError
 from cujit.integrations.cuda_core import ProgramCache, program_cache
+from raising import raises
 
 CODE = 'extern "C" __global__ void k(int* p) { *p = NUMBER; }'
 PTX = b".version 9.1\n.target sm_90\n.address_size 64\n"
@@ -88,7 +89,7 @@ def test_a_key_that_is_no_utf8_is_not_there(programs: ProgramCache) -> None:
 
 
 def test_a_cache_of_the_wrong_type_is_refused() -> None:
-    with pytest.raises(OptionError, match=r"expected a cujit\.Cache"):
+    with raises(OptionError, "option", "cujit.Cache"):
         program_cache("cache")  # type: ignore[arg-type]
 
 
@@ -145,7 +146,7 @@ def test_a_directory_that_others_may_write_to_has_nothing_and_is_no_error(
 
 def test_without_cuda_core_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cuda.core.utils", None)
-    with pytest.raises(MissingError, match="cuda\\.core") as error:
+    with raises(MissingError, "missing", "cuda.core") as error:
         program_cache()
     assert error.value.help == "pip install 'cuda-core>=1.2'"
 

@@ -19,6 +19,7 @@ from cujit.artifact.embedding import c_header
 from cujit.devices.device import Device
 from cujit.errors import OptionError
 from cujit.program import Source, build, compile
+from raising import raises
 
 AXPY = Source.cuda(
     """template <class T> __global__ void axpy(T a, const T *x, T *y, int n) {
@@ -168,7 +169,7 @@ int main(void) {
 
 @pytest.mark.parametrize("name", ["", "9", "a b", "a__b", "_x", "ä"])
 def test_a_name_that_is_none_of_c_is_refused(name: str) -> None:
-    with pytest.raises(OptionError, match=r"not a C and C\+\+ name"):
+    with raises(OptionError, "option", "C++", "name"):
         Artifact(Kind.PTX, b".version 8.0\n").to_c(name)
 
 

@@ -88,11 +88,11 @@ def test_files_that_cannot_be_linked_each_say_why(tmp_path: Path) -> None:
         link([tmp_path / "missing.ptx"], arch="sm_90")
     with pytest.raises(OSError, match=str(tmp_path)):
         link([tmp_path], arch="sm_90")
-    with pytest.raises(FormatError, match=r"empty\.o: the image is empty"):
+    with raises(FormatError, "format", "empty.o"):
         link([empty], arch="sm_90")
-    with pytest.raises(FormatError, match=r"text\.cubin: text that is neither PTX"):
+    with raises(FormatError, "format", "text.cubin", "PTX"):
         link([text], arch="sm_90")
-    with pytest.raises((FormatError, LinkError), match=r"cut\.cubin"):
+    with raises(FormatError, "format", "cut.cubin"):
         link([cut], arch="sm_90")
 
 
@@ -112,7 +112,7 @@ def test_a_fatbin_without_the_architecture_is_refused() -> None:
 
 def test_a_link_for_the_cpu_device_makes_no_machine_code() -> None:
     for to in ("cubin", Kind.CUBIN):
-        with pytest.raises(OptionError, match="the CPU device runs no cubin"):
+        with raises(OptionError, "option", "CPU", "to='ptx'"):
             link([caller("ptx"), compile(CALLEE, rdc=True)], to=to, device="cpu")
 
 
@@ -139,7 +139,7 @@ def test_without_linker_and_gpu_the_missing_wheel_is_named(monkeypatch: pytest.M
         pytest.skip("there is a GPU")
     image = caller("ptx")
     _hide_the_linker(monkeypatch)
-    with pytest.raises(ToolchainNotFoundError, match="nvJitLink is not installed"):
+    with raises(ToolchainNotFoundError, "toolchain-not-found", "nvJitLink"):
         link([image, FILES / "libdevice.a"], arch="sm_90")
 
 

@@ -16,6 +16,7 @@ from cujit.formats.ptx.isa.semantics import form_of
 from cujit.formats.ptx.isa.table import InstructionRow, rows
 from cujit.inspection import needs
 from cujit.inspection.needs import Use, ptx_needs
+from raising import raises
 
 HEAD = ".version 8.6\n.target sm_100a\n.address_size 64\n"
 GOOD = """\
@@ -152,7 +153,7 @@ def test_text_that_is_no_ptx_is_refused() -> None:
 
 
 def test_an_image_without_ptx_is_refused() -> None:
-    with pytest.raises(FormatError, match="there is no PTX in it"):
+    with raises(FormatError, "format", "PTX", "cujit.inspect(image)"):
         cujit.requirements(b"define void @k() {\n  ret void\n}\n")
 
 

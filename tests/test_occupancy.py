@@ -107,57 +107,57 @@ def test_an_image_may_be_a_path_or_bytes(tmp_path: Path) -> None:
 
 def test_one_architecture_in_a_fatbin_needs_no_gpu_named(fatbin: Artifact) -> None:
     assert occupancy(build(ONE, ["sm_86", "compute_86"])).product.arch == Arch.parse("sm_86")
-    with pytest.raises(ArchError, match=r"machine code for sm_80, sm_90\n  try: on='H200'"):
+    with raises(ArchError, "arch-mismatch", "sm_80", "sm_90", "on='H200'"):
         occupancy(fatbin, kernel="tile")
 
 
 def test_a_gpu_that_would_run_the_ptx_is_refused(fatbin: Artifact) -> None:
-    with pytest.raises(ArchError, match=r"sm_120 would run PTX of .* driver decides") as caught:
+    with raises(ArchError, "arch", "sm_120", "PTX") as caught:
         occupancy(fatbin, kernel="tile", on="RTX 5090")
     assert caught.value.help == "build it with the target sm_120"
-    for name, said in (("", "this image"), ("tile.fatbin", r"tile\.fatbin")):
-        with pytest.raises(ArchError, match=f"^{said} has nothing that runs on sm_70"):
+    for name, said in (("", "image"), ("tile.fatbin", "tile.fatbin")):
+        with raises(ArchError, "arch", said, "sm_70"):
             occupancy(Artifact(fatbin.kind, fatbin.data, name=name), kernel="tile", on="V100")
 
 
 def test_machine_code_of_another_architecture_is_refused(cubin: Artifact) -> None:
-    with pytest.raises(ArchError, match="this cubin is for sm_90 and does not run on sm_80"):
+    with raises(ArchError, "arch-mismatch", "sm_90", "sm_80"):
         occupancy(cubin, kernel="tile", on="A100")
 
 
 @pytest.mark.parametrize("arch", ["compute_90", "lto_90"])
 def test_an_image_without_machine_code_is_told_how_to_get_there(arch: str) -> None:
-    with pytest.raises(FormatError, match=r"registers are known of machine code.*\n  try: cujit\.") as caught:
+    with raises(FormatError, "format", "cujit") as caught:
         occupancy(compile(ONE, arch=arch), on="H200")
     assert "arch='sm_90'" in (caught.value.help or "")
 
 
 def test_what_stands_for_a_cubin_under_cujit_emulate_has_no_registers_but_those_of_machine_code_in_it() -> None:
     ptx, arch = compile(ONE, arch="compute_90"), Arch.parse("sm_90")
-    with pytest.raises(FormatError, match="was made under cujit emulate\n  try: compile it without cujit emulate"):
+    with raises(FormatError, "format", "emulate"):
         occupancy(write_container(Container(ptx.data, arch)))
     made = compile(ONE, arch=arch)
     assert occupancy(write_container(Container(ptx.data, arch, cubin=made.data))) == occupancy(made)
 
 
 def test_code_that_is_still_to_be_linked_is_refused() -> None:
-    with pytest.raises(FormatError, match="still to be linked"):
+    with raises(FormatError, "format", "linked"):
         occupancy(compile(ONE, arch="sm_90", rdc=True))
 
 
 def test_code_in_a_fatbin_that_is_still_to_be_linked_is_told_as_such() -> None:
     image = bundle([compile(ONE, arch="sm_90", rdc=True), compile(ONE, arch="compute_90")])
-    with pytest.raises(FormatError, match="for sm_90 is still to be linked") as caught:
+    with raises(FormatError, "format", "sm_90", "linked") as caught:
         occupancy(image, on="H200")
     assert caught.value.help == "cujit.link([image], arch='sm_90')"
 
 
 def test_which_kernel_must_be_said_where_there_are_several(cubin: Artifact) -> None:
-    with pytest.raises(NameNotFoundError, match=r"has 3 kernels\n  try: say which: axpy<double>, axpy<float>, tile"):
+    with raises(NameNotFoundError, "name-not-found", "3", "axpy<double>", "axpy<float>", "tile"):
         occupancy(cubin)
     with raises(NameNotFoundError, "name-not-found", "tille"):
         occupancy(cubin, kernel="tille")
-    with pytest.raises(NameNotFoundError, match="has 0 kernels"):
+    with raises(NameNotFoundError, "name-not-found", "0", "kernels"):
         occupancy(compile("__device__ int x;", arch="sm_90"))
 
 
@@ -183,21 +183,21 @@ def test_a_block_may_have_three_dimensions(cubin: Artifact) -> None:
 @pytest.mark.parametrize(
     ("block", "message"),
     [
-        (129, "a block of 129 threads; tile was built for 128"),
-        (1025, "a block of 1025 threads; a GPU takes 1024"),
-        (0, "block.x is 0"),
-        ("32", "block.x is str"),
+        (129, ("block-size", "129", "tile", "128")),
+        (1025, ("block-size", "1025", "GPU", "1024")),
+        (0, ("grid-size", "block.x", "0")),
+        ("32", ("grid-size", "block.x", "str")),
     ],
 )
-def test_blocks_that_cannot_be_are_refused(cubin: Artifact, block: int, message: str) -> None:
-    with pytest.raises(LaunchError, match=message):
+def test_blocks_that_cannot_be_are_refused(cubin: Artifact, block: int, message: tuple[str, ...]) -> None:
+    with raises(LaunchError, *message):
         occupancy(cubin, block, kernel="tile")
 
 
 def test_shared_memory_may_depend_on_the_block() -> None:
     found = occupancy(registers=32, on="H200", shared_bytes=lambda threads: 256 * threads)
     assert found.shared_bytes == 256 * found.block
-    with pytest.raises(LaunchError, match="shared_bytes is -1"):
+    with raises(LaunchError, "shared-memory-size", "shared_bytes", "-1"):
         occupancy(registers=32, on="H200", shared_bytes=-1)
 
 
@@ -215,7 +215,7 @@ def test_a_required_block_is_the_only_one() -> None:
     image = link([Artifact.of(ptx)], arch="sm_90")
     assert occupancy(image).block == 96
     assert subject(image).blocks == (96,)
-    with pytest.raises(LaunchError, match="one requires blocks of 96 threads, not 128"):
+    with raises(LaunchError, "block-size", "one", "96", "128"):
         occupancy(image, 128)
 
 
@@ -225,7 +225,7 @@ def test_clusters_come_from_the_kernel_or_are_said() -> None:
     assert (found.cluster, found.clusters_bound) == (4, 66)
     assert occupancy(image, 1024, on="H200", cluster=8).clusters_bound == 33
     assert "at most 66 clusters of 4 at a time" in str(found)
-    with pytest.raises(LaunchError, match="sm_80 has no clusters"):
+    with raises(LaunchError, "cluster-size", "sm_80", "clusters"):
         occupancy(registers=32, on="A100", cluster=2)
 
 
@@ -252,7 +252,7 @@ def test_numbers_may_change_those_of_an_image(cubin: Artifact) -> None:
 
 @pytest.mark.parametrize(("given", "missing"), [({"registers": 32}, "on"), ({"on": "H200"}, "registers"), ({}, "on")])
 def test_numbers_that_are_missing_are_named(given: dict[str, int], missing: str) -> None:
-    with pytest.raises(ArgumentError, match=f"needs to know {missing}"):
+    with raises(ArgumentError, "argument", missing):
         occupancy(**given)  # type: ignore[arg-type]
 
 
@@ -261,18 +261,18 @@ def test_numbers_that_are_missing_are_named(given: dict[str, int], missing: str)
 )
 def test_numbers_out_of_range_are_refused(wrong: dict[str, int]) -> None:
     name = next(iter(wrong))
-    with pytest.raises(LaunchError, match=f"{name} is"):
+    with raises(LaunchError, "launch", name):
         occupancy(**({"registers": 32, "on": "H200"} | wrong))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("cluster", ["8", 2.5, True], ids=["text", "float", "bool"])
 def test_a_cluster_is_an_int(cluster: Any) -> None:
-    with pytest.raises(LaunchError, match=f"cluster is {type(cluster).__name__}"):
+    with raises(LaunchError, "launch", "cluster", type(cluster).__name__):
         occupancy(registers=32, on="H200", cluster=cluster)
 
 
 def test_a_bool_is_no_number() -> None:
-    with pytest.raises(LaunchError, match="registers is bool True"):
+    with raises(LaunchError, "launch", "registers", "bool True"):
         occupancy(registers=True, on="H200")
 
 
@@ -295,14 +295,14 @@ def test_tensor_memory_limits_as_the_image_tells() -> None:
 def test_a_file_without_device_code_is_told_as_such(tmp_path: Path) -> None:
     path = tmp_path / "host.o"
     path.write_bytes(host_elf(b"", 1, b".text"))
-    with pytest.raises(FormatError, match=r"there is no device code in .*host\.o"):
+    with raises(FormatError, "format", "host.o"):
         occupancy(path, on="H200")
 
 
 def test_a_damaged_file_is_named(cubin: Artifact, tmp_path: Path) -> None:
     path = tmp_path / "cut.cubin"
     path.write_bytes(cubin.data[:3000])
-    with pytest.raises(FormatError, match=r"cut\.cubin: .* 3000 bytes"):
+    with raises(FormatError, "format", "cut.cubin", "3000"):
         occupancy(path, kernel="tile")
 
 
@@ -314,7 +314,7 @@ def test_a_gpu_of_unknown_size_has_no_waves_and_no_largest_grid() -> None:
 
 
 def test_processors_below_one_are_refused() -> None:
-    with pytest.raises(ArchError, match="processors is 0"):
+    with raises(ArchError, "arch", "0", "processors"):
         occupancy(registers=32, on="H200", processors=0)
 
 
@@ -347,20 +347,20 @@ def test_a_loaded_kernel_is_looked_at_where_it_is() -> None:
     assert (found.kernel, found.active_blocks, found.cooperative_blocks) == ("tile", 11, 11 * 132)
     assert Limiter.BARRIERS not in found.limits, "a driver does not tell the barriers"
     assert occupancy(loaded, 128, kernel="tile", on="H100 PCIe").cooperative_blocks == 11 * 114
-    with pytest.raises(LaunchError, match="tile was built for 128"):
+    with raises(LaunchError, "block-size", "tile", "128"):
         occupancy(loaded, 256)
-    with pytest.raises(ArchError, match=r"loaded as code for sm_90, and A100 \(sm_80\) is another architecture"):
+    with raises(ArchError, "arch-mismatch", "sm_90", "A100 (sm_80)"):
         occupancy(loaded, on="A100")
-    with pytest.raises(ArgumentError, match="the loaded kernel is tile, not 'axpy'"):
+    with raises(ArgumentError, "argument", "tile", "axpy"):
         occupancy(loaded, kernel="axpy")
 
 
 def test_a_kernel_on_the_cpu_device_has_no_registers() -> None:
     kernel = load(compile(ONE, arch="compute_90"), "cpu")["one"]
     assert isinstance(kernel, LoadedKernel)
-    with pytest.raises(ArgumentError, match="registers of one are not known: on cpu it runs as PTX"):
+    with raises(ArgumentError, "argument", "cpu", "PTX", "registers="):
         occupancy(kernel, on="H200")
-    with pytest.raises(ArgumentError, match="on which GPU is not said"):
+    with raises(ArgumentError, "argument", "GPU", "on='H200'"):
         occupancy(kernel, registers=32)
     assert occupancy(kernel, registers=32, on="H200").active_blocks == 2
 
@@ -377,10 +377,10 @@ def test_a_plot_goes_to_svg_or_png(cubin: Artifact, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     path = plot(tmp_path / "tile.svg", cubin, kernel="tile", on="H200")
     assert path.read_text().startswith("<?xml")
-    with pytest.raises(OptionError, match=r"not 'tile\.pdf'"):
+    with raises(OptionError, "option", "tile.pdf"):
         plot(tmp_path / "tile.pdf", cubin, kernel="tile")
 
 
 def test_a_plot_without_a_path_is_refused(cubin: Artifact) -> None:
-    with pytest.raises(OptionError, match="a plot is written to a path, not int 3"):
+    with raises(OptionError, "option", "3", "plot"):
         plot(3, cubin, kernel="tile")  # type: ignore[arg-type]

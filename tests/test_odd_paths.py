@@ -17,6 +17,7 @@ import pytest
 import cujit
 from cujit.errors import CompileError, CujitError, FileError, FormatError, OptionError
 from llvm_ir import SCALE
+from raising import raises
 
 CUDA = "__global__ void k(int* p) { *p = 1; }\n"
 PTX = ".version 7.8\n.target sm_75\n.address_size 64\n.visible .entry k()\n{\n\tret;\n}\n"
@@ -158,7 +159,7 @@ def test_what_is_no_file_is_one_error_at_every_door(make: Callable[[Path], None]
 def test_a_missing_file_says_where_it_was_looked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     for call in (cujit.compile, cujit.load):
-        with pytest.raises(FileError, match="working directory") as caught:
+        with raises(FileError, "file", "No such file or directory") as caught:
             call("nothing.cu")
         assert str(tmp_path) in str(caught.value)
         assert isinstance(caught.value, OSError)
@@ -227,7 +228,7 @@ def test_names_that_are_no_utf8_work_as_others_do(place: Path) -> None:
 @pytest.mark.parametrize("make", [missing, fifo, device], ids=["missing", "fifo", "device"])
 def test_an_include_directory_that_is_none_is_refused(make: Callable[[Path], None], place: Path) -> None:
     make(place / "odd")
-    with pytest.raises(OptionError, match=r"include: .*odd is n"):
+    with raises(OptionError, "option", "odd"):
         cujit.compile(CUDA, include=[place / "odd"], cache=False)
 
 
@@ -241,7 +242,7 @@ def test_a_nul_in_a_text_is_refused_with_its_line(name: str, place: Path) -> Non
     file = place / f"nul{door.ending}"
     file.write_text(text)
     for given in (file, *([text] if door.takes_text else [])):
-        with pytest.raises(FormatError, match="NUL") as caught:
+        with raises(FormatError, "format", "NUL") as caught:
             door.call(given)
         assert str(len(lines)) in str(caught.value)
 
@@ -253,15 +254,15 @@ def test_an_empty_file_is_told_as_what_it_is(name: str, place: Path) -> None:
     file.write_bytes(b"")
     if door.text is CUDA:
         if name == "jit":
-            with pytest.raises(CompileError, match="has no kernel and no variable"):
+            with raises(CompileError, "compile", "names=['kernel<float>']"):
                 door.call(file)
         else:
             door.call(file)  # a translation unit may be empty
         return
-    with pytest.raises((FormatError, OptionError), match=r"empty|no \[\[budget"):
+    with pytest.raises((FormatError, OptionError)):
         door.call(file)
     if door.takes_text and door.ending == ".ptx":
-        with pytest.raises(FormatError, match="the image is empty"):
+        with raises(FormatError, "format", "empty"):
             door.call("")
 
 
@@ -269,7 +270,7 @@ def test_text_in_utf16_is_told_as_that(place: Path) -> None:
     for door in DOORS.values():
         file = place / f"wide{door.ending}"
         file.write_text(door.text, encoding="utf-16")
-        with pytest.raises(FormatError, match=r"UTF-8|TOML"):
+        with raises(FormatError, "format"):
             door.call(file)
 
 
@@ -325,6 +326,6 @@ def test_the_command_line_says_the_same_and_never_waits(place: Path) -> None:
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/mem"), reason="a file of Linux that opens and is not read")
 def test_a_file_that_opens_and_cannot_be_read_is_an_error_of_the_tree() -> None:
-    with pytest.raises(FileError, match=r"/proc/self/mem cannot be read: Input/output error") as refused:
+    with raises(FileError, "file", "/proc/self/mem", "Input/output error") as refused:
         cujit.Artifact.open("/proc/self/mem")
     assert (refused.value.filename, refused.value.errno) == ("/proc/self/mem", errno.EIO)

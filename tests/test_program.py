@@ -98,7 +98,7 @@ def test_native_asks_the_function_that_is_given_and_nothing_else() -> None:
 def test_native_without_a_gpu_says_so() -> None:
     if process_devices().gpus():
         pytest.skip("there is a GPU")
-    with pytest.raises(DeviceNotFoundError, match="'native' means the GPUs of this machine"):
+    with raises(DeviceNotFoundError, "device-not-found", "native", "GPUs"):
         program.build(AXPY, "native")
     with raises(DeviceNotFoundError, "device-not-found", "'native'"):
         program.compile(AXPY, arch="native")
@@ -146,11 +146,11 @@ def test_errors_of_several_targets_are_all_told_and_equal_ones_once() -> None:
 def test_a_wrong_name_is_told_for_several_targets_as_for_one() -> None:
     text = "__global__ void plain(int* p) { *p = 1; }"
     for targets in ("sm_90", ["sm_80", "sm_90"]):
-        with pytest.raises(CompileError, match=r"x\.cu has no plian") as caught:
+        with raises(CompileError, "compile", "x.cu", "plian") as caught:
             program.build(Source.cuda(text, name="x.cu"), targets, names=["plian"])
         assert caught.value.help == "did you mean plain?"
         assert "__nv_name_map" not in str(caught.value)
-    with pytest.raises(HeaderNotFoundError, match=r"header nope\.h not found; searched:\n  headers in memory: none"):
+    with raises(HeaderNotFoundError, "header-not-found", "nope.h", "none"):
         program.build(Source.cuda("#include <nope.h>\n"), ["sm_80", "sm_90"])
 
 
@@ -171,7 +171,7 @@ def test_what_native_gives_may_be_names_and_is_checked() -> None:
 
 @pytest.mark.parametrize("wrong", [{"progress": 1}, {"compress": []}, {"compress": "zip"}])
 def test_a_wrong_argument_of_a_build_is_refused_before_anything_is_compiled(wrong: dict[str, object]) -> None:
-    with pytest.raises(OptionError, match=f"{next(iter(wrong))} is"):
+    with raises(OptionError, "option", next(iter(wrong))):
         program.build(Source.cuda("this does not compile"), "sm_90", **wrong)  # type: ignore[arg-type]
 
 
@@ -181,7 +181,7 @@ def test_any_integer_is_a_number_of_jobs() -> None:
 
 @pytest.mark.parametrize("jobs", [0, -1, "two", True, 1.0])
 def test_a_wrong_number_of_jobs_is_refused(jobs: int) -> None:
-    with pytest.raises(OptionError, match="jobs is"):
+    with raises(OptionError, "option", "jobs"):
         program.build(AXPY, "portable", jobs=jobs)
 
 
@@ -256,7 +256,7 @@ def test_an_entry_carries_options_and_a_name() -> None:
 )
 def test_an_entry_of_the_wrong_type_is_refused(wrong: dict[str, object]) -> None:
     image = Artifact.of(".version 8.0\n.target sm_80\n")
-    with pytest.raises(OptionError, match="of an Entry is"):
+    with raises(OptionError, "option", "Entry"):
         Entry(**{"image": image, **wrong})  # type: ignore[arg-type]
 
 
@@ -275,28 +275,28 @@ def test_a_host_object_is_an_entry_of_no_architecture_whatever_is_said_of_it() -
 
 def test_an_image_that_says_another_architecture_than_its_content_is_refused() -> None:
     ptx = program.compile(AXPY, arch="compute_90")
-    with pytest.raises(BundleError, match=r"says that it is for compute_80, but .* compute_90"):
+    with raises(BundleError, "bundle", "compute_80", "compute_90"):
         program.bundle([Artifact(Kind.PTX, ptx.data, Arch.parse("compute_80"))])
 
 
 def test_what_does_not_go_into_a_fatbin_is_refused() -> None:
     good = Artifact.of(".version 8.0\n.target sm_80\n.address_size 64\n")
     others = [kind for kind in Kind if kind not in (Kind.PTX, Kind.CUBIN, Kind.LTOIR, Kind.FATBIN, Kind.OBJECT)]
-    for wrong, error, said in (
-        ([], BundleError, "nothing to bundle"),
-        ([b"garbage"], FormatError, "neither PTX"),
-        ([3], OptionError, "an image is an Artifact, a path or bytes, not int"),
+    for wrong, error, values in (
+        ([], BundleError, ("bundle",)),
+        ([b"garbage"], FormatError, ("format", "PTX")),
+        ([3], OptionError, ("option", "int")),
         (
             [Artifact(Kind.PTX, b".version 8.0\n.address_size 64\n")],
             BundleError,
-            "1:ptx does not tell its architecture",
+            ("bundle", "1:ptx"),
         ),
-        *(([good, Artifact(k, b"x")], BundleError, f"entry 2 is a {k.value}; a fatbin holds cubins") for k in others),
+        *(([good, Artifact(k, b"x")], BundleError, ("bundle", "2", k.value)) for k in others),
     ):
-        with pytest.raises(error, match=said):
+        with raises(error, *values):
             program.bundle(wrong)  # type: ignore[arg-type]
     for compress in ("zip", ["size"], 1):
-        with pytest.raises(OptionError, match="compress is"):
+        with raises(OptionError, "option", "compress"):
             program.bundle([program.compile(AXPY)], compress=compress)  # type: ignore[arg-type]
 
 

@@ -20,6 +20,7 @@ from cujit.registry.registry import Registry
 from cujit.registry.spec import ModuleSpec
 from llvm_ir import module as llvm_module
 from processes import printed
+from raising import raises
 from registering import TIMES, Builder, value, writes
 
 
@@ -139,7 +140,7 @@ def test_check_finds_what_changed_without_a_new_version(cpu: Device) -> None:
     Registry().module("k", Builder(writes(1)), device=cpu, version="1")
     changed = Builder(writes(2))
     assert value(Registry().module("k", changed, device=cpu, version="1")["k"]) == 1  # as the version says
-    with pytest.raises(OptionError, match="they differ in what the cache has of version 1"):
+    with raises(OptionError, "option", "1", "cujit.default_registry().forget(name)"):
         Registry().module("k", changed, device=cpu, version="1", check=True)
     same = Builder(writes(1))
     Registry().module("k", same, device=cpu, version="1", check=True)
@@ -149,7 +150,7 @@ def test_check_finds_what_changed_without_a_new_version(cpu: Device) -> None:
 def test_check_finds_other_names_of_the_same_image(cpu: Device) -> None:
     image = compile(writes(9), to="ptx").data
     Registry().module("k", Builder(image, {"nine": "k"}), device=cpu, version="1")
-    with pytest.raises(OptionError, match="they differ in what the cache has of version 1"):
+    with raises(OptionError, "option", "1", "cujit.default_registry().forget(name)"):
         Registry().module("k", Builder(image, {"neuf": "k"}), device=cpu, version="1", check=True)
 
 
@@ -158,7 +159,7 @@ def test_a_source_is_compared_with_what_the_cache_knew(cpu: Device) -> None:
     Registry().module("k", builder, device=cpu, version="1")
     modules = Registry()
     found = modules.module("k", builder, device=cpu, version="1")
-    with pytest.raises(OptionError, match="they differ in what the cache has of version 1"):
+    with raises(OptionError, "option", "1", "cujit.default_registry().forget(name)"):
         modules.module("k", ModuleSpec(writes(2)), device=cpu)
     assert modules.module("k", ModuleSpec(writes(1)), device=cpu) is found
     assert builder.calls == 1

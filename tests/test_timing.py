@@ -47,9 +47,9 @@ def test_a_launch_is_measured_in_its_stream(device: Device) -> None:
 def test_a_function_is_measured_on_the_device_of_the_stream_and_not_on_another(cpu: Device) -> None:
     other = machine.cpu(check="memory")
     assert time(lambda: None, stream=other.stream(), repeat=1, calls=1).device == other.name
-    with pytest.raises(LaunchError, match="make one on the other device"):
+    with raises(LaunchError, "stream", "device.stream()"):
         time(lambda: None, stream=other.stream(), device=cpu)
-    with pytest.raises(LaunchError, match="make one on the other device"):
+    with raises(LaunchError, "stream", "device.stream()"):
         time(jit(FILL, device=cpu)["fill"][1, 32], None, 0, stream=other.stream())
 
 
@@ -198,24 +198,24 @@ def test_the_cache_of_a_device_has_a_size_or_it_is_not_known(device: Device) -> 
 @pytest.mark.parametrize(
     ("keywords", "why"),
     [
-        ({"repeat": 0}, "repeat is 0, expected at least 1"),
-        ({"repeat": 1.5}, "repeat is float 1.5"),
-        ({"warmup": -1}, "warmup is -1"),
-        ({"calls": 0}, "calls is 0"),
-        ({"calls": 3, "flush_cache": True}, "a sample is one call, not 3"),
-        ({"limit_s": 0}, "limit_s is 0"),
-        ({"limit_s": float("nan")}, "limit_s is nan"),
-        ({"limit_s": "long"}, "number of seconds"),
+        ({"repeat": 0}, ("repeat", "0", "1")),
+        ({"repeat": 1.5}, ("repeat", "float 1.5")),
+        ({"warmup": -1}, ("warmup", "-1")),
+        ({"calls": 0}, ("calls", "0")),
+        ({"calls": 3, "flush_cache": True}, ("3", "flush_cache")),
+        ({"limit_s": 0}, ("limit_s", "0")),
+        ({"limit_s": float("nan")}, ("limit_s", "nan")),
+        ({"limit_s": "long"}, ("limit_s",)),
     ],
     ids=str,
 )
-def test_a_number_out_of_range_is_refused(cpu: Device, keywords: dict[str, Any], why: str) -> None:
-    with pytest.raises(ArgumentError, match=why):
+def test_a_number_out_of_range_is_refused(cpu: Device, keywords: dict[str, Any], why: tuple[str, ...]) -> None:
+    with raises(ArgumentError, "argument", *why):
         time(lambda: None, device=cpu, **keywords)
 
 
 def test_what_cannot_be_called_is_refused(cpu: Device) -> None:
-    with pytest.raises(ArgumentError, match="int 3 cannot be called"):
+    with raises(ArgumentError, "argument", "3", "cujit.time"):
         time(3, device=cpu)  # type: ignore[arg-type]
     with raises(LaunchError, "grid-missing"):
         time(jit(FILL, device=cpu)["fill"])
@@ -225,7 +225,7 @@ def test_a_launch_of_another_device_is_refused(cpu: Device) -> None:
     from cujit.devices.cpu.backend import CpuBackend
 
     launch = jit(FILL, device=Device(CpuBackend(1)))["fill"][1, 32]
-    with pytest.raises(ArgumentError, match="the launch is of cpu"):
+    with raises(ArgumentError, "device-mismatch", "cpu"):
         time(launch, device=cpu)
 
 

@@ -41,9 +41,7 @@ BOTH = SAXPY + NV
 def test_an_image_that_hides_a_kernel_of_another_is_refused(first: tuple[str, str], second: tuple[str, str]) -> None:
     images = [cujit.compile(cujit.Source.cuda(text, name=f"{arch}.cu"), arch=arch) for text, arch in (first, second)]
     for order in (images, images[::-1]):
-        with pytest.raises(
-            BundleError, match=rf"\d:{first[1]}.cu for {first[1]} has no (nv|saxpy), which \d:{second[1]}"
-        ):
+        with raises(BundleError, "bundle-conflict", first[1], "cu", second[1]):
             cujit.bundle(order)
 
 
@@ -79,14 +77,16 @@ def test_a_fatbin_of_ltoir_is_taken_apart_again(tmp_path: Path) -> None:
     assert [str(image) for image in cujit.inspect(more)] == ["ltoir lto_90", "cubin sm_90", "ltoir lto_80"]
     assert "saxpy" in cujit.link([more], arch="sm_80").names
     packed = cujit.build(BOTH, "lto_90", compress="size")
-    with pytest.raises(FormatError, match="nvJitLink alone") as caught:
+    with raises(FormatError, "format", "nvJitLink", "at byte 16") as caught:
         cujit.bundle([packed])
     assert "without compression" in (caught.value.help or "")
 
 
-@pytest.mark.parametrize(("arch", "options"), [("sm_90", "-O1"), ("compute_90", "rubbish")])
-def test_options_of_an_entry_that_mean_nothing_are_refused(arch: str, options: str) -> None:
-    with pytest.raises(OptionError, match="options of an Entry"):
+@pytest.mark.parametrize(
+    ("arch", "options", "code"), [("sm_90", "-O1", "option"), ("compute_90", "rubbish", "option-unknown")]
+)
+def test_options_of_an_entry_that_mean_nothing_are_refused(arch: str, options: str, code: str) -> None:
+    with raises(OptionError, code, "Entry"):
         cujit.Entry(cujit.compile(SAXPY, arch=arch), options=options)
 
 
@@ -115,7 +115,7 @@ def test_an_elf_file_of_no_gpu_and_no_host_is_called_damaged() -> None:
     data = bytearray(cujit.compile(SAXPY, arch="sm_90").data)
     data[18] ^= 0x55
     for door in (cujit.load, cujit.inspect, cujit.Artifact.of):
-        with pytest.raises(FormatError, match="neither a GPU nor a host"):
+        with raises(FormatError, "format", "GPU", "at byte 18"):
             door(bytes(data))
 
 
@@ -123,9 +123,7 @@ def test_an_elf_file_of_no_gpu_and_no_host_is_called_damaged() -> None:
 @pytest.mark.parametrize("layout", ['target datalayout = "e-p:32:32:32-i64:64"\n', ""])
 def test_a_wrong_data_layout_is_told_with_the_right_one(layout: str, arch: str) -> None:
     text = HEAD.splitlines()[0] + "\n" + layout + "define void @k() {\n  ret void\n}\n" + VERSION
-    with pytest.raises(
-        CompileError, match=r"k\.ll does not compile for .*: libNVVM .* takes no such data layout"
-    ) as caught:
+    with raises(CompileError, "compile", "k.ll", "libNVVM") as caught:
         cujit.compile(cujit.Source.nvvm(text, name="k.ll"), arch=arch)
     assert (caught.value.help or "").startswith('target datalayout = "e-p:64:64:64-')
 
@@ -157,22 +155,22 @@ def test_jit_takes_what_has_variables_alone() -> None:
 
 @pytest.mark.parametrize("options", [["-arch=sm_90", "--nonsense", "-lto"], ["--nonsense", "-arch=sm_90"]])
 def test_a_linker_names_the_option_that_it_refuses(options: list[str]) -> None:
-    with pytest.raises(nvjitlink.nvJitLinkError, match=r"UNRECOGNIZED_OPTION \(\d+\): --nonsense\n") as caught:
+    with raises(nvjitlink.nvJitLinkError, "tool", "ERROR_UNRECOGNIZED_OPTION", "--nonsense") as caught:
         nvjitlink.create(len(options), options)
     assert caught.value.status == nvjitlink.Result.ERROR_UNRECOGNIZED_OPTION
-    with pytest.raises(nvjitlink.nvJitLinkError, match="no -arch=sm_… among -lto"):
+    with raises(nvjitlink.nvJitLinkError, "tool", "-arch=sm_", "-lto"):
         nvjitlink.create(1, ["-lto"])
-    with pytest.raises(nvfatbin.nvFatbinError, match=r"UNRECOGNIZED_OPTION \(\d+\): --nonsense\n"):
+    with raises(nvfatbin.nvFatbinError, "tool", "ERROR_UNRECOGNIZED_OPTION", "--nonsense"):
         nvfatbin.create(["-compress=false", "--nonsense"], 2)
 
 
 def test_a_linker_and_a_packer_name_the_input_that_they_refuse() -> None:
     link = nvjitlink.create(1, ["-arch=sm_90"])
-    with pytest.raises(nvjitlink.nvJitLinkError, match=r"bad\.cubin"):
+    with raises(nvjitlink.nvJitLinkError, "tool", "bad.cubin"):
         nvjitlink.add_data(link, nvjitlink.InputType.CUBIN, b"rubbish!", 8, "bad.cubin")
     nvjitlink.destroy(link)
     fatbin = nvfatbin.create([], 0)
-    with pytest.raises(nvfatbin.nvFatbinError, match="identifier 'bad', 8 bytes"):
+    with raises(nvfatbin.nvFatbinError, "tool", "identifier 'bad'", "8"):
         nvfatbin.add_cubin(fatbin, b"rubbish!", 8, "90", "bad")
     nvfatbin.destroy(fatbin)
 
@@ -221,7 +219,7 @@ def test_the_cpu_device_takes_what_watches_each_in_its_place() -> None:
     for name, others in (("trace", "profile"), ("coverage", "trace"), ("profile", "coverage")):
         for wrong in (watching[others], 3):
             given: dict[str, Any] = {name: wrong}
-            with pytest.raises(OptionError, match=f"{name} is {type(wrong).__name__} ") as refused:
+            with raises(OptionError, "option", name, type(wrong).__name__) as refused:
                 cujit.cpu(**given)
             assert refused.value.help == {"profile": "profile=cujit.profile.Profile()"}.get(
                 name, f"{name}=cujit.{name.title()}()"

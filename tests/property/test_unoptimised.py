@@ -16,6 +16,7 @@ from instructions.scene import every_scene, run_scene
 from instructions.table import Row, all_rows, key_of
 from property.effort import times
 from property.test_divergence import TOGETHER, launched, random_graph
+from raising import raises
 
 T = TypeVar("T")
 VARIABLE = "CUJIT_CPU_OPTIMIZE"
@@ -74,5 +75,5 @@ def test_a_kernel_that_ends_with_a_fault_ends_with_the_same_one(monkeypatch: pyt
 def test_the_variable_takes_0_and_1_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "often")
     text = ".version 8.3\n.target sm_90\n.address_size 64\n.visible .entry k() { ret; }"
-    with pytest.raises(cujit.errors.OptionError, match="CUJIT_CPU_OPTIMIZE is 0 or 1, not 'often'"):
+    with raises(cujit.errors.OptionError, "option", "CUJIT_CPU_OPTIMIZE", "0", "1", "often"):
         cujit.load(text, cujit.cpu())["k"][1, 32]()
