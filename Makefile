@@ -167,7 +167,7 @@ SECONDS_EACH ?= 60
 fuzz: $(READY)  ## every reader of foreign bytes, coverage-guided, SECONDS_EACH seconds each
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'atheris>=3.0'
 	$(BIN)/python fuzz/seeds.py .fuzz
-	for reader in ptx linking fatbin find_fatbins salvage inspect heads recovered cubin elf ltoir mangling record saved; do \
+	for reader in ptx linking fatbin find_fatbins salvage inspect heads recovered cubin elf ltoir tileir mangling record saved; do \
 	  $(BIN)/python fuzz/guided.py $$reader -max_total_time=$(SECONDS_EACH) -timeout=30 \
 	    -artifact_prefix=.fuzz/found-$$reader- .fuzz/$$reader || exit 1; \
 	done

@@ -25,6 +25,7 @@ from cujit.formats.ptx.printer import print_module
 from cujit.formats.ptx.recovered import ptx_of_cubin
 from cujit.formats.salvage import salvage
 from cujit.formats.saved_launch import PREFIX_BYTES, read_saved
+from cujit.formats.tileir import read_tileir
 from cujit.inspection.read import inspect
 
 _DEVICE = Arch.parse("sm_90")
@@ -113,6 +114,7 @@ READERS: dict[str, Callable[[bytes], object]] = {
     "cubin": read_cubin,
     "elf": _elf,
     "ltoir": read_ltoir,
+    "tileir": read_tileir,
     "mangling": _mangling,
     "salvage": _salvage,
     "inspect": _inspect,

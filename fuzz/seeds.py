@@ -52,6 +52,9 @@ def compiled() -> Iterator[tuple[str, str, bytes]]:
     for arch in ("lto_75", "lto_90a", "lto_121"):
         ltoir = cujit.compile(SOURCE, to="ltoir", arch=arch, names=NAMES)
         yield "ltoir", arch, ltoir.data
+    for path in (GOLDENS / "tileir").glob("*.tileir"):
+        yield "tileir", path.name, path.read_bytes()
+        yield "inspect", path.name, path.read_bytes()
     for mode in MODES:
         fatbin = cujit.bundle(images[1::2], compress=mode)
         yield "fatbin", mode, fatbin.data

@@ -276,8 +276,8 @@ This page lists the options of `cujit.compile`, `cujit.link` and `cujit.build`. 
 or in `options={…}`. cujit passes only the options that you specify. `extra=("--flag",)` passes arguments to the tool
 unchanged. A dash means that the tool rejects the option with a message that explains why.
 
-| option | takes | meaning | since CUDA | NVRTC | nvJitLink | libNVVM |
-|---|---|---|---|---|---|---|
+| option | takes | meaning | since CUDA | NVRTC | nvJitLink | libNVVM | tileiras |
+|---|---|---|---|---|---|---|---|
 """
 
 

@@ -390,7 +390,7 @@ def jit(
     if made is None:
         found = _shipped(source, names, given, place, tools) if arch is None else None
         with known_to(watchers, _texts_of(source) if watchers else {}):
-            made = found or _built(build, place, arch, tools)
+            made = found or _built(build, place, arch, tools, source.language)
             module = _module_of(made, source, given, place, tools)
         if alike is not None:
             _learn(alike[0], source, names, given, place, made.arch, tools)
@@ -505,9 +505,11 @@ def _compatible_arches(device: Device) -> Sequence[Arch]:
     return [*fitting, *(later for n in sorted(KNOWN_ARCHES) if (later := Arch(ArchKind.VIRTUAL, n)) not in fitting)]
 
 
-def _built(build: Callable[..., Artifact], device: Device, arch: Arch | str | None, tools: Runner) -> Artifact:
+def _built(
+    build: Callable[..., Artifact], device: Device, arch: Arch | str | None, tools: Runner, language: str
+) -> Artifact:
     """Compile; where that is forbidden, say that nothing else was found for the device either."""
-    target = target_for(device, arch, tools)
+    target = target_for(device, arch, tools, language)
     try:
         return build(arch=target)
     except NotCompiledError as e:
@@ -522,16 +524,23 @@ def _built(build: Callable[..., Artifact], device: Device, arch: Arch | str | No
         raise NotCompiledError(message, nearest=e.nearest, searched=e.searched, help=e.help) from None
 
 
-def target_for(device: Device, arch: Arch | str | None, tools: Runner) -> Arch:
+def target_for(device: Device, arch: Arch | str | None, tools: Runner, language: str = "cuda") -> Arch:
     """Choose for what code is compiled that is to run on a device; ``arch`` is what was asked for, if anything.
+
+    For the CPU device Tile IR is compiled as for sm_80. From sm_90 on its kernels may take tensor maps that a GPU's
+    driver makes.
 
     Raises:
         ArchError: code for ``arch`` does not run there.
         ToolchainNotFoundError: there is no compiler.
     """
-    return _runnable(
-        Arch.parse(arch) if arch is not None else _best(device.arch, device.is_gpu, tools.compiler("cuda")), device
-    )
+    if arch is None:
+        own = _FOR_TILES if language == "tile" and not device.is_gpu else device.arch
+        return _runnable(_best(own, device.is_gpu, tools.compiler(language)), device)
+    return _runnable(Arch.parse(arch), device)
+
+
+_FOR_TILES = Arch(ArchKind.REAL, 80)
 
 
 @functools.lru_cache(64)
@@ -578,6 +587,10 @@ _NOT_LOADABLE = {
     Kind.NVVMIR: Hint(
         "LLVM IR is compiled first: cujit.compile(cujit.Source.nvvm(...))",
         shell="LLVM IR is compiled first: cujit compile FILE.ll",
+    ),
+    Kind.TILEIR: Hint(
+        "Tile IR is compiled first: cujit.compile(image, arch='sm_…'), or cujit.jit(cujit.Source.tile(image))",
+        shell="Tile IR is compiled first: cujit compile FILE --arch sm_…",
     ),
     Kind.TUNING: "it says which variant is the fastest, and cujit.tune loads that one",
 }

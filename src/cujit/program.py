@@ -168,15 +168,17 @@ def compile(
     memory_mib: int | None = None,
     **more: Unpack[Keywords],
 ) -> Artifact:
-    """Compile one source for one architecture: CUDA C++ with NVRTC, or LLVM IR (``Source.nvvm``) with libNVVM.
+    """Compile one source for one architecture: CUDA C++ with NVRTC, LLVM IR (``Source.nvvm``) with libNVVM, or Tile
+    IR (``Source.tile``) with tileiras.
 
     If the cache contains the result, cujit returns the cached image. The Artifact's ``provenance`` shows where the
     image came from.
 
     Args:
-        source: CUDA C++ text, the path of a file, a ``Source``, or LLVM IR (``Source.nvvm``).
-        to: kind of image: ``"ptx"``, ``"cubin"``, ``"ltoir"``, or ``"optixir"`` for ``optixModuleCreate``. Default: a
-            cubin for ``sm_…``, LTO-IR for ``lto_…``, otherwise PTX.
+        source: CUDA C++ text, the path of a file, a ``Source``, LLVM IR (``Source.nvvm``), or Tile IR.
+        to: kind of image: ``"ptx"``, ``"cubin"``, ``"ltoir"``, ``"optixir"`` for ``optixModuleCreate``, or
+            ``"tileir"`` for the tile kernels of CUDA Tile C++. Default: a cubin for ``sm_…``, LTO-IR for ``lto_…``,
+            otherwise PTX.
         arch: architecture to compile for: ``"sm_90"``, ``"compute_80"``, or ``"native"`` for the first GPU. Default:
             the lowest architecture that the compiler supports. Its PTX runs on every GPU that the toolkit supports.
         names: name expressions to compile, such as ``"axpy<float>"``. The Artifact contains their lowered names.

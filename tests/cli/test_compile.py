@@ -83,7 +83,7 @@ def test_llvm_ir_is_compiled_too(cujit: Cujit, tmp_path: Path) -> None:
         (("compile", "-o", "k.ptx", "--to", "cubin"), "k.ptx ends as ptx does, and cubin was asked for"),
         (("compile", "-o", "k.cubin", "-a", "compute_90"), "k.cubin ends as cubin does, and ptx was asked for"),
         (("compile", "--to", "ptx", "-a", "lto_90"), "lto_90 stands for ltoir, but --to is ptx"),
-        (("compile", "-o", "k.fatbin"), "this makes ptx or cubin or ltoir or optixir; cujit build and"),
+        (("compile", "-o", "k.fatbin"), "this makes ptx or cubin or ltoir or optixir or tileir; cujit build and"),
         (("build", "-o", "k.ptx"), "this makes fatbin; cujit compile and cujit link make PTX"),
         (("build", "-o", "k.cubin", "-t", "sm_90"), "cujit compile and cujit link make cubins"),
         (("bundle", "-o", "k.ltoir"), "cujit compile and cujit link make LTO-IR"),

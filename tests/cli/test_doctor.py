@@ -35,11 +35,13 @@ def test_doctor_finds_every_part_and_says_how(cujit: Cujit) -> None:
     assert json.loads(result.stdout)["good"] is True
     parts = _parts(result)
     assert list(parts) == [
-        *("cuda-bindings", "NVRTC", "nvJitLink", "nvFatbin", "libNVVM"),
+        *("cuda-bindings", "NVRTC", "nvJitLink", "nvFatbin", "libNVVM", "tileiras", "tileirdisasm"),
         *("CUDA runtime headers", "CCCL", "CUDA crt headers", "CUDA driver", "llvmlite"),
     ]
     assert [name for name, part in parts.items() if not part["needed"]] == [
         "libNVVM",
+        "tileiras",
+        "tileirdisasm",
         "CUDA crt headers",
         "CUDA driver",
     ]

@@ -41,6 +41,8 @@ class Kind(enum.Enum):
     """An archive (``.a``) of host objects."""
     NVVMIR = "nvvmir"
     """LLVM IR for NVVM, as text or bitcode."""
+    TILEIR = "tileir"
+    """CUDA Tile IR: bytecode for every architecture, of CUDA Tile C++ or cuTile Python."""
     TUNING = "tuning"
     """No image: what ``cujit.tune`` measured, as JSON, in a cache among images."""
 
@@ -48,6 +50,7 @@ class Kind(enum.Enum):
 _MAGIC: tuple[tuple[bytes, Kind], ...] = (
     (magic.FATBIN, Kind.FATBIN),
     (magic.LTOIR, Kind.LTOIR),
+    (magic.TILEIR, Kind.TILEIR),
     (magic.ARCHIVE, Kind.LIBRARY),
     *((first, Kind.NVVMIR) for first in magic.BITCODE),
     (b'{"cujit tuning":', Kind.TUNING),

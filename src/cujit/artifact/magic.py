@@ -1,7 +1,8 @@
 """First bytes of files and images: the one place that knows them, and the machine of CUDA's ELF files.
 
 Sources: System V gABI, "ELF Header" (``e_machine`` 190 is ``EM_CUDA``); ar(5), also for thin archives; LLVM Bitcode
-File Format; fatbinary.h of CUDA 13.5; the output of nvFatbin and NVRTC 12.4 to 13.5 for fatbins and LTO-IR.
+File Format; fatbinary.h of CUDA 13.5; the output of nvFatbin and NVRTC 12.4 to 13.5 for fatbins and LTO-IR;
+CUDA Tile IR 13.4, "Binary Format".
 """
 
 from __future__ import annotations
@@ -18,5 +19,6 @@ ARCHIVE, THIN_ARCHIVE = b"!<arch>\n", b"!<thin>\n"
 FATBIN = b"\x50\xed\x55\xba"
 FATBIN_WRAPPER = b"\xb1\x43\x62\x46"
 LTOIR = b"\xed\x43\x4e\x7f"
+TILEIR = b"\x7fTileIR\x00"
 BITCODE = (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")
 """LLVM bitcode, as it is and in its wrapper."""

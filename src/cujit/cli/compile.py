@@ -1,4 +1,4 @@
-"""``cujit compile``: one source for one architecture, to PTX, a cubin or LTO-IR."""
+"""``cujit compile``: one source for one architecture, to PTX, a cubin, LTO-IR, OptiX IR or Tile IR."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from cujit.cli.nvcc_arguments import CompilerCommand
 from cujit.inspection.sass import disassemble
 from cujit.program import compile
 
-_KINDS = (Kind.PTX, Kind.CUBIN, Kind.LTOIR, Kind.OPTIXIR)
+_KINDS = (Kind.PTX, Kind.CUBIN, Kind.LTOIR, Kind.OPTIXIR, Kind.TILEIR)
 _KIND_OF = {ArchKind.VIRTUAL: Kind.PTX, ArchKind.LTO: Kind.LTOIR}
 
 
@@ -57,10 +57,10 @@ def command(
     as_json: bool,
     **limits: Any,
 ) -> None:
-    """Compile FILE to PTX, a cubin, LTO-IR or OptiX IR.
+    """Compile FILE to PTX, a cubin, LTO-IR, OptiX IR or Tile IR.
 
-    FILE contains CUDA C++ or LLVM IR. cujit prints compiler warnings to standard error. If the output file name ends in
-    .sass, cujit writes SASS. To compile for several architectures, use cujit build.
+    FILE contains CUDA C++, LLVM IR or Tile IR. cujit prints compiler warnings to standard error. If the output file
+    name ends in .sass, cujit writes SASS. To compile for several architectures, use cujit build.
     """
     sass = output if output is not None and output.suffix.lower() == ".sass" else None
     if sass is not None and to not in (None, "cubin"):

@@ -18,7 +18,9 @@ from cujit.values import replace
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 """A file that is there."""
 
-ENDINGS = {f".{kind.value}": kind for kind in (Kind.PTX, Kind.CUBIN, Kind.LTOIR, Kind.OPTIXIR, Kind.FATBIN)}
+ENDINGS = {
+    f".{kind.value}": kind for kind in (Kind.PTX, Kind.CUBIN, Kind.LTOIR, Kind.OPTIXIR, Kind.TILEIR, Kind.FATBIN)
+}
 """What the ending of a file that is written says of it; any other ending says nothing."""
 
 _MAKERS = {
@@ -26,6 +28,7 @@ _MAKERS = {
     Kind.CUBIN: "cujit compile and cujit link make cubins",
     Kind.LTOIR: "cujit compile and cujit link make LTO-IR",
     Kind.OPTIXIR: "cujit compile makes OptiX IR",
+    Kind.TILEIR: "cujit compile makes Tile IR",
     Kind.FATBIN: "cujit build and cujit bundle make fatbins",
 }
 

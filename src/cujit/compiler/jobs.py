@@ -21,6 +21,9 @@ else:
     re = later("re")  # start-up: few calls need it
 
 
+_TOOLS = {"cuda": "NVRTC", "nvvm": "libNVVM", "tile": "tileiras"}
+
+
 class Job(Protocol):
     """A piece of work for NVIDIA's tools; its ``step`` is a verb, its ``subject`` says of what and for what.
 
@@ -86,7 +89,7 @@ class CompileJob(Job):
     @property
     def tool(self) -> str:
         """The compiler of its language."""
-        return "libNVVM" if self.request.source.language == "nvvm" else "NVRTC"
+        return _TOOLS[self.request.source.language]
 
     @property
     def subject(self) -> str:
@@ -122,6 +125,10 @@ class CompileJob(Job):
             from cujit.compiler.backends.nvvm import compile_nvvm  # start-up: a hit of the cache calls no tool
 
             return compile_nvvm(self.request, toolchain)
+        if self.request.source.language == "tile":
+            from cujit.compiler.backends.tileiras import compile_tile  # start-up: a hit of the cache calls no tool
+
+            return compile_tile(self.request, toolchain)
         from cujit.compiler.backends.nvrtc import compile_cuda  # start-up: a hit of the cache calls no tool
 
         return compile_cuda(self.request, toolchain, self.headers)

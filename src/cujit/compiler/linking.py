@@ -11,7 +11,7 @@ from cujit.arch.support import install
 from cujit.artifact import Artifact, Kind
 from cujit.compiler.backends.ptx_link import link_to_ptx, needs_our_linker
 from cujit.compiler.image_jobs import LinkJob
-from cujit.compiler.inputs.images import InputImage, as_artifact
+from cujit.compiler.inputs.images import InputImage, as_artifact, not_linked
 from cujit.compiler.inputs.source import Source
 from cujit.compiler.jobs import CompileJob
 from cujit.compiler.options.spelling import Spelling
@@ -71,6 +71,9 @@ def link_parts(
         CompileError: a source does not compile.
         CujitError: see ``Runner.get``.
     """
+    for index, part in enumerate(parts):
+        if isinstance(part, Source) and part.language not in _TOOL:
+            raise not_linked(index)
     sources = [part for part in parts if isinstance(part, Source)]
     given = [part for part in parts if isinstance(part, Artifact)]
     if not sources:

@@ -83,13 +83,17 @@ class RecordedNames(NamedTuple):
         return text
 
 
+NAME_FILES = (Kind.LTOIR, Kind.OPTIXIR, Kind.TILEIR)
+"""The kinds of images that name files and the working directory even without debug information."""
+
+
 def may_hold_paths(request: Request) -> bool:
     """Return whether NVRTC's output may contain file paths, and every argument of the request is understood."""
     if request.source.language != "cuda":
         return False
     arguments = request.arguments()
     texts = (request.source.text, *arguments, *(text for _, text in request.source.headers))
-    may = request.kind in (Kind.LTOIR, Kind.OPTIXIR) or wants_paths(arguments) or any(map(says_where, texts))
+    may = request.kind in NAME_FILES or wants_paths(arguments) or any(map(says_where, texts))
     return may and _is_understood(request)
 
 

@@ -21,10 +21,11 @@ from cujit.toolchain.headers import HOST_DIRECTORY
 from cujit.toolchain.toolset import Compilers
 from cujit.values import dataclass, field, replace
 
-_LANGUAGES = ("cuda", "nvvm")
+_LANGUAGES = ("cuda", "nvvm", "tile")
 _KIND = MappingProxyType({ArchKind.VIRTUAL: Kind.PTX, ArchKind.REAL: Kind.CUBIN, ArchKind.LTO: Kind.LTOIR})
 _ARCH_KIND = MappingProxyType({
-    **{kind: arch_kind for arch_kind, kind in _KIND.items()}, Kind.OPTIXIR: ArchKind.VIRTUAL,
+    **{kind: arch_kind for arch_kind, kind in _KIND.items()},
+    Kind.OPTIXIR: ArchKind.VIRTUAL, Kind.TILEIR: ArchKind.VIRTUAL,
 })  # fmt: skip
 _ARGUMENTS = MappingProxyType({Kind.LTOIR: ("--dlink-time-opt",), Kind.OPTIXIR: ("--optix-ir",)})
 _UNSEEDED = ("result", "arch", "name expression")
@@ -152,9 +153,14 @@ class Request:
         """They are asked for on every way: to check, for the key, and to compile."""
         if self.source.language == "nvvm":
             return self._nvvm_arguments()
+        if self.source.language == "tile":
+            return self._tile_arguments()
         arch = self.arch.real if self.kind is Kind.CUBIN else self.arch.virtual
         arguments = [f"--gpu-architecture={arch}"]
         arguments += _ARGUMENTS.get(self.kind, ())
+        if self.kind is Kind.TILEIR:
+            arguments += ["--enable-tile"] * (not self.options.get("enable_tile"))
+            arguments += ["--std=c++20"] * ("std" not in self.options)  # which NVIDIA's header requires
         for name, value in self.source.define:
             arguments.append(f"--define-macro={name}" if value is None else f"--define-macro={name}={value}")
         arguments += [f"--include-path={directory}" for directory in self.source.include]
@@ -168,6 +174,14 @@ class Request:
             arguments.append("-gen-lto")
         others = (Tool.NVJITLINK,) if self.kind is Kind.CUBIN else ()
         return arguments + self.options.render(Tool.NVVM, others)
+
+    def _tile_arguments(self) -> list[str]:
+        """Tile IR is assembled with lines: the cubin then contains its PTX. They change no code (measured, 13.5)."""
+        if self.kind not in (Kind.PTX, Kind.CUBIN):
+            raise OptionError(f"Tile IR makes ptx or cubin, not {self.kind.value}", code="option-rejected")
+        rendered = self.options.render(Tool.TILEIRAS)
+        has_lines = "--lineinfo" in rendered or (self.kind is Kind.CUBIN and self.options.get("lineinfo") is False)
+        return [f"--gpu-name=sm_{self.arch.number}", *rendered, *(["--lineinfo"] * (not has_lines))]
 
     def assembler_arguments(self) -> list[str]:
         """Return the arguments for nvJitLink, which assembles the output of libNVVM. The result is empty for CUDA C++.
@@ -210,6 +224,8 @@ class Request:
         for header, text in source.headers:
             yield Part.text("header", header)
             yield Part.content("header text", text)
+        for expression, lowered in source.kernels:
+            yield Part.text("kernel", f"{expression} {lowered}")
         for module in source.modules:
             yield Part.text("module", module.name)
             yield Part.content("module text", module.data)
@@ -264,7 +280,7 @@ def _kind(to: Kind | str | None, arch: Arch | None) -> Kind:
         if isinstance(word, str) and word.lower() == kind.value:
             return kind
     raise OptionError(
-        f"a compile makes ptx, cubin, ltoir or optixir, not {spell(word)}",
+        f"a compile makes ptx, cubin, ltoir, optixir or tileir, not {spell(word)}",
         help=Hint("cujit.build makes fatbins", shell="cujit build makes fatbins")
         if word == Kind.FATBIN.value
         else None,

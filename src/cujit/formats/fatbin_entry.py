@@ -276,8 +276,8 @@ def _make(data: bytes, h: _Header, stored: _Stored, end: int, stored_bytes: int,
 
 
 def _arch(kind: EntryKind, h: _Header) -> Arch | None:
-    if kind is EntryKind.OTHER and h.number == 0:
-        return None
+    if kind is EntryKind.TILEIR or (kind is EntryKind.OTHER and h.number == 0):
+        return None  # nvFatbin writes 80 beside Tile IR, which is for every architecture
     suffix = ""
     if h.flags & (FatbinFlag.ARCH_SPECIFIC | FatbinFlag.FAMILY_SPECIFIC):
         suffix = "a" if h.flags & FatbinFlag.ARCH_SPECIFIC else "f"

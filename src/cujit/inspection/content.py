@@ -16,6 +16,7 @@ from cujit.formats.ptx.parameters import bytes_of, signature_of_entry
 from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.syntax import Function, PtxModule, Variable
 from cujit.formats.ptx.uses import construct_needs
+from cujit.formats.tileir import TileIr, read_tileir
 from cujit.inspection.logs import Spills, spills_of_log
 from cujit.inspection.nvvm_ir import read_nvvmir
 from cujit.inspection.values import Block, Content, ImageKind, KernelInfo, VariableInfo
@@ -81,7 +82,20 @@ def read_content(kind: ImageKind, data: bytes, facts: BuildFacts, arch: Arch | N
         return Content(arch=_variant(ltoir.arch.virtual, arch), toolkit=ltoir.toolkit, note=note)
     if kind is ImageKind.NVVMIR:
         return _nvvmir(data, facts)
+    if kind is ImageKind.TILEIR:
+        return _tileir(read_tileir(data), facts)
     return Content(note="cujit does not read this kind of code")
+
+
+def _tileir(image: TileIr, facts: BuildFacts) -> Content:
+    note = "" if image.kernels is not None else "cujit does not know how this version encodes kernels"
+    kernels = image.kernels or {}
+    shown = facts.displays(kernels)
+    infos = (
+        KernelInfo(name, shown[name], kind=ImageKind.TILEIR, signature=facts.signatures.get(name, taken))
+        for name, taken in kernels.items()
+    )
+    return Content(kernels=tuple(infos), toolkit=image.version, note=note)
 
 
 # -- machine code -----------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ _BARE = {
     Kind.LTOIR: ImageKind.LTOIR,
     Kind.OPTIXIR: ImageKind.OPTIXIR,
     Kind.NVVMIR: ImageKind.NVVMIR,
+    Kind.TILEIR: ImageKind.TILEIR,
 }
 
 

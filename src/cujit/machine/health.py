@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from cujit.arch.support import Version, install
@@ -15,7 +15,7 @@ from cujit.machine.trial import COMPILER, TRIALS, failures, needs_compiler
 from cujit.program import toolchain
 from cujit.toolchain.driver import open_driver
 from cujit.toolchain.headers import HeaderSearch, IncludeDirectory, bundle_directory, find_headers
-from cujit.toolchain.libraries import is_emulated, load_binding, open_library, real_path
+from cujit.toolchain.libraries import find_program, is_emulated, load_binding, open_library, real_path
 from cujit.toolchain.toolset import Toolchain
 from cujit.values import dataclass, replace
 
@@ -97,7 +97,8 @@ def doctor() -> Health:
     )
     driver, gpus = _driver()
     cpu_part, cpu = _cpu()
-    parts = (bindings, compiler, *libraries, _nvvm(fix), *_headers(tools, against, int(major), fix), driver, cpu_part)
+    more = (_nvvm(fix), *_tiles(tools))
+    parts = (bindings, compiler, *libraries, *more, *_headers(tools, against, int(major), fix), driver, cpu_part)
     return Health(_tried(parts, fix, has_gpus=bool(gpus)), (*gpus, *cpu))
 
 
@@ -166,6 +167,20 @@ def _nvvm(fix: str) -> Component:
     except CujitError as e:
         return _gone(part, e.message, fix)
     return _located(_with(part, version=f"API {_text(version)}"), "nvvm")
+
+
+def _tiles(tools: Toolchain) -> Iterator[Component]:
+    """Find the programs of Tile IR."""
+    fix, homes = install("tile"), [home for _, home in tools.settings.cuda_homes]
+    part = Component("tileiras", "compiling CUDA Tile IR", needed=False)
+    try:
+        program = tools.tileiras
+        yield _with(part, version=_text(program.version), path=program.path)
+    except CujitError as e:
+        yield _gone(part, e.message, fix)
+    part = Component("tileirdisasm", "printing CUDA Tile IR", needed=False)
+    path = find_program(part.name, homes)
+    yield _gone(part, f"{part.name} is not installed", fix) if path is None else _with(part, path=path)
 
 
 _HEADERS = {

@@ -26,6 +26,10 @@ _HOW_TO_LINK = {
         "cujit.compile(source, arch='sm_90') compiles the same source to machine code",
         shell="cujit compile FILE -a sm_90 compiles the same source to machine code",
     ),
+    Kind.TILEIR: Hint(
+        "cujit.compile(image, arch='sm_90') makes machine code of it",
+        shell="cujit compile FILE -a sm_90 makes machine code of it",
+    ),
     Kind.NVVMIR: Hint(
         "cujit.compile(cujit.Source.nvvm(...), arch='sm_90') makes machine code of it",
         shell="cujit compile FILE.ll -a sm_90 makes machine code of it",

@@ -164,13 +164,24 @@ DEVICE_RUNTIME = "libcudadevrt.a"
 """NVIDIA's library for kernels that launch kernels."""
 
 
+def find_program(name: str, homes: Sequence[str]) -> str | None:
+    """Find a program of the toolkit where ``find_library`` looks, otherwise on the PATH. None if it is nowhere."""
+    for directories in _directories(homes, ("bin",)):
+        found = [path for path in (f"{place}/{name}" for place in directories) if os.access(path, os.X_OK)]
+        if found:
+            return max(found, key=lambda path: [int(n) for n in re.findall(r"\d+", path)])
+    import shutil  # start-up: few processes run a program
+
+    return shutil.which(name)
+
+
 def find_device_runtime(homes: Sequence[str]) -> str | None:
     """Find ``libcudadevrt.a`` in wheels and in toolkits; None if it is nowhere."""
     places = (f"{place}/{DEVICE_RUNTIME}" for directories in _directories(homes) for place in directories)
     return next(filter(os.path.isfile, places), None)
 
 
-def _directories(homes: Sequence[str]) -> Iterator[list[str]]:
+def _directories(homes: Sequence[str], places: Sequence[str] = ()) -> Iterator[list[str]]:
     """Yield the directories that may contain libraries. The first group that contains one decides."""
     from importlib.util import find_spec  # start-up: a process whose notes say where all is looks for nothing
 
@@ -179,10 +190,10 @@ def _directories(homes: Sequence[str]) -> Iterator[list[str]]:
     except (ImportError, ValueError):  # a finder that hides it, or a module of that name without a spec
         spec = None
     for root in spec.submodule_search_locations or () if spec else ():
-        for place in _PLACES:
+        for place in places or _PLACES:
             yield [f"{root}/{component}/{place}" for component in _listed(root)]
     for home in (*filter(None, (os.environ.get("CONDA_PREFIX"), sys.prefix)), *homes, "/usr/local/cuda"):
-        yield from ([f"{home}/{place}"] for place in _PLACES)
+        yield from ([f"{home}/{place}"] for place in places or _PLACES)
 
 
 def _listed(directory: str) -> list[str]:

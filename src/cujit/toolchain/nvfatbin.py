@@ -247,6 +247,14 @@ class FatbinPacker(LibraryHandle):
         """
         add_ltoir(self.raw, data, len(data), arch, identifier, options)
 
+    def add_tile_ir(self, data: bytes, identifier: str = "", options: str = "") -> None:
+        """Add Tile IR, which is for every architecture.
+
+        Raises:
+            nvFatbinError: this nvFatbin takes none.
+        """
+        add_tile_ir(self.raw, data, len(data), identifier, options)
+
     def add_reloc(self, data: bytes) -> None:
         """Add the relocatable PTX of a host object.
 

@@ -389,6 +389,10 @@ class Program(LibraryHandle):
         """The OptiX IR; the compile needs ``--optix-ir``."""
         return self._take("OptiXIR")
 
+    def tileir(self) -> bytes:
+        """The Tile IR; empty unless the compile had ``--enable-tile`` and the source has tile kernels."""
+        return self._take("TileIR")
+
     def _take(self, what: str) -> bytes:
         (size,) = _checked(f"nvrtcGet{what}Size", _call(self.raw, f"nvrtcGet{what}Size"))
         content = bytearray(size)

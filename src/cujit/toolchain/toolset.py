@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from cujit.toolchain.nvjitlink import NvJitLink
     from cujit.toolchain.nvrtc import Nvrtc
     from cujit.toolchain.nvvm import Nvvm
+    from cujit.toolchain.tileiras import Tileiras
 
 
 class Compiler(NamedTuple):
@@ -28,7 +29,7 @@ class Compilers(Protocol):
     """Whoever can tell what the compilers can do."""
 
     def compiler(self, language: str) -> Compiler:
-        """Return the compiler of ``cuda`` or ``nvvm``.
+        """Return the compiler of ``cuda``, ``nvvm`` or ``tile``.
 
         Raises:
             ToolchainNotFoundError: it is not installed.
@@ -90,14 +91,27 @@ class Toolchain:
 
         return NvFatbin()
 
+    @cached_property
+    def tileiras(self) -> Tileiras:
+        """The assembler of Tile IR.
+
+        Raises:
+            ToolchainNotFoundError: it is not installed.
+        """
+        from cujit.toolchain.tileiras import Tileiras  # start-up: for Tile IR alone
+
+        return Tileiras([home for _, home in self.settings.cuda_homes])
+
     def compiler(self, language: str) -> Compiler:
-        """Return the compiler of ``cuda`` or ``nvvm``, which is opened for this.
+        """Return the compiler of ``cuda``, ``nvvm`` or ``tile``, which is opened for this.
 
         Raises:
             ToolchainNotFoundError: it is not installed.
         """
         if language == "nvvm":
             return Compiler("libNVVM", self.nvvm.arches, self.nvvm.release)
+        if language == "tile":
+            return Compiler("tileiras", self.tileiras.arches, self.tileiras.version)
         return Compiler("NVRTC", self.nvrtc.arches, self.nvrtc.version)
 
     @cached_property

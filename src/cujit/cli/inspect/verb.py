@@ -25,6 +25,7 @@ from cujit.inspection.read import inspect
 from cujit.inspection.records import comparison_record, inspections_record
 from cujit.inspection.sass import disassemble, find_nvdisasm
 from cujit.inspection.values import ImageKind, Inspection
+from cujit.toolchain.tileiras import disassemble as tile_text
 from cujit.values import NamedTuple, replace
 
 _SHOWN_NAMES = 12
@@ -36,6 +37,7 @@ class InsteadOptions(NamedTuple):
 
     ptx: bool
     sass: bool
+    tile: bool
     directory: Path | None
     needs: bool
     against: Path | None
@@ -47,6 +49,7 @@ _instead_options = settings(
     InsteadOptions,
     click.option("--ptx", is_flag=True, help="Print the PTX, including PTX recovered from a cubin's line information."),
     click.option("--sass", is_flag=True, help="Print the SASS. Requires nvdisasm: pip install 'cujit[sass]'."),
+    click.option("--tile", is_flag=True, help="Print the Tile IR. Requires tileirdisasm: pip install 'cujit[tile]'."),
     click.option(
         "--extract",
         "directory",
@@ -102,10 +105,10 @@ def command(
     logs: tuple[Path, ...],
     as_json: bool,
 ) -> None:
-    """List the kernels and images in FILE and print PTX or SASS.
+    """List the kernels and images in FILE and print their code.
 
-    FILE is PTX, a cubin, LTO-IR, a fatbin, an object, a library, an executable or an archive. You need neither a GPU
-    nor a driver. The exit status is 1 if a FILE is damaged.
+    FILE is PTX, a cubin, LTO-IR, Tile IR, a fatbin, an object, a library, an executable or an archive. You need neither
+    a GPU nor a driver. The exit status is 1 if a FILE is damaged.
     """
     paths = files if instead.against is None else (*files, instead.against)
     _check_usage(instead, ctx.params, len(paths))
@@ -126,6 +129,8 @@ def command(
         write_file(instead.page, report_of(image, arch=next(iter(arches), None), kernels=keep.names).html())
     elif instead.ptx or instead.sass:
         (_print_ptx if instead.ptx else _print_sass)(found, keep)
+    elif instead.tile:
+        _print_tile(found, keep)
     elif instead.directory is not None:
         extract(((image, i.name) for i in found for image in keep.chosen(i)), instead.directory, as_json=as_json)
     else:
@@ -149,11 +154,11 @@ def _is_damaged(inspection: Inspection) -> bool:
 def _check_usage(instead: InsteadOptions, given: Mapping[str, Any], files: int) -> None:
     """Refuse options that do not go together; ``files`` counts B too."""
     if sum(map(bool, instead)) > 1:
-        raise click.UsageError("--ptx, --sass, --extract, --needs, --html and --against exclude each other")
+        raise click.UsageError("--ptx, --sass, --tile, --extract, --needs, --html and --against exclude each other")
     if instead.needs and given["pattern"] is not None:
         raise click.UsageError("--needs reads whole images: remove --kernel")
-    if given["as_json"] and (instead.ptx or instead.sass):
-        raise click.UsageError("--ptx and --sass exclude --json")
+    if given["as_json"] and (instead.ptx or instead.sass or instead.tile):
+        raise click.UsageError("--ptx, --sass and --tile exclude --json")
     if instead.page and len(given["arches"]) > 1:
         raise click.UsageError("--html shows one architecture: specify --arch once")
     if instead.page and files > 1:
@@ -202,6 +207,16 @@ def _print_ptx(found: list[Inspection], keep: KernelFilter) -> None:
         if len(images) > 1:
             click.echo(f"// {inspection.name}: image {image.index}, {image}")
         click.echo(image.ptx().strip("\n"))
+
+
+def _print_tile(found: list[Inspection], keep: KernelFilter) -> None:
+    """Print the text of each Tile IR."""
+    images = [(i, image) for i in found for image in keep.chosen(i) if image.kind is ImageKind.TILEIR]
+    if not images:
+        raise FormatError("there is no Tile IR in it", help="cujit compile FILE --to tileir makes some")
+    for inspection, image in images:
+        click.echo(f"// {inspection.name}: image {image.index}, {image}")
+        click.echo(tile_text(image.payload()).rstrip())
 
 
 def _print_sass(found: list[Inspection], keep: KernelFilter) -> None:

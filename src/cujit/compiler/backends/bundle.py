@@ -11,11 +11,14 @@ from cujit.compiler.inputs.entry import Entry
 from cujit.compiler.inputs.images import InputImage, merged
 from cujit.errors import BundleError, OptionError, ToolError
 from cujit.errors.hints import Hint
+from cujit.formats.tileir import read_tileir
 from cujit.toolchain.nvfatbin import FatbinPacker
 from cujit.toolchain.toolset import Toolchain
 
 _COMPRESS_ALL_MODES = (13, 0)
-_BUNDLED = (Kind.CUBIN, Kind.PTX, Kind.LTOIR, Kind.OBJECT)
+_BUNDLED = (Kind.CUBIN, Kind.PTX, Kind.LTOIR, Kind.TILEIR, Kind.OBJECT)
+_FOR_ALL = (Kind.OBJECT, Kind.TILEIR)
+"""The kinds of images that are for no architecture of their own."""
 
 
 def bundle_images(entries: Sequence[Entry], compress: str, toolchain: Toolchain) -> Artifact:
@@ -58,28 +61,32 @@ def _image(entry: Entry, index: int) -> InputImage:
     kind = entry.image.kind
     if kind not in _BUNDLED:
         raise BundleError(
-            f"entry {index + 1} is a {kind.value}; a fatbin holds cubins, PTX and LTO-IR",
+            f"entry {index + 1} is a {kind.value}; a fatbin holds cubins, PTX, LTO-IR and Tile IR",
             help="give its entries one by one" if kind is Kind.FATBIN else None,
         )
     image = InputImage(entry.image, index)
-    actual = None if kind is Kind.OBJECT else InputImage(Artifact(kind, entry.image.data), index).arch
+    actual = None if kind in _FOR_ALL else InputImage(Artifact(kind, entry.image.data), index).arch
     arch = entry.image.arch
-    if kind is not Kind.OBJECT and (arch or actual) is None:
+    if kind not in _FOR_ALL and (arch or actual) is None:
         raise BundleError(f"{image.name} does not tell its architecture")
+    if kind is Kind.TILEIR:
+        read_tileir(entry.image.data)
     if arch and actual and (arch.number, kind) != (actual.number, kind):
         raise BundleError(f"{image.name} says that it is for {arch}, but its content is for {actual}")
     return image
 
 
 def _check_once(images: Sequence[InputImage]) -> None:
-    seen: dict[tuple[Kind, Arch], InputImage] = {}
+    seen: dict[tuple[Kind, Arch | None], InputImage] = {}
     for image in images:
-        if image.arch is None:
+        kind = image.artifact.kind
+        arch = None if kind is Kind.TILEIR else image.arch
+        if arch is None and kind is not Kind.TILEIR:
             continue
-        other = seen.setdefault((image.artifact.kind, image.arch), image)
+        other = seen.setdefault((kind, arch), image)
         if other is not image:
             raise BundleError(
-                f"{other.name} and {image.name} are both {image.artifact.kind.value} for {image.arch}; "
+                f"{other.name} and {image.name} are both {kind.value}{f' for {arch}' if arch else ''}; "
                 "a loader would take only the first",
                 help=Hint(
                     "link them into one image first: cujit.link", shell="link them into one image first: cujit link"
@@ -125,6 +132,9 @@ def _compression(word: str, version: tuple[int, int]) -> list[str]:
 
 def _add(packer: FatbinPacker, entry: Entry, image: InputImage) -> None:
     kind, data = entry.image.kind, entry.image.data
+    if kind is Kind.TILEIR:
+        packer.add_tile_ir(data, entry.identifier, entry.options)
+        return
     if kind is Kind.OBJECT or image.arch is None:
         packer.add_reloc(data)
         return

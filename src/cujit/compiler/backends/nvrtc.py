@@ -31,6 +31,7 @@ from cujit.errors import (
 from cujit.errors.hints import Hint, join_hints
 from cujit.formats.mangling import SIGNATURE_PROBE, probe_expression, signature_of
 from cujit.formats.ptx.unused import without_unused
+from cujit.formats.tileir import read_tileir
 from cujit.signature import Signature
 from cujit.toolchain.aliases import aliases, as_recorded
 from cujit.toolchain.cuda_names import header_for
@@ -140,7 +141,7 @@ class _Expressions:
 
 
 def compile_cuda(request: Request, toolchain: Toolchain, headers: str = "") -> Artifact:
-    """Compile CUDA C++ to PTX, a cubin, LTO-IR or OptiX IR.
+    """Compile CUDA C++ to PTX, a cubin, LTO-IR, OptiX IR or Tile IR.
 
     ``headers`` names everything that is read before the first declaration, by its content; they may be precompiled.
 
@@ -199,11 +200,14 @@ class _Compile(NamedTuple):
 def _named(compile: _Compile) -> Artifact:
     """Compile, as often as it takes to leave out guessed names that are none."""
     request = compile.request
-    wanted = tuple(dict.fromkeys((*request.names, *plain_kernels(request.source.text))))
+    mark = "__tile_global__" if request.kind is Kind.TILEIR else "__global__"
+    wanted = tuple(dict.fromkeys((*request.names, *plain_kernels(request.source.text, mark))))
     expressions = _Expressions(wanted, wanted)
     while True:
         try:
             return _once(compile, expressions)
+        except CompileError:
+            raise
         except ToolError as e:
             error = e
         if NO_ROOM in error.log and compile.headers:
@@ -240,7 +244,7 @@ def _once(compile: _Compile, expressions: _Expressions) -> Artifact:
         made = Artifact(
             request.kind,
             _image(program, request.kind, names.values()),
-            request.arch,
+            None if request.kind is Kind.TILEIR else request.arch,
             names,
             _signatures(program, names, expressions.probes),
             compile.shown(program.log()),
@@ -268,7 +272,25 @@ def _image(program: Program, kind: Kind, named: Collection[str]) -> bytes:
         return as_recorded(without_unused(program.ptx().decode(), named).encode(), is_text=True)
     if kind is Kind.CUBIN:
         return as_recorded(program.cubin(), is_text=False)
+    if kind is Kind.TILEIR:
+        return as_recorded(_tileir(program), is_text=False)
     return program.ltoir() if kind is Kind.LTOIR else program.optixir()
+
+
+_PLACEHOLDER = "__$dummy_kernel"
+"""The kernel that NVRTC writes if a source has no tile kernel. Source: NVRTC 13.5."""
+
+
+def _tileir(program: Program) -> bytes:
+    made = program.tileir()
+    if not made or (read_tileir(made).kernels or {}).keys() == {_PLACEHOLDER}:
+        raise CompileError(
+            "the source has no tile kernel, of which alone Tile IR is made",
+            help=Hint(
+                "mark a kernel __tile_global__, or say to='ptx'", shell="mark a kernel __tile_global__, or say --to ptx"
+            ),
+        )
+    return made
 
 
 def _signatures(program: Program, names: dict[str, str], probes: Sequence[str]) -> dict[str, Signature]:

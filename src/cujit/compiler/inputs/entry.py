@@ -29,7 +29,7 @@ class Entry:
 
     Args:
         image: the Artifact.
-        options: options for the tool that later compiles the PTX or LTO-IR, such as ``-O1``.
+        options: options for the tool that later compiles the PTX, LTO-IR or Tile IR, such as ``-O1``.
         identifier: name that NVIDIA's tools show for the entry.
 
     Raises:
@@ -56,9 +56,10 @@ class Entry:
                 raise OptionError(f"{name} of an Entry is {spell(text)}, expected str without a NUL")
         if not self.options:
             return
-        if self.image.kind not in (Kind.PTX, Kind.LTOIR):
+        if self.image.kind not in (Kind.PTX, Kind.LTOIR, Kind.TILEIR):
             raise OptionError(
-                f"options of an Entry are for PTX and LTO-IR, compiled later, and not for a {self.image.kind.value}",
+                "options of an Entry are for PTX, LTO-IR and Tile IR, compiled later, and not for a "
+                f"{self.image.kind.value}",
                 help=Hint(
                     "say them where it is compiled: cujit.compile(…, extra=[…])",
                     shell="say them where it is compiled: cujit compile -O extra=…",

@@ -79,6 +79,8 @@ class InputImage:
                 help="compile it to ltoir",
                 code="link-input",
             )
+        if artifact.kind is Kind.TILEIR:
+            raise not_linked(index)
         if artifact.kind is Kind.TUNING:
             raise LinkError(f"input {index + 1} is a record of cujit.tune, and no image", code="link-input")
         return cls(artifact, index)
@@ -193,6 +195,18 @@ class InputImage:
         if self.artifact.kind is Kind.PTX:
             return _symbols_of_ptx(self.artifact.data)
         return frozenset[str]().union(*(_symbols_of_fatbin(fatbin, target) for fatbin in self.fatbins))
+
+
+def not_linked(index: int) -> LinkError:
+    """Make the error that an input of a link is Tile IR."""
+    return LinkError(
+        f"input {index + 1} is Tile IR, which is compiled for an architecture and not linked",
+        help=Hint(
+            "cujit.compile(image, arch='sm_…') makes a cubin of it",
+            shell="cujit compile FILE --arch sm_… makes a cubin of it",
+        ),
+        code="link-input",
+    )
 
 
 def _linkable(entry: FatbinEntry, target: Arch) -> bool:

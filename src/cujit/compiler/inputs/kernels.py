@@ -18,16 +18,18 @@ _TOKEN = re.compile(r"[A-Za-z_]\w*|::|[{}()<>;]")
 _ANNOTATIONS = frozenset(("__launch_bounds__", "__cluster_dims__", "__maxnreg__", "__block_size__"))
 
 
-def plain_kernels(text: str) -> tuple[str, ...]:
+def plain_kernels(text: str, mark: str = "__global__") -> tuple[str, ...]:
     """Name the kernels that a text defines and that are no templates, with their namespaces.
+
+    ``mark`` is the word before a kernel: ``__global__``, or ``__tile_global__``.
 
     A guess, made without the preprocessor: a kernel that ``#if`` leaves out is named too, one that a macro
     writes is not.
     """
-    if "__global__" not in text:
+    if mark not in text:
         return ()
     tokens = _TOKEN.findall(_NOISE.sub(_blank, text))
-    return tuple(dict.fromkeys(_scan(tokens)))
+    return tuple(dict.fromkeys(_scan(tokens, mark)))
 
 
 def launch_lines(text: str) -> list[int]:
@@ -40,7 +42,7 @@ def _blank(match: re.Match[str]) -> str:
     return '""' if match[0][0] in "\"'R" else " "
 
 
-def _scan(tokens: list[str]) -> list[str]:
+def _scan(tokens: list[str], mark: str) -> list[str]:
     found: list[str] = []
     scopes: list[str] = []  # a namespace's name, or "" for any other brace
     start = 0  # where the declaration that is being read began
@@ -56,7 +58,7 @@ def _scan(tokens: list[str]) -> list[str]:
             start = position + 1
         elif token == ";":
             start = position + 1
-        elif token == "__global__" and "template" not in tokens[start:position]:
+        elif token == mark and "template" not in tokens[start:position]:
             name, position = _kernel(tokens, position + 1)
             if name and "?" not in scopes and _is_definition(tokens, position):
                 found.append("::".join([s for s in scopes if s] + [name]))
@@ -73,7 +75,7 @@ def _opened(head: list[str]) -> str:
 
 
 def _kernel(tokens: list[str], position: int) -> tuple[str, int]:
-    """Read on after ``__global__`` to the parenthesis that opens the parameters; give the word before it."""
+    """Read on after the mark to the parenthesis that opens the parameters; give the word before it."""
     name = ""
     while position < len(tokens):
         token = tokens[position]

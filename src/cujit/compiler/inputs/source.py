@@ -1,4 +1,4 @@
-"""Source: a translation unit, as a frozen value; of LLVM IR with its modules."""
+"""Source: a translation unit, as a frozen value; of LLVM IR and Tile IR with its modules."""
 
 from __future__ import annotations
 
@@ -27,21 +27,23 @@ KEPT = 256
 _CUDA_ENDINGS = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".h", ".hpp", ".inl")
 _MODULE_ENDINGS = (".ll", ".bc")
 """How the name of a file of LLVM IR ends, where a string could be text as well."""
+_TILE_ENDINGS = (".tileir", ".tileirbc")
+"""How the name of a file of Tile IR ends; cuda-tile writes the second."""
 
 _INCLUDED = r'(?m)^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]'  # as above
 _QUOTED = r'(?m)^([ \t]*#[ \t]*include[ \t]*)"([^"\n]+)"'  # compiled when it is first used: start-up
 
 
 class NvvmModule(NamedTuple):
-    """One module of LLVM IR: its name, as logs say it, and its bytes, text or bitcode."""
+    """One module of LLVM IR, text or bitcode, or of Tile IR: its name, as logs say it, and its bytes."""
 
     name: str
     data: bytes
 
     @property
     def text(self) -> str | None:
-        """The text; None when the module is bitcode."""
-        if self.data[:4] in magic.BITCODE:
+        """The text; None when the module is bitcode or bytecode."""
+        if self.data[:4] in magic.BITCODE or self.data.startswith(magic.TILEIR):
             return None
         return self.data.decode("utf-8", "replace")
 
@@ -53,10 +55,12 @@ class NvvmModule(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Source:
-    """Source code to compile: CUDA C++ (text, name, in-memory headers, include directories, macros), or LLVM IR.
+    """Source code to compile: CUDA C++ (text, name, in-memory headers, include directories, macros), LLVM IR, or
+    CUDA Tile IR.
 
-    To create one, call ``Source.cuda`` or ``Source.nvvm``. LLVM IR consists of one or more ``modules``. If there is a
-    single text module, ``text`` is its text. ``libdevice`` adds NVIDIA's math functions. ``path`` is the path of the
+    To create one, call ``Source.cuda``, ``Source.nvvm`` or ``Source.tile``. LLVM IR consists of one or more
+    ``modules``. If there is a single text module, ``text`` is its text. Tile IR is one module, and ``kernels`` contains
+    the known pairs of name expression and lowered name. ``libdevice`` adds NVIDIA's math functions. ``path`` is the path of the
     source file, or "". For a file, cujit also searches for quoted includes in the directory of the file. For a string,
     it searches only ``headers`` and the include directories.
 
@@ -75,25 +79,29 @@ class Source:
     language: str = "cuda"
     modules: tuple[NvvmModule, ...] = ()
     libdevice: bool = False
+    kernels: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(cls, given: object) -> Source:
-        """Take a Source, CUDA C++ as text or file, or LLVM IR as a file or an Artifact.
+        """Take a Source, CUDA C++ as text or file, or LLVM IR or Tile IR as a file or an Artifact.
 
         Raises:
-            FormatError: it is neither CUDA C++ nor LLVM IR.
+            FormatError: it is neither CUDA C++, LLVM IR nor Tile IR.
             OptionError: it is none of these, or names a file that is not there.
             FileError: a file cannot be read.
         """
         if isinstance(given, Source):
             return given
         if isinstance(given, Artifact):
-            return cls.nvvm(given)
+            return cls.tile(given) if given.kind is Kind.TILEIR else cls.nvvm(given)
         if type(given) is str and "\n" in given and len(given) <= SMALL_CHARS:
             return _same(given)
         path = _file_of(given, _MODULE_ENDINGS)
         if path is not None and path_of(path).lower().endswith(_MODULE_ENDINGS):
             return cls.nvvm(path)
+        tile = _file_of(given, _TILE_ENDINGS)
+        if tile is not None and path_of(tile).lower().endswith(_TILE_ENDINGS):
+            return cls.tile(tile)
         return cls.cuda(given)  # type: ignore[arg-type]
 
     @classmethod
@@ -197,6 +205,46 @@ class Source:
         text = (read[0].text or "") if len(read) == 1 else ""
         return cls(text, shown, language="nvvm", modules=read, libdevice=libdevice)
 
+    @classmethod
+    def tile(cls, image: object, *, name: str | None = None) -> Source:
+        r"""Create a Source from CUDA Tile IR, which ``compile(…, to="tileir")`` and cuTile Python make.
+
+        ``tileiras`` compiles it for an architecture, to a cubin, or to PTX, which the CPU device runs. An Artifact
+        brings the names of its kernels.
+
+        Args:
+            image: Tile IR as an Artifact, as bytes, or as the path of a file.
+            name: name of the source in messages and in the cache.
+
+        Raises:
+            FormatError: it is not Tile IR.
+            OptionError: ``name`` is not a name.
+            FileError: the file cannot be read.
+
+        Example::
+
+            image = cujit.compile("#include <cuda_tile.h>\n__tile_global__ void k(int *p) {}", to="tileir")
+            source = cujit.Source.tile(image, name="k.tileir")
+        """
+        from cujit.formats.tileir import read_tileir  # start-up: for Tile IR alone
+
+        if isinstance(image, Artifact):
+            artifact = image
+        elif isinstance(image, str | os.PathLike):
+            artifact = Artifact.open(image)
+        else:
+            artifact = Artifact.of(image)  # type: ignore[arg-type]
+        shown = name if name is not None else artifact.name or "source.tileir"
+        _check_text(shown, "")
+        if artifact.kind is not Kind.TILEIR:
+            raise FormatError(
+                f"{shown} is {artifact.kind.value}, not Tile IR",
+                help=Hint("compile CUDA Tile C++ by to='tileir'", shell="compile CUDA Tile C++ by --to tileir"),
+            )
+        read_tileir(artifact.data)
+        kernels = tuple((one, lowered) for one, lowered in artifact.names.items() if one != lowered)
+        return cls("", shown, language="tile", modules=(NvvmModule(shown, artifact.data),), kernels=kernels)
+
     @property
     def program_name(self) -> str:
         """What the compiler gets: the file's own path, or a name in a directory that does not exist."""
@@ -241,7 +289,8 @@ class Source:
 
     def __repr__(self) -> str:
         if self.modules:
-            return f"<Source {self.name}: {sum(len(m.data) for m in self.modules)} bytes of LLVM IR>"
+            what = "Tile IR" if self.language == "tile" else "LLVM IR"
+            return f"<Source {self.name}: {sum(len(m.data) for m in self.modules)} bytes of {what}>"
         return f"<Source {self.name}: {len(self.text)} characters of {self.language}>"
 
 

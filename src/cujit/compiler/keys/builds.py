@@ -34,7 +34,7 @@ else:
 
 # What each library opens beside itself at a compile. Source: its system calls, 13.5.
 _COMPANIONS = {"nvrtc": "libnvrtc-builtins."}
-NAMES = {"nvrtc": "NVRTC", "nvvm": "libNVVM", "nvJitLink": "nvJitLink", "nvfatbin": "nvFatbin"}
+NAMES = {"nvrtc": "NVRTC", "nvvm": "libNVVM", "nvJitLink": "nvJitLink", "nvfatbin": "nvFatbin", "tileiras": "tileiras"}
 # What decides which file is opened. Source: cuda-pathfinder 1.9 manual, "Search order"; ld.so(8).
 _DECIDES = ("CUDA_HOME", "CUDA_PATH", "CONDA_PREFIX", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
 _LONGEST_HINT_BYTES = 1 << 16
@@ -81,7 +81,7 @@ class Build(NamedTuple):
 
 
 def build_of(library: str, toolchain: Toolchain, store: HintStore | None, environment: Mapping[str, str]) -> Build:
-    """Return the build of ``nvrtc``, ``nvvm``, ``nvJitLink`` or ``nvfatbin`` that a compile uses.
+    """Return the build of ``nvrtc``, ``nvvm``, ``nvJitLink``, ``nvfatbin`` or ``tileiras`` that a compile uses.
 
     Where the library is not open yet, a hint of an earlier process names the file, as long as nothing changed that
     decides which file is opened. Without a hint the library is opened. What one cache has made a process find out holds
@@ -90,6 +90,8 @@ def build_of(library: str, toolchain: Toolchain, store: HintStore | None, enviro
     Raises:
         ToolchainNotFoundError: the library is not installed.
     """
+    if library == "tileiras":
+        return _program_build(toolchain)
     place = library, _deciding(toolchain, environment)
     known: tuple[Build | None, str] = toolchain.notes.get(place) or (None, _hint_name(*place))
     build, where = known
@@ -124,6 +126,13 @@ def _opened_build(library: str, toolchain: Toolchain) -> Build:
     return Build(library, path, version, arches, _identity(files), files, is_opened=True)
 
 
+def _program_build(toolchain: Toolchain) -> Build:
+    """Return the build of tileiras, a program, which is asked in 20 ms."""
+    program = toolchain.tileiras
+    files = _stamps([*program.files])
+    return Build("tileiras", files[0][0], program.version, program.arches, program.identity, files, is_opened=True)
+
+
 def unopened_build_of(
     library: str, toolchain: Toolchain, store: HintStore | None, environment: Mapping[str, str]
 ) -> Build:
@@ -135,6 +144,8 @@ def unopened_build_of(
     Raises:
         ToolchainNotFoundError: there is no such file.
     """
+    if library == "tileiras":
+        return _program_build(toolchain)
     where = _hint_name(library, _deciding(toolchain, environment))
     hinted = None if store is None else _from_hint(library, store.get(where))
     if hinted is not None:
@@ -200,6 +211,8 @@ def _is_open(library: str, toolchain: Toolchain) -> bool:
 
 def _opened_path(library: str, toolchain: Toolchain) -> str:
     """Open the library, if it is not, and say where it is."""
+    if library == "tileiras":
+        return toolchain.tileiras.files[0]
     getattr(toolchain, library.lower())
     path = library_path(library)
     if not path:

@@ -142,7 +142,7 @@ class KeyMaker:
             FileError: a header is a FIFO or a device.
         """
         try:
-            return self._of_nvvm(request) if request.source.language == "nvvm" else self._of_cuda(request)
+            return _MAKERS[request.source.language](self, request)
         except NotModelledError as e:
             return Uncacheable(str(e))
         except ToolchainNotFoundError as e:
@@ -213,7 +213,7 @@ class KeyMaker:
         found: dict[str, bytes] = {}
         for request in requests:
             arguments = request.arguments()
-            if request.source.language == "nvvm" or unmodelled(arguments, Tool.NVRTC, request.options.extra):
+            if request.source.language != "cuda" or unmodelled(arguments, Tool.NVRTC, request.options.extra):
                 continue
             work, toolkit = Scan.of(request, arguments), self.toolkit()
             name = work.shipped_name(toolkit)
@@ -252,7 +252,7 @@ class KeyMaker:
         arguments = request.arguments()
         texts = (request.source.text, *arguments, *(text for _, text in request.source.headers))
         if (
-            request.source.language == "nvvm"
+            request.source.language != "cuda"
             or unmodelled(arguments, Tool.NVRTC, request.options.extra)
             or wants_paths(arguments)
             or any(map(says_where, texts))
@@ -340,13 +340,13 @@ class KeyMaker:
         )
 
     def compiler(self, language: str) -> Compiler:
-        """Return what the compiler of ``cuda`` or ``nvvm`` can do. It stays unopened if an earlier process recorded
-        that.
+        """Return what the compiler of ``cuda``, ``nvvm`` or ``tile`` can do. A library stays unopened if an earlier
+        process recorded that.
 
         Raises:
             ToolchainNotFoundError: it is not installed.
         """
-        build = self._build("nvvm" if language == "nvvm" else "nvrtc")
+        build = self._build({"nvvm": "nvvm", "tile": "tileiras"}.get(language, "nvrtc"))
         return Compiler(NAMES[build.library], build.arches, build.version)
 
     def after_fork(self) -> None:
@@ -380,6 +380,12 @@ class KeyMaker:
             parts.append(Part.content("libdevice", find_libdevice(pathlib.Path(builds[0].path)).read_bytes()))
         emulated = _emulated(request.kind, *builds)
         return Keyed(make_key("nvvm", [*parts, *_as_emulated(emulated)]), tuple(builds), emulated=emulated)
+
+    def _of_tile(self, request: Request) -> Keyed | Uncacheable:
+        if why := unmodelled(request.arguments(), Tool.TILEIRAS, request.options.extra):
+            return Uncacheable(why)
+        build = self._build("tileiras")
+        return Keyed(make_key("tileiras", [*self._frame(build), *request.parts()]), (build,), emulated=None)
 
     def _of_cuda(self, request: Request) -> Keyed | Uncacheable:
         build = self._build("nvrtc")
@@ -572,6 +578,13 @@ class KeyMaker:
                 self._proved.clear()
             self._proved[place] = shipped
         return shipped
+
+
+_MAKERS: Mapping[str, Callable[[KeyMaker, Request], Keyed | Uncacheable]] = {
+    "cuda": KeyMaker._of_cuda,
+    "nvvm": KeyMaker._of_nvvm,
+    "tile": KeyMaker._of_tile,
+}
 
 
 def _has_include(manifest: Manifest, text: str) -> bool:

@@ -46,6 +46,7 @@ def recipe_of(request: Request) -> dict[str, Any]:
         **attributes(source, "name path headers include define"),
         "modules": [[module.name, base64.b64encode(module.data).decode()] for module in source.modules],
         "libdevice": source.libdevice,
+        **({"kernels": source.kernels} if source.kernels else {}),
     }
 
 
@@ -88,7 +89,8 @@ def request_of(recipe: dict[str, Any]) -> Request:
 
 def _request(recipe: dict[str, Any]) -> Request:
     modules = tuple(NvvmModule(str(name), base64.b64decode(data, validate=True)) for name, data in recipe["modules"])
-    text = (modules[0].text or "") if len(modules) == 1 else str(recipe["text"])
+    is_text = len(modules) == 1 and recipe["language"] == "nvvm"
+    text = (modules[0].text or "") if is_text else str(recipe["text"])
     source = Source(
         text,
         str(recipe["name"]),
@@ -99,6 +101,7 @@ def _request(recipe: dict[str, Any]) -> Request:
         str(recipe["language"]),
         modules,
         bool(recipe["libdevice"]),
+        tuple((str(expression), str(lowered)) for expression, lowered in recipe.get("kernels", ())),
     )
     kind, number, suffix = recipe["arch"]
     arch = Arch(ArchKind(kind), int(number), str(suffix))

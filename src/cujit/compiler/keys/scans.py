@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from cujit.artifact import Kind
 from cujit.cache.key import Part, make_key
 from cujit.compiler.inputs.source import Source
 from cujit.compiler.keys.frame import has_includes, outline_of
 from cujit.compiler.options.arguments import macros, wants_working_directory
-from cujit.compiler.recorded import RecordedNames, headers_may_hold_paths, may_hold_paths
+from cujit.compiler.recorded import NAME_FILES, RecordedNames, headers_may_hold_paths, may_hold_paths
 from cujit.compiler.request import Request
 from cujit.values import NamedTuple
 from cujit.values.typed import TYPE_CHECKING
@@ -118,7 +117,7 @@ class Scan(NamedTuple):
     @property
     def shows_working_directory(self) -> bool:
         """Whether the result names the working directory even where every header is a file."""
-        return self.request.kind in (Kind.LTOIR, Kind.OPTIXIR) or wants_working_directory(self.arguments)
+        return self.request.kind in NAME_FILES or wants_working_directory(self.arguments)
 
     @property
     def searches_includer(self) -> bool:

@@ -46,6 +46,7 @@ class Tool(enum.Enum):
     NVRTC = "NVRTC"
     NVJITLINK = "nvJitLink"
     NVVM = "libNVVM"
+    TILEIRAS = "tileiras"
 
 
 class Option(NamedTuple):
@@ -66,10 +67,13 @@ class Option(NamedTuple):
     high: int | None = None
     isolated: tuple[str, ...] = ()
     since: Version | None = None
+    tileiras: Spelling | Rejects = Rejects("it assembles Tile IR, of which the C++ compiler decided")
 
     def spelling(self, tool: Tool) -> Spelling | Rejects:
         """How ``tool`` calls it, or that it does not."""
-        return {Tool.NVRTC: self.nvrtc, Tool.NVJITLINK: self.nvjitlink, Tool.NVVM: self.nvvm}[tool]
+        return {
+            Tool.NVRTC: self.nvrtc, Tool.NVJITLINK: self.nvjitlink, Tool.NVVM: self.nvvm, Tool.TILEIRAS: self.tileiras,
+        }[tool]  # fmt: skip
 
     def accept(self, given: object) -> Value:
         """Check a value and bring it into its one form.
@@ -280,7 +284,7 @@ _ROWS: tuple[Option, ...] = (
            "Optimization level of the assembler. When linking, it applies to the linker; for LLVM IR, to libNVVM.",
            value("--ptxas-options=-O{}"), Spelling("-O0|-Xptxas=-O1|-Xptxas=-O2|-O3",
                                                   lambda n: [f"-O{n}" if n in (0, 3) else f"-Xptxas=-O{n}"]),
-           value("-opt={}"), low=0, high=3),
+           value("-opt={}"), low=0, high=3, tileiras=value("--opt-level={}")),
     Option("ofast_compile", _T, "Compile faster, at the cost of slower code.",
            value("--Ofast-compile={}"), value("-Ofc={}"), _NO_PLACE, choices=("0", "min", "mid", "max"),
            isolated=("--Ofast-compile", "-Ofast-compile", "-Ofc")),
@@ -332,10 +336,11 @@ _ROWS: tuple[Option, ...] = (
            _LINK_ONLY, flag("-optimize-unused-variables"), _LINK_ONLY),
     # Debugging
     Option("debug", _B, "Generate full debug information (`-G`).", flag("--device-debug"), flag("-g"), flag("-g"),
-           isolated=("--device-debug", "-device-debug", "-G")),
+           isolated=("--device-debug", "-device-debug", "-G"), tileiras=flag("--device-debug")),
     Option("lineinfo", _B, "Add source line information for profilers and error reports. The generated code doesn't "
                            "change.",
-           flag("--generate-line-info"), flag("-lineinfo"), flag("-generate-line-info")),
+           flag("--generate-line-info"), flag("-lineinfo"), flag("-generate-line-info"),
+           tileiras=flag("--lineinfo")),
     Option("no_lineinfo_inlined_at", _B, "With lineinfo: omit information about inlined functions.",
            flag("--no-lineinfo-inlined-at"), _FRONT_END, _NO_PLACE),
     Option("optimize_debug", _B, "With debug: optimize the code anyway.", flag("--dopt=on"), _FRONT_END, _NO_PLACE),

@@ -30,6 +30,7 @@ from cujit.formats.ptx.parser import parse
 from cujit.formats.ptx.recovered import ptx_of_cubin
 from cujit.formats.ptx.syntax import PtxModule
 from cujit.formats.ptx.versions import is_target
+from cujit.formats.tileir import first_release_for, read_tileir
 from cujit.values import dataclass, replace
 
 
@@ -111,6 +112,8 @@ def _verdicts(artifact: Artifact, target: _Target) -> list[Verdict]:
         return [_to_be_linked(f"ltoir {read_ltoir(artifact.data).arch}")]
     if artifact.kind is Kind.OPTIXIR:
         return [Verdict("OptiX IR", False, "OptiX compiles and loads it", "optixModuleCreate(…)")]
+    if artifact.kind is Kind.TILEIR:
+        return [_tileir(artifact.data, target)]
     if artifact.kind is Kind.NVVMIR:
         return [
             Verdict(
@@ -284,6 +287,21 @@ def _parsed(text: bytes) -> PtxModule | None:
 # -- fatbins ----------------------------------------------------------------------------------------------
 
 
+def _tileir(data: bytes, target: _Target) -> Verdict:
+    """Judge Tile IR: a driver compiles that of its own release and older, for the GPUs that the release knows."""
+    version, device = read_tileir(data).version, target.device
+    entry, of_gpu = f"tileir {dotted(version)}", first_release_for(device) if device else version
+    if of_gpu is None:
+        return Verdict(entry, False, f"no driver compiles Tile IR for {device}", "bundle PTX or machine code for it")
+    needed = max(version, of_gpu)
+    if target.driver is not None and target.driver < needed:
+        why = f"it needs a driver of CUDA {dotted(needed)}, and this is one of CUDA {dotted(target.driver)}"
+        arch = f"sm_{device.number}" if device else "sm_…"
+        help = Hint(f"cujit.compile(image, arch='{arch}')", shell=f"cujit compile FILE --arch {arch}")
+        return Verdict(entry, False, why, help)
+    return Verdict(entry, True, f"a driver of CUDA {dotted(needed)} or later compiles it")
+
+
 def _fatbin(fatbin: Fatbin, target: _Target) -> list[Verdict]:
     picked = select(fatbin, target.device) if target.device else None
     found = []
@@ -301,6 +319,8 @@ def _judged(fatbin: Fatbin, target: _Target) -> Iterator[tuple[FatbinEntry, Verd
             yield entry, _ptx(entry.payload(), str(entry), target)
         elif entry.kind is EntryKind.LTOIR:
             yield entry, _to_be_linked(str(entry))
+        elif entry.kind is EntryKind.TILEIR:
+            yield entry, _tileir(entry.payload(), target)
         else:
             yield entry, Verdict(str(entry), False, "cujit does not know this kind of code")
 

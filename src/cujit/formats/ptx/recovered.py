@@ -71,7 +71,8 @@ def ptx_of_cubin(data: bytes) -> str:
     try:
         text = _recovered(elf, cubin)
     except FormatError as e:
-        raise FormatError(f"no PTX can be recovered from the cubin for {cubin.arch}: {e.message}", help=_HELP) from None
+        message = f"no PTX can be recovered from the cubin for {cubin.arch}: {e.message}"
+        raise FormatError(message, help=e.help or _HELP) from None
     return _labelled(text, f"recovered by cujit from the line information of a cubin for {cubin.arch}")
 
 
@@ -197,7 +198,10 @@ def _require_parameters(kernel: CubinKernel, found: list[Signature]) -> None:
 
 def _entries(text: str) -> dict[str, Signature]:
     if _HIDDEN.search(text):
-        raise FormatError("its kernels have hidden parameters (.hidden .param), which a GPU's driver fills in")
+        raise FormatError(
+            "its kernels have hidden parameters (.hidden .param): tensor maps, which a GPU's driver fills in",
+            help="build the kernels for sm_80 to sm_89, where Tile IR needs no tensor maps; the CPU device runs them",
+        )
     try:
         return {entry.name: signature_of_entry(entry) for entry in heads(text).entries}
     except PtxSyntaxError as e:
