@@ -60,9 +60,9 @@ class Source:
 
     To create one, call ``Source.cuda``, ``Source.nvvm`` or ``Source.tile``. LLVM IR consists of one or more
     ``modules``. If there is a single text module, ``text`` is its text. Tile IR is one module, and ``kernels`` contains
-    the known pairs of name expression and lowered name. ``libdevice`` adds NVIDIA's math functions. ``path`` is the path of the
-    source file, or "". For a file, cujit also searches for quoted includes in the directory of the file. For a string,
-    it searches only ``headers`` and the include directories.
+    the known pairs of name expression and lowered name. ``libdevice`` adds NVIDIA's math functions. ``path`` is the
+    path of the source file, or "". For a file, cujit also searches for quoted includes in the directory of the file.
+    For a string, it searches only ``headers`` and the include directories.
 
     Example::
 
