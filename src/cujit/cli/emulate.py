@@ -49,7 +49,7 @@ _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
     "timeout_s",
     type=click.FloatRange(0, MAX_TIMEOUT_S, min_open=True),
     metavar="SECONDS",
-    help="Stop a launch that runs longer than this.",
+    help="Stop a launch that runs longer than this, and a process in which a call waits longer for Python's lock.",
 )
 @click.option(
     "--log",

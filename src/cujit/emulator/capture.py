@@ -37,7 +37,7 @@ from cujit.emulator.entries import (
     store_u64,
     without_data,
 )
-from cujit.emulator.machine import cell_is, in_c
+from cujit.emulator.machine import cell_is, guarded, in_c
 from cujit.emulator.node_params import HostParams
 from cujit.emulator.nodes import (
     GRAPHS,
@@ -63,6 +63,7 @@ from cujit.emulator.structures import (
     StepKind,
     StreamCell,
 )
+from cujit.forks import once
 
 GLOBAL, THREAD_LOCAL, RELAXED = range(3)
 """Modes of a capture, and of a thread. Source: CUDA Driver API manual, ``CUstreamCaptureMode``."""
@@ -173,7 +174,7 @@ _BY_STREAM: dict[int, _Capture] = {}
 
 
 def _tell_c() -> None:
-    emulation().native.state.capturing = ctypes.cast(_ANSWER, ctypes.c_void_p).value if _LIVE else 0
+    emulation().native.state.capturing = _asked() if _LIVE else 0
 
 
 def _refuse(result: Result, captures: Iterable[_Capture], words: str) -> RefusedCall:
@@ -436,6 +437,11 @@ def _answer(question: int, a: int, b: int, more: int) -> int:
 
 _ANSWER = EntryPoint("the capture of streams", "UPPP", tuple, _answer).pointer()
 """What C calls."""
+
+
+@once
+def _asked() -> int:
+    return guarded("a call on a captured stream", _ANSWER)
 
 
 # -- entry points --------------------------------------------------------------------------------------------

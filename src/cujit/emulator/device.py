@@ -15,7 +15,8 @@ import re
 from pathlib import Path
 
 from cujit.arch.multiprocessor import LIMITS
-from cujit.emulator.entries import constant, outliving, require, started, store_u32, store_u64, text_at
+from cujit.emulator.entries import require, started, store_u32, store_u64, text_at
+from cujit.emulator.machine import constant, outliving
 from cujit.emulator.process import emulation
 from cujit.emulator.results import RefusedCall, Result
 from cujit.emulator.structures import DeviceFacts

@@ -240,20 +240,3 @@ def new_cell(kind: CellKind, context: int = 0) -> int:
     handle: int = cell_new(kind, context)
     require(handle, Result.OUT_OF_MEMORY)
     return handle
-
-
-_PINNED: dict[bytes, ctypes.Array[ctypes.c_char]] = {}
-
-
-def constant(text: str) -> int:
-    """Return the address of a string that stays valid, also after the end of Python."""
-    data = text.encode(errors="surrogateescape")
-    if data not in _PINNED:
-        _PINNED[data] = outliving(ctypes.create_string_buffer(data))
-    return ctypes.addressof(_PINNED[data])
-
-
-def outliving(memory: Any) -> Any:
-    """Return memory that the end of Python leaves as it is."""
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))
-    return memory

@@ -15,7 +15,7 @@ from cujit.devices.cpu.native.shared import Fields
 from cujit.emulator.capture import captured_node, not_captured, stream_cell
 from cujit.emulator.entries import EntryPoint, got, load_u64, new_cell, require, started, store_u32, store_u64
 from cujit.emulator.graphs import EVENTS, KINDS, body_of, named
-from cujit.emulator.machine import cell_free, in_c
+from cujit.emulator.machine import cell_free, guarded, in_c
 from cujit.emulator.node_params import CopyParams
 from cujit.emulator.node_work import begin_launch, step_of, work_of
 from cujit.emulator.nodes import LOCK, EmulatedGraph, GraphNode, NodeKind, graph_of
@@ -243,7 +243,7 @@ def prepare() -> tuple[object, ...]:
     """Register the functions that C calls, before the first call. The returned objects must stay alive."""
     kept = EntryPoint("cuGraphLaunch", "PP", tuple, _on_graph), EntryPoint("a node of a graph", "PP", tuple, _on_step)
     pointers = tuple(each.pointer() for each in kept)
-    _begin(*(ctypes.cast(each, ctypes.c_void_p) for each in pointers))
+    _begin(*(guarded("cuGraphLaunch", each) for each in pointers))
     return pointers
 
 

@@ -7,8 +7,8 @@ import re
 from cujit.devices.backend import BackendKernel
 from cujit.devices.cpu.module import CpuModule
 from cujit.emulator import device
-from cujit.emulator.entries import constant, in_context, require, started, store_u32, store_u64, unfailed
-from cujit.emulator.machine import cell_is
+from cujit.emulator.entries import in_context, require, started, store_u32, store_u64, unfailed
+from cujit.emulator.machine import cell_is, constant
 from cujit.emulator.modules import CARVEOUT, MAX_DYNAMIC, SHARED_MODE, FunctionSettings, function_of, kernel_of
 from cujit.emulator.process import emulation
 from cujit.emulator.structures import CellKind

@@ -19,7 +19,7 @@ from cujit.devices.shapes import Dim3, LaunchShape, check_launch
 from cujit.emulator import contexts, device
 from cujit.emulator.capture import record_event
 from cujit.emulator.entries import EntryPoint, in_any_context, load_u64, require
-from cujit.emulator.machine import cell_is, in_c
+from cujit.emulator.machine import cell_is, for_c, guarded, in_c
 from cujit.emulator.modules import (
     CLUSTER,
     LOCK,
@@ -269,9 +269,10 @@ def prepare() -> tuple[object, ...]:
     kept = (
         EntryPoint("cuLaunchKernel", "PPP", tuple, _prepare).pointer(),
         EntryPoint("cuLaunchKernel", "PPPP", tuple, _unfinished).pointer(),
-        ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64)(_find),
+        for_c(ctypes.c_uint64, (ctypes.c_uint64, ctypes.c_uint64), _find, 0),
     )
-    _begin(*(ctypes.cast(each, ctypes.c_void_p) for each in (*kept, ctypes.pythonapi.PyErr_SetInterrupt)))
+    asked = (guarded("cuLaunchKernel", each) for each in kept)
+    _begin(*asked, ctypes.cast(ctypes.pythonapi.PyErr_SetInterrupt, ctypes.c_void_p))
     return kept
 
 

@@ -12,10 +12,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from cujit.emulator.entries import AFTER_END, ENTRIES, constant, outliving
+from cujit.emulator.entries import AFTER_END, ENTRIES
 from cujit.emulator.functions import exports
 from cujit.emulator.library_files import SONAME, folder
-from cujit.emulator.machine import for_c
+from cujit.emulator.machine import constant, for_c, guarded, outliving
 from cujit.emulator.process import emulation
 from cujit.emulator.results import Result
 from cujit.emulator.shared_library import TABLE_SYMBOL
@@ -41,6 +41,7 @@ class _Slots:
         self._slots = slots_of(address)
         self._names = list(exports().items())
         self._kept: dict[str, Any] = {}
+        self._guards: dict[str, int] = {}
         self._native = emulation().native.entries
         for index, (_, function) in enumerate(self._names):
             at = self._in_c(index)
@@ -50,7 +51,8 @@ class _Slots:
                 self._place(index)
         self._refuse = for_c(ctypes.c_int32, (), lambda: int(Result.NOT_SUPPORTED), Result.DEINITIALIZED)
         callback_type = (ctypes.c_uint64, (ctypes.c_uint64, ctypes.c_uint64), self._on_first_call)
-        self._table.resolve = _address(for_c(*callback_type, _address(self._refuse)))
+        resolve = for_c(*callback_type, _address(self._refuse))
+        self._table.resolve = guarded("", resolve)
 
     def _in_c(self, index: int) -> int:
         """Return the address of a function in C. 0 if Python has it, or nobody."""
@@ -75,7 +77,11 @@ class _Slots:
         if export not in self._kept:
             own = export != function
             self._kept[export] = _noted(export, native) if native or entry is None else entry.pointer(own_stream=own)
-        self._slots[index] = at = _address(self._kept[export])
+        if export not in self._guards:
+            takes_float = entry is not None and "F" in entry.types
+            made = self._kept[export]
+            self._guards[export] = _address(made) if takes_float else guarded(export, made)
+        self._slots[index] = at = self._guards[export]
         return at
 
 

@@ -160,14 +160,42 @@ def for_c(
     has_ended, again = sys.is_finalizing, last() if interrupted is None else interrupted
 
     def call(*given: Any) -> int:
+        if native().state.wait_ns:
+            _wait_over()
         try:
             return last(*given) if has_ended() else body(*given)
         except KeyboardInterrupt:
             return _Interrupting(again)
 
-    made = ctypes.CFUNCTYPE(answer, *types)(call)
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))
-    return made
+    return outliving(ctypes.CFUNCTYPE(answer, *types)(call))
+
+
+_wait_over = in_c("wait_over", None)
+_wait_guard = in_c("wait_guard", ctypes.c_uint64, ctypes.c_void_p, ctypes.c_void_p)
+
+
+def guarded(name: str, function: Any) -> int:
+    """Return the address by which C calls what ``for_c`` made, so that ``--timeout`` ends a wait for Python's lock, and
+    says the name; "" is for a function whose first argument is a place among all exports. None may take a float.
+    """
+    at = ctypes.cast(function, ctypes.c_void_p).value or 0
+    return _wait_guard(at, constant(name) if name else 0) or at
+
+
+_TEXTS: dict[str, ctypes.Array[ctypes.c_char]] = {}
+
+
+def constant(text: str) -> int:
+    """Return the address of a string that stays valid, also after the end of Python."""
+    if text not in _TEXTS:
+        _TEXTS[text] = outliving(ctypes.create_string_buffer(text.encode(errors="surrogateescape")))
+    return ctypes.addressof(_TEXTS[text])
+
+
+def outliving(memory: Any) -> Any:
+    """Return memory that the end of Python leaves as it is."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))
+    return memory
 
 
 memory_adopt = in_c("memory_adopt", ctypes.c_uint32, *[ctypes.c_uint64] * 2, *[ctypes.c_uint32] * 2, ctypes.c_uint64)

@@ -10,7 +10,7 @@ from typing import Any
 from cujit.emulator.capture import captured_node, captured_work, event_work, host_work, stream_cell
 from cujit.emulator.entries import ENTRIES, EntryPoint, checked, got, require, store_u64
 from cujit.emulator.graph_memory import GraphMemory
-from cujit.emulator.machine import cell_is, in_c
+from cujit.emulator.machine import cell_is, guarded, in_c
 from cujit.emulator.memory_operations import batch_of, batch_params, operate
 from cujit.emulator.node_params import (
     AllocParams,
@@ -329,9 +329,8 @@ _ON_POOLED = EntryPoint("an allocation that is captured", "PPPP", tuple, _on_poo
 def prepare() -> None:
     """Register the functions that make nodes of copies and allocations with C, before the first call."""
     memory = emulation().native.state.memory
-    memory.on_capture, memory.on_pooled = (
-        ctypes.cast(function, ctypes.c_void_p).value for function in (_ON_CAPTURE, _ON_POOLED)
-    )
+    memory.on_capture = guarded("a copy on a captured stream", _ON_CAPTURE)
+    memory.on_pooled = guarded("an allocation on a captured stream", _ON_POOLED)
 
 
 def _event(kind: NodeKind, params: ctypes.c_uint64) -> tuple[ctypes.c_uint64, Work | None]:

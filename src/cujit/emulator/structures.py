@@ -350,6 +350,7 @@ class Emulator(Shared):
     ``ended`` is set when the process ends, ``errors_now`` where faults of kernels are answered by the launch itself.
     ``primary`` is the cell of the primary context, 0 while nobody retains it. ``capturing`` is the address of what
     answers a ``CaptureQuestion``, 0 while no stream is captured. ``host_calls`` counts host functions that run now.
+    ``wait_ns`` is how long a thread may wait for Python's lock, 0 for ever.
     ``table`` is the driver's, whose slots the end of the process fills anew: all but those of ``cuGetErrorName`` and
     ``cuGetErrorString``, which go on by ``errors``. The rest is ``state.c``'s own.
     """
@@ -357,5 +358,5 @@ class Emulator(Shared):
     _fields_ = Fields(
         "u64 *alive; u64 ended, errors_now, primary, begin, end, fresh, free_first, free_last, frees, ids, thread_key, "
         "capturing, host_calls; struct Memory memory; struct BootTable *table; "
-        "struct ErrorText *errors; u64 error_count, name_slot, string_slot; struct DeviceFacts device"
+        "struct ErrorText *errors; u64 error_count, name_slot, string_slot, wait_ns; struct DeviceFacts device"
     )

@@ -6,7 +6,8 @@ import ctypes
 from collections.abc import Callable
 
 from cujit.emulator import functions, library
-from cujit.emulator.entries import always, constant, in_any_context, require, store_u32, store_u64, text_at
+from cujit.emulator.entries import always, in_any_context, require, store_u32, store_u64, text_at
+from cujit.emulator.machine import constant
 from cujit.emulator.process import emulation, say
 from cujit.emulator.results import Result
 from cujit.forks import once
