@@ -286,9 +286,9 @@ _PRECOMPILED = """
 
 A process that compiles many sources with the same includes can parse the headers once. The first compile with
 `pch=True` writes a precompiled header, and later compiles in the same process use the precompiled header. Without the
-option, cujit writes the precompiled header in the third compile with the same includes. It does so only if each earlier
-compile took 0.5 s and 8 GiB of disk space are free. With `pch=False`, cujit never precompiles headers. The image is the
-same with and without precompiled headers, so the option isn't part of the cache key.
+option, cujit writes the precompiled header in the third compile with the same includes. cujit does this only if each
+earlier compile took 0.5 s and 8 GiB of disk space are free. With `pch=False`, cujit never precompiles headers. The
+image is the same with and without precompiled headers, so the option isn't part of the cache key.
 
 CPU time of a compile with NVRTC 13.5 (`benchmarks/pch.py`, medians of 7 runs on a shared machine):
 

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 class Launch(PreparedLaunch):
     """A kernel with its grid, block, dynamic shared memory, stream and options. Call it with the kernel's arguments.
 
-    Native code checks the arguments and starts the kernel. It handles ints, floats and bools (but no subclasses), None,
-    ``Pointer``, NumPy scalars, structures and cujit arrays. It also handles PyTorch tensors, and arrays from Numba, JAX
-    and CuPy (if CuPy uses the stream of the launch). Python code handles all other arguments: halves, vectors and
-    subclasses take one to a few microseconds each.
+    Native code checks the arguments and starts the kernel. Native code handles ints, floats and bools (but no
+    subclasses), None, ``Pointer``, NumPy scalars, structures and cujit arrays. Native code also handles PyTorch
+    tensors, and arrays from Numba, JAX and CuPy (if CuPy uses the stream of the launch). Python code handles all other
+    arguments: halves, vectors and subclasses take one to a few microseconds each.
 
     If an array's ``__cuda_array_interface__`` specifies a stream, as CuPy's does, the kernel waits for that stream.
     Later work of the other library waits for the kernel only if both use the same stream, so pass that stream as
@@ -133,7 +133,8 @@ class Launch(PreparedLaunch):
         return compare(self._entry, self.shape, self.options, arguments, how)
 
     def save(self, path: str | os.PathLike[str], *arguments: object) -> Path:
-        """Save the launch to one file, with its image, source, sizes and current arguments. ``cujit run`` replays it.
+        """Save the launch to a file, with its image, source, grid, block and current arguments. ``cujit run`` replays
+        the launch.
 
         The file contains copies of the arrays, and for cujit arrays, of the entire allocations. Arguments that share
         memory also share it in the file. On a GPU, save before launching, because the memory can't be read after a
@@ -262,8 +263,8 @@ class Kernel(KeepsLaunches):
         """Return the number of blocks of this size that the device can run at the same time.
 
         If the blocks of a kernel wait for each other (``grid.sync()``, a counter in global memory), a launch can have
-        at most this many blocks. With more blocks, some would wait for a block that never starts. On a GPU, the limit
-        is the blocks per SM times the number of SMs, if nothing else is running. 0 means that no block fits.
+        at most this many blocks. With more blocks, some blocks would wait for a block that never starts. On a GPU, the
+        limit is the blocks per SM times the number of SMs, if nothing else is running. 0 means that no block fits.
 
         Source: CUDA C++ Programming Guide, "Grid Synchronization".
 
@@ -463,8 +464,8 @@ class Kernel(KeepsLaunches):
         """Compile the kernel for a block size on the CPU device before the first launch, without running the kernel.
 
         Returns the elapsed seconds, which are almost 0 on a GPU or if the code already exists. With ``wait=False``, a
-        background thread compiles, and the method returns a ``concurrent.futures.Future``. Its ``result()`` raises any
-        error. A launch during the compile waits until the compile is done.
+        background thread compiles, and the method returns a ``concurrent.futures.Future``. The ``result()`` method of
+        the Future raises any error. A launch during the compile waits until the compile is done.
 
         Args:
             block: threads per block, as an int or a tuple.

@@ -59,12 +59,12 @@ class Module(Mapping[str, Kernel]):
     ``module["axpy<float>"]`` finds a kernel by name expression, name in the source, or lowered name. Kernels keep their
     module alive. cujit unloads the module when you close the module or no longer use it.
 
-    ``route`` describes how the image was loaded, ``log`` contains the output of the compilers, and ``load_s`` is the
+    ``route`` describes how the image was loaded, and ``log`` contains the output of the compilers. ``load_s`` is the
     load time in seconds, including the compilation of PTX.
 
     You can send modules and kernels to other processes with ``pickle``. The other process loads the Artifact with the
-    same ``jit`` options. It uses a CPU device with the same checks, or the GPU with the same number if it is visible,
-    otherwise the first visible GPU. In the other process, variables have their initial values.
+    same ``jit`` options. The other process uses a CPU device with the same checks, or the GPU with the same number. If
+    this GPU isn't visible, it uses the first visible GPU. In the other process, variables have their initial values.
 
     Example::
 
@@ -228,7 +228,7 @@ class Module(Mapping[str, Kernel]):
         return self._image.loaded is None
 
     def close(self) -> None:
-        """Unload the module. Its kernels can't run afterward. Closing a module twice has no effect.
+        """Unload the module. After this call, its kernels can't run. Closing the module again has no effect.
 
         Example::
 

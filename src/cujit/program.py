@@ -180,8 +180,10 @@ def compile(
             ``"tileir"`` for the tile kernels of CUDA Tile C++. Default: a cubin for ``sm_…``, LTO-IR for ``lto_…``,
             otherwise PTX.
         arch: architecture to compile for: ``"sm_90"``, ``"compute_80"``, or ``"native"`` for the first GPU. Default:
-            the lowest architecture that the compiler supports. Its PTX runs on every GPU that the toolkit supports.
-        names: name expressions to compile, such as ``"axpy<float>"``. The Artifact contains their lowered names.
+            the lowest architecture that the compiler supports, because PTX for this architecture runs on every GPU that
+            the toolkit supports.
+        names: name expressions to compile, such as ``"axpy<float>"``. The Artifact contains the lowered name of each
+            name expression.
             Default: the kernels in the source that aren't templates.
         options: of the compiler (docs/options.md), as a mapping. ``more`` are compiler options as keyword arguments,
             which take precedence.
@@ -359,7 +361,7 @@ def build(
     """Compile one source for several targets and bundle the images into one fatbin.
 
     If ``source`` is a list of CUDA C++ sources, LLVM IR and images, cujit compiles and links the list for every target.
-    It caches each target and the fatbin separately.
+    The cache stores each target and the fatbin separately.
 
     Args:
         source: a source as for ``compile``, or a list of sources and images.

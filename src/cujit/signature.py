@@ -36,9 +36,9 @@ class Parameter:
     """One parameter of a kernel.
 
     ``type`` is the C++ type (``float const*``) if the build provides it, otherwise the PTX type (``.u64``) or "".
-    ``size`` and ``align`` are in bytes. They are 0 if unknown. ``pointee`` is the C++ type that a pointer points to.
-    ``offset`` is the byte offset in the parameter buffer of a loaded image. It is None if the offset follows only from
-    the alignment.
+    ``size`` and ``align`` are in bytes, or 0 if unknown. ``pointee`` is the C++ type that a pointer points to.
+    ``offset`` is the byte offset in the parameter buffer of a loaded image, or None if the offset follows only from the
+    alignment.
 
     Example::
 

@@ -117,7 +117,7 @@ def time(
     kernels.
 
     On a GPU, cujit measures the time between two events in ``stream``, without the work in other streams. On the CPU
-    device, it measures elapsed time.
+    device, cujit measures elapsed time.
 
     Args:
         call: function to time.

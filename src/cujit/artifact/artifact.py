@@ -197,12 +197,12 @@ class Artifact:
     """An image and its metadata. An Artifact never changes.
 
     ``names`` maps each requested name expression (``axpy<float>``) to its lowered name. ``signatures`` maps lowered
-    names to kernel signatures, if the build provides them. ``arch`` is the architecture. It is None for a fatbin, which
-    can contain several architectures. ``log`` is the output of the tools, ``name`` is the origin of the image, and
-    ``tool`` is the name and version of the tool that created it. ``provenance`` states whether the image came from the
-    cache. It is None for an image that this process didn't compile, link or bundle. ``places`` maps directories that
-    are recorded in line tables (``/cujit-source/src``) to directories on this machine. Comparisons of Artifacts ignore
-    ``provenance`` and ``places``.
+    names to kernel signatures, if the build provides them. ``arch`` is the architecture, or None for a fatbin, which
+    can contain several architectures. ``log`` is the output of the tools, and ``name`` is the origin of the image.
+    ``tool`` is the name and version of the tool that created the image. ``provenance`` states whether the image came
+    from the cache. ``provenance`` is None for an image that this process didn't compile, link or bundle. ``places``
+    maps directories that are recorded in line tables (``/cujit-source/src``) to directories on this machine.
+    Comparisons of Artifacts ignore ``provenance`` and ``places``.
 
     Example::
 

@@ -19,7 +19,7 @@ def open_image(image: object, verb: str) -> Artifact:
     Raises:
         FormatError: the bytes have an unknown format.
         OptionError: the value is not a file name.
-        ArgumentError: the value has another type.
+        ArgumentError: the value has a different type.
         FileError: the file cannot be read.
     """
     if isinstance(image, Artifact):

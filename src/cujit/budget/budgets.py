@@ -31,8 +31,9 @@ from cujit.values import NamedTuple, dataclass
 class Budget:
     """Limits on the resource usage and costs of one kernel. None means no limit.
 
-    cujit checks the limits before ``block`` against SASS, and the remaining limits against a profile. The counters in a
-    profile are totals over all launches and have the names of ``cujit.profile.Measures``.
+    cujit checks the limits from ``registers`` to ``occupancy`` against SASS, and the limits after
+    ``dynamic_shared_bytes`` against a profile. The counters in a profile are totals over all launches and have the
+    names of ``cujit.profile.Measures``.
 
     Args:
         registers: registers per thread.
@@ -101,7 +102,7 @@ class Budget:
 
     @property
     def threads(self) -> int | None:
-        """The number of threads in ``block``. None if ``block`` is None."""
+        """The number of threads in ``block``, or None if ``block`` is None."""
         return None if self.block is None else Dim3.of(self.block, "block").volume
 
     @property

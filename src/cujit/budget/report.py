@@ -37,7 +37,7 @@ class BudgetRow:
 
     @property
     def slack(self) -> float | None:
-        """The remaining budget. It is negative if the kernel exceeds the budget, and None if the usage is unknown."""
+        """The remaining budget, which is negative if the kernel exceeds the budget and None if the usage is unknown."""
         if self.measured is None:
             return None
         return self.measured - self.allowed if self.what == "occupancy" else self.allowed - self.measured

@@ -205,13 +205,14 @@ class Cache:
         """Return the process's cache plus the packs of an installed distribution. The same settings return the same
         cache.
 
-        The packs are the ``.pack`` files in the distribution's RECORD, and the packs of other distributions with an
-        entry point ``cujit.packs`` that names this distribution. cujit imports none of these distributions. It searches
-        the packs after ``CUJIT_CACHE_ROOTS``, even with ``CUJIT_CACHE=0``. If there are no packs, as in an editable
-        install, the result is ``default_cache()``.
+        The packs are the ``.pack`` files in the distribution's RECORD. Other distributions can add packs with an entry
+        point ``cujit.packs`` that names this distribution. cujit imports no distribution to find its packs. cujit
+        searches the packs after ``CUJIT_CACHE_ROOTS``, even with ``CUJIT_CACHE=0``. If there are no packs, as in an
+        editable install, the result is ``default_cache()``.
 
         ``cujit.jit(…, cache=…)`` searches this cache for code that runs on the device, best first: SASS for the
-        architecture, its family and older architectures, and then PTX. If it finds no code, it compiles.
+        architecture, its family and older architectures, and then PTX. If the cache contains no such code, cujit
+        compiles the source.
 
         Args:
             distribution: name of the distribution, as ``pip list`` shows it.
@@ -229,7 +230,7 @@ class Cache:
 
     @property
     def counters(self) -> Counters:
-        """The counters so far."""
+        """The current values of the counters."""
         with self._guard:
             return Counters(**self._tally)  # type: ignore[arg-type]
 

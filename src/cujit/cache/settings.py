@@ -93,7 +93,7 @@ class Compiling(enum.IntEnum):
         """Read ``auto``, ``warn``, ``never`` or ``never-jit``; ``name`` is what errors call it.
 
         Raises:
-            OptionError: the value has another type.
+            OptionError: the value has a different type.
         """
         if isinstance(text, str) and text in _COMPILING:
             return _COMPILING[text]

@@ -126,9 +126,9 @@ def command(
 ) -> None:
     """Fail if a kernel's registers or spills exceed a budget.
 
-    FILE is a cubin, a fatbin, an object, a library, or a file that cujit profile --json wrote (.json). For a profile,
-    the budget applies to the counters, and cujit prints advice. The exit status is 1 if a kernel exceeds its budget or
-    if its resource usage can't be determined.
+    FILE is a cubin, a fatbin, an object, a library, or a .json file from cujit profile --json. For a profile, the
+    budget applies to the counters, and cujit prints advice. The exit status is 1 if a kernel exceeds its budget or if
+    its resource usage can't be determined.
     """
     budgets = _budgets(budget_file, {name: value for name, value in limits.items() if value is not None})
     is_profile = file.suffix == ".json"

@@ -21,7 +21,7 @@ from cujit.values import attributes
 @file_argument
 @click.option("--driver", metavar="BRANCH", help="Driver branch, such as 580.")
 @click.option(
-    "--cuda", metavar="VERSION", help="CUDA version of the driver, such as 13.0. Use this option instead of --driver."
+    "--cuda", metavar="VERSION", help="CUDA version of the driver, such as 13.0, as an alternative to --driver."
 )
 @arches_option("Architecture of the GPU, such as sm_90.", "-a", "arches")
 @json_option

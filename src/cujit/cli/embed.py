@@ -37,9 +37,9 @@ from cujit.values import replace
 def command(file: Path, output: Path, language: str, name: str | None) -> None:
     """Turn an image into a Python module or a C header.
 
-    FILE is PTX, a cubin, a fatbin or LTO-IR. The Python module defines artifact() and load(device=None). It stores PTX
-    as text and compresses binaries. The header defines PREFIX_image (an aligned array that you can pass to the driver),
-    PREFIX_SIZE, and a constant with the lowered name of each kernel.
+    FILE is PTX, a cubin, a fatbin or LTO-IR. The Python module defines artifact() and load(device=None). PTX is stored
+    as text, and binaries are compressed. The header defines PREFIX_image (an aligned array that you can pass to the
+    driver), PREFIX_SIZE, and a constant with the lowered name of each kernel.
     """
     artifact = Artifact.open(file)
     if language == "python":

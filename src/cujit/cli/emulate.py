@@ -55,7 +55,7 @@ _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
     "--log",
     default="",
     metavar="FILE",
-    help="Append each driver call and its result to FILE. Use - for standard error.",
+    help="Append each driver call and its result to FILE. To log to standard error, use - as FILE.",
 )
 @click.option(
     "--errors",

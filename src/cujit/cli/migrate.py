@@ -188,7 +188,7 @@ def _is_found(name: str) -> bool:
 def command(files: tuple[Path, ...], write: bool) -> None:
     """Update scripts and Python files written for cujit 0.2.
 
-    cujit prints the changes to FILES as a diff. It rewrites command lines in shell scripts, Makefiles and CI
+    cujit prints the changes to FILES as a diff. cujit rewrites command lines in shell scripts, Makefiles and CI
     configurations, and imports and argument lists in Python files (.py). cujit also lists the lines that you have to
     check yourself.
     """

@@ -49,7 +49,7 @@ def command() -> None:
     "--zstd",
     "compress",
     is_flag=True,
-    help="Compress each record with zstd. Not needed for a wheel, which is compressed anyway.",
+    help="Compress each record with zstd. A pack in a wheel doesn't need this, because wheels are compressed anyway.",
 )
 @click.option("--with-recipes", is_flag=True, help="Keep sources and logs, which contain paths from this machine.")
 @json_option
@@ -135,7 +135,7 @@ def ls(file: Path, as_json: bool) -> None:
 def show(file: Path, key: str, as_json: bool) -> None:
     """Print one record of a pack and its inputs.
 
-    KEY is the record's key or a unique prefix of it.
+    KEY is the record's key or a unique prefix of the key.
     """
     show_entry(Cache(None, read_only=[file]), key, as_json=as_json)
 

@@ -81,7 +81,7 @@ def merge(
 ) -> None:
     """Merge worklists and recordings into one worklist.
 
-    cujit drops requests that never compiled without listing them. It lists all other requests that it drops.
+    cujit silently drops requests that never compiled, and lists all other requests that it drops.
     """
     merged = merge_worklists(
         lists, min_uses=min_uses, min_ms=min_ms, seen_within_days=seen_within, cap=cap, arch=arches
@@ -102,7 +102,7 @@ def merge(
 @click.option(
     "--recipe",
     metavar="RECIPE",
-    help="Print the source code of one recipe. RECIPE is a unique prefix of its digest.",
+    help="Print the source code of one recipe. RECIPE is a unique prefix of the recipe's digest.",
 )
 @json_option
 def show(lists: tuple[Path, ...], recipe: str | None, as_json: bool) -> None:
@@ -197,7 +197,7 @@ def cover(
 ) -> None:
     """Print the percentage of requests that a pack covers.
 
-    PACK is a pack or a cache directory. cujit compiles nothing. It recomputes the keys with the headers and the
+    PACK is a pack or a cache directory. cujit compiles nothing, but recomputes the keys with the headers and the
     compiler on this machine.
     """
     covered = cover_worklist(read_worklist(lists), [pack], arch=arches, project=project)

@@ -48,7 +48,7 @@ def part_of(given: object) -> Part:
 
     Raises:
         FormatError: it is no image that cujit knows.
-        OptionError: the value has another type.
+        OptionError: the value has a different type.
         FileError: a file cannot be read.
     """
     if isinstance(given, Source):

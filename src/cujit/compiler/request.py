@@ -124,7 +124,9 @@ class Request:
 
     @property
     def include(self) -> tuple[str, ...]:
-        """The include directories of the source, then of the options, then the stand-ins for host headers."""
+        """The include directories in search order: from the source, from the options, then the substitutes for host
+        headers.
+        """
         return self._include
 
     @cached_property
@@ -233,7 +235,7 @@ class Request:
     def seed(self) -> str:
         """Return the seed for local symbols, such as those in an unnamed namespace.
 
-        The seed depends on all parts of the key except the names, the architecture and the kind of result. Therefore,
+        The seed depends on all parts of the key except the names, the architecture and the kind of result. As a result,
         different processes generate the same symbols, and all images of a source use the same names.
 
         Raises:

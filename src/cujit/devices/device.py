@@ -241,7 +241,7 @@ class Device:
             priority: priority of a new stream: a lower number runs first. Default: 0.
 
         Raises:
-            LaunchError: ``of`` is not a stream, or the device doesn't have this priority.
+            LaunchError: ``of`` is not a stream, or the device doesn't support this priority.
             DriverError: the driver reported an error.
             ClosedError: ``of`` was closed.
 

@@ -173,7 +173,7 @@ class Event(abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Close the event. Closing an event twice has no effect.
+        """Close the event. Closing the event again has no effect.
 
         Example::
 
@@ -188,7 +188,7 @@ class Event(abc.ABC):
 
 
 class Stream(abc.ABC):
-    """A queue of work on a device. Its work runs in order, concurrently with the work in other streams.
+    """A queue of work on a device. Work in a stream runs in order, concurrently with the work in other streams.
 
     If you use the stream as a context manager, it is closed at the end of the ``with`` block.
 
@@ -256,7 +256,7 @@ class Stream(abc.ABC):
 
         Args:
             event: an existing event to record again. Default: a new event.
-            timing: whether a new event can measure time. False makes the event cheaper.
+            timing: whether a new event can measure time. An event with ``timing=False`` is cheaper.
 
         Raises:
             ArgumentError: ``event`` is not an event of this device.
@@ -276,7 +276,7 @@ class Stream(abc.ABC):
             other: an Event, a Stream, or another library's stream.
 
         Raises:
-            LaunchError: the value has another type.
+            LaunchError: the value has a different type.
             DriverError: the driver reported an error.
             ClosedError: it was closed.
 
@@ -289,7 +289,7 @@ class Stream(abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Close the stream. Its pending work still completes. Closing a stream twice has no effect.
+        """Close the stream. Pending work still completes. Closing the stream again has no effect.
 
         Example::
 
@@ -438,7 +438,7 @@ class Graph(abc.ABC):
         self._kept.extend(other._kept)
 
     def close(self) -> None:
-        """Close the graph. A launch in progress still completes. Closing a graph twice has no effect.
+        """Close the graph. A launch in progress still completes. Closing the graph again has no effect.
 
         Raises:
             LaunchError: the graph is being captured.

@@ -83,7 +83,7 @@ def emulate(
         check: checks for kernels, as for ``cujit.cpu``, such as ``"memory,race"``. Default: none.
         threads: number of cores that run blocks. Default: all cores.
         timeout_s: seconds after which cujit stops a launch. Default: no limit.
-        errors_now: whether a launch reports its own fault. Otherwise, a later call reports the fault.
+        errors_now: whether a launch reports its own faults. If False, a later call reports them, as on a GPU.
         log: file to log every driver call to. "-" means standard error, and "" disables the log.
 
     Raises:

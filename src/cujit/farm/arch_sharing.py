@@ -47,7 +47,7 @@ def check_share(share: object) -> str:
     """Take what may be shared; "" is nothing.
 
     Raises:
-        OptionError: the value has another type.
+        OptionError: the value has a different type.
     """
     if share is None or share == "":
         return ""

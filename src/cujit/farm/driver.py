@@ -114,7 +114,7 @@ def build(
     Workers write images to a directory that all workers can access, and return only the keys.
 
     Args:
-        requests: results of ``cujit.request``. cujit reads a generator while it compiles.
+        requests: results of ``cujit.request``, in any iterable. cujit reads a generator while it compiles.
         targets: architectures, as for ``cujit.build``. Every request is compiled for each architecture. Default: the
             architectures of the requests.
         executor: any ``concurrent.futures.Executor``, or ``"processes:8"``, ``"dask://host:8786"`` or ``"mpi"``.
@@ -126,7 +126,7 @@ def build(
         deadline_s: maximum seconds per compile.
         memory_bytes: maximum address space per compile, including libraries and stacks.
         make_ms: function that returns the expected compile time of a request in milliseconds, or 0 if unknown.
-        chunk_s: seconds of work per task.
+        chunk_s: target amount of work per task, in seconds.
         join: number of requests that differ only in ``names`` to compile together. Each request then takes about 40%
             less time, with the same key, names and signatures. Each image also contains the other kernels, so the image
             is larger and its bytes differ.

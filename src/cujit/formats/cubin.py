@@ -102,7 +102,7 @@ class CubinKernel:
 
     @property
     def max_threads(self) -> int | None:
-        """The number of threads per block that the source allows or requires. None if there is no such number."""
+        """The number of threads per block that the source allows or requires, or None if unspecified."""
         block = self.required_block or self.max_block
         return math.prod(block) if block else None
 

@@ -50,7 +50,7 @@ def inspect(anything: object) -> Inspection:
         FormatError: the image can't be read, or its format is unknown.
         FileError: the file cannot be read.
         OptionError: the value is not a file name.
-        ArgumentError: the value has another type.
+        ArgumentError: the value has a different type.
 
     Example::
 

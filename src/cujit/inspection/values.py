@@ -91,13 +91,13 @@ class KernelInfo:
 
     @property
     def max_threads(self) -> int | None:
-        """The number of threads per block that the source allows or requires. None if there is no such number."""
+        """The number of threads per block that the source allows or requires, or None if unspecified."""
         block = self.required_block or self.max_block
         return math.prod(block) if block else None
 
     @property
     def spill_bytes(self) -> int | None:
-        """The total bytes of spill stores and spill loads. None if unknown."""
+        """The total bytes of spill stores and spill loads, or None if unknown."""
         if self.spill_store_bytes is None or self.spill_load_bytes is None:
             return None
         return self.spill_store_bytes + self.spill_load_bytes
@@ -188,7 +188,7 @@ class ImageInfo:
     """One image: an entry of a fatbin, or a file that contains one image.
 
     ``index`` is the index of the image in the Inspection, from 0. ``container`` is the index of the fatbin in a host
-    file or archive. It is None outside a fatbin. ``size`` is the uncompressed size, and ``stored_bytes`` is the size in
+    file or archive, or None outside a fatbin. ``size`` is the uncompressed size, and ``stored_bytes`` is the size in
     the file. ``compression`` is ``none``, ``lz4`` or ``zstd``. ``flags``, ``identifier`` and ``options`` come from the
     fatbin entry. The other properties read the content of the image at first use.
 
@@ -239,8 +239,8 @@ class ImageInfo:
         numbers, but no comments.
 
         Raises:
-            FormatError: the image is of a different kind, or no PTX can be recovered because the cubin has no line
-                information or the PTX doesn't match the SASS.
+            FormatError: the image is of a different kind, the cubin has no line information, or the recovered PTX
+                doesn't match the SASS.
 
         Example::
 
@@ -322,7 +322,7 @@ class ImageInfo:
 
     @property
     def note(self) -> str:
-        """The reason why an undamaged image has no details. Otherwise empty."""
+        """The reason why an undamaged image has no details, or empty."""
         return self.content.note
 
     @property

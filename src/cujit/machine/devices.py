@@ -60,7 +60,7 @@ def gpu(ordinal: int = 0) -> Device:
     """Return the GPU with this number among the GPUs that the driver makes visible.
 
     Args:
-        ordinal: the number, from 0.
+        ordinal: number of the GPU, starting at 0.
 
     Raises:
         DriverNotFoundError: no CUDA driver is installed, or it doesn't respond.

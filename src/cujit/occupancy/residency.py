@@ -104,7 +104,7 @@ class Residency:
 
     @property
     def limited_by(self) -> tuple[Limiter, ...]:
-        """The resources that prevent another block from running. There are several if they tie."""
+        """The resources that prevent another block from running. If several resources tie, all are listed."""
         return tuple(limiter for limiter, blocks in self.allowed if blocks == self.blocks)
 
 

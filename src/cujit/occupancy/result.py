@@ -18,8 +18,8 @@ class Occupancy:
     """How many blocks of a kernel an SM can run concurrently, and what that means for the whole GPU.
 
     ``demand`` is the kernel's resource usage, ``residency`` is the result for one SM, and ``product`` is the GPU model.
-    ``grid`` is the number of blocks, and ``cluster`` is the number of blocks per cluster. Both are None if not
-    specified. ``float(o)`` is ``o.fraction``.
+    ``grid`` is the number of blocks, or None if not specified. ``cluster`` is the number of blocks per cluster, or
+    None. ``float(o)`` is ``o.fraction``.
 
     Example::
 
@@ -69,7 +69,7 @@ class Occupancy:
 
     @property
     def limited_by(self) -> tuple[Limiter, ...]:
-        """The resources that prevent another block from running. There are several if they tie."""
+        """The resources that prevent another block from running. If several resources tie, all are listed."""
         return self.residency.limited_by
 
     @property
@@ -79,24 +79,24 @@ class Occupancy:
 
     @property
     def next_step(self) -> NextStep | None:
-        """The change that allows one more block per SM. None if no resource of the kernel prevents another block."""
+        """The change that allows one more block per SM, or None if no resource of the kernel prevents another block."""
         return next_step(self.demand, self.residency)
 
     @property
     def cooperative_blocks(self) -> int | None:
-        """The size of the largest grid that can run entirely at the same time. None if the number of SMs is unknown."""
+        """The size of the largest grid that can run all at once, or None if the number of SMs is unknown."""
         return self.active_blocks * self.product.processors if self.product.processors else None
 
     @property
     def waves(self) -> Waves | None:
-        """How the grid fills the GPU. None without a grid, if no block can run, or if the number of SMs is unknown."""
+        """How the grid fills the GPU, or None if there is no grid, no block fits, or the number of SMs is unknown."""
         if self.grid is None or not self.product.processors:
             return None
         return waves(self.grid, self.active_blocks, self.product.processors)
 
     @property
     def clusters_bound(self) -> int | None:
-        """An upper bound for the number of concurrently running clusters. None without a cluster or if the number of
+        """An upper bound for the number of concurrently running clusters, or None without a cluster or if the number of
         SMs is unknown.
 
         A GPU may hold fewer, as a cluster stays within one processing cluster (GPC) of the chip.

@@ -177,10 +177,11 @@ def of(
             architecture of the image.
         shared_bytes: bytes of dynamic shared memory per block, as a number or a function of the number of threads per
             block.
-        grid: counts blocks.
+        grid: number of blocks in the launch.
         cluster: blocks per cluster.
         processors: number of SMs of the GPU.
-        registers: registers per thread. This and the next three arguments override the values of the image.
+        registers: registers per thread. The arguments from ``registers`` to ``max_threads`` override the values in
+            the image.
         static_shared_bytes: bytes of static shared memory per block.
         barriers: barriers per block.
         max_threads: maximum threads per block.

@@ -391,10 +391,10 @@ def module(
 
     The process keeps its modules, and the cache finds images by content. Without ``version``, another process therefore
     calls the builder again, but compiles nothing. With ``version``, the cache also finds the image by name, and other
-    processes don't call the builder. A cache entry with a ``version`` is valid for the same versions of the library,
-    cujit and the compiler, the same architecture and options, and a builder with the same code and plain captured
-    values. If other inputs of the builder change, such as header files, change ``version``. The cache finds LLVM IR
-    only by content.
+    processes don't call the builder. A cache entry with a ``version`` is valid for the same architecture, options, and
+    versions of the library, cujit and the compiler. The builder must also have the same code and plain captured values.
+    If other inputs of the builder change, such as header files, change ``version``. The cache finds LLVM IR only by
+    content.
 
     The same name must always refer to the same source. cujit compares a ``ModuleSpec`` at each call. For a builder, it
     compares the code, default values and plain captured values (numbers, text, enum members, types, functions, short

@@ -134,7 +134,7 @@ def built_of(given: object) -> ModuleSpec:
     """Take what a builder returned: a ModuleSpec, the arguments of one as a tuple, or a source or an image alone.
 
     Raises:
-        OptionError: the value has another type.
+        OptionError: the value has a different type.
         FormatError: the text or the bytes have an invalid format.
         FileError: a file cannot be read.
     """

@@ -24,7 +24,7 @@ class Ranks(NamedTuple):
         """Take a communicator of mpi4py, or what broadcasts as that or as ``torch.distributed`` does; None is alone.
 
         Raises:
-            OptionError: the value has another type.
+            OptionError: the value has a different type.
         """
         if group is None:
             return cls(0, lambda value: value)

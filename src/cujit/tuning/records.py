@@ -50,7 +50,7 @@ class Measured:
 
     @property
     def rank_ms(self) -> float | None:
-        """The median time, otherwise the lower bound. None if the candidate was rejected."""
+        """The median time, otherwise the lower bound, or None if the candidate was rejected."""
         return self.bound_ms if self.timing is None else self.timing.median_ms
 
     def __str__(self) -> str:

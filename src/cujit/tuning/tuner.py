@@ -158,7 +158,7 @@ def tune(
         strategy: object that chooses candidates with ``ask`` and ``tell``, such as ``optuna.create_study()``. Default:
             try all candidates.
         trials: number of candidates that the strategy chooses.
-        rounds: number of additional interleaved measurements of the candidates near the fastest.
+        rounds: number of additional measurement rounds, which interleave the candidates that are close to the fastest.
         executor: executor that compiles the candidates, as for ``cujit.farm.build``. Default: compile them in this
             process, one at a time.
         group: ranks that tune together. One rank decides, and all ranks must call ``tune``. The group is an mpi4py
@@ -175,7 +175,7 @@ def tune(
         OptionError: an argument is malformed.
         ArgumentError: ``shape`` is invalid, the workload doesn't return a function, or its arguments don't match the
             kernel.
-        DriverError: a candidate destroyed the GPU's context. Nothing is stored.
+        DriverError: a failed candidate made the GPU context unusable. cujit stores no result.
         CujitError: see ``cujit.jit``.
 
     Example::

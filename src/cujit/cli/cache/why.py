@@ -62,7 +62,8 @@ def why(
     """Explain a cache miss: print the inputs that differ.
 
     cujit compares KEY with OTHER. Without OTHER, cujit compares KEY with the most similar entry. With --file, cujit
-    prints whether compiling FILE is a cache hit. If not, it prints the differences from the most similar entry.
+    prints whether compiling FILE is a cache hit. After a miss, cujit prints the differences from the most similar
+    entry.
     """
     if (key is None) == (source is None):
         raise click.UsageError("specify KEY or --file FILE")

@@ -78,7 +78,7 @@ class Entry:
 
         Raises:
             FormatError: it is no image that cujit knows, or a fatbin that cannot be taken apart.
-            OptionError: the value has another type.
+            OptionError: the value has a different type.
         """
         from cujit.compiler.inputs.images import as_artifact  # start-up: brings the readers of images
 

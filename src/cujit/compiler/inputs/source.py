@@ -180,8 +180,8 @@ class Source:
         also accepts opaque pointers.
 
         Args:
-            modules: one or more modules. Each is text, bytes of text or bitcode, an Artifact, or a file path. A file
-                path is a ``pathlib.Path``, or a one-line string that ends in ``.ll`` or ``.bc``.
+            modules: one or more modules. Each module is text, bytes of text or bitcode, an Artifact, or a file path. A
+                file path is a ``pathlib.Path``, or a one-line string that ends in ``.ll`` or ``.bc``.
             name: name of the source in messages and in the cache.
             libdevice: whether to link libdevice, NVIDIA's math library (``__nv_sinf``).
 

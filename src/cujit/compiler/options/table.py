@@ -208,7 +208,8 @@ _ROWS: tuple[Option, ...] = (
     # The language
     Option("std", _T, "C++ dialect. NVRTC's default is c++17.",
            value("--std={}"), choices=("c++03", "c++11", "c++14", "c++17", "c++20", "c++23")),
-    Option("define", _D, "Macros to define, as a dict of names to values. None defines a macro without a value. "
+    Option("define", _D, "Macros to define, as a dict of names to values. The value None defines a macro without a "
+                         "value. "
                          "`Source.cuda(define=…)` does the same.",
            pairs("--define-macro={}")),
     Option("undef", _TT, "Macros to undefine.", each("--undefine-macro={}")),
@@ -230,7 +231,7 @@ _ROWS: tuple[Option, ...] = (
            choices=("stub",)),
     Option("host_code", _T,
            "`skip` compiles an ordinary `.cu` file: cujit ignores host functions, launches and host includes "
-           "(docs/how-to/ordinary-files.md). It implies `dialect`, `host_headers` and `default_device`.",
+           "(docs/how-to/ordinary-files.md). The option implies `dialect`, `host_headers` and `default_device`.",
            Spelling("the source without host code", lambda _: []), choices=("skip",)),
     Option("dialect", _T,
            "`nvcc` defines names that nvcc accepts and NVRTC doesn't, such as `__asm__`, `__builtin_ctz`, `uint` and "
@@ -247,8 +248,8 @@ _ROWS: tuple[Option, ...] = (
            switch("--builtin-move-forward")),
     Option("builtin_initializer_list", _B, "Let NVRTC declare `std::initializer_list`.",
            switch("--builtin-initializer-list")),
-    Option("minimal", _B, "Omit most built-in declarations. This speeds up the front end, but CCCL doesn't compile "
-                          "with this option.",
+    Option("minimal", _B, "Omit most built-in declarations, which speeds up the front end. CCCL doesn't compile with "
+                          "this option.",
            flag("--minimal")),
     Option("enable_tile", _B, "Allow CUDA Tile code.", flag("--enable-tile"), since=(13, 3)),
     Option("simt_only", _B, "With enable_tile: omit tile functions.", flag("--simt-only"), since=(13, 3)),
@@ -281,7 +282,7 @@ _ROWS: tuple[Option, ...] = (
     # Code generation
     # nvJitLink itself knows -O0 and -O3; its assembler knows all four.
     Option("opt_level", _I,
-           "Optimization level of the assembler. When linking, it applies to the linker; for LLVM IR, to libNVVM.",
+           "Optimization level of the assembler, of the linker when linking, or of libNVVM for LLVM IR.",
            value("--ptxas-options=-O{}"), Spelling("-O0|-Xptxas=-O1|-Xptxas=-O2|-O3",
                                                   lambda n: [f"-O{n}" if n in (0, 3) else f"-Xptxas=-O{n}"]),
            value("-opt={}"), low=0, high=3, tileiras=value("--opt-level={}")),
@@ -380,8 +381,8 @@ _ROWS: tuple[Option, ...] = (
            value("--frandom-seed={}")),
     Option("syntax_only", _B, "Check the syntax only, without generating code.", flag("--fdevice-syntax-only")),
     Option("pch", _B,
-           "Precompile the headers in the first compile of a process. Default: precompile in a process's third "
-           "compile with the same headers, if the headers take 0.5 s (see Precompiled headers).",
+           "Precompile the headers in the first compile of a process. Default: precompile in the third compile with "
+           "the same headers, if parsing the headers takes 0.5 s (see Precompiled headers).",
            Spelling("--pch, in a per-process directory", lambda _: [])),
     Option("create_pch", _T, "Precompiled header file to write.", value("--create-pch={}")),
     Option("use_pch", _T, "Precompiled header file to use.", value("--use-pch={}")),

@@ -230,7 +230,7 @@ class DeviceArray:
         return tuple(reversed(steps))
 
     def close(self) -> None:
-        """Release the memory now. Views keep the memory alive. Closing an array twice has no effect.
+        """Release the memory now. Views keep the memory alive. Closing the array again has no effect.
 
         Example::
 
@@ -243,7 +243,7 @@ class DeviceArray:
 
     @property
     def stream(self) -> Stream | None:
-        """The stream that owns the memory and that copies use by default. None means the default stream."""
+        """The stream that owns the memory and that copies use by default, or None for the default stream."""
         return None if self._allocation is None else self._allocation.stream
 
     def numpy(self, *, stream: object = None) -> npt.NDArray[Any]:
@@ -273,8 +273,8 @@ class DeviceArray:
     def copy_to(self, out: npt.NDArray[Any] | None = None, *, stream: object = None) -> npt.NDArray[Any]:
         """Copy the elements to ``out``, or to a new NumPy array, after all earlier work in the stream.
 
-        The call waits for the copy, unless ``out`` is from ``device.pinned`` and there is a stream. In that case, the
-        copy is complete when the stream is done.
+        The call waits for the copy, unless ``out`` is from ``device.pinned`` and there is a stream. If the call doesn't
+        wait, the copy is complete when the stream is done.
 
         Args:
             out: a NumPy array. Default: a new array.

@@ -229,7 +229,7 @@ class CudaStream(Stream):
             self._context.order(stream_handle(other), handle)
 
     def close(self) -> None:
-        """Close the stream. Its pending work still completes. Closing a stream twice has no effect."""
+        """Close the stream. Pending work still completes. Closing the stream again has no effect."""
         self._queue = None
 
     # -- work on bytes ------------------------------------------------------------------------------------

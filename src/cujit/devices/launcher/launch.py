@@ -46,7 +46,7 @@ class PreparedLaunch(LaunchSlots):
 
     @property
     def shape(self) -> LaunchShape | None:
-        """The grid, block and dynamic shared memory. None for a launch over 0 elements, which runs nothing."""
+        """The grid, block and dynamic shared memory, or None for a launch over 0 elements, which runs nothing."""
         if type(self._shape) is tuple:  # as it was written
             self._shape = launch_shape(*self._shape)
         return self._shape  # type: ignore[return-value]
@@ -97,7 +97,7 @@ class PreparedLaunch(LaunchSlots):
             parameters: bytes, or an object with a contiguous buffer, such as a ``ctypes.Structure`` or a NumPy array.
 
         Raises:
-            ArgumentError: the value is not a buffer, or its size differs from that of all parameters.
+            ArgumentError: the value is not a buffer, or its size differs from the total size of the parameters.
             ClosedError: the module was closed.
             DriverError: the driver reported an error.
 
@@ -120,7 +120,7 @@ class PreparedLaunch(LaunchSlots):
                 such an array (``void **``) as an int.
 
         Raises:
-            ArgumentError: there are too few or too many pointers, or one is null or not an address.
+            ArgumentError: there are too few or too many pointers, or a pointer is null or not an address.
             ClosedError: the module was closed.
             DriverError: the driver reported an error.
 

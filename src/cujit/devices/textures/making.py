@@ -110,7 +110,7 @@ def texture(
     cube: bool = False,
     **sampling: Unpack[SamplingKeywords],
 ) -> Texture:
-    """Create a texture. Pass its ``handle`` to kernels as a ``cudaTextureObject_t``.
+    """Create a texture. Pass the ``handle`` to kernels as a ``cudaTextureObject_t``.
 
     Args:
         data: texels, an array on this device, or host data. The texture reads a device array in place: one axis for
@@ -152,7 +152,7 @@ def texture(
 
 
 def surface(device: TextureDevice, texels: Texels) -> Surface:
-    """Create a surface for texels. Pass its ``handle`` to kernels as a ``cudaSurfaceObject_t``.
+    """Create a surface for texels. Pass the ``handle`` to kernels as a ``cudaSurfaceObject_t``.
 
     Args:
         texels: texels that kernels write to.

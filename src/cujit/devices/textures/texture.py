@@ -252,7 +252,7 @@ class _TextureObject:
         return self._handle.number
 
     def close(self) -> None:
-        """Release the object before it is garbage-collected. Closing an object twice has no effect.
+        """Release the object before it is garbage-collected. Closing the object again has no effect.
 
         Example::
 

@@ -33,14 +33,14 @@ _SHOWN = 12
 def retarget(ptx: Ptx, *, version: Version | str | None = None, arch: Arch | str | None = None) -> Ptx:
     """Return PTX with a different ``.version`` or ``.target``, if every construct in the PTX allows the change.
 
-    The function changes only these two directives. It assumes that an unknown construct requires the declared version
-    and target.
+    The function changes only these two directives. An unknown construct is assumed to require the declared version and
+    target.
 
     Args:
         ptx: PTX as text, bytes or an Artifact. The result has the same type. For a cubin, the function uses the PTX in
             its line information.
         version: PTX version, as ``(8, 4)`` or ``"8.4"``.
-        arch: target architecture, as ``"compute_80"`` or ``"sm_80"``. Both have the same meaning here.
+        arch: target architecture, as ``"compute_80"`` or ``"sm_80"``, which have the same meaning here.
 
     Raises:
         UnsupportedError: a construct requires a newer version or target. ``items`` lists each construct with its line

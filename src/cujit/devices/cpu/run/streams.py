@@ -141,7 +141,7 @@ class InOrderEvent(Event):
         return (self._time() - since._time()) / 1e6
 
     def close(self) -> None:
-        """Close the event. Closing an event twice has no effect."""
+        """Close the event. Closing the event again has no effect."""
         self._at_ns = None
 
     def __repr__(self) -> str:
