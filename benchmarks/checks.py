@@ -53,6 +53,14 @@ def _line(type_: npt.DTypeLike, threads: int = _TILE, block: int = 256, *, reads
     return Case((threads // block,), (block,), [(type_, (threads * reads,))], (type_, (threads * writes,)))
 
 
+def _form(
+    type_: npt.DTypeLike, *reads: tuple[npt.DTypeLike, Shape], more: tuple[int, ...] = (), arch: str = ""
+) -> Case:
+    """A kernel of forms.cu whose every thread reads and writes an element of its own; it may read more."""
+    tile = (type_, (_TILE,))
+    return Case((_TILE // 256,), (256,), [tile, *reads], tile, *more, file="forms.cu", arch=arch)
+
+
 _SQUARE = (_F32, (_SIDE, _SIDE))
 _FACTOR = (_F32, (_PRODUCT, _PRODUCT))
 _HALVES = (_F16, (_PRODUCT, _PRODUCT))
@@ -95,6 +103,22 @@ KERNELS: dict[str, Case] = {
     "buffered": Case((_TILE // 256,), (32, 8), [(_F32, (_TILE,))], (_F32, (_TILE,))),
     "often": _line(_F32),
     "shorts": _line(_I16),
+    "named": _form(_F32),
+    "handed": _form(_F32),
+    "summed": _form(_F32),
+    "exchanged": _form(_F32, arch="compute_90"),
+    "blocked": Case((_PRODUCT // 64, _PRODUCT // 64), (256,), [_FACTOR, _FACTOR], _FACTOR, _PRODUCT, file="forms.cu"),
+    "filtered": _form(_F32, (_F32, (9,)), more=(_TILE,)),
+    "layers": Case((4, 16), (32, 8), [(_F32, (16, 128, 128))], (_F32, (16, 128, 128)), 128, file="forms.cu"),
+    "softmax": _form(_F32),
+    "ranked": _form(_I32),
+    "listed": _form(_I32),
+    "sparse": Case((_TILE // 256,), (256,), [(_F32, (_TILE,)), (_I32, (_TILE,))], (_F32, (_TILE // 32,)), _TILE,
+                   file="forms.cu"),
+    "substituted": _form(_I32),
+    "sevens": Case((_TILE // 100,), (100,), [(_F32, (_TILE,))], (_F32, (_TILE // 100 * 100,)), file="forms.cu"),
+    "linked": _form(_F32),
+    "settled": _form(_I32),
     "warpgroup": Case((_PRODUCT // 8, _PRODUCT // 64), (128,), [_HALVES, _HALVES], _FACTOR, _PRODUCT,
                       file="warpgroup.cu", arch="compute_90a"),
 }  # fmt: skip
@@ -113,7 +137,9 @@ def launcher(kernel: str, device: cujit.Device) -> tuple[cujit.DeviceArray, Call
     case, rng = KERNELS[kernel], np.random.default_rng(7)
     out = device.zeros(case.out[1], case.out[0])
     arguments = [*(device.array(_values(rng, *each)) for each in case.reads), out, *map(np.int32, case.more)]
-    image = cujit.compile(FOLDER / case.file, arch=case.arch or "compute_80")
+    image = cujit.compile(
+        FOLDER / case.file, arch=case.arch or ("compute_90" if case.file == "forms.cu" else "compute_80")
+    )
     grid, block, shared_bytes = case.launch
     launch = cujit.load(image, device)[kernel].prepare(grid, block, shared_bytes=shared_bytes)
     return out, lambda: launch(*arguments)

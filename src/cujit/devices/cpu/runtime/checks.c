@@ -171,7 +171,7 @@ INLINE flag lanes_are_common(struct Place *place, const struct Lanes *all) {
   u32 checks = place->watch->checks, flags = all->flags, kind = kind_of(flags);
   u64 size = all->size, limit = place->watch->shared_limit;
   flag marked = checks & CHECK_INIT && !piece->full && !(flags & ACCESS_WRITE && flags & ACCESS_TAKES), common = 1;
-  if (!(checks & CHECK_RACE) || is_elsewhere(flags) || orders(flags) || size - 1 > 15 || size & (size - 1) || limit < size) return 0;
+  if (!(checks & CHECK_RACE) || place->others || is_elsewhere(flags) || orders(flags) || size - 1 > 15 || size & (size - 1) || limit < size) return 0;
   u64x32 offsets = *all->addresses - place->shared;
   u32x32 odd = __builtin_convertvector(offsets, u32x32) & (odd_bits_of(flags) | (u32)(size - 1));
   i32x32 wrong = __builtin_convertvector(offsets > limit - size, i32x32) | (i32x32)(odd != 0);
@@ -187,6 +187,16 @@ INLINE flag lanes_are_common(struct Place *place, const struct Lanes *all) {
   return 1;
 }
 
+/* Whether nothing is wrong with what lanes do to the memory of another block of the cluster. `here`: it is this block's own
+   memory, which others accessed before. */
+static NOINLINE flag reaches_right(struct Place *place, const struct Lanes *all, u32 checks, flag *here) {
+  flag global;
+  if (is_elsewhere(all->flags) || all->bits & odd_bits_of(all->flags) || !lanes_are_far(place, all, here)) return 0;
+  if (*here || !(checks & CHECK_INIT)) return !*here;
+  u8 *marks = marks_of(place, all->low, all->bytes, &global);
+  return lanes_are_written(all->lanes, place->addresses, marks, all->low, all->size, all->flags);
+}
+
 /* `lanes` access `size` bytes each (0: as many as `values` say) at the place's addresses, by one event if it is known. */
 static NOINLINE void check_lanes(struct Place *place, u32 lanes, u64 size, u32 flags, u32 line, u32 event) {
   flag plain;
@@ -195,11 +205,13 @@ static NOINLINE void check_lanes(struct Place *place, u32 lanes, u64 size, u32 f
   if (!event && lanes_are_common(place, &all)) return;
   u32 checks = checks_left(place, &all, &plain);
   if (!checks) return;
+  flag here = 0;
+  if (place->others && checks & CHECK_RACE && reaches_right(place, &all, checks, &here)) return;
   if (checks & CHECK_RACE && (!is_elsewhere(flags) || orders(flags))) {
     note_reads(place);
     if (!event) event = all.event = event_of(place, checks, flags, line);
   }
-  if (plain && checks == CHECK_RACE && !is_reached(place, all.low, all.bytes)) {
+  if (plain && checks == CHECK_RACE && (here || !is_reached(place, all.low, all.bytes))) {
     check_races(place, &all);
     return;
   }
@@ -290,25 +302,13 @@ INLINE void open_window(struct Place *place, const struct Row *row, u64 *window)
   }
 }
 
-/* Whether a record is no race with what `thread` does now. */
-INLINE flag is_settled(u32 record, u32 thread, u32 settled) {
-  return record < settled << THREAD_BITS || (record & (THREADS - 1)) == thread;
-}
-
-/* Whether a strip that a row accesses was accessed by no other warp since the last barrier: then it takes the record. */
-INLINE flag strip_is_common(const struct Place *place, u64 offset, const struct Site *site, u32 settled, flag writes) {
+/* Whether a row of words of a whole warp is a strip that takes the record. */
+static flag strip_is_common(const struct Place *place, u64 offset, const struct Site *site) {
   struct Tracker *piece = place->piece;
-  u32 thread = place->warp * WARP, *strip = strip_at(place, offset), one = strip[ONE];
-  if (offset & (WARP * sizeof(u32) - 1) || piece->logged | piece->scattered || piece->events >= piece->room) return 0;
-  /* The thread of a strip that is APART is that of no first lane. */
-  if (!is_settled(strip[0], thread, settled)) return 0;
-  if (writes ? !is_settled(one, thread, settled) || !is_settled(strip[2], thread, settled)
-             : !is_settled(one, thread, settled)) {
-    return 0;
-  }
-  u32 event = new_event(place, site->flags, members_of(site)->line);
-  strip[writes ? 0 : 1] = event << THREAD_BITS | thread;
-  if (writes) strip[1] = strip[2] = 0, piece->written = event;
+  if (offset & (STRIP * sizeof(u32) - 1) || piece->logged | piece->scattered || piece->events >= piece->room) return 0;
+  struct Now now = {place->warp * WARP, piece->events + 1, site->flags};
+  if (!strip_takes(place, offset, &now)) return 0;
+  new_event(place, site->flags, members_of(site)->line);
   return 1;
 }
 
@@ -361,7 +361,7 @@ static NOINLINE flag row_is_common(struct Place *place, u32 lanes, u64 base, con
     u64 offset = base - place->shared;
     flag words = lanes == ~0u && is_word && !site->spread && place->piece->grain == WORD_GRAIN;
     if (!words || is_reached(place, row.low, row.bytes)) return 0;
-    if (!strip_is_common(place, offset, site, settled_of(place), writes)) return 0;
+    if (!strip_is_common(place, offset, site)) return 0;
   }
   if (writes && looks) {
     memset(marks_in(place, place->piece) + (row.low - place->shared), 1, row.bytes);

@@ -230,8 +230,10 @@ static NOINLINE void check_far(struct Place *place, struct Cluster *cluster, con
     if (flags & ACCESS_WRITE) look_at_far(place, access, rank, at, &word->read, row, bytes);
     if (!notes) continue;
     struct Far *own = !(flags & ACCESS_WRITE) ? &word->read : flags & ACCESS_STRONG ? &word->strong : &word->write;
-    u32 who = thread | place->state->rank << RANK_AT | bytes << BYTES_AT | flags << FLAGS_AT;
-    *own = (struct Far){row[far_warp(place)], access->line, who};
+    u32 who = thread | place->state->rank << RANK_AT | bytes << BYTES_AT | flags << FLAGS_AT, clock = row[far_warp(place)];
+    /* Other bytes that lanes of this warp accessed since it told others of what it did. */
+    if (own->clock == clock && !((own->who ^ who) & ((1u << BYTES_AT) - WARP))) who |= own->who & FAR_BYTES << BYTES_AT;
+    *own = (struct Far){clock, access->line, who};
   }
 }
 
@@ -259,25 +261,39 @@ static NOINLINE void check_others(struct Place *place, struct Cluster *cluster, 
   place->piece = own;
 }
 
-/* A lane accesses the memory of another block of the cluster, which is there. */
-static NOINLINE void reach_far(struct Place *place, struct Cluster *cluster, const struct Access *access, u64 rank, u64 offset) {
-  u64 width = far_width(place), warps = place->watch->warps, own = far_warp(place);
-  const u32 *row = far_row(place, cluster, own);
-  u32 begun = 0, arrivals = far_arrivals(place, cluster)[own];
+/* The other block has begun as this warp knows, and has not ended. */
+static void check_is_there(const struct Place *place, const struct Cluster *cluster, const struct Access *access, u64 rank,
+                           u64 offset) {
+  u64 warps = place->watch->warps;
+  const u32 *row = far_row(place, cluster, far_warp(place));
+  u32 begun = 0;
   for (u64 k = 0; k < warps; k++) begun |= row[rank * warps + k];
   if (!begun) fail_far(place, access, CODE_NOT_BEGUN, offset, rank, rank, 0, 0, 0);
   if (cluster->ended >> rank & 1) fail_far(place, access, CODE_ENDED, offset, rank, rank, 0, 0, 0);
-  check_others(place, cluster, access, rank, offset);
-  check_far(place, cluster, access, rank, offset, !(access->flags & ACCESS_ASYNC));
-  if (access->flags & ACCESS_ASYNC) return; /* it is noted where somebody has waited for it */
+}
+
+/* From now on the other block is to know of an access, in `bytes` from an offset on, before it ends. */
+static void note_reached(const struct Place *place, struct Cluster *cluster, const struct Access *access, u64 rank, u64 offset,
+                         u64 bytes) {
+  u64 own = far_warp(place);
+  u32 arrivals = far_arrivals(place, cluster)[own], low = (u32)offset, high = (u32)(offset + bytes);
   struct Stretch *stretch = &cluster->stretches[rank][arrivals % STRETCHES];
-  u32 low = (u32)offset, high = (u32)(offset + access->size);
   if (stretch->arrivals != arrivals || !stretch->high) *stretch = (struct Stretch){arrivals, low, high};
   if (low < stretch->low) stretch->low = low;
   if (high > stretch->high) stretch->high = high;
   cluster->touched[rank] = 1;
-  reached_of(cluster)[rank * width + own] =
-      (struct Reached){row[own], access->line, access->lane, access->flags, access->address, access->size};
+  reached_of(cluster)[rank * far_width(place) + own] = (struct Reached){
+      far_row(place, cluster, own)[own], access->line, access->lane, access->flags, access->address, access->size,
+  };
+}
+
+/* A lane accesses the memory of another block of the cluster, which is there. */
+static NOINLINE void reach_far(struct Place *place, struct Cluster *cluster, const struct Access *access, u64 rank, u64 offset) {
+  check_is_there(place, cluster, access, rank, offset);
+  check_others(place, cluster, access, rank, offset);
+  check_far(place, cluster, access, rank, offset, !(access->flags & ACCESS_ASYNC));
+  /* Else it is noted where somebody has waited for it. */
+  if (!(access->flags & ACCESS_ASYNC)) note_reached(place, cluster, access, rank, offset, access->size);
 }
 
 /* Whether others may have accessed what this warp accesses of its block's memory, and not before it passed the cluster's
@@ -304,4 +320,84 @@ INLINE void check_between(struct Place *place, const struct Access *access) {
   } else if (is_reached(place, access->address, access->size)) {
     check_far(place, cluster, access, rank, offset, 0);
   }
+}
+
+/* -- accesses of a warp: what is plainly right ------------------------------------------------------------------------------ */
+
+/* Whether what another block did by a record, or by four from it on, is ordered before this warp; `row` is what it knows of that
+   block's warps. */
+INLINE flag is_known_far(const struct Place *place, const u32 *record, const u32 *row, u32 flags) {
+  for (u32 kind = 0; kind < KINDS; kind++) {
+    if ((kind == ONE || kind == TWO) && !(flags & ACCESS_WRITE)) continue;
+    if (record[kind] && events_of(place)[record[kind] >> THREAD_BITS].clock > row[(record[kind] & (THREADS - 1)) / WARP]) return 0;
+  }
+  return 1;
+}
+
+/* Whether all that another block did to words from an offset on is: 0 where each has to be looked at. */
+static flag others_are_known(struct Place *place, u64 rank, u64 offset, u64 bytes, u32 flags) {
+  const u32 *row = own_far(place) + rank * place->watch->warps;
+  struct Tracker *own = place->piece, *other = piece_beside(place, place->side - place->state->rank + rank);
+  u64 end = offset + bytes, step = STRIP * sizeof(u32);
+  flag known = other->grain == WORD_GRAIN;
+  place->piece = other;
+  for (u64 at = offset & -step; at < end && known; at += step) {
+    const u32 *strip = strip_at(place, at);
+    if (*strip != (u32)APART) {
+      known = is_known_far(place, strip, row, flags);
+      continue;
+    }
+    u64 first = at > offset ? at : offset, last = at + step < end ? at + step : end;
+    for (u64 word = first; word < last && known; word += sizeof(u32)) known = is_known_far(place, entry_at(place, word), row, flags);
+  }
+  place->piece = own;
+  return known;
+}
+
+/* Whether what other blocks did to the words of a block that lanes access is ordered before this warp. */
+static flag far_words_are_known(const struct Place *place, const struct Cluster *cluster, const struct Lanes *all, u64 rank) {
+  const u32 *row = own_far(place);
+  const struct FarWord *words = far_words_of(place, cluster, rank);
+  EACH_LANE(lane, all->lanes) {
+    const struct FarWord *word = words + (((const u64 *)all->addresses)[lane] - place->cluster) % WINDOW / sizeof(u32);
+    for (u64 k = 0; k < all->size / sizeof(u32); k++, word++) {
+      if (is_far_race(place, row, &word->write, all->flags, FAR_BYTES) || is_far_race(place, row, &word->strong, all->flags, FAR_BYTES)) {
+        return 0;
+      }
+      if (all->flags & ACCESS_WRITE && is_far_race(place, row, &word->read, all->flags, FAR_BYTES)) return 0;
+    }
+  }
+  return 1;
+}
+
+static void note_far_words(const struct Place *place, const struct Cluster *cluster, const struct Lanes *all, u64 rank) {
+  struct FarWord *words = far_words_of(place, cluster, rank);
+  u32 clock = own_far(place)[far_warp(place)], flags = all->flags & FAR_FLAGS;
+  u32 who = place->first | place->state->rank << RANK_AT | FAR_BYTES << BYTES_AT | flags << FLAGS_AT;
+  EACH_LANE(lane, all->lanes) {
+    struct FarWord *word = words + (((const u64 *)all->addresses)[lane] - place->cluster) % WINDOW / sizeof(u32);
+    for (u64 k = 0; k < all->size / sizeof(u32); k++, word++) {
+      *(flags & ACCESS_WRITE ? &word->write : &word->read) = (struct Far){clock, all->line, who + lane};
+    }
+  }
+}
+
+/* Whether a plain access of whole words by lanes near each other, which was measured, is no race with other blocks: in the
+   memory of one of them, which is then noted, or in this block's own. 0 where each lane has to be looked at. */
+static NOINLINE flag lanes_are_far(struct Place *place, const struct Lanes *all, flag *here) {
+  struct Cluster *cluster = place->others;
+  u64 far = all->low - place->cluster, rank = far / WINDOW, offset = far % WINDOW, size = all->size;
+  if (!size || (size | all->low | all->bits) & 3 || all->bytes < size || all->bytes > 2 * WARP * size) return 0;
+  if (all->flags & (ACCESS_STRONG | ACCESS_ASYNC | ACCESS_ACQUIRE | ACCESS_RELEASE)) return 0;
+  if (rank >= far_blocks(place) || !within(offset, all->bytes, place->watch->shared_limit)) return 0;
+  if (rank == place->state->rank) return *here = far_words_are_known(place, cluster, all, rank);
+  const u64 *addresses = (const u64 *)all->addresses;
+  u32 first = first_lane(all->lanes), last = last_lane(all->lanes);
+  struct Access access = {first, all->flags, all->line, addresses[first], size};
+  check_is_there(place, cluster, &access, rank, (access.address - place->cluster) % WINDOW);
+  if (!others_are_known(place, rank, offset, all->bytes, all->flags) || !far_words_are_known(place, cluster, all, rank)) return 0;
+  note_far_words(place, cluster, all, rank);
+  access.lane = last, access.address = addresses[last];
+  note_reached(place, cluster, &access, rank, offset, all->bytes);
+  return 1;
 }

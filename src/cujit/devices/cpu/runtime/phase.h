@@ -23,9 +23,6 @@ INLINE u32 kind_of(u32 flags) { return flags & ACCESS_STRONG ? IN_ATOMICS : flag
 
 INLINE u32 *phases_of(const struct Place *place) { return (u32 *)((u8 *)place->piece + place->watch->phases); }
 
-static const u32x32 LANES = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
-                             16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31};
-
 /* The numbers of a piece's words, and all ones for some of them. */
 static const words NUMBERS = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 static const words BITS = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768};

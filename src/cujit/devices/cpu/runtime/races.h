@@ -196,6 +196,21 @@ INLINE u32 *reader_for(const struct Place *place, u32 *entry, const struct Now *
   return entry + (first / WARP == warp ? ONE : TWO);
 }
 
+/* Whether a strip whose words threads access side by side holds only what is ordered before this: then it takes the record,
+   `now` being that of its first thread. One look at an event tells of all words. */
+INLINE flag strip_takes(const struct Place *place, u64 offset, const struct Now *now) {
+  u32 *strip = strip_at(place, offset), record = now->event << THREAD_BITS | now->thread, writes = now->flags & ACCESS_WRITE;
+  if (*strip == (u32)APART || unordered(place, strip[WRITER], now, now->flags)) return 0;
+  if (writes && (unordered(place, strip[ONE], now, now->flags) || unordered(place, strip[TWO], now, now->flags))) return 0;
+  if (writes) {
+    *(records *)strip = (records){record, 0, 0, 0};
+    place->piece->written = now->event;
+  } else {
+    *reader_for(place, strip, now) = record;
+  }
+  return 1;
+}
+
 INLINE NORETURN void race(const struct Place *place, const struct Access *access, u32 record) {
   const struct Event *event = &events_of(place)[record >> THREAD_BITS];
   u64 extra = event->flags | (access->address - place->shared) << 32;
@@ -513,16 +528,71 @@ INLINE flag lanes_are_ordered(const struct Place *place, const struct Lanes *all
   return known;
 }
 
+/* Whether what has a record is ordered before this by clocks. An event is of one warp: whether it is ordered is the same for
+   all records of it that other threads have, so that `known`, the last one, needs no look. */
+INLINE flag is_before(const struct Place *place, u32 record, const struct Now *now, u32 *known) {
+  if (record >> THREAD_BITS == *known) return 1;
+  if (unordered(place, record, now, now->flags)) return 0;
+  if ((record & (THREADS - 1)) != now->thread) *known = record >> THREAD_BITS;
+  return 1;
+}
+
+/* As `lanes_are_ordered`, by clocks. */
+static NOINLINE flag lanes_are_ordered_by_clocks(const struct Place *place, const struct Lanes *all, u32 count, u32 flags) {
+  u64 grain = place->piece->grain & 3;
+  u64x32 at = (u64)entry_at(place, 0) + ((*all->addresses - place->shared) >> grain) * sizeof(records);
+  const u64 *entries = (const u64 *)&at;
+  u32 writers = 0, ones = 0, twos = 0, writes = flags & ACCESS_WRITE, first = place->first, record = all->event << THREAD_BITS;
+  EACH_LANE(lane, all->lanes) {
+    const u32 *entry = (const u32 *)entries[lane];
+    struct Now now = {first + lane, all->event, flags};
+    for (u32 k = 0; k < count; k++, entry += KINDS) {
+      if (!is_before(place, entry[WRITER], &now, &writers) || !is_before(place, entry[STRONG], &now, &writers)) return 0;
+      if (writes && !(is_before(place, entry[ONE], &now, &ones) && is_before(place, entry[TWO], &now, &twos))) return 0;
+    }
+  }
+  ones = 0;
+  EACH_LANE(lane, all->lanes) {
+    u32 *entry = (u32 *)entries[lane];
+    struct Now now = {first + lane, all->event, flags};
+    for (u32 k = 0; k < count; k++, entry += KINDS) {
+      if (writes) {
+        note_write(place, entry, &now);
+      } else if ((entry[ONE] & (THREADS - 1)) == now.thread || is_before(place, entry[ONE], &now, &ones)) {
+        entry[ONE] = record | now.thread;
+      } else {
+        *reader_for(place, entry, &now) = record | now.thread;
+      }
+    }
+  }
+  return 1;
+}
+
 INLINE void check_each(const struct Place *place, const struct Lanes *all, u32 count, u32 grain, u32 kind) {
-  if (lanes_are_ordered(place, all, count, kind)) return;
+  if (lanes_are_ordered(place, all, count, kind) || lanes_are_ordered_by_clocks(place, all, count, kind)) return;
   EACH_LANE(lane, all->lanes) {
     struct Access access = {lane, all->flags, all->line, ((const u64 *)all->addresses)[lane], (u64)count << grain};
     check_race(place, &access, all->event);
   }
 }
 
+static const u32x32 LANES = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
+                             16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31};
+
+/* Whether the lanes of a whole warp access the words of a strip side by side. */
+INLINE flag is_strip(const struct Place *place, const struct Lanes *all) {
+  u64 size = sizeof(u32);
+  if (all->lanes != ~0u || all->size != size || place->piece->grain != WORD_GRAIN || all->flags & ACCESS_STRONG) return 0;
+  if (all->bytes != STRIP * size || (all->low - place->shared) & (STRIP * size - 1)) return 0;
+  return !__builtin_reduce_or(*all->addresses - __builtin_convertvector(LANES, u64x32) * size - all->low);
+}
+
 /* Look for races where all lanes access shared memory that there is, aligned to their size of at most 16 bytes. */
 static NOINLINE void check_races(const struct Place *place, const struct Lanes *all) {
+  if (is_strip(place, all)) {
+    struct Now now = {place->first, all->event, all->flags};
+    if (strip_takes(place, all->low - place->shared, &now)) return;
+  }
   refine_for(place, all->bits | all->size);
   if (all->bytes < 2 * WARP * strip_bytes(place)) {
     spread(place, all->low - place->shared, all->bytes);
