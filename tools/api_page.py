@@ -12,9 +12,12 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from types import ModuleType
 
 __all__ = ["PRELUDE", "Doc", "api_page", "documented", "first_sentence"]
+
+DOCS = Path(__file__).parents[1] / "docs"
 
 PRELUDE = '''\
 from pathlib import Path
@@ -267,8 +270,15 @@ def first_sentence(thing: object) -> str:
 
 
 def _markdown(text: str) -> str:
-    """Give a docstring's text as Markdown: pages that it names are links."""
-    return re.sub(r"`?docs/([\w-]+)\.md`?", r"[\1](\1.md)", text.replace("``", "`"))
+    """Give a docstring's text as Markdown: pages that it names are links with the titles of the pages."""
+    text = re.sub(r"\((`?docs/[\w-]+\.md`?)\)", r"(see \1)", text.replace("``", "`"))
+    return re.sub(r"`?docs/([\w-]+)\.md`?", lambda page: f"[{_page_title(page[1])}]({page[1]}.md)", text)
+
+
+def _page_title(page: str) -> str:
+    """Read the title of a page, without what follows a colon or a parenthesis."""
+    first = (DOCS / f"{page}.md").read_text().partition("\n")[0]
+    return re.split(r":| \(", first.removeprefix("# "))[0]
 
 
 def _cell(text: str) -> str:

@@ -185,7 +185,7 @@ def compile(
         names: name expressions to compile, such as ``"axpy<float>"``. The Artifact contains the lowered name of each
             name expression.
             Default: the kernels in the source that aren't templates.
-        options: of the compiler (docs/options.md), as a mapping. ``more`` are compiler options as keyword arguments,
+        options: compiler options (docs/options.md), as a mapping. ``more`` are compiler options as keyword arguments,
             which take precedence.
         cache: the Cache to use. False disables caching. Default: the process's cache.
         timeout_s: maximum seconds for the whole call (docs/limits.md).

@@ -344,7 +344,7 @@ class Backend(Protocol):
 
     @property
     def cache_bytes(self) -> int:
-        """Size in bytes of the largest cache that all SMs or cores share; 0 if unknown."""
+        """Size in bytes of the largest cache that all SMs or cores share, or 0 if unknown."""
         return 0
 
     def ordinal_of(self, address: int) -> int | None:

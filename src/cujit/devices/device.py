@@ -208,7 +208,7 @@ class Device:
 
     @property
     def cache_bytes(self) -> int:
-        """Size in bytes of the largest cache that all SMs or cores share; 0 if unknown."""
+        """Size in bytes of the largest cache that all SMs or cores share, or 0 if unknown."""
         return self.backend.cache_bytes
 
     # -- streams and graphs -------------------------------------------------------------------------------

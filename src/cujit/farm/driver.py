@@ -119,7 +119,7 @@ def build(
             architectures of the requests.
         executor: any ``concurrent.futures.Executor``, or ``"processes:8"``, ``"dask://host:8786"`` or ``"mpi"``.
             ``"processes"`` starts one process per core.
-        sink: directory for the images, or its Cache. Default: the process's cache.
+        sink: directory to write the images to, or a Cache. Default: the process's cache.
         pack: path of a pack (``.pack``) to write at the end, with all images.
         store: a shared cache. cujit signs each image in this process and publishes the image immediately. Images that
             already exist in the shared cache are recompiled only for a pack.

@@ -46,9 +46,9 @@ class KernelInfo:
     otherwise the lowered name. ``registers`` and ``stack_bytes`` are per thread. ``shared_bytes`` is the static shared
     memory per block. ``reserved_shared_bytes`` is the additional shared memory that the system reserves.
     ``spill_store_bytes`` and ``spill_load_bytes`` count the kernel's own spill instructions, without those of called
-    functions. The spill sizes come from the assembler's log (``verbose=True``). Without a log, they are 0 if the kernel
-    has no stack. ``constant_bytes`` maps each constant bank to its size. ``code_bytes`` is the size of the SASS, and
-    ``parameter_bytes`` is the size of the parameters.
+    functions. The spill sizes come from the assembler's log (``verbose=True``). Without a log, the spill sizes are 0 if
+    the kernel has no stack. ``constant_bytes`` maps each constant bank to its size. ``code_bytes`` is the size of the
+    SASS, and ``parameter_bytes`` is the size of the parameters.
 
     ``max_block`` comes from ``__launch_bounds__``, and ``required_block`` comes from ``reqntid``. ``cluster`` and
     ``max_cluster_blocks`` are in blocks. ``max_registers`` is per thread. ``has_unbounded_stack`` is True if

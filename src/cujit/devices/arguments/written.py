@@ -71,7 +71,7 @@ def argument(text: str) -> Value:
     elements.
 
     Args:
-        text: text in one of the forms that docs/cli.md lists.
+        text: text in the syntax of ``--arg`` (docs/cli.md).
 
     Raises:
         OptionError: the text has an invalid form, or the file contains no array.

@@ -66,7 +66,7 @@ class PreparedLaunch(LaunchSlots):
         kernel is done.
 
         Args:
-            arguments: one argument for each kernel parameter, as docs/launch.md lists.
+            arguments: one argument for each kernel parameter; see docs/launch.md.
             named: not allowed, because kernel parameters have no names.
 
         Raises:
