@@ -52,22 +52,20 @@ INLINE f64 bounded(f64 u) {
   return u == u ? high : 0.0;
 }
 
-static NOINLINE void float_tap(u32 word, i32 shift, i32 size, i32 mode, i32 normalized, flag linear, struct Tap *tap) {
+INLINE struct Tap tap_at(u32 word, i32 shift, i32 size, i32 mode, i32 normalized, flag linear) {
   f64 x = (f64)AS(f32, word);
   f64 u = bounded(normalized ? scaled(x, mode, (f64)size) : x);
-  i32 base;
-  u32 weight = 0;
-  if (linear) {
-    i64 fixed = (i64)__builtin_floor(u * 256.0 - 127.5);
-    base = (i32)(fixed >> 8);
-    weight = (u32)(fixed & 255);
-  } else {
-    base = (i32)__builtin_floor(u);
-  }
+  f64 steps = __builtin_floor(u * 256.0 - 127.5), place = __builtin_floor(linear ? steps * 0x1p-8 : u);
+  i32 base = (i32)place;
+  u32 weight = linear ? (u32)(i32)(steps - place * 256.0) : 0;
   i32 first = resolve(mode, size, base + shift), second = resolve(mode, size, base + shift + 1);
   /* Beyond the edge both are the edge, and the weight is that of the clamped place: it counts where weights are
      rounded. */
-  *tap = (struct Tap){{first, second}, mode == ADDRESS_CLAMP && first == second ? 0 : weight};
+  return (struct Tap){{first, second}, mode == ADDRESS_CLAMP && first == second ? 0 : weight};
+}
+
+static NOINLINE void float_tap(u32 word, i32 shift, i32 size, i32 mode, i32 normalized, flag linear, struct Tap *tap) {
+  *tap = tap_at(word, shift, size, mode, normalized, linear);
 }
 
 /* An element number: what lies outside reads as zeros. */

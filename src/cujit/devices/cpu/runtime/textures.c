@@ -177,6 +177,134 @@ static NOINLINE void fetch(const struct Descriptor *d, const struct Exchange *da
   }
 }
 
+/* -- lookups of a whole warp ------------------------------------------------------------------------------------
+
+   Most lookups are of lines and planes of words of 32 bits, within their borders, and of all lanes in one texture: they
+   are made eight lanes at a time. Lanes that ask for nothing read an element too. */
+
+enum { LANES = 8 };
+typedef f64 f64s __attribute__((vector_size(8 * LANES), aligned(4)));
+typedef i64 i64s __attribute__((vector_size(8 * LANES), aligned(4)));
+typedef f32 f32s __attribute__((vector_size(4 * LANES), aligned(4)));
+typedef i32 i32s __attribute__((vector_size(4 * LANES), aligned(4)));
+
+struct Taps {
+  i32 first[WARP], second[WARP], weight[WARP];
+};
+
+#define PICK(type, mask, yes, no) ((type)((mask) & (yes)) | (type)(~(mask) & (no)))
+
+INLINE f64s pick(i64s mask, f64s yes, f64s no) { return (f64s)PICK(i64s, mask, (i64s)yes, (i64s)no); }
+
+/* As `resolve` has it, of the two modes that need no division. */
+INLINE i32s resolved(i32 mode, i32 size, i32s i) {
+  i32s last = (i32s){} + (size - 1), zero = {};
+  if (mode == ADDRESS_BORDER) return PICK(i32s, (i >= zero) & (i <= last), i, zero + OUTSIDE);
+  i32s high = PICK(i32s, i < last, i, last);
+  return high & (high > zero);
+}
+
+/* As `tap_at` has it. */
+static NOINLINE void take_taps(const u32 *words, const u32 *shifts, i32 size, i32 mode, i32 normalized, flag linear,
+                               struct Taps *taps) {
+  f64 scale = normalized ? (f64)size : 1.0;
+  for (u32 lane = 0; lane < WARP; lane += LANES) {
+    f64s u = __builtin_convertvector(*(const f32s *)(words + lane), f64s) * scale, most = (f64s){} + 1.0e9;
+    i64s is_number = u == u;
+    u = pick(u >= -most, u, -most);
+    u = (f64s)((i64s)pick(u <= most, u, most) & is_number);
+    f64s steps = __builtin_elementwise_floor(u * 256.0 - 127.5);
+    f64s place = __builtin_elementwise_floor(linear ? steps * 0x1p-8 : u);
+    i32s base = __builtin_convertvector(place, i32s) + *(const i32s *)(shifts + lane), weight = {};
+    i32s first = resolved(mode, size, base), second = resolved(mode, size, base + 1);
+    if (linear) weight = __builtin_convertvector(steps - place * 256.0, i32s);
+    if (mode == ADDRESS_CLAMP) weight &= first != second;
+    *(i32s *)(taps->first + lane) = first;
+    *(i32s *)(taps->second + lane) = second;
+    *(i32s *)(taps->weight + lane) = weight;
+  }
+}
+
+static NOINLINE void take_other_taps(const u32 *words, const u32 *shifts, i32 size, i32 mode, i32 normalized,
+                                     flag linear, struct Taps *taps) {
+  for (u32 lane = 0; lane < WARP; lane++) {
+    struct Tap tap = tap_at(words[lane], (i32)shifts[lane], size, mode, normalized, linear);
+    taps->first[lane] = tap.index[0];
+    taps->second[lane] = tap.index[1];
+    taps->weight[lane] = (i32)tap.weight;
+  }
+}
+
+static void taps_along(const u32 *words, const u32 *shifts, i32 size, i32 mode, i32 normalized, flag linear,
+                       struct Taps *taps) {
+  flag divides = mode == ADDRESS_WRAP || mode == ADDRESS_MIRROR;
+  (divides ? take_other_taps : take_taps)(words, shifts, size, mode, normalized, linear, taps);
+}
+
+/* As `filtered` has it, of one channel; without a z, four neighbours have weights. */
+static NOINLINE void filtered_words(const struct Descriptor *d, const struct Taps *x, const struct Taps *y, u32 c,
+                                    u64 *out) {
+  u64 row = (u64)d->row, step = (u64)(u32)d->texel_bytes;
+  const u8 *base = d->base + 4 * c;
+  for (u32 lane = 0; lane < WARP; lane += LANES) {
+    f32 colors[4][LANES];
+    for (u32 k = 0; k < LANES; k++) {
+      const u8 *upper = base + (u32)y->first[lane + k] * row, *lower = base + (u32)y->second[lane + k] * row;
+      u64 near = (u32)x->first[lane + k] * step, far = (u32)x->second[lane + k] * step;
+      colors[0][k] = *(const f32 *)(upper + near), colors[1][k] = *(const f32 *)(upper + far);
+      colors[2][k] = *(const f32 *)(lower + near), colors[3][k] = *(const f32 *)(lower + far);
+    }
+    i32s far = *(const i32s *)(x->weight + lane), down = *(const i32s *)(y->weight + lane);
+    f64s sum = {};
+    for (u32 n = 0; n < 4; n++) {
+      i32s column = n & 1 ? far : 256 - far, lower = (column * down + (i32)(127 + (n & 1))) >> 8;
+      i32s weight = n >> 1 ? lower : column - lower;
+      f64s color = __builtin_convertvector(*(const f32s *)colors[n], f64s);
+      f64s part = color * (__builtin_convertvector(weight, f64s) * 0x1p-8);
+      sum += (f64s)((i64s)part & __builtin_convertvector(weight != 0, i64s));
+    }
+    f32 means[LANES];
+    *(f32s *)means = __builtin_convertvector(sum, f32s);
+    for (u32 k = 0; k < LANES; k++) out[lane + k] = AS(u32, means[k]);
+  }
+}
+
+/* Make the lookups of a warp, if they are of this kind; tell whether they were. */
+static flag whole_warp(const struct Asker *asker, u32 mask, struct Exchange *data, const struct Lookup *lookup) {
+  if (lookup->layered | lookup->cube | lookup->whole | (lookup->axes > 2) | (lookup->gather >= 0) | !mask) return 0;
+  u64 handle = data->handle[asker->lane], others = 0;
+  for (u32 lane = 0; lane < WARP; lane++) others |= mask >> lane & 1 ? data->handle[lane] ^ handle : 0;
+  if (others) return 0;
+  const struct Descriptor *d = described(asker, handle, TEXTURE_MARK);
+  flag linear = d->filter != 0;
+  if (d->format != FORMAT_FLOAT32 && (linear | (d->format != FORMAT_INT32 && d->format != FORMAT_UINT32))) return 0;
+  struct Taps x, y;
+  taps_along(data->x, data->dx, d->width, d->address_0, d->normalized, linear, &x);
+  u32 zeros[WARP] = {0}; /* a line is read at y = 0: see tap_of_row */
+  flag plane = lookup->axes == 2;
+  taps_along(plane ? data->y : zeros, plane ? data->dy : zeros, d->height, d->address_1, d->normalized, linear, &y);
+  i32 places = 0;
+  for (u32 lane = 0; lane < WARP; lane++) {
+    places |= x.first[lane] | y.first[lane];
+    if (linear) places |= x.second[lane] | y.second[lane];
+  }
+  if (places < 0) return 0;
+  for (u32 c = 0; c < CHANNELS; c++) {
+    u64 *out = data->values[c];
+    if (c >= (u32)d->channels) {
+      for (u32 lane = 0; lane < WARP; lane++) out[lane] = 0;
+    } else if (linear) {
+      filtered_words(d, &x, &y, c, out);
+    } else {
+      const u8 *base = d->base + 4 * c;
+      u64 row = (u64)d->row, step = (u64)(u32)d->texel_bytes;
+      for (u32 lane = 0; lane < WARP; lane++)
+        out[lane] = *(const u32 *)(base + (u32)x.first[lane] * step + (u32)y.first[lane] * row);
+    }
+  }
+  return 1;
+}
+
 /* -- what lookups cost ----------------------------------------------------------------------------------------- */
 
 enum { NEIGHBOURS = 8, TOUCHED = WARP * NEIGHBOURS };
@@ -238,6 +366,8 @@ void cujit_texels(u32 mask, const struct Exchange *data, u32 axes, flag layered,
 
 void cujit_texture(ASKED, u32 axes, flag layered, flag cube, flag whole, i32 gather) {
   struct Lookup lookup = {axes, layered, cube, whole, gather};
+  struct Asker one = {launch, block, first, line, (u32)__builtin_ctz(mask | 1u << 31)};
+  if (whole_warp(&one, mask, data, &lookup)) return;
   FOR_EACH_LANE(asker) {
     u32 out[CHANNELS];
     fetch(described(&asker, data->handle[asker.lane], TEXTURE_MARK), data, asker.lane, &lookup, out);
