@@ -211,14 +211,14 @@ def _error(kind: type) -> str:
 _INSTRUCTIONS_HEAD = """\
 # PTX instructions of the CPU device
 
-Every form of an instruction that the PTX ISA has, as cujit's table has it, and whether the CPU device executes it. A
-word in braces may be left out, `|` separates choices, a word in capitals stands for a set of modifiers
-(`src/cujit/formats/ptx/isa/sets.py`), and `...` for modifiers that the table does not list yet. *since* is the first
-ISA version and architecture with the form; a single modifier may have come later. *scope* is who has to arrive at the
-instruction before anyone executes it: an instruction of the scope `warpgroup` holds each warp until all four warps of
-its warpgroup have arrived. If they arrive at different instructions, the launch ends with an error that names the
-warps and the lines. The section is that of the manual of PTX ISA 9.1. `cujit inspect --needs FILE` says the same of
-one file.
+This page lists every form of every PTX instruction, and whether the CPU device executes the form. Words in braces are
+optional, `|` separates alternatives, and words in capitals stand for sets of modifiers
+(`src/cujit/formats/ptx/isa/sets.py`). `...` stands for modifiers that the table doesn't list yet. *section* is the
+section in the PTX ISA 9.1 manual. *since* is the first ISA version and architecture that support the form. Individual
+modifiers can require later versions. *scope* is the set of threads that must arrive at the instruction before any
+thread executes it. For example, an instruction with the scope `warpgroup` holds each warp until all four warps of the
+warpgroup have arrived. If the warps arrive at different instructions, the launch ends with an error that names the
+warps and the source lines. `cujit inspect --needs FILE` lists the unsupported instructions in a file.
 
 """
 
@@ -227,9 +227,9 @@ def instructions_page() -> str:
     """Write the page ``docs/instructions.md``."""
     whole = total()
     said = (
-        f"Of {whole.rows - whole.unknown} rows whose forms are listed the CPU device executes {whole.whole} whole and "
-        f"{whole.partly} in part: {whole.share:.1%} of the forms, every row counting the same. "
-        f"{whole.unknown} rows have no list of forms yet.\n\n"
+        f"Of the {whole.rows - whole.unknown} rows with listed forms, the CPU device executes {whole.whole} completely "
+        f"and {whole.partly} in part. That is {whole.share:.1%} of the forms if every row counts the same. "
+        f"{whole.unknown} rows don't list their forms yet.\n\n"
     )
     table = "| form | section | since | scope | CPU device |\n|---|---|---|---|---|\n"
     table += "".join(map(_form, implemented()))
@@ -245,8 +245,11 @@ def _refused() -> str:
         for reason in one.reasons:
             reasons[one.row.opcode, reason] = None
     rows = "".join(f"| `{opcode}` | {reason} |\n" for opcode, reason in reasons)
-    head = "## Refused\n\nWhat of the above the CPU device refuses when PTX is loaded, by name and line, and why.\n\n"
-    return f"{head}| of | refused |\n|---|---|\n{rows}"
+    head = (
+        "## Rejected forms\n\nThe CPU device rejects these forms when it loads PTX. The error names the instruction, the "
+        "line and the reason.\n\n"
+    )
+    return f"{head}| instruction | reason |\n|---|---|\n{rows}"
 
 
 def _form(one: Implemented) -> str:

@@ -304,8 +304,8 @@ def tensor_map(
     Args:
         array: an array on this device, from cujit or another library.
         box: elements per copy along each axis, outermost first as in ``array.shape``.
-        shape: shape of the part of the array to map, for example without row padding. Requires ``strides``.
-        strides: strides of that part, in bytes.
+        shape: shape of the part of the array to map, for example without row padding. Default: the shape of the array.
+        strides: strides of the mapped part, in bytes. Default: the strides of the array.
         element_strides: step between copied elements along each axis.
         interleave: must be ``none``, because interleaved layouts are not supported.
         swizzle: ``none``, ``32``, ``64`` or ``128``.
