@@ -116,18 +116,23 @@ emulated: $(READY)  ## the tests of what runs on a GPU, on the one of `cujit emu
 	$(BIN)/cujit emulate $(BIN)/python -m pytest -m gpu -n 2 $(EMULATED) $(ARGS)
 
 # Other releases of the toolkit, each in a virtual environment of its own; and the assemblers of many, for the tests
-# that compare the instruction table with them. Half an hour on two cores, and several GB.
+# that compare the instruction table with them. An hour or two on two cores, and 20 GB.
 TOOLKITS := .toolkits
-WHEELS_13_0 := 'cuda-bindings>=13.2,<14' 'cuda-toolkit[nvrtc,nvjitlink,nvvm,nvfatbin,cudart,cccl,crt]==13.0.*' 'nvidia-nvjitlink==13.0.*'
+RELEASES_13 ?= 13.0 13.1 13.2 13.3 13.4
+PARTS := nvrtc,nvjitlink,nvvm,nvfatbin,cudart,cccl,crt
 ROUTES := tests/toolchain tests/compile tests/test_program.py tests/test_limits.py tests/test_nvvm_routes.py tests/test_routes.py tests/test_link_files.py \
          tests/linking tests/test_cuda12_images.py
 EACH_HEADER := tests/toolkits/test_standard_headers.py
-toolkits: $(READY)  ## test against CUDA 12.9 and 13.0, and the ptxas of 11.7 to 13.5
+toolkits: $(READY)  ## test against CUDA 12.9 and 13.0 to 13.4, and the ptxas of 11.7 to 13.5
 	test -x .venv-12.9/bin/pytest || ($(PYTHON) -m venv .venv-12.9 && .venv-12.9/bin/pip install -q -e '.[cu12,dev]')
-	test -x .venv-13.0/bin/pytest || ($(PYTHON) -m venv .venv-13.0 && .venv-13.0/bin/pip install -q -e '.[dev]' $(WHEELS_13_0))
+	for cuda in $(RELEASES_13); do \
+	  test -x .venv-$$cuda/bin/pytest || ($(PYTHON) -m venv .venv-$$cuda && .venv-$$cuda/bin/pip install -q -e '.[dev]' \
+	    'cuda-bindings>=13.2,<14' "cuda-toolkit[$(PARTS)]==$$cuda.*" "nvidia-nvjitlink==$$cuda.*") || exit 1; \
+	done
 	$(BIN)/python tests/toolkits/fetch.py $(TOOLKITS)
-	CUJIT_TOOLKITS=$(TOOLKITS) .venv-12.9/bin/python -m pytest -n auto $(ROUTES) $(EACH_HEADER)
-	CUJIT_TOOLKITS=$(TOOLKITS) .venv-13.0/bin/python -m pytest -n auto $(ROUTES) $(EACH_HEADER)
+	for cuda in 12.9 $(RELEASES_13); do \
+	  CUJIT_TOOLKITS=$(TOOLKITS) .venv-$$cuda/bin/python -m pytest -n auto $(ROUTES) $(EACH_HEADER) || exit 1; \
+	done
 	CUJIT_TOOLKITS=$(TOOLKITS) $(BIN)/python -m pytest -n auto -m toolkits tests/toolkits
 
 # Debian's Python for aarch64 and the wheels of that processor, unpacked into .aarch64 (1 GB) and run by QEMU. To make

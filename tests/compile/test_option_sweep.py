@@ -340,9 +340,11 @@ define ptx_kernel void @k(ptr %p) {{
 
 
 def test_the_newest_dialect_is_taken_for_older_architectures(toolchain: Toolchain) -> None:
-    if toolchain.nvvm.release < (13, 5):
-        pytest.skip("measured with 13.5")
     source = cujit.Source.nvvm(OPAQUE)
+    if toolchain.nvvm.release < (13, 5):
+        with raises(OptionError, "option-rejected", "nvvm_latest came with CUDA 13.5"):
+            cujit.compile(source, to="ptx", arch="compute_90", nvvm_latest=True)
+        return
     made = cujit.compile(source, to="ptx", arch="compute_90", nvvm_latest=True, ptx_version_target=90)
     assert ".version 9.0" in made.text
     with raises(OptionError, "option-rejected", "9.5", "compute_100", "ptx_version_target=99"):

@@ -9,7 +9,7 @@ from cujit.compiler.options.spelling import Spelling
 from cujit.compiler.options.table import Option, OptionType
 from cujit.compiler.options.values import OPTIONS, Options, Tool
 from cujit.errors import OptionError, ToolError
-from cujit.program import compile
+from cujit.program import compile, link
 from cujit.toolchain.toolset import Toolchain
 from raising import raises
 
@@ -60,6 +60,11 @@ def test_nvrtc_takes_every_spelling(toolchain: Toolchain, name: str) -> None:
 @pytest.mark.parametrize("name", [n for n, o in OPTIONS.items() if isinstance(o.nvjitlink, Spelling)])
 def test_nvjitlink_takes_every_spelling(toolchain: Toolchain, name: str) -> None:
     rendered = one(name).render(Tool.NVJITLINK)
+    if toolchain.nvjitlink.version < (OPTIONS[name].since or (0, 0)):
+        part = compile("__global__ void k() {}", to="ltoir", arch="lto_90")
+        with pytest.raises(OptionError, match=f"{name} came with CUDA"):
+            link([part], arch="sm_90", options=one(name))
+        return
     try:
         toolchain.nvjitlink.linker(["-arch=sm_90", "-lto", *rendered]).close()
     except ToolError as e:

@@ -44,6 +44,9 @@ def missing_library(library: str, reason: BaseException) -> ToolchainNotFoundErr
     )
 
 
+_BUILTINS = "libnvrtc-builtins.so."
+
+
 def open_library(library: str, binding: str, first_call: Callable[[], Any]) -> Any:
     """Make the first call into a library, which is where cuda.bindings opens it.
 
@@ -69,7 +72,11 @@ def _open_elsewhere(binding: str) -> bool:
         return False
     import ctypes  # start-up: only for wheels outside of site-packages
 
+    directory = os.path.dirname(path)
     try:
+        for name in os.listdir(directory) if binding == "nvrtc" else ():
+            if name.startswith(_BUILTINS):  # NVRTC up to 13.0 looks for them among what is loaded
+                ctypes.CDLL(f"{directory}/{name}")
         ctypes.CDLL(path)
     except OSError:
         return False

@@ -76,7 +76,7 @@ def link_images(
     arguments = [f"-arch={target.lto if to is Kind.LTOIR else target}"]
     arguments += ["-lto"] * (is_lto and not options.get("dlto")) + ["-ptx"] * (to is Kind.PTX)
     arguments += rendered
-    data, log = _run(images, arguments, to, toolchain)
+    data, log = _run(images, arguments, to, toolchain, options.newer_than(linker.version))
     cubin = read_cubin(data) if to is Kind.CUBIN else None
     if cubin is not None and cubin.is_empty:
         raise LinkError(
@@ -134,7 +134,9 @@ def _require_arch(target: Arch, toolchain: Toolchain) -> None:
         require_arch(target, nvrtc.arches, "nvJitLink", nvjitlink.version)
 
 
-def _run(images: Sequence[InputImage], arguments: Sequence[str], to: Kind, toolchain: Toolchain) -> tuple[bytes, str]:
+def _run(
+    images: Sequence[InputImage], arguments: Sequence[str], to: Kind, toolchain: Toolchain, newer: Sequence[str]
+) -> tuple[bytes, str]:
     nvjitlink = toolchain.nvjitlink
     try:
         with nvjitlink.linker(arguments) as linker:
@@ -145,7 +147,7 @@ def _run(images: Sequence[InputImage], arguments: Sequence[str], to: Kind, toolc
             data = {Kind.CUBIN: linker.cubin, Kind.PTX: linker.ptx, Kind.LTOIR: linker.ltoir}[to]()
             return as_recorded(data, is_text=to is Kind.PTX), linker.info_log()
     except ToolError as e:
-        raise _explain(e, images, arguments) from None
+        raise _explain(e, images, arguments, newer) from None
 
 
 _UNRESOLVED = re.compile(r"(?:Undefined reference to|Unresolved extern (?:function|variable)) '([^']+)'")
@@ -169,11 +171,13 @@ def _newer(images: Sequence[InputImage], tool: str) -> Iterator[str]:
             yield image.name if wrote is None else f"{image.name} of CUDA {dotted(wrote)}"
 
 
-def _explain(error: ToolError, images: Sequence[InputImage], arguments: Sequence[str]) -> Exception:
+def _explain(
+    error: ToolError, images: Sequence[InputImage], arguments: Sequence[str], newer: Sequence[str]
+) -> Exception:
     inputs = _all_names(images)
     if error.call == "nvJitLinkCreate":
         return OptionError(
-            f"{error.tool} rejects the arguments {' '.join(arguments)}: {error.result}",
+            f"{error.tool} rejects the arguments {' '.join(arguments)}: {'; '.join(newer) or error.result}",
             help=Hint(
                 "docs/options.md lists the options; extra=(…) is given to the linker as it is",
                 shell="docs/options.md lists the options; -O extra=… is given to the linker as it is",

@@ -5,17 +5,16 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from cujit.arch.support import Version, dotted, install, require_arch
+from cujit.arch.support import Version, install, require_arch
 from cujit.artifact import Artifact, Kind
 from cujit.compiler.backends.diagnostics import NAME_MAP, missing_header, parse_log, without_warnings_in
 from cujit.compiler.backends.results import require_result
 from cujit.compiler.inputs.host_code import STD_HEADER_OF, is_for_hosts, lines_for_hosts
 from cujit.compiler.inputs.kernels import launch_lines, plain_kernels
 from cujit.compiler.inputs.prelude import DEPENDENT_LAUNCH
-from cujit.compiler.options.table import OPTIONS
 from cujit.compiler.recorded import RecordedNames, headers_may_hold_paths, may_hold_paths
 from cujit.compiler.request import Request
 from cujit.errors import (
@@ -336,8 +335,7 @@ def _expression(diagnostic: Diagnostic) -> str:
 def _explain(request: Request, toolchain: Toolchain, error: ToolError, log: str) -> Exception:
     """Turn a refusal of NVRTC into the error that says what is wrong with the request."""
     if error.result == "NVRTC_ERROR_INVALID_OPTION":
-        newer = [f"{name} came with CUDA {dotted(since)}" for name, since in _newer(request, toolchain.nvrtc.version)]
-        why = "; ".join(newer) or log.strip()
+        why = "; ".join(request.options.newer_than(toolchain.nvrtc.version)) or log.strip()
         return OptionError(
             f"{error.tool} rejects the arguments {' '.join(request.arguments())}: {why}",
             help=Hint(
@@ -358,19 +356,12 @@ def _explain(request: Request, toolchain: Toolchain, error: ToolError, log: str)
     if unnamed := [name for name in request.names if any(_names(d, name) for d in errors)]:
         return _explain_names(request, unnamed, facts)
     count = counted(len(errors), "error") if errors else error.result
+    is_for_hosts_first = bool(errors) and _HOST_FUNCTION in errors[0].message and "/cub/" in errors[0].file
     return CompileError(
         f"{request.source.name} does not compile for {request.arch}: {count}\n{log.strip()}",
-        help=_include_help(errors) or _host_help(errors, request),
+        help=(not is_for_hosts_first and _include_help(errors)) or _host_help(errors, request),
         **facts,
     )
-
-
-def _newer(request: Request, version: Version) -> Iterator[tuple[str, Version]]:
-    """List the options that were said and that came after a release of NVRTC."""
-    for name in request.options:
-        since = OPTIONS[name].since
-        if since is not None and since > version:
-            yield name, since
 
 
 def _header_help(header: str, request: Request, version: Version) -> str:

@@ -14,7 +14,7 @@ from cujit.compiler.request import Request
 from cujit.errors import ArchError, CompileError, Diagnostic, OptionError, ToolError, alike
 from cujit.errors.hints import Hint
 from cujit.toolchain.libraries import requesting_machine_code
-from cujit.toolchain.nvvm import FIRST_OPAQUE, MODULE_HEAD
+from cujit.toolchain.nvvm import FIRST_OPAQUE, MODULE_HEAD, Nvvm
 from cujit.toolchain.toolset import Toolchain
 from cujit.values import dataclass
 
@@ -138,7 +138,7 @@ def _run(request: Request, toolchain: Toolchain, arguments: Sequence[str], *more
             program.compile(arguments)
             return program.result(), program.log()
     except ToolError as e:
-        raise _explain(request, e, nvvm.tool, arguments) from None
+        raise _explain(request, e, nvvm, arguments) from None
 
 
 def _assemble(request: Request, toolchain: Toolchain, ptx: bytes) -> tuple[bytes, str]:
@@ -269,12 +269,13 @@ def _diagnostics(log: str, modules: Sequence[NvvmModule]) -> tuple[Diagnostic, .
     return tuple(found)
 
 
-def _explain(request: Request, error: ToolError, tool: str, arguments: Sequence[str]) -> Exception:
+def _explain(request: Request, error: ToolError, nvvm: Nvvm, arguments: Sequence[str]) -> Exception:
     """Turn a refusal of libNVVM into the error that says what is wrong with the request."""
-    source = request.source
+    source, tool = request.source, nvvm.tool
     if error.result == "NVVM_ERROR_INVALID_OPTION":
+        why = "; ".join(request.options.newer_than(nvvm.release)) or error.log.strip()
         return OptionError(
-            f"{tool} rejects the arguments {' '.join(arguments)}: {error.log.strip()}",
+            f"{tool} rejects the arguments {' '.join(arguments)}: {why}",
             help=Hint(
                 "docs/options.md lists the options; extra=(…) is given to libNVVM as it is",
                 shell="docs/options.md lists the options; -O extra=… is given to libNVVM as it is",

@@ -53,7 +53,7 @@ class Option(NamedTuple):
     """One row: ``choices`` are the values of a TEXT, ``low`` and ``high`` the inclusive bounds of an INT.
 
     What has an option with ``isolated`` is compiled in a process apart; these are NVRTC's spellings of it in ``extra``.
-    ``since`` is the first release whose NVRTC has it, where that is not the oldest that cujit supports.
+    ``since`` is the first release whose tools have it, where that is not the oldest that cujit supports.
     """
 
     name: str
@@ -320,7 +320,7 @@ _ROWS: tuple[Option, ...] = (
     Option("nvvm_latest", _B,
            "For all architectures, compile LLVM IR in libNVVM's newest dialect, which is always used for sm_100 and "
            "later.",
-           Rejects("it has no LLVM IR"), flag("-nvvm-latest"), flag("-nvvm-latest")),
+           Rejects("it has no LLVM IR"), flag("-nvvm-latest"), flag("-nvvm-latest"), since=(13, 5)),
     Option("ptx_version_target", _I,
            "PTX version to generate, for older drivers: 90 means 9.0. Requires sm_100 or later, or nvvm_latest.",
            Rejects("cujit.retarget lowers the version of PTX"), _FRONT_END, value("-ptx-version-target={}"),

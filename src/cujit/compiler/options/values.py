@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from cujit.arch.support import Version, dotted
 from cujit.compiler.options.spelling import Rejects, Spelling
 from cujit.compiler.options.table import OPTIONS, Tool, Value, accept_texts
 from cujit.errors import OptionError, alike, spell
@@ -141,6 +142,11 @@ class Options(Mapping[str, Value]):
         """Return the options that one of ``tools`` supports, with or without the ``extra`` arguments."""
         taken = {name: v for name, v in self._values.items() if _taken(name, tools)}
         return Options.of(taken, {"extra": self.extra} if extra else {})
+
+    def newer_than(self, release: Version) -> list[str]:
+        """Name the options that came after a release of CUDA, each with the release that it came with."""
+        known = ((name, OPTIONS[name].since) for name in self._values)
+        return [f"{name} came with CUDA {dotted(since)}" for name, since in known if since and since > release]
 
     def render(self, tool: Tool, others: Sequence[Tool] = ()) -> list[str]:
         """Write the arguments for ``tool``, in the order of the table; this is also the canonical form.
