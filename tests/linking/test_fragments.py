@@ -52,6 +52,7 @@ def test_a_pack_answers_for_every_step_where_compiling_is_forbidden(
 ) -> None:
     cache = Cache(tmp_path / "cache")
     first = linked("x / 2", cache)
+    assert cache.store is not None
     write_pack(tmp_path / "fragments.pack", [cache.store])
     monkeypatch.setenv("CUJIT_COMPILE", "never")
     packed = Cache(tmp_path / "new", read_only=[tmp_path / "fragments.pack"])

@@ -13,6 +13,7 @@ CACHE_MODES = ("none", "ca", "cg")
 _MOST_REGISTERS = 255
 _HIGHEST_LEVEL = 4
 _MOST_THREADS, _MOST_BLOCKS = 1024, 32
+_MOST_COMPILING = 1024
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class JitOptions:
     ``cache_mode`` is how global loads are cached: ``none``, ``ca`` (all levels) or ``cg`` (L2 alone).
     ``max_threads`` is the most threads of a block, and ``min_blocks`` how many such blocks an SM should run, for
     kernels without launch bounds; with ``override_directives`` these and ``max_registers`` count in kernels that have
-    their own, too.
+    their own, too. ``split_compile`` is how many threads optimize; 0 is one for each processor.
     ``assembler`` chooses who makes machine code of PTX: ``driver``, ``nvjitlink``, or ``auto``, which is the driver
     as long as it can and the installed nvJitLink for PTX that is newer; ``none`` makes PTX an error on a GPU. None of
     them does anything to machine code.
@@ -43,12 +44,14 @@ class JitOptions:
     max_threads: int | None = None
     min_blocks: int | None = None
     override_directives: bool = False
+    split_compile: int | None = None
 
     def __post_init__(self) -> None:
         _check_number("max_registers", self.max_registers, 1, _MOST_REGISTERS)
         _check_number("opt_level", self.opt_level, 0, _HIGHEST_LEVEL)
         _check_number("max_threads", self.max_threads, 1, _MOST_THREADS)
         _check_number("min_blocks", self.min_blocks, 1, _MOST_BLOCKS)
+        _check_number("split_compile", self.split_compile, 0, _MOST_COMPILING)
         if self.min_blocks is not None and self.max_threads is None:
             raise OptionError("min_blocks counts blocks of max_threads, which is not set", help="max_threads=256")
         for name in ("line_info", "debug", "override_directives"):
@@ -108,6 +111,7 @@ class JitOptions:
             (f"-Xptxas=--maxntid={self.max_threads}", self.max_threads is not None),
             (f"-Xptxas=--minnctapersm={self.min_blocks}", self.min_blocks is not None),
             ("-Xptxas=--override-directive-values", self.override_directives),
+            (f"-split-compile={self.split_compile}", self.split_compile is not None),
         )
         return tuple(argument for argument, is_set in rows if is_set)
 
@@ -115,8 +119,8 @@ class JitOptions:
 # nvJitLink itself knows -O0 and -O3 (measured, 13.5); its assembler knows all of 0 to 3.
 _LEVELS = ("-O0", "-Xptxas=-O1", "-Xptxas=-O2", "-O3", "-O3")
 _HELP = (
-    "there are max_registers, opt_level, line_info, debug, cache_mode, assembler, max_threads, min_blocks and "
-    "override_directives"
+    "there are max_registers, opt_level, line_info, debug, cache_mode, assembler, max_threads, min_blocks, "
+    "override_directives and split_compile"
 )
 
 

@@ -29,6 +29,7 @@ def test_options_are_read_from_a_mapping() -> None:
         ({"max_threads": 2048}, "from 1 to 1024, not 2048"),
         ({"min_blocks": 2}, "max_threads, which is not set"),
         ({"override_directives": 1}, "override_directives is True or False"),
+        ({"split_compile": -1}, "from 0 to 1024, not -1"),
         ({"assembler": "ptxas"}, "expected auto, driver, nvjitlink"),
         ({"max_register": 3}, "did you mean 'max_registers'?"),
         ({"": 3}, "there are max_registers"),
@@ -49,13 +50,14 @@ def test_nvjitlink_is_told_the_same_in_its_own_words() -> None:
     assert bounds.nvjitlink_arguments == tuple(
         f"-Xptxas=--{word}" for word in ("maxntid=512", "minnctapersm=2", "override-directive-values")
     )
+    assert JitOptions(split_compile=0).nvjitlink_arguments == ("-split-compile=0",)
     assert JitOptions().nvjitlink_arguments == ()
 
 
 def test_the_driver_is_told_each_in_its_own_words() -> None:
     bindings = pytest.importorskip("cuda.bindings.driver")
     option, logs = bindings.CUjit_option, JitLogs()
-    said = JitOptions(40, 2, True, True, "cg", "driver", 512, 2, True)
+    said = JitOptions(40, 2, True, True, "cg", "driver", 512, 2, True, 4)
     assert None not in vars(said).values(), "every field is said here"
     told = driver_options(Driver(bindings, (13, 0)), said, logs)
     plain = driver_options(Driver(bindings, (13, 0)), JitOptions(), logs)
@@ -68,6 +70,7 @@ def test_the_driver_is_told_each_in_its_own_words() -> None:
         option.CU_JIT_MAX_THREADS_PER_BLOCK: 512,
         option.CU_JIT_MIN_CTA_PER_SM: 2,
         option.CU_JIT_OVERRIDE_DIRECTIVE_VALUES: 1,
+        option.CU_JIT_SPLIT_COMPILE: 4,
     }
 
 

@@ -122,6 +122,7 @@ def test_options_reach_the_installed_nvjitlink() -> None:
     assert registers(JitOptions(assembler="nvjitlink", max_threads=1024, min_blocks=2)) > 32
     overridden = JitOptions(assembler="nvjitlink", max_threads=1024, min_blocks=2, override_directives=True)
     assert registers(overridden) <= 32
+    assert registers(JitOptions(assembler="nvjitlink", split_compile=2))
 
 
 def test_without_an_assembler_the_version_is_lowered_to_the_drivers() -> None:

@@ -12,7 +12,7 @@ from cujit.compiler.backends.diagnostics import parse_log
 from cujit.compiler.backends.ptx_link import check_ptx
 from cujit.compiler.backends.results import require_result
 from cujit.compiler.inputs.images import InputImage, check_one_definition, kernels_of, merged, named
-from cujit.compiler.options.values import Options, Tool
+from cujit.compiler.options.values import Options, Tool, newer_than
 from cujit.errors import LinkError, OptionError, ToolError
 from cujit.errors.hints import Hint
 from cujit.formats.cubin import read_cubin
@@ -76,7 +76,7 @@ def link_images(
     arguments = [f"-arch={target.lto if to is Kind.LTOIR else target}"]
     arguments += ["-lto"] * (is_lto and not options.get("dlto")) + ["-ptx"] * (to is Kind.PTX)
     arguments += rendered
-    data, log = _run(images, arguments, to, toolchain, options.newer_than(linker.version))
+    data, log = _run(images, arguments, to, toolchain, newer_than(linker.version, options))
     cubin = read_cubin(data) if to is Kind.CUBIN else None
     if cubin is not None and cubin.is_empty:
         raise LinkError(

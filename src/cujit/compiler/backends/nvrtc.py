@@ -15,6 +15,7 @@ from cujit.compiler.backends.results import require_result
 from cujit.compiler.inputs.host_code import STD_HEADER_OF, is_for_hosts, lines_for_hosts
 from cujit.compiler.inputs.kernels import launch_lines, plain_kernels
 from cujit.compiler.inputs.prelude import DEPENDENT_LAUNCH
+from cujit.compiler.options.values import newer_than
 from cujit.compiler.recorded import RecordedNames, headers_may_hold_paths, may_hold_paths
 from cujit.compiler.request import Request
 from cujit.errors import (
@@ -335,7 +336,7 @@ def _expression(diagnostic: Diagnostic) -> str:
 def _explain(request: Request, toolchain: Toolchain, error: ToolError, log: str) -> Exception:
     """Turn a refusal of NVRTC into the error that says what is wrong with the request."""
     if error.result == "NVRTC_ERROR_INVALID_OPTION":
-        why = "; ".join(request.options.newer_than(toolchain.nvrtc.version)) or log.strip()
+        why = "; ".join(newer_than(toolchain.nvrtc.version, request.options)) or log.strip()
         return OptionError(
             f"{error.tool} rejects the arguments {' '.join(request.arguments())}: {why}",
             help=Hint(

@@ -10,6 +10,7 @@ from cujit.artifact import Artifact, Kind
 from cujit.compiler.backends.diagnostics import parse_log
 from cujit.compiler.backends.results import require_result
 from cujit.compiler.inputs.source import NvvmModule
+from cujit.compiler.options.values import newer_than
 from cujit.compiler.request import Request
 from cujit.errors import ArchError, CompileError, Diagnostic, OptionError, ToolError, alike
 from cujit.errors.hints import Hint
@@ -273,7 +274,7 @@ def _explain(request: Request, error: ToolError, nvvm: Nvvm, arguments: Sequence
     """Turn a refusal of libNVVM into the error that says what is wrong with the request."""
     source, tool = request.source, nvvm.tool
     if error.result == "NVVM_ERROR_INVALID_OPTION":
-        why = "; ".join(request.options.newer_than(nvvm.release)) or error.log.strip()
+        why = "; ".join(newer_than(nvvm.release, request.options)) or error.log.strip()
         return OptionError(
             f"{tool} rejects the arguments {' '.join(arguments)}: {why}",
             help=Hint(

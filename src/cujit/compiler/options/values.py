@@ -29,7 +29,7 @@ else:
     nvcc, written = later("cujit.compiler.options.nvcc"), later("cujit.compiler.options.written")
     other_apis = later("cujit.errors.other_apis")
 
-__all__ = ["OPTIONS", "Options", "Tool", "Value"]
+__all__ = ["OPTIONS", "Options", "Tool", "Value", "newer_than"]
 
 
 class Options(Mapping[str, Value]):
@@ -143,11 +143,6 @@ class Options(Mapping[str, Value]):
         taken = {name: v for name, v in self._values.items() if _taken(name, tools)}
         return Options.of(taken, {"extra": self.extra} if extra else {})
 
-    def newer_than(self, release: Version) -> list[str]:
-        """Name the options that came after a release of CUDA, each with the release that it came with."""
-        known = ((name, OPTIONS[name].since) for name in self._values)
-        return [f"{name} came with CUDA {dotted(since)}" for name, since in known if since and since > release]
-
     def render(self, tool: Tool, others: Sequence[Tool] = ()) -> list[str]:
         """Write the arguments for ``tool``, in the order of the table; this is also the canonical form.
 
@@ -179,6 +174,12 @@ def _require_known(more: Mapping[str, object], call: Callable[..., object] | Non
     for name in more:
         if name not in OPTIONS and name != "extra":
             raise _unknown(name, () if call is None else [*inspect.signature(call).parameters])
+
+
+def newer_than(release: Version, options: Options) -> list[str]:
+    """Name the options that came after a release of CUDA, each with the release that it came with."""
+    known = ((name, OPTIONS[name].since) for name in options)
+    return [f"{name} came with CUDA {dotted(since)}" for name, since in known if since and since > release]
 
 
 _NOTHING = Options()

@@ -43,6 +43,7 @@ def driver_options(driver: Driver, jit_options: JitOptions, logs: JitLogs) -> di
         option.CU_JIT_MAX_THREADS_PER_BLOCK: jit_options.max_threads,
         option.CU_JIT_MIN_CTA_PER_SM: jit_options.min_blocks,
         option.CU_JIT_OVERRIDE_DIRECTIVE_VALUES: jit_options.override_directives or None,
+        option.CU_JIT_SPLIT_COMPILE: jit_options.split_compile,
     }
     options |= {name: int(value) for name, value in requested.items() if value is not None}
     if jit_options.cache_mode is not None:
