@@ -142,6 +142,23 @@ def _reversed(count: int, body: str) -> str:
     return _kernel([f"bra R{count - 1};", *blocks, "END:"])
 
 
+def _by_address(count: int) -> str:
+    """Write kernels that each call, by address, one of many functions."""
+    functions = "".join(_adding(f"f{i}", "add.u32 a, a, 7;") for i in range(count))
+    call = "{ .param .b32 x; .param .b32 z; .reg .b64 at; P: .callprototype (.param .b32 z) _ (.param .b32 x); "
+    kernels = (
+        f".visible .entry e{i}() {{ {call} mov.u64 at, f{i}; call (z), at, (x), P; }} ret; }}\n" for i in range(count)
+    )
+    return _kernel([], functions + "".join(kernels))
+
+
+def _callers(count: int) -> str:
+    """Write kernels that each call one long function."""
+    function = _adding("f", "add.u32 a, a, 3; xor.b32 a, a, 5;" * max(count, 1))
+    call = "{ .param .b32 x; .param .b32 z; call (z), f, (x); }"
+    return _kernel([], function + "".join(f".visible .entry e{i}() {{ {call} ret; }}\n" for i in range(count)))
+
+
 def _shared_tables(count: int) -> str:
     """Write jumps by tables of 64 targets, which all of them share."""
     targets = ", ".join(f"L{k}" for k in range(64))
@@ -449,6 +466,18 @@ SHAPES: dict[str, Shape] = {
         [], f".global .f64 g[{n}] = {{{', '.join(['0d3FF0000000000000'] * n)}}};\n"
     ),
     "shared tables": _shared_tables,
+    "kernels that call by address": _by_address,
+    "kernels that call": _callers,
+    "functions by address": lambda n: _kernel(
+        [
+            "P: .callprototype (.param .b32 z) _ (.param .b32 x);",
+            *(
+                f"{{ .param .b32 x; .param .b32 z; mov.u64 d2, h{i}; st.param.b32 [x], r1; call (z), d2, (x), P; }}"
+                for i in range(n)
+            ),
+        ],
+        "".join(_adding(f"h{i}", "add.u32 a, a, 7;") for i in range(n)),
+    ),
     "joins": _joins,
     "nests": _nests,
     "arrays through calls": _through_arrays,

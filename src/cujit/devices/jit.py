@@ -49,6 +49,10 @@ class NativeFunction:
 
 _T = TypeVar("_T")
 
+_STACK_BYTES = 64 << 20
+"""The stack of a thread in which LLVM works, eight times that of clang's main thread. Limits of memory count all of it
+(``RLIMIT_DATA``)."""
+
 
 def aside(work: Callable[[], _T], is_late: Callable[[], bool] | None = None) -> _T:
     """Return what ``work()`` returns, done in a thread that no signal handler interrupts.
@@ -66,7 +70,8 @@ def aside(work: Callable[[], _T], is_late: Callable[[], bool] | None = None) -> 
     """
     if is_late is None and threading.current_thread() is not threading.main_thread():
         return _freeing(work)
-    return finish(lambda: _freeing(work if is_late is None else lambda: to_its_end(work)), Stop(), is_late)
+    heeded = work if is_late is None else lambda: to_its_end(work)
+    return finish(lambda: _freeing(heeded), Stop(), is_late, stack_bytes=_STACK_BYTES)
 
 
 def _freeing(work: Callable[[], _T]) -> _T:

@@ -110,7 +110,13 @@ def to_its_end(work: Callable[[], T]) -> T:
     return work()
 
 
-def finish(work: Callable[[], T], stop: Stop, until: float | Callable[[], bool] | None = None) -> T:
+def finish(
+    work: Callable[[], T],
+    stop: Stop,
+    until: float | Callable[[], bool] | None = None,
+    *,
+    stack_bytes: int = _STACK_BYTES,
+) -> T:
     """Do the work in a thread, and wait for it until it is done, ``stop`` is asked, or its time is over.
 
     ``until`` is that time as of ``time.monotonic()``, or returns whether it is over. What the work raises is raised. An
@@ -143,7 +149,7 @@ def finish(work: Callable[[], T], stop: Stop, until: float | Callable[[], bool] 
                 _put_back_signals()
 
     try:
-        start(body, name=_NAME, stack_bytes=_STACK_BYTES)
+        start(body, name=_NAME, stack_bytes=stack_bytes)
         wait(until, or_requested=True)
     except BaseException:
         stop.ask()

@@ -16,11 +16,12 @@ import numpy.typing as npt
 import pytest
 
 import cujit
+from cujit.devices import jit
 from cujit.devices.cpu import pipeline, preparation
-from cujit.devices.cpu.analysis import uniformity
+from cujit.devices.cpu.analysis import dataflow, uniformity
 from cujit.devices.cpu.analysis.body import Body
 from cujit.devices.cpu.codegen import builder, nodes, ssa
-from cujit.devices.cpu.frontend import flatten
+from cujit.devices.cpu.frontend import flatten, inlining
 from cujit.devices.cpu.frontend.layout import ModuleLayout
 from cujit.devices.cpu.ir import cfg
 from cujit.devices.cpu.ir.refusals import Refusals
@@ -284,6 +285,21 @@ def test_where_lanes_part_is_found_in_linear_time() -> None:
     assert any(seconds(long) < 9 * least for _ in range(3))  # 4 where it is linear, 16 where it is the square
 
 
+def test_branches_with_many_sides_count_in_the_budget_of_divergence(monkeypatch: pytest.MonkeyPatch) -> None:
+    starts, reach = [], dataflow.reach
+
+    def counted(start: int, stop: int, successors: Sequence[Sequence[int]]) -> int:
+        starts.append(start)
+        return reach(start, stop, successors)
+
+    monkeypatch.setattr(uniformity, "_MOST_SIDES", 8)
+    monkeypatch.setattr(uniformity, "_MOST_STEPS", 20_000)
+    monkeypatch.setattr(uniformity, "reach", counted)
+    body = _body("shared tables", 70)
+    uniformity.analyse(body.program, body.graph, Dim3(64))
+    assert 0 < len(starts) < 30
+
+
 def _body(shape: str, count: int) -> Body:
     module = parse(SHAPES[shape](count))
     return prepare(module.entries[0], ModuleLayout(module, Refusals()), Refusals())
@@ -339,6 +355,34 @@ def test_a_kernel_too_large_for_llvm_is_refused(monkeypatch: pytest.MonkeyPatch)
     with raises(UnsupportedError, "unsupported", "k", "CPU", "cujit.gpu(0)"):
         cujit.load(SHAPES["irreducible"](60), device)["k"].compile(64)
     cujit.load(SHAPES["irreducible"](2), device)["k"].compile(64)
+
+
+def test_calls_by_address_that_may_lead_to_too_many_functions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (flatten, inlining):
+        monkeypatch.setattr(module, "MOST_CALLED", 1000)
+    text = SHAPES["functions by address"](60)
+    with raises(UnsupportedError, "unsupported", "more than 1,000 functions"):
+        cujit.load(text, cujit.cpu(1))
+    cujit.load(SHAPES["functions by address"](30), cujit.cpu(1))
+
+
+@pytest.mark.parametrize("shape", ["kernels that call", "kernels that call by address"])
+def test_kernels_whose_functions_are_too_many_are_refused(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preparation, "_MOST_OPS", 10)
+    text = SHAPES[shape](200)
+    module = cujit.load(text, cujit.cpu(1))
+    module["e0"][1, 32]()
+    with raises(UnsupportedError, "unsupported", "too many kernels", "e199"):
+        module["e199"][1, 32]()
+
+
+def test_a_thread_of_llvm_takes_little_of_a_limit_of_memory() -> None:
+    def data() -> int:
+        found = re.search(r"VmData:\s+(\d+) kB", Path("/proc/self/status").read_text())
+        assert found is not None
+        return int(found[1]) << 10
+
+    assert jit.aside(data) - data() < 128 << 20
 
 
 def test_what_has_64_lanes_counts_twice(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,14 @@ _AT = struct.Struct("<QIII")
 """Where code begins that is kept with facts, and the block that it is for. It is the end of the entry."""
 
 
+_MOST_OPS, _MOST_OPS_EACH, _OPS_OF_FUNCTION = 120_000, 2, 20
+"""Operations of functions that are called and not inlined, counted for each kernel, as each has its own: so many, or so
+many for each statement of the text if that is more. A function itself counts as 20. Kernels after these are refused:
+200,000 take 6 CPU seconds. Measured with ``benchmarks/shapes.py``."""
+
+_TOO_MANY_OPS = "too many kernels of this module call its functions; load this kernel in a module of its own"
+
+
 class _TooLargeError(Exception):
     """Variables that are too large to be kept."""
 
@@ -185,9 +193,14 @@ class Preparation:
             self._end_mistakes(refusals)
             bodies: dict[str, Body] = {}
             refused: dict[str, list[Refusal]] = {}
+            left = max(_MOST_OPS, _MOST_OPS_EACH * layout.graph.statements)
             for entry in ptx.entries:
                 own = Refusals()
+                if left < 0:
+                    refused[entry.name] = [(entry.line, entry.name, _TOO_MANY_OPS)]
+                    continue
                 body = self._prepared(entry, layout, own)
+                left -= sum([_OPS_OF_FUNCTION + len(each.program.ops) for each in body.functions.values()])
                 self._end_mistakes(own)
                 if own.items:
                     refused[entry.name] = own.items
@@ -197,8 +210,8 @@ class Preparation:
                 raise unsupported(sorted({*refusals.items, *(item for items in refused.values() for item in items)}))
             parsed.layout, parsed.bodies = layout, bodies
             kernels = tuple(_facts_of(entry, bodies[entry.name]) for entry in ptx.entries if entry.name in bodies)
-            left = tuple(_refused_facts(entry, refused[entry.name]) for entry in ptx.entries if entry.name in refused)
-            return _module_facts(kernels, left, layout)
+            others = tuple(_refused_facts(entry, refused[entry.name]) for entry in ptx.entries if entry.name in refused)
+            return _module_facts(kernels, others, layout)
 
     def _prepared(self, entry: Function, layout: ModuleLayout, refusals: Refusals) -> Body:
         from cujit.devices.cpu.pipeline import prepare  # start-up: what the cache knows of a module needs no parser

@@ -5,7 +5,7 @@
         sub.u32 c, c, 1;             ->    post-dominated by END
     END: st.global.u32 [q], c;             dominated by the first block, and control-equivalent to it
 
-Source: Cooper, Harvey, Kennedy, "A Simple, Fast Dominance Algorithm", 2001.
+Source: Lengauer, Tarjan, "A Fast Algorithm for Finding Dominators in a Flowgraph", 1979.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def reach(starts: int, stop: int, successors: Sequence[Sequence[int]]) -> int:
 
 
 def mark_sides(inactive: list[int], sides: Sequence[int], meet: int, successors: Sequence[Sequence[int]]) -> int:
-    """Add to each position behind a branch where lanes on its other sides may wait; count the positions passed.
+    """Add to each position behind a branch where lanes on its other sides may wait; count the ways passed.
 
     ``inactive`` has an item for each position but the exit, the last one.
     """
@@ -65,7 +65,12 @@ def mark_sides(inactive: list[int], sides: Sequence[int], meet: int, successors:
         elsewhere = (1 << meet | joined(passed[other] for other in sides if other != s)) & positions
         for p in bits_of(passed[s] & positions):
             inactive[p] |= elsewhere
-    return sum(each.bit_count() for each in passed.values())
+    return sum(count_ways(each & positions, successors) for each in passed.values())
+
+
+def count_ways(positions: int, successors: Sequence[Sequence[int]]) -> int:
+    """Count the ways out of positions, which are bits: to follow them takes as long."""
+    return sum([len(successors[p]) for p in bits_of(positions)])
 
 
 def live_in(graph: ControlFlowGraph) -> list[int]:
@@ -113,52 +118,75 @@ def turned(successors: Sequence[Sequence[int]]) -> list[list[int]]:
 def dominators(successors: Sequence[Sequence[int]], root: int) -> tuple[list[int], list[int]]:
     """Return the nodes reachable from ``root`` in reverse postorder, and for each node its immediate dominator.
 
-    That of the root is itself; a node that is not reached has none, which is -1.
+    That of the root is itself; a node that is not reached has none, which is -1. The time grows as the edges, times
+    the logarithm of the nodes, whatever the graph.
     """
-    order = _reverse_postorder(successors, root)
+    order, reached, above = _depth_first(successors, root)
     number = [-1] * len(successors)
-    for k, node in enumerate(order):
+    for k, node in enumerate(reached):
         number[node] = k
+    parents = [reached[k] for k in _immediate([[number[s] for s in successors[node]] for node in reached], above)]
+    return order, [parents[k] if k >= 0 else -1 for k in number]
+
+
+def _immediate(successors: Sequence[Sequence[int]], above: Sequence[int]) -> list[int]:
+    """Find the immediate dominator of each node. They are numbered in the order of a depth-first search, by whose tree
+    one is ``above`` each.
+    """
     before = turned(successors)
-    # From the last one on: then each step upwards is taken once, however many ways meet.
-    sources = [sorted((number[p] for p in before[node] if number[p] >= 0), reverse=True) for node in order]
-    parents = [0] + [-1] * (len(order) - 1)
+    semi, best = list(range(len(above))), list(range(len(above)))
+    up, found = [-1] * len(above), [0] * len(above)
+    waiting: list[list[int]] = [[] for _ in above]
 
-    def parent_of(k: int) -> bool:
-        parent = -1
-        for p in sources[k]:
-            if parents[p] >= 0:
-                parent = p if parent < 0 else _common(parents, p, parent)
-        was, parents[k] = parents[k], parent
-        return was != parent
+    def least(node: int) -> int:
+        """Find the node with the least semidominator on the way up to the root of the node's tree."""
+        if up[node] < 0:
+            return node
+        way, top = [], node
+        while up[up[top]] >= 0:
+            way.append(top)
+            top = up[top]
+        for each in reversed(way):  # the way becomes short
+            over = up[each]
+            if semi[best[over]] < semi[best[each]]:
+                best[each] = best[over]
+            up[each] = up[over]
+        return best[node]
 
-    solve(range(1, len(order)), parent_of)
-    return order, [order[parents[k]] if k >= 0 else -1 for k in number]
+    for node in range(len(above) - 1, 0, -1):
+        semi[node] = min([semi[least(p)] for p in before[node]])
+        waiting[semi[node]].append(node)
+        up[node] = parent = above[node]
+        for each in waiting[parent]:
+            through = least(each)
+            found[each] = through if semi[through] < parent else parent
+        waiting[parent] = []
+    for node in range(1, len(above)):
+        if found[node] != semi[node]:
+            found[node] = found[found[node]]
+    return found
 
 
-def _common(parents: Sequence[int], a: int, b: int) -> int:
-    while a != b:
-        if a > b:
-            a = parents[a]
-        else:
-            b = parents[b]
-    return a
-
-
-def _reverse_postorder(successors: Sequence[Sequence[int]], root: int) -> list[int]:
-    order, seen = [], {root}
-    todo = [(root, iter(successors[root]))]
+def _depth_first(successors: Sequence[Sequence[int]], root: int) -> tuple[list[int], list[int], list[int]]:
+    """Return the nodes reachable from ``root`` in reverse postorder and as they are reached, and for each of the
+    latter the number of the one from which it is reached.
+    """
+    order, reached, above = [], [root], [0]
+    seen = {root}
+    todo = [(0, iter(successors[root]))]
     while todo:
-        node, ways = todo[-1]
+        number, ways = todo[-1]
         following = next((s for s in ways if s not in seen), None)
         if following is None:
-            order.append(node)
+            order.append(reached[number])
             todo.pop()
         else:
             seen.add(following)
-            todo.append((following, iter(successors[following])))
+            todo.append((len(reached), iter(successors[following])))
+            reached.append(following)
+            above.append(number)
     order.reverse()
-    return order
+    return order, reached, above
 
 
 def immediate_postdominators(graph: ControlFlowGraph) -> list[int]:

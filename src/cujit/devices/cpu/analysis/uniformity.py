@@ -20,6 +20,7 @@ from typing import TypeAlias
 
 from cujit.devices.cpu.analysis.dataflow import (
     bits_of,
+    count_ways,
     find_non_reconverging,
     immediate_postdominators,
     joined,
@@ -209,7 +210,8 @@ def inactive_in(graph: ControlFlowGraph, shapes: list[Shape], ipdom: list[int] |
             everywhere = -1
             break
         if len(sides) > _MOST_SIDES:
-            everywhere |= 1 << meet | reach(joined(1 << s for s in sides), meet, successors)
+            passed = reach(joined(1 << s for s in sides), meet, successors)
+            everywhere, steps = everywhere | 1 << meet | passed, steps + count_ways(passed, successors)
             continue
         steps += mark_sides(inactive, sides, meet, successors)
     for p in bits_of(everywhere := everywhere & ((1 << graph.exit) - 1)):
@@ -217,8 +219,8 @@ def inactive_in(graph: ControlFlowGraph, shapes: list[Shape], ipdom: list[int] |
     return inactive
 
 
-_MOST_SIDES, _MOST_STEPS = 64, 200_000
-"""Sides of one branch that are looked at each, and positions that are passed for all branches."""
+_MOST_SIDES, _MOST_STEPS = 64, 400_000
+"""Sides of one branch that are looked at each, and ways from position to position that are passed for all branches."""
 
 
 def is_divergent_branch(block: BasicBlock, shapes: list[Shape]) -> bool:

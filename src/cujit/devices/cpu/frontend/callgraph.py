@@ -55,7 +55,7 @@ class CallGraph:
         parts = components(self._calls)
         recursive = {name for part in parts for name in part if len(part) > 1 or name in self._calls[name]}
         recursive |= {name for name, count in counts.items() if count > _MANY and self._own_size[name] > _LARGE}
-        most, budget = max(_MOST, 2 * sum(self._own_size.values())), _BUDGET
+        most, budget = max(_MOST, 2 * self.statements), _BUDGET
         order = [name for part in parts for name in part]
         found, total = self._choose_out_of_line(order, recursive, counts, budget)
         while total > most and budget:
@@ -90,6 +90,11 @@ class CallGraph:
             name: [target for target in map(self._own, map(target_name, _called(f))) if target in self.functions]
             for name, f in self.functions.items()
         }
+
+    @property
+    def statements(self) -> int:
+        """The statements of all functions."""
+        return sum(self._own_size.values())
 
     @cached_property
     def _own_size(self) -> dict[str, int]:

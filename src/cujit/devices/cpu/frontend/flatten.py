@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cujit.devices.cpu.frontend.callgraph import target_name
-from cujit.devices.cpu.frontend.inlining import Calls, Frame, JumpTable, move_to_local, side_by_side
+from cujit.devices.cpu.frontend.inlining import MOST_CALLED, Calls, Frame, JumpTable, move_to_local, side_by_side
 from cujit.devices.cpu.frontend.layout import (
     RESERVED,
     ModuleLayout,
@@ -63,13 +63,16 @@ def flatten(entry: ptx.Function, layout: ModuleLayout, refusals: Refusals) -> Ke
     if any(name == "minperctamemory" for name, _ in entry.directives):
         refusals.add(entry.line, ".minperctamemory", "global memory of each block, which launches here do not have")
     program = Flattener(shared, graph, entry, layout.slots, refusals).run()
-    todo = list(program.called)
-    while todo:
+    todo, ways = list(program.called), len(program.called)
+    while todo and ways <= MOST_CALLED:
         name = todo.pop()
         if name not in program.functions:
             function = Flattener(shared, graph, graph.functions[name], layout.slots, refusals).run()
             program.functions[name] = function
             todo += function.called
+            ways += len(function.called)
+    if ways > MOST_CALLED:
+        refusals.add(entry.line, entry.name, f"more than {MOST_CALLED:,} functions that its calls may lead to")
     most = most_static_bytes(layout.target)
     if shared.static_bytes > most:
         why = f"{shared.static_bytes:,} bytes of static shared memory; a kernel for {layout.target} has {most:,}"

@@ -34,9 +34,13 @@ from cujit.devices.cpu.ir.program import (
 )
 from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.devices.cpu.run.mappings import aligned
+from cujit.forks import cached_property
 from cujit.formats.ptx import syntax as ptx
 from cujit.formats.ptx.isa.semantics import form_of
-from cujit.values import NamedTuple, dataclass, field, replace
+from cujit.values import NamedTuple, dataclass, field, group_by, replace
+
+MOST_CALLED = 100_000
+"""Functions that the calls of a kernel may lead to, counted at each call: one by address may lead to each that fits."""
 
 _Pieces: TypeAlias = list[tuple[int, int]]
 """Offset and size of each element that an access reads or writes."""
@@ -297,11 +301,16 @@ class Calls:
         if len(site.given) != len(results) or len(site.taken) != len(parameters):
             self.mistake(site.i, "a number of arguments that is not the prototype's")
             return
-        functions = {name: self.graph.functions[name] for name in self.graph.by_address}
-        own = {name: _scalars((*f.results, *f.parameters)) for name, f in functions.items()}
         formals = (*results, *parameters)
-        fitting = [name for name in own if [*map(variable_size, own[name])] == [*map(variable_size, formals)]]
-        self._call_out_of_line(tuple(fitting), target, formals, site)
+        fitting = self._by_sizes.get(tuple(map(variable_size, formals)), [])
+        if len(self.program.called) <= MOST_CALLED:  # past that the kernel is refused
+            self._call_out_of_line(tuple(fitting), target, formals, site)
+
+    @cached_property
+    def _by_sizes(self) -> dict[tuple[int, ...], list[str]]:
+        """The functions whose address is taken, by the sizes of their results and parameters."""
+        functions = (self.graph.functions[name] for name in self.graph.by_address)
+        return group_by((tuple(map(variable_size, _scalars((*f.results, *f.parameters)))), f.name) for f in functions)
 
     def _call_out_of_line(
         self, names: tuple[str, ...], target: Reg | None, formals: tuple[ptx.Variable, ...], site: _CallSite
