@@ -246,8 +246,9 @@ def _refused() -> str:
             reasons[one.row.opcode, reason] = None
     rows = "".join(f"| `{opcode}` | {reason} |\n" for opcode, reason in reasons)
     head = (
-        "## Rejected forms\n\nThe CPU device rejects these forms when it loads PTX. The error names the instruction, the "
-        "line and the reason.\n\n"
+        "## Rejected forms\n\n"
+        "The CPU device rejects these forms when it loads PTX. The error names the instruction, the line and the "
+        "reason.\n\n"
     )
     return f"{head}| instruction | reason |\n|---|---|\n{rows}"
 

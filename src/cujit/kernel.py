@@ -205,7 +205,7 @@ class Kernel(KeepsLaunches):
 
     @property
     def signature(self) -> Signature:
-        """The parameters, as far as the build and the image describe them."""
+        """The parameters, as described by the build and the image."""
         return self._entry.signature
 
     @property

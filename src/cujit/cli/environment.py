@@ -87,7 +87,7 @@ VARIABLES = (
     ),
     EnvironmentVariable("CUDA_HOME", "directory", "CUDA toolkit to use for libraries that aren't installed as wheels."),
     EnvironmentVariable("CUDA_PATH", "directory", "CUDA toolkit to use if CUDA_HOME isn't set."),
-    EnvironmentVariable("CUDA_VISIBLE_DEVICES", "numbers", "GPUs that the driver makes visible."),
+    EnvironmentVariable("CUDA_VISIBLE_DEVICES", "numbers", "GPUs to make visible to CUDA programs."),
     EnvironmentVariable("NO_COLOR", "any text", "Disable color if set to any non-empty value."),
     EnvironmentVariable(
         "SOURCE_DATE_EPOCH",

@@ -71,8 +71,8 @@ _NEVER_HELP = "tune on such a device ahead, into a cache or a pack that CUJIT_CA
 class Tuned:
     """Result of ``tune``: the values of the fastest candidate, its kernel, and the record of all measurements.
 
-    ``provenance`` states whether the result was measured now. ``stale`` describes the conditions if the result was
-    measured under other conditions, such as an older driver. Otherwise, ``stale`` is empty. cujit still uses a stale
+    ``provenance`` states whether the result was measured now. ``stale`` describes how the conditions differed when the
+    result was measured, such as an older driver. If they were the same, ``stale`` is empty. cujit still uses a stale
     result.
 
     Example::

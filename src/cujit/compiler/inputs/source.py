@@ -58,7 +58,7 @@ class Source:
     """Source code to compile: CUDA C++ (text, name, in-memory headers, include directories, macros), LLVM IR, or
     CUDA Tile IR.
 
-    To create one, call ``Source.cuda``, ``Source.nvvm`` or ``Source.tile``. LLVM IR consists of one or more
+    To create a Source, call ``Source.cuda``, ``Source.nvvm`` or ``Source.tile``. LLVM IR consists of one or more
     ``modules``. If there is a single text module, ``text`` is its text. Tile IR is a single module, and ``kernels``
     contains the known pairs of name expressions and lowered names. ``libdevice`` adds NVIDIA's math functions. ``path``
     is the path of the source file, or "". For a file, cujit also searches for quoted includes in the directory of the

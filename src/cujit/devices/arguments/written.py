@@ -34,7 +34,7 @@ _SMALL: Mapping[str, SmallFloat] = {
 
 FORMS = (
     ("x.npy", "array from a NumPy file"),
-    ("zeros:f32:1000", "array of 1000 zeros; 64x64 makes a two-dimensional array"),
+    ("zeros:f32:1000", "array of 1000 zeros; 64x64 for a two-dimensional array"),
     ("ones:f32:1000", "array of ones"),
     ("arange:i32:1000", "array 0, 1, 2, …"),
     ("2.0, 7, 0x10, true", "number, for a parameter whose type is known"),

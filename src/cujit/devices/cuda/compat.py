@@ -72,8 +72,8 @@ def compat(
     driver: Version | int | str | None = None,
     device: Arch | str | None = None,
 ) -> list[Verdict]:
-    """Return which entries of an image would load, and why other entries would not. cujit loads nothing and queries no
-    driver.
+    """Return which entries of an image would load, and why the remaining entries wouldn't. cujit loads nothing and
+    queries no driver.
 
     If the installed nvJitLink could assemble the PTX, the result mentions this, but doesn't count the entry as
     loadable.
