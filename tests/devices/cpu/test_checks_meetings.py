@@ -121,14 +121,25 @@ class _Program(NamedTuple):
         return writes and self.between != "all" and bool(self.first.elements().keys() & self.second.elements().keys())
 
 
-def _program(rng: np.random.Generator) -> _Program:
-    def access(writes: bool) -> _Access:
-        return _Access(writes, str(rng.choice(list(_PLACES))), str(rng.choice(list(_GUARDS), p=[0.5, *[0.125] * 4])))
+_ROWS = ("t", "t ^ 32", "t ^ 64", "(t + 32) % 128")
+"""Places at which each warp accesses a row of its own or of another warp."""
 
-    first = bool(rng.random() < 0.5)
+
+def _program(rng: np.random.Generator, kind: int) -> _Program:
+    """Make a program: any; rows of warps that met in pairs before; a read and a write with nothing between."""
+    places, guards = (_ROWS, ["true"]) if kind == 1 else (list(_PLACES), list(_GUARDS))
+
+    def access(writes: bool) -> _Access:
+        return _Access(writes, str(rng.choice(places)), str(rng.choice(guards)))
+
+    first = kind != 2 and bool(rng.random() < 0.5)
     second = not first or bool(rng.random() < 0.5)
-    size = int(rng.choice(list(_TYPES), p=[0.15, 0.15, 0.5, 0.2]))
+    size = 4 if kind == 1 else int(rng.choice(list(_TYPES)))
     before, between = (str(rng.choice(list(_MEETINGS))) for _ in range(2))
+    if kind == 1:
+        before = "pairs"
+    if kind == 2:
+        before = between = "nothing"
     return _Program(size, access(first), access(second), before, between, bool(rng.random() < 0.5))
 
 
@@ -153,7 +164,7 @@ def _compare(
 @pytest.mark.parametrize(("check", "schedule"), list(itertools.product(["race", "all"], [None, 3])))
 def test_one_race_in_a_block_is_found_and_nothing_else(check: str, schedule: int | None) -> None:
     rng = np.random.default_rng(11 + len(check))
-    programs = part([_program(rng) for _ in range(MANY)], 3, f"{check} {schedule}")
+    programs = part([_program(rng, k % 3) for k in range(MANY)], 3, f"{check} {schedule}")
     expected = [each.races for each in programs]
     sources = [each.source(k) for k, each in enumerate(programs)]
     _compare(programs, sources, expected, cujit.cpu(1, check=check, schedule=schedule), 1)
@@ -162,7 +173,7 @@ def test_one_race_in_a_block_is_found_and_nothing_else(check: str, schedule: int
 @pytest.mark.parametrize("check", ["race", "all"])
 def test_one_race_between_blocks_is_found_and_nothing_else(check: str) -> None:
     rng = np.random.default_rng(23 + len(check))
-    programs = part([_program(rng) for _ in range(MANY)], 3, check)
+    programs = part([_program(rng, k % 3) for k in range(MANY)], 3, check)
     expected = [each.races_in_cluster for each in programs]
     sources = [each.cluster_source(k) for k, each in enumerate(programs)]
     _compare(programs, sources, expected, cujit.cpu(1, check=check), 2)
