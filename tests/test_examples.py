@@ -12,6 +12,7 @@ import pytest
 
 import cujit
 from cujit.devices.device import Device
+from cujit.toolchain.libraries import find_program
 from notebooks import NOTEBOOKS, executed, steady, written
 from pages import Page
 from releases import links_to_ltoir
@@ -42,6 +43,8 @@ def test_an_example_checks_its_own_numbers_and_says_something(
     monkeypatch.setattr("sys.argv", [str(path)])
     if path.stem in EXTRAS:
         pytest.importorskip(EXTRAS[path.stem])
+    if path.stem == "22_tile" and find_program("tileiras", ()) is None:
+        pytest.skip("tileiras is not installed")
     if path.stem == "21_fragments" and not links_to_ltoir():
         pytest.skip("this nvJitLink does not link to LTO-IR")
     runpy.run_path(str(path), run_name="__main__")

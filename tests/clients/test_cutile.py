@@ -14,7 +14,10 @@ import numpy as np
 import pytest
 
 import cujit
+from cujit.emulator.images import ptx_of
+from cujit.emulator.results import RefusedCall
 from cujit.errors import CompileError, KernelFaultError
+from cujit.program import Source
 from cujit.toolchain.libraries import find_program
 from raising import raises
 
@@ -41,7 +44,7 @@ def launch(made: Path) -> Callable[..., Array]:
     """Return a function that runs a kernel over arrays and numbers, and gives what is in the last array then."""
 
     def run(name: str, grid: tuple[int, ...], *arguments: Array | float, arch: str | None = None) -> Array:
-        module = cujit.jit(cujit.Source.tile(made / f"{name}.tileir"), device=_CHECKED, arch=arch)
+        module = cujit.jit(Source.tile(made / f"{name}.tileir"), device=_CHECKED, arch=arch)
         block = cujit.inspect(module).kernel(name).required_block
         given: list[object] = []
         arrays = [_CHECKED.array(a) for a in arguments if isinstance(a, np.ndarray)]
@@ -115,7 +118,7 @@ def test_rows_get_their_softmax(launch: Callable[..., Array]) -> None:
 
 def test_rows_are_normalized(made: Path) -> None:
     x, weight, bias = _random(5, 128) * 3 + 1, _random(128), _random(128) + 2
-    kernel = cujit.jit(cujit.Source.tile(made / "layer_norm.tileir"), device=_CHECKED)["layer_norm"]
+    kernel = cujit.jit(Source.tile(made / "layer_norm.tileir"), device=_CHECKED)["layer_norm"]
     arrays = [_CHECKED.array(a) for a in (x, weight, bias, np.zeros_like(x))]
     block = cujit.inspect(kernel.artifact).kernel("layer_norm").required_block
     assert block is not None
@@ -127,7 +130,7 @@ def test_rows_are_normalized(made: Path) -> None:
 
 def test_heads_attend(made: Path) -> None:
     q, k, v = (_random(2, 64, 32, dtype=np.float16) * n for n in (1, 2, 3))
-    kernel = cujit.jit(cujit.Source.tile(made / "attention.tileir"), device=_CHECKED)["attention"]
+    kernel = cujit.jit(Source.tile(made / "attention.tileir"), device=_CHECKED)["attention"]
     arrays = [_CHECKED.array(a) for a in (q, k, v, np.zeros((2, 64, 32), np.float32))]
     block = cujit.inspect(kernel.artifact).kernel("attention").required_block
     assert block is not None
@@ -140,7 +143,7 @@ def test_heads_attend(made: Path) -> None:
 
 
 def test_a_shape_that_is_too_large_is_found_with_the_line_of_python(made: Path) -> None:
-    kernel = cujit.jit(cujit.Source.tile(made / "add.tileir"), device=_CHECKED)["add"]
+    kernel = cujit.jit(Source.tile(made / "add.tileir"), device=_CHECKED)["add"]
     arrays = [_CHECKED.array(np.zeros(100, np.float32)) for _ in range(3)]
     with raises(KernelFaultError, "fault-memory") as fault:
         kernel.prepare(1, 128)(*[x for a in arrays for x in (a, 101, 1)])
@@ -149,7 +152,7 @@ def test_a_shape_that_is_too_large_is_found_with_the_line_of_python(made: Path) 
 
 def test_a_type_that_an_architecture_lacks_is_refused_at_its_line(made: Path) -> None:
     with raises(CompileError, "compile", "f8E4M3FN") as refused:
-        cujit.compile(cujit.Source.tile(made / "product_fp8.tileir"), arch="sm_80")
+        cujit.compile(Source.tile(made / "product_fp8.tileir"), arch="sm_80")
     first, *_ = refused.value.diagnostics
     lines = Path(__file__).with_name("cutile_kernels.py").read_text().splitlines()
     assert lines[first.line - 1].startswith("def product")
@@ -158,6 +161,11 @@ def test_a_type_that_an_architecture_lacks_is_refused_at_its_line(made: Path) ->
 @pytest.mark.parametrize("arch", ["compute_90", "compute_100", "compute_120"])
 def test_ptx_with_tensor_maps_of_a_driver_is_refused(arch: str, made: Path) -> None:
     with raises(CompileError, "compile", "hidden parameters") as refused:
-        cujit.compile(cujit.Source.tile(made / "product_by_maps.tileir"), arch=arch)
+        cujit.compile(Source.tile(made / "product_by_maps.tileir"), arch=arch)
     assert "sm_80" in str(refused.value.help)
-    assert cujit.compile(cujit.Source.tile(made / "product_by_maps.tileir"), arch=arch.replace("compute", "sm")).data
+
+
+def test_the_emulator_refuses_a_cubin_with_tensor_maps_of_a_driver(made: Path) -> None:
+    cubin = cujit.compile(Source.tile(made / "product_by_maps.tileir"), arch="sm_90")
+    with pytest.raises(RefusedCall, match="hidden parameters"):
+        ptx_of(cubin.data)

@@ -19,6 +19,7 @@ FOLDER = Path(__file__).with_name("programs")
 CLIENTS = {
     "bindings_driver": "cuda.bindings",
     "core_program": "cuda.core",
+    "cutile_add": "cuda.tile",
     "numba_jit": "numba_cuda",
     "numba_mlir_jit": "numba_cuda_mlir",
     "stumpy_gpu": "stumpy",

@@ -384,3 +384,24 @@ def test_an_interrupt_is_for_who_called_the_driver() -> None:
     """
     done = emulated(sys.executable, "-c", textwrap.dedent(program))
     assert (done.stdout, done.stderr) == ("interrupted CUDA_SUCCESS\n", "")
+
+
+GIVING_BACK = """
+import ctypes, os, sys
+driver, context, library = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_void_p()
+driver.cuInit(0)
+driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+driver.cuCtxSetCurrent(context)
+ptx = b".version 8.0\\n.target sm_80\\n.address_size 64\\n.visible .entry k() { ret; }\\n"
+driver.cuLibraryLoadData(ctypes.byref(library), ptx, None, None, 0, None, None, 0)
+class Last:
+    def __del__(self, driver=driver, library=library, write=os.write, has_ended=sys.is_finalizing):
+        count = driver.cuLibraryGetModule(None, library)
+        write(1, b"%d %d %d" % (has_ended(), driver.cuLibraryUnload(library), count))
+last = Last()
+"""
+
+
+def test_what_clients_give_back_when_python_ends_is_taken() -> None:
+    done = emulated(sys.executable, "-c", GIVING_BACK)
+    assert done.stdout == f"1 0 {int(Result.DEINITIALIZED)}", done.stdout + done.stderr

@@ -11,6 +11,7 @@ ours is ``CUDA_ERROR_UNKNOWN``, with its traceback on standard error: it must no
 from __future__ import annotations
 
 import ctypes
+import re
 import traceback
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -97,14 +98,26 @@ class EntryPoint(NamedTuple):
                 return self.answer(*(a or b for a, b in zip(given, rest, strict=True)))
 
         after = AFTER_END.get(self.name)
-        last = (
-            Result.DEINITIALIZED if after is None else ctypes.CFUNCTYPE(ctypes.c_int32, *types)(native().address(after))
-        )
+        last = Result.SUCCESS if gives_back(self.name) else Result.DEINITIALIZED
+        if after is not None:
+            last = ctypes.CFUNCTYPE(ctypes.c_int32, *types)(native().address(after))
         return for_c(ctypes.c_int32, types, answer, last, Result.UNKNOWN)
 
 
 AFTER_END = {"cuGetErrorName": "error_name", "cuGetErrorString": "error_string"}
-"""The functions in C that answer calls when Python ends; all others give ``CUDA_ERROR_DEINITIALIZED``."""
+"""The functions in C that answer calls when Python ends.
+
+Those that give something back succeed then, as everything goes with the process: clients end on an error in a
+destructor. All others give ``CUDA_ERROR_DEINITIALIZED``.
+"""
+
+_GIVES_BACK = re.compile(r"(?:Free|Destroy|Unload|Release|Unregister)(?![a-z])")
+
+
+def gives_back(function: str) -> bool:
+    """Return whether a function of the driver gives back what another one made, by its name."""
+    return _GIVES_BACK.search(function) is not None
+
 
 ENTRIES: dict[str, EntryPoint] = {}
 """Every entry point in Python, by the driver's name without a stream's flavour."""

@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from cujit.emulator.entries import AFTER_END, ENTRIES
+from cujit.emulator.entries import AFTER_END, ENTRIES, gives_back
 from cujit.emulator.functions import exports
 from cujit.emulator.library_files import SONAME, folder
 from cujit.emulator.machine import constant, for_c, guarded, outliving
@@ -47,7 +47,8 @@ class _Slots:
             at = self._in_c(index)
             if at and not emulation().notes.watches:
                 self._slots[index] = at
-            if function in AFTER_END:  # which may be called for the first time when Python has ended
+            # These may be called for the first time when Python has ended.
+            if function in AFTER_END or (not at and function in ENTRIES and gives_back(function)):
                 self._place(index)
         self._refuse = for_c(ctypes.c_int32, (), lambda: int(Result.NOT_SUPPORTED), Result.DEINITIALIZED)
         callback_type = (ctypes.c_uint64, (ctypes.c_uint64, ctypes.c_uint64), self._on_first_call)
