@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from cujit.devices.jit_options import JitOptions
 from cujit.errors import OptionError
 from cujit.loading import load
 from cujit.toolchain.driver import Driver
+from raising import raises
 
 
 def test_options_are_read_from_a_mapping() -> None:
@@ -57,6 +59,8 @@ def test_nvjitlink_is_told_the_same_in_its_own_words() -> None:
 def test_the_driver_is_told_each_in_its_own_words() -> None:
     bindings = pytest.importorskip("cuda.bindings.driver")
     option, logs = bindings.CUjit_option, JitLogs()
+    if not hasattr(option, "CU_JIT_SPLIT_COMPILE"):
+        pytest.skip("bindings of 12.9 lack an option")
     said = JitOptions(40, 2, True, True, "cg", "driver", 512, 2, True, 4)
     assert None not in vars(said).values(), "every field is said here"
     told = driver_options(Driver(bindings, (13, 0)), said, logs)
@@ -72,6 +76,16 @@ def test_the_driver_is_told_each_in_its_own_words() -> None:
         option.CU_JIT_OVERRIDE_DIRECTIVE_VALUES: 1,
         option.CU_JIT_SPLIT_COMPILE: 4,
     }
+
+
+def test_bindings_without_an_option_are_told_and_serve_without_it() -> None:
+    bindings = pytest.importorskip("cuda.bindings.driver")
+    without = {n: m for n, m in bindings.CUjit_option.__members__.items() if n != "CU_JIT_SPLIT_COMPILE"}
+    older = SimpleNamespace(CUjit_option=SimpleNamespace(**without), CUjit_cacheMode=bindings.CUjit_cacheMode)
+    driver: Any = SimpleNamespace(bindings=older)
+    assert driver_options(driver, JitOptions(max_registers=40), JitLogs())
+    with raises(OptionError, "option-rejected", "CU_JIT_SPLIT_COMPILE", "cuda-bindings>=13"):
+        driver_options(driver, JitOptions(split_compile=4), JitLogs())
 
 
 def test_load_takes_them_on_every_device_and_refuses_wrong_ones() -> None:

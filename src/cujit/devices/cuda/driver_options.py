@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from cujit.devices.jit_options import JitOptions
+from cujit.errors import OptionError
 from cujit.toolchain.driver import Driver
 
 _LOG_BYTES = 64 << 10
+_SPLIT_HELP = "remove split_compile, or run `pip install 'cuda-bindings>=13'` to install bindings that have it"
 
 
 class JitLogs:
@@ -43,9 +45,13 @@ def driver_options(driver: Driver, jit_options: JitOptions, logs: JitLogs) -> di
         option.CU_JIT_MAX_THREADS_PER_BLOCK: jit_options.max_threads,
         option.CU_JIT_MIN_CTA_PER_SM: jit_options.min_blocks,
         option.CU_JIT_OVERRIDE_DIRECTIVE_VALUES: jit_options.override_directives or None,
-        option.CU_JIT_SPLIT_COMPILE: jit_options.split_compile,
     }
     options |= {name: int(value) for name, value in requested.items() if value is not None}
+    if jit_options.split_compile is not None:
+        name = getattr(option, "CU_JIT_SPLIT_COMPILE", None)
+        if name is None:
+            raise OptionError("cuda-bindings 12 has no CU_JIT_SPLIT_COMPILE", help=_SPLIT_HELP, code="option-rejected")
+        options[name] = jit_options.split_compile
     if jit_options.cache_mode is not None:
         mode = f"CU_JIT_CACHE_OPTION_{jit_options.cache_mode.upper()}"
         options[option.CU_JIT_CACHE_MODE] = getattr(driver.bindings.CUjit_cacheMode, mode)
