@@ -11,6 +11,7 @@ from cujit.errors import OptionError
 from cujit.occupancy.drawing import _LIGHT
 from cujit.profile import ProfiledKernel, bounds, plot
 from cujit.profile.roofline import _bars, _roofline, roofs
+from raising import raises
 
 COMPUTES = kernel(
     row("ld.global.f32 %f1, [%rd1];", pipe="memory", requests=100, sectors=3200, asked_bytes=12800),
@@ -110,5 +111,5 @@ def test_bytes_moved_have_a_mark_where_they_are_over_a_quarter_more_than_the_dis
 
 
 def test_another_ending_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match=r"\.svg or \.png, not 'k\.pdf'"):
+    with raises(OptionError, "option", "k.pdf"):
         plot(tmp_path / "k.pdf", COPIES, "H200")

@@ -14,6 +14,7 @@ from cujit.cache import admin
 from cujit.cache.admin import Shown
 from cujit.cache.cache import Cache
 from cujit.errors import FormatError, MissingError, NameNotFoundError, OptionError
+from raising import raises
 
 
 @pytest.fixture
@@ -63,21 +64,21 @@ def test_show_finds_one_entry_by_the_beginning_of_its_key(cache: Cache, tmp_path
 
 
 def test_show_says_what_is_wrong_with_the_beginning_of_a_key(cache: Cache) -> None:
-    with pytest.raises(NameNotFoundError, match="begins with ffffffffffff"):
+    with raises(NameNotFoundError, "name-not-found", "ffffffffffff"):
         admin.show(cache, "f" * 12)
     for wrong in ("", "xyz", "AB"):
-        with pytest.raises(OptionError, match="a key is hex digits"):
+        with raises(OptionError, "option", "hex"):
             admin.show(cache, wrong)
     first = [key_of(n).digest[0] for n in (0, 1, 2, 3, 9)]
     n = 100
     while key_of(n).digest[0] not in first:
         n += 1
     cache.get_or_make(key_of(n), lambda: artifact_of(n))
-    with pytest.raises(OptionError, match="entries have keys that begin") as error:
+    with raises(OptionError, "option", "keys") as error:
         admin.show(cache, key_of(n).digest[0])
     assert key_of(n).digest[:5] in str(error.value.help)
     path_of(cache, 1).write_bytes(b"damaged")
-    with pytest.raises(FormatError, match="a truncated record"):
+    with raises(FormatError, "format", "truncated"):
         admin.show(cache, key_of(1).digest)
 
 
@@ -100,9 +101,9 @@ def test_trim_and_clear_tell_what_went(cache: Cache, tmp_path: Path) -> None:
     assert admin.info(cache).entries == len(os.listdir(tmp_path / "cache" / "bad")) == 0
     assert len(list(admin.ls(cache))) == 1  # what is read-only stays
     assert cache.get_or_make(key_of(5), lambda: artifact_of(6))[0] == artifact_of(6)  # it was forgotten too
-    with pytest.raises(OptionError, match="-1"):
+    with raises(OptionError, "option", "-1"):
         admin.trim(cache, -1)
-    with pytest.raises(MissingError, match="no root"):
+    with raises(MissingError, "missing", "CUJIT_CACHE_DIR="):
         admin.trim(Cache(None), 0)
     assert admin.clear(Cache(tmp_path / "never")) == 0
 
@@ -132,7 +133,7 @@ def test_verify_draws_the_share_that_is_asked_for_by_its_seed(cache: Cache) -> N
     assert drawn(0.5) == drawn(0.5)
     assert len({tuple(drawn(0.5, seed)) for seed in range(20)}) > 1
     for wrong in (-0.1, 1.1, float("nan")):
-        with pytest.raises(OptionError, match="from 0 to 1"):
+        with raises(OptionError, "option", "0", "1"):
             admin.verify(cache, wrong, lambda _: None)
 
 

@@ -31,6 +31,7 @@ from cujit.cache.memory import RecentCache
 from cujit.cache.provenance import Outcome, Provenance
 from cujit.cache.settings import CacheSettings
 from cujit.errors import CacheWarning, CompileError, OptionError
+from raising import raises
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
@@ -500,9 +501,9 @@ def test_nothing_is_touched_before_the_first_use(root: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize("wrong", ["a\0b", 3], ids=["nul", "number"])
 def test_a_root_that_is_no_path_and_negative_sizes_are_refused(wrong: object) -> None:
-    with pytest.raises(OptionError, match="no directory"):
+    with raises(OptionError, "option", "directory"):
         Cache(Path(wrong) if isinstance(wrong, str) else wrong)  # type: ignore[arg-type]
-    with pytest.raises(OptionError, match="-1"):
+    with raises(OptionError, "option", "-1"):
         Cache(None, cap_bytes=-1)
 
 

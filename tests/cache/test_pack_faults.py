@@ -25,6 +25,7 @@ from cujit.cache.pack import Pack, write_pack
 from cujit.cache.provenance import Outcome
 from cujit.cache.trust import Trust
 from cujit.errors import CacheWarning, FormatError
+from raising import raises
 from waiting import eventually
 
 _COUNT = 40
@@ -292,7 +293,7 @@ def test_a_header_that_is_none_under_a_right_digest_is_made_again_or_an_error_in
     found = cache.find(key_of(3))
     assert found is not None, "nobody has looked at it"
     for _ in range(2):
-        with pytest.raises(FormatError, match="invalid header"):
+        with raises(FormatError, "format", "invalid"):
             print(found[0].names)
     cache = reading(path)
     made, provenance = cache.get_or_make(key_of(3), lambda: artifact_of(3))

@@ -394,26 +394,26 @@ def test_a_launch_that_was_refused_runs_with_the_right_arguments(module: Module)
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"cluster": 0}, "at least 1"),
-        ({"cluster": "2"}, "expected an int"),
-        ({"cluster": (1, 1, 1, 1)}, "4 dimensions"),
-        ({"cooperative": 1}, "True or False"),
-        ({"overlap": "yes"}, "True or False"),
-        ({"priority": 1.5}, "expected an int"),
-        ({"priority": 1 << 31}, "expected an int of 32 bits"),
-        ({"priority": 10**5000}, "priority is an int of 16610 bits"),
-        ({"stream": 10**5000}, "stream an int of 16610 bits is not a handle"),
-        ({"priority": True}, "priority is bool True, expected an int"),
-        ({"shared_bytes": "1"}, "expected an int"),
-        ({"stream": "s"}, "no stream"),
+        ({"cluster": 0}, ("launch", "cluster.x", "0", "1")),
+        ({"cluster": "2"}, ("launch", "cluster.x", "str '2'")),
+        ({"cluster": (1, 1, 1, 1)}, ("launch", "cluster", "4 dimensions")),
+        ({"cooperative": 1}, ("launch", "cooperative", "int 1")),
+        ({"overlap": "yes"}, ("launch", "overlap", "str 'yes'")),
+        ({"priority": 1.5}, ("launch", "priority", "float 1.5")),
+        ({"priority": 1 << 31}, ("launch", "priority", "2147483648", "32 bits")),
+        ({"priority": 10**5000}, ("launch", "priority", "16610 bits")),
+        ({"stream": 10**5000}, ("stream", "16610 bits")),
+        ({"priority": True}, ("launch", "priority", "bool True")),
+        ({"shared_bytes": "1"}, ("shared-memory-size", "shared_bytes", "str '1'")),
+        ({"stream": "s"}, ("stream", "str 's'")),
     ],
     ids=[
         *("cluster", "cluster_str", "cluster_4d", "cooperative", "overlap", "priority", "priority_32_bits"),
         *("priority_huge", "stream_huge", "priority_bool", "shared", "stream"),
     ],
 )
-def test_a_malformed_option_is_refused(module: Module, options: Any, why: str) -> None:
-    with pytest.raises(LaunchError, match=why):
+def test_a_malformed_option_is_refused(module: Module, options: Any, why: tuple[str, ...]) -> None:
+    with raises(LaunchError, *why):
         module["empty"].prepare(4, 32, **options)
 
 
@@ -447,8 +447,9 @@ CLUSTERED = "template <typename T> __global__ void k(T* p) { if (p) *p = 1; }"
 )
 def test_what_a_launch_is_refused_for_begins_with_the_kernels_name_in_the_source(device: Device, ask: Any) -> None:
     kernel = jit(CLUSTERED, names=["k<int>"], device=device)["k<int>"]
-    with pytest.raises(LaunchError, match=r"^k<int>: "):
+    with pytest.raises(LaunchError) as caught:
         ask(kernel)
+    assert caught.value.message.startswith("k<int>: ")
 
 
 def test_blocks_run_together_on_the_cpu_device_as_far_as_it_holds_them(cpu: Device) -> None:
