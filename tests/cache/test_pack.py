@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import mmap
 import os
@@ -159,6 +160,20 @@ def test_a_damaged_closure_is_none(cache: Cache, tmp_path: Path) -> None:
     assert [fault for _, fault in pack.verify() if fault] == ["a damaged record: its SHA-256 doesn't match the index"]
     with raises(FormatError, "format", "SHA-256"):
         write_pack(tmp_path / "again.pack", [pack])
+
+
+def test_an_error_of_a_pack_is_collected_with_what_it_read(cache: Cache, tmp_path: Path) -> None:
+    path = searched(tmp_path / "k.pack", cache, b"what was found here")
+    path.write_bytes(path.read_bytes().replace(b"was found", b"was never"))
+
+    def fail() -> None:
+        pack = opened(path)
+        assert list(pack.closures(key_of(500).digest)) == []
+        with raises(FormatError, "format", "SHA-256"):  # the error is in a cycle with the frames that it left
+            write_pack(tmp_path / "again.pack", [pack])
+
+    fail()
+    gc.collect()
 
 
 def test_why_names_the_nearest_record(path: Path) -> None:

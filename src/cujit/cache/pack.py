@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import itertools
 import os
 import struct
 import sys
@@ -390,7 +391,8 @@ class _PackTable:
             self._begins.byteswap()  # digests are in the order of their bytes: a number of which the first counts most
 
     def __iter__(self) -> Iterator[Any]:
-        return self._row.iter_unpack(self._rows)
+        # Not iter_unpack: CPython ends at the collection of its iterator in a cycle with the memoryview.
+        return map(self._row.unpack_from, itertools.repeat(self._rows), range(0, self._rows.nbytes, self._row.size))
 
     def first(self, digest: bytes) -> Any:
         """Return the first row of a digest. None if there is none."""
