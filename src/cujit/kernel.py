@@ -339,7 +339,7 @@ class Kernel(KeepsLaunches):
             raise LaunchError(
                 f"{self.name}[…] takes grid and block, and then shared_bytes and stream, not {spell(shape)}",
                 help="kernel[blocks, threads](…), or kernel.over(n)(…)",
-                code="shared-memory-size",
+                code="grid-size",
             )
         exact = all(type(n) is int or (type(n) is tuple and all(type(m) is int for m in n)) for n in shape)
         if exact and shape in self._launches:

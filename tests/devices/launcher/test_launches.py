@@ -186,7 +186,7 @@ def test_a_float_is_refused_where_an_equal_int_was_kept(module: Module, shape: A
 def test_what_is_no_shape_is_refused_after_a_shape_was_kept(module: Module, shape: Any) -> None:
     kernel = module["fill"]
     kernel[1, 32]
-    with raises(LaunchError, "shared-memory-size", "grid"):
+    with raises(LaunchError, "grid-size", "grid"):
         kernel[shape]
 
 
