@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import cujit
-from house import LIMITS, c_lines, circles, figures, python_files, script_lines, worse
+from house import LIMITS, c_lines, circles, figures, python_files, script_lines, sentences, worse
 
 FILES = {
     "__init__.py": '"""The door."""\n',
@@ -266,3 +266,53 @@ def test_docstrings_begin_with_a_verb_that_names_the_result() -> None:
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and vague.match(ast.get_docstring(node) or "")
     ]
     assert found == []
+
+
+BY_SENTENCE = {
+    "compile/includes/test_closure.py": 1,
+    "compile/test_options.py": 1,
+    "compile/test_sources_to_one_image.py": 1,
+    "devices/cpu/test_checks_wmma.py": 1,
+    "devices/cpu/test_ending.py": 2,
+    "devices/cpu/test_host_arrays.py": 1,
+    "devices/cuda/test_gpu.py": 1,
+    "devices/cuda/test_life_gpu.py": 1,
+    "devices/cuda/test_routes_gpu.py": 1,
+    "devices/cuda/test_stream_gpu.py": 6,
+    "devices/launcher/test_cupy.py": 3,
+    "devices/launcher/test_foreign.py": 2,
+    "devices/launcher/test_kinds.py": 1,
+    "devices/launcher/test_launches.py": 5,
+    "devices/launcher/test_on_gpu.py": 11,
+    "devices/launcher/test_tensors.py": 3,
+    "devices/test_process.py": 1,
+    "frameworks/test_cupy.py": 4,
+    "frameworks/test_jax.py": 6,
+    "frameworks/test_torch.py": 10,
+    "remote/test_nginx.py": 1,
+    "reproducer/test_saved.py": 1,
+    "test_cuda12_images.py": 2,
+    "test_globals.py": 1,
+    "toolchain/test_documented_calls.py": 1,
+    "toolkits/test_ptxas.py": 1,
+    "tuning/test_long.py": 1,
+}
+"""Tests that compare sentences of errors: they need a GPU, another library, release or user. The list only shrinks."""
+
+
+def test_errors_are_compared_by_codes_and_not_by_sentences() -> None:
+    root = Path(__file__).parents[1]
+    assert sentences(root / "tests", root / "src/cujit") == BY_SENTENCE
+
+
+def test_an_error_that_is_compared_by_its_sentence_is_counted(tmp_path: Path) -> None:
+    package, tests = tmp_path / "made", tmp_path / "tests"
+    package.mkdir()
+    (package / "errors.py").write_text("class CujitError(Exception): ...\nclass MadeError(CujitError): ...\n")
+    (package / "far.py").write_text("def f():\n    class FarError(errors.MadeError, ValueError): ...\n")
+    tests.mkdir()
+    (tests / "test_a.py").write_text(
+        "with pytest.raises(MadeError, match='x'): ...\nwith pytest.raises((OSError, far.FarError), match=x): ...\n"
+        "with pytest.raises(ValueError, match='x'): ...\nwith pytest.raises(MadeError): ...\nraises(MadeError, 'x')\n"
+    )
+    assert sentences(tests, package) == {"test_a.py": 2}

@@ -19,11 +19,22 @@ import re
 import sys
 import tokenize
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["LIMITS", "Function", "PythonFile", "c_lines", "circles", "figures", "python_files", "script_lines", "worse"]
+__all__ = [
+    "LIMITS",
+    "Function",
+    "PythonFile",
+    "c_lines",
+    "circles",
+    "figures",
+    "python_files",
+    "script_lines",
+    "sentences",
+    "worse",
+]
 
 ROOT = Path(__file__).parents[1]
 
@@ -376,7 +387,40 @@ def _twice(files: Sequence[PythonFile]) -> list[str]:
     return [f"{name}: {', '.join(modules)}" for name, modules in sorted(homes.items()) if len(modules) > 1]
 
 
+# -- tests ------------------------------------------------------------------------------------------------
+
+
+def sentences(tests: Path, package: Path) -> dict[str, int]:
+    """Count in each file of tests the errors of a package that are compared by their sentences, not by their codes."""
+    errors = _errors(package)
+    found = {path.relative_to(tests).as_posix(): _by_sentence(path.read_text(), errors) for path in tests.rglob("*.py")}
+    return {name: count for name, count in sorted(found.items()) if count}
+
+
+def _errors(package: Path) -> set[str]:
+    """List the classes that are made of ``CujitError``, those in functions and of one module too."""
+    bases: dict[str, set[str]] = {}
+    for path in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                bases.setdefault(node.name, set()).update(ast.unparse(base).rpartition(".")[2] for base in node.bases)
+    errors = {"CujitError"}
+    while more := {name for name, of in bases.items() if of & errors} - errors:
+        errors |= more
+    return errors
+
+
+def _by_sentence(text: str, errors: Set[str]) -> int:
+    return sum(
+        bool(errors & {*re.findall(r"\w+", ast.unparse(node.args[0]))})
+        for node in (ast.walk(ast.parse(text)) if "match=" in text else ())
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.raises" and node.args
+        if any(word.arg == "match" for word in node.keywords)
+    )
+
+
 if __name__ == "__main__":
     if sys.argv[1:] == ["--check"]:
         sys.exit("\n".join(worse(ROOT / "src/cujit")) or None)
     print(figures(ROOT / "src/cujit"))
+    print(f"\nerrors that tests compare by sentences: {sum(sentences(ROOT / 'tests', ROOT / 'src/cujit').values())}")
