@@ -270,7 +270,6 @@ def test_docstrings_begin_with_a_verb_that_names_the_result() -> None:
 
 BY_SENTENCE = {
     "compile/includes/test_closure.py": 1,
-    "compile/test_options.py": 1,
     "compile/test_sources_to_one_image.py": 1,
     "devices/cpu/test_checks_wmma.py": 1,
     "devices/cpu/test_ending.py": 2,

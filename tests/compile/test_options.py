@@ -49,7 +49,7 @@ def test_nvrtc_takes_every_spelling(toolchain: Toolchain, name: str) -> None:
     if name == "std" and toolchain.nvrtc.version < (13, 3):
         pytest.skip("C++23 came with 13.3")
     if toolchain.nvrtc.version < (OPTIONS[name].since or (0, 0)):
-        with pytest.raises(OptionError, match=f"{name} came with CUDA"):
+        with raises(OptionError, "option-rejected", name):
             compile("__global__ void k() {}", to="ptx", arch="compute_90", options=one(name))
         return
     arguments = ["-arch=compute_90", *one(name).render(Tool.NVRTC)]
@@ -62,7 +62,7 @@ def test_nvjitlink_takes_every_spelling(toolchain: Toolchain, name: str) -> None
     rendered = one(name).render(Tool.NVJITLINK)
     if toolchain.nvjitlink.version < (OPTIONS[name].since or (0, 0)):
         part = compile("__global__ void k() {}", to="ltoir", arch="lto_90")
-        with pytest.raises(OptionError, match=f"{name} came with CUDA"):
+        with raises(OptionError, "option-rejected", name):
             link([part], arch="sm_90", options=one(name))
         return
     try:
