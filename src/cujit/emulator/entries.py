@@ -98,7 +98,7 @@ class EntryPoint(NamedTuple):
                 return self.answer(*(a or b for a, b in zip(given, rest, strict=True)))
 
         after = AFTER_END.get(self.name)
-        last = Result.SUCCESS if gives_back(self.name) else Result.DEINITIALIZED
+        last: Any = Result.SUCCESS if gives_back(self.name) else Result.DEINITIALIZED
         if after is not None:
             last = ctypes.CFUNCTYPE(ctypes.c_int32, *types)(native().address(after))
         return for_c(ctypes.c_int32, types, answer, last, Result.UNKNOWN)
