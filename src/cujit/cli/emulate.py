@@ -49,7 +49,8 @@ _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
     "timeout_s",
     type=click.FloatRange(0, MAX_TIMEOUT_S, min_open=True),
     metavar="SECONDS",
-    help="Stop a launch that runs longer than this, and a process in which a call waits longer for Python's lock.",
+    help="Stop a launch that runs longer than this, or a process in which a call waits longer than this for Python's "
+    "GIL.",
 )
 @click.option(
     "--log",

@@ -125,7 +125,7 @@ class Report:
         return "\n".join(lines)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the report as JSON values. Names and architectures represent the requests.
+        """Return the report as JSON values. Each request is represented by its name and architecture.
 
         Example::
 
