@@ -53,6 +53,42 @@ def test_needs_ends_with_what_all_processes_asked_in_vain_and_standard_output_is
     assert "5 functions of the driver were called, of which 1 are not emulated" in done.stderr
 
 
+_RUNTIME = """
+import ctypes
+driver = ctypes.CDLL("libcuda.so.1")
+def made(name, *given):
+    out = ctypes.c_void_p()
+    assert getattr(driver, name)(ctypes.byref(out), *given) == 0, name
+    return out
+driver.cuInit(0)
+driver.cuCtxSetCurrent(made("cuDevicePrimaryCtxRetain", 0))
+driver.cuGreenCtxCreate()
+driver.cuGreenCtxCreate()
+driver.cuGetExportTable(ctypes.byref(ctypes.c_void_p()), bytes(16))
+ptx = b".version 8.0\\n.target sm_80\\n.address_size 64\\n.visible .entry f(.param .u64 at) { ret; }\\n"
+kernel, stream = made("cuModuleGetFunction", made("cuModuleLoadData", ptx), b"f"), made("cuStreamCreate", 1)
+values = (ctypes.c_void_p * 1)(ctypes.addressof(stream))
+driver.cuStreamBeginCapture_v2(stream, 0)
+assert not driver.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, values, None)
+assert not driver.cuStreamEndCapture(stream, ctypes.byref(ctypes.c_void_p()))
+assert driver.cuLaunchKernel(kernel, 1, 1, 1, 9999, 1, 1, 0, stream, values, None)
+"""
+
+
+def test_unsupported_leads_with_what_a_runtime_asks_and_counts_calls_of_the_program_alone() -> None:
+    done = _cujit("--unsupported", sys.executable, "-c", _RUNTIME)
+    assert done.returncode == 0, done.stderr
+    lines = [line.split() for line in done.stderr.splitlines()]
+    assert lines[-4:] == [
+        ["function", "refused", "errors"],
+        ["cuGetExportTable", "1"],
+        ["cuGreenCtxCreate", "2"],
+        ["cuLaunchKernel", "CUDA_ERROR_INVALID_VALUE", "(1)"],
+    ]
+    assert "of which 2 are not emulated" in done.stderr
+    assert lines[-5][0] == "cuGetExportTable:"
+
+
 def test_log_has_every_call_with_its_answer(tmp_path: Path) -> None:
     log = tmp_path / "calls"
     assert _cujit("--log", log, sys.executable, "-c", _ASKS).returncode == 7

@@ -193,14 +193,21 @@ def test_attributes_have_the_names_and_numbers_of_the_bindings() -> None:
     assert set(said) <= set(names)
 
 
-SHOWN = {"0": 0, "0,1": 0, " 00 ": 0, "GPU-4a1c": 0, "": 100, "-1": 100, "1": 100, "1,0": 100, "none": 100, "0x": 100}
+SHOWN = {"0": 0, "0,1": 0, "0,0": 0, "0,-1": 0, " 00 ": 0, "": 100, " ": 100, ",0": 100, "-1": 100, "-1,0": 100,
+         "1": 100, "1,0": 100, "none": 100, "0x": 100, "GPU-": 100}  # fmt: skip
 
 
 def test_the_device_is_hidden_as_a_gpu_is() -> None:
     code = """
-import os
+import os, uuid
 from cuda.bindings import driver as d
-for said, answer in {SHOWN!r}.items():
+from cujit.emulator.device import _uuid
+own = f"GPU-{uuid.UUID(bytes=_uuid())}"
+other = f"GPU-{uuid.UUID(int=~int.from_bytes(_uuid()) & (1 << 128) - 1)}"
+named = {own: 0, own[:5]: 0, own[:12]: 0, own.upper(): 0, f"{own},{other}": 0, f" {own[:14]} ,1": 0, f"{own}0": 100,
+         other: 100, f"{other},0": 100, other[:8]: 100, f"MIG-{own[4:]}": 100, f"MIG-{own}/1/0": 100}
+d.cuDriverGetVersion()
+for said, answer in ({SHOWN!r} | named).items():
     pid = os.fork()
     if not pid:
         os.environ["CUDA_VISIBLE_DEVICES"] = said

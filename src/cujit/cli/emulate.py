@@ -18,7 +18,7 @@ from cujit.artifact.writing import temporary_directory, write_file
 from cujit.cli.console import note, print_error
 from cujit.cli.help import Command
 from cujit.devices.options import MAX_TIMEOUT_S
-from cujit.emulator.call_log import RequestedFunction, open_notes, read_needs
+from cujit.emulator.call_log import RUNTIME_ASKS, RequestedFunction, open_notes, read_needs
 from cujit.emulator.environment import environment_of
 from cujit.emulator.settings import EmulatorSettings
 from cujit.errors import CujitError, spell
@@ -185,6 +185,8 @@ def _print_functions(found: Sequence[RequestedFunction]) -> None:
     ]
     refused = sum(bool(need.refused) for need in found)
     note(f"{len(found)} functions of the driver were called, of which {refused} are not emulated")
+    if rows and rows[0][0] == RUNTIME_ASKS:
+        note(f"  {RUNTIME_ASKS}: a library of NVIDIA's tests the driver; NVIDIA's CUDA runtime accepts only NVIDIA's")
     width = max((len(name) for name, *_ in rows), default=0)
     for name, calls, answered in [("function", "refused", "errors"), *rows] if rows else ():
         note(f"  {name:{width}}  {calls:>7}  {answered}".rstrip())

@@ -93,16 +93,24 @@ class RequestedFunction(NamedTuple):
 
 
 def read_needs(path: Path) -> list[RequestedFunction]:
-    """Read what all processes of a command added to a file; what was refused comes first, by number of calls."""
+    """Read what all processes of a command added to a file. What was refused comes first, by number of calls, whether
+    no entry point has it or one answers ``CUDA_ERROR_NOT_SUPPORTED``; and before all of it what ends most programs.
+    """
     refused: collections.Counter[str] = collections.Counter()
     errors: collections.defaultdict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     names: set[str] = set()
     for line in path.read_text().splitlines():
         what, name, *more = json.loads(line)
         names.add(name)
-        if what == "refused":
+        if what == "refused" or more[:1] == [Result.NOT_SUPPORTED.spelled]:
             refused[name] += 1
         elif what == "failed":
             errors[name][more[0]] += 1
     found = [RequestedFunction(name, refused[name], dict(errors[name])) for name in names]
-    return sorted(found, key=lambda need: (-need.refused, -sum(need.errors.values()), need.name))
+    return sorted(
+        found, key=lambda need: (need.name != RUNTIME_ASKS, -need.refused, -sum(need.errors.values()), need.name)
+    )
+
+
+RUNTIME_ASKS = "cuGetExportTable"
+"""What NVIDIA's CUDA runtime calls to learn whether the driver is NVIDIA's."""

@@ -174,7 +174,7 @@ _BY_STREAM: dict[int, _Capture] = {}
 
 
 def _tell_c() -> None:
-    emulation().native.state.capturing = _asked() if _LIVE else 0
+    emulation().native.state.capturing = _question_pointer() if _LIVE else 0
 
 
 def _refuse(result: Result, captures: Iterable[_Capture], words: str) -> RefusedCall:
@@ -435,12 +435,12 @@ def _answer(question: int, a: int, b: int, more: int) -> int:
         return _CALLBACKS[question](a, b, more)
 
 
-_ANSWER = EntryPoint("the capture of streams", "UPPP", tuple, _answer).pointer()
+_ANSWER = EntryPoint("the capture of streams", "UPPP", tuple, _answer).pointer(is_noted=False)
 """What C calls."""
 
 
 @once
-def _asked() -> int:
+def _question_pointer() -> int:
     return guarded("a call on a captured stream", _ANSWER)
 
 

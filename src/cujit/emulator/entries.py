@@ -66,12 +66,13 @@ class EntryPoint(NamedTuple):
 
     def answer(self, *arguments: int) -> int:
         """Answer a call."""
-        result, notes = self._answer(arguments), emulation().notes
+        result, notes = self.quiet_answer(*arguments), emulation().notes
         if notes.watches:
             notes.answered(self.name, arguments, result, emulation().words(result))
         return result
 
-    def _answer(self, arguments: tuple[int, ...]) -> int:
+    def quiet_answer(self, *arguments: int) -> int:
+        """Answer without a note: a call of the emulator's own."""
         try:
             emulation().call_counts[self.name] += 1
             return int(self.body(*self.begin(), *arguments) or 0)
@@ -88,9 +89,11 @@ class EntryPoint(NamedTuple):
             say(f"{self.name} failed, which is a fault of cujit:\n{traceback.format_exc()}")
             return Result.UNKNOWN
 
-    def pointer(self, own_stream: bool = False) -> Any:
-        """Make the function that C calls, or the flavour of it; it lives as long as what is given."""
-        types, answer = [_TYPES[letter] for letter in self.types], self.answer
+    def pointer(self, own_stream: bool = False, *, is_noted: bool = True) -> Any:
+        """Make the function that C calls, or the flavour of it; it lives as long as what is given. What C asks by
+        itself is no call of the program, and is not noted.
+        """
+        types, answer = [_TYPES[letter] for letter in self.types], self.answer if is_noted else self.quiet_answer
         if own_stream and "S" in self.types:
             rest = [OWN_STREAM if letter == "S" else 0 for letter in self.types]
 

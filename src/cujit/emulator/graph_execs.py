@@ -242,7 +242,7 @@ _begin = in_c("graphs_begin", None, *[ctypes.c_void_p] * 2)
 def prepare() -> tuple[object, ...]:
     """Register the functions that C calls, before the first call. The returned objects must stay alive."""
     kept = EntryPoint("cuGraphLaunch", "PP", tuple, _on_graph), EntryPoint("a node of a graph", "PP", tuple, _on_step)
-    pointers = tuple(each.pointer() for each in kept)
+    pointers = tuple(each.pointer(is_noted=False) for each in kept)
     _begin(*(guarded("cuGraphLaunch", each) for each in pointers))
     return pointers
 

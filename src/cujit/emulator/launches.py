@@ -267,12 +267,12 @@ def _find(kernel: int, context: int) -> int:
 def prepare() -> tuple[object, ...]:
     """Register the functions that C calls, before the first call. The returned objects must stay alive."""
     kept = (
-        EntryPoint("cuLaunchKernel", "PPP", tuple, _prepare).pointer(),
-        EntryPoint("cuLaunchKernel", "PPPP", tuple, _unfinished).pointer(),
+        EntryPoint("cuLaunchKernel", "PPP", tuple, _prepare).pointer(is_noted=False),
+        EntryPoint("cuLaunchKernel", "PPPP", tuple, _unfinished).pointer(is_noted=False),
         for_c(ctypes.c_uint64, (ctypes.c_uint64, ctypes.c_uint64), _find, 0),
     )
-    asked = (guarded("cuLaunchKernel", each) for each in kept)
-    _begin(*asked, ctypes.cast(ctypes.pythonapi.PyErr_SetInterrupt, ctypes.c_void_p))
+    pointers = (guarded("cuLaunchKernel", each) for each in kept)
+    _begin(*pointers, ctypes.cast(ctypes.pythonapi.PyErr_SetInterrupt, ctypes.c_void_p))
     return kept
 
 

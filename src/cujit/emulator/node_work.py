@@ -49,7 +49,7 @@ def driver(name: str, types: str, *given: int) -> None:
     if name in emulation().native.entries:
         answer = in_c(name, ctypes.c_int32, *(_LETTERS[letter] for letter in types))(*given)
     else:
-        answer = int(Result.NOT_SUPPORTED) if entry is None else entry.answer(*given)
+        answer = int(Result.NOT_SUPPORTED) if entry is None else entry.quiet_answer(*given)
     if answer:
         checked(answer, emulation().words(Result(answer)))
 
@@ -322,8 +322,8 @@ def _on_pooled(stream: int, pool: int, size: int, where: int) -> int:
     return GO_ON if node is None else 0
 
 
-_ON_CAPTURE = EntryPoint("a copy that is captured", "PPP", tuple, _on_capture).pointer()
-_ON_POOLED = EntryPoint("an allocation that is captured", "PPPP", tuple, _on_pooled).pointer()
+_ON_CAPTURE = EntryPoint("a copy that is captured", "PPP", tuple, _on_capture).pointer(is_noted=False)
+_ON_POOLED = EntryPoint("an allocation that is captured", "PPPP", tuple, _on_pooled).pointer(is_noted=False)
 
 
 def prepare() -> None:

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 /* What Python asks before a call that needs a context: the answer so far, and the context. */
 Answer cujit_emulator_context(u64 *context) {
@@ -24,16 +25,39 @@ void cujit_emulator_fail(u64 context, u32 error) {
   if (cell) __atomic_compare_exchange_n(&cell->error, &none, error, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 }
 
-/* Whether CUDA_VISIBLE_DEVICES hides device 0, the only one. A name is that of a GPU of this machine, which the device
-   stands for. Source: CUDA Programming Guide, "CUDA Environment Variables". */
+enum { PREFIX = 4, UUID_TEXT = 40 }; /* bytes of "GPU-", and of all of a name */
+
+/* Write what nvidia-smi would call the device: GPU-8932f937-d72c-4106-c12f-20bd9faed9f6. */
+static void write_name(char text[UUID_TEXT]) {
+  const u8 *uuid = (const u8 *)state.device.uuid;
+  memcpy(text, "GPU-", PREFIX);
+  char *to = text + PREFIX;
+  for (u32 k = 0; k < 16; k++) {
+    if (k == 4 || k == 6 || k == 8 || k == 10) *to++ = '-';
+    *to++ = "0123456789abcdef"[uuid[k] >> 4];
+    *to++ = "0123456789abcdef"[uuid[k] & 15];
+  }
+}
+
+/* Whether an entry names device 0: by its number, or by its name or the beginning of that. It has no MIG instances. */
+static u32 names_device(const char *entry, u64 length) {
+  char name[UUID_TEXT];
+  write_name(name);
+  if (length > PREFIX && length <= UUID_TEXT && !strncasecmp(entry, name, length)) return 1;
+  u64 zeros = 0;
+  while (zeros < length && entry[zeros] == '0') zeros++;
+  return zeros && zeros == length;
+}
+
+/* Whether CUDA_VISIBLE_DEVICES hides device 0, the only one. After an entry that names no device, all others are ignored;
+   so the first one decides. Source: CUDA Programming Guide, "CUDA Environment Variables". */
 static u32 is_hidden(void) {
   const char *said = getenv("CUDA_VISIBLE_DEVICES");
   if (!said) return 0;
-  while (*said == ' ') said++;
-  if (!strncmp(said, "GPU-", 4) || !strncmp(said, "MIG-", 4)) return 0;
-  if (*said != '0') return 1;
-  while (*said == '0') said++;
-  return *said && *said != ',' && *said != ' ';
+  said += strspn(said, " \t");
+  u64 length = strcspn(said, ",");
+  while (length && (said[length - 1] == ' ' || said[length - 1] == '\t')) length--;
+  return !names_device(said, length);
 }
 
 Answer cujit_cuInit(u32 flags) {
