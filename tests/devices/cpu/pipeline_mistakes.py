@@ -101,14 +101,14 @@ extern "C" __global__ void k(const __half *x, float *o) {
   if (t < 128) {
     for (int i = 0; i < 8 && t == 0; i++) {
       if (i >= 3) UNTIL(&empty[i % 3], (i / 3 - 1) & 1);
-      EXPECT(&full[i % 3], 2304);
+      EXPECT(&full[i % 3], {bytes});
       BULK(a[i % 3], x + 1024 * i, 2048, &full[i % 3]);
       BULK(b[i % 3], x + 128 * i, 256, &full[i % 3]);
     }
     return;
   }
   for (int i = 0; i < 8; i++) {
-    UNTIL(&full[i % 3], i / 3 & 1);
+    {full}
     PRODUCT(d, descriptor(a[{stage}]), descriptor(b[i % 3]));
     {wait}
     {arrive}
@@ -117,7 +117,14 @@ extern "C" __global__ void k(const __half *x, float *o) {
   {last}
   for (int q = 0; q < 4; q++) o[t * 4 + q] = d[q];
 }"""
-_FED_PARTS = {"stage": "i % 3", "wait": "WAIT(0);", "arrive": "ARRIVE(&empty[i % 3]);", "last": ""}
+_FED_PARTS = {
+    "bytes": "2304",
+    "full": "UNTIL(&full[i % 3], i / 3 & 1);",
+    "stage": "i % 3",
+    "wait": "WAIT(0);",
+    "arrive": "ARRIVE(&empty[i % 3]);",
+    "last": "",
+}
 _FILLED = r"""
 extern "C" __global__ void k(const __half *x, float *o) {
   __shared__ __align__(1024) __half a[64 * 16], b[8 * 16];
@@ -262,6 +269,9 @@ _PROGRAMS = {
         "a read of the next stage": {"read": "t - 32 + (i == 4 ? 96 : 0)"},
         "an arrival before the read": {"wait": "UNTIL(&full[i % 3], i / 3 & 1); ARRIVE(&empty[i % 3]);", "arrive": ""},
         "two arrivals of the producer": {"after": "if (i == 5) EXPECT(&full[i % 3], 0);"},
+        "no wait for the full stage": {"wait": ""},
+        "too few bytes expected": {"expect": "EXPECT(&full[i % 3], 128);"},
+        "too many bytes expected": {"expect": "EXPECT(&full[i % 3], 512);"},
         "a wait by one warp": {"wait": "if (t < 64) UNTIL(&full[i % 3], i / 3 & 1);"},
     }),
     "store": _Program(_STORE, _STORE_PARTS, {
@@ -271,6 +281,8 @@ _PROGRAMS = {
         "no barrier behind the wait": {"meet": ""},
         "a fence before the writes": {"meet": "__syncthreads(); FENCE();", "fence": ""},
         "a wait for a group too few": {"wait": "READ(2);"},
+        "no fence": {"fence": ""},
+        "no wait for the read": {"wait": ""},
     }),
     "fed": _Program(_FED, _FED_PARTS, {
         "right": {},
@@ -282,6 +294,10 @@ _PROGRAMS = {
         "an arrival before the wait": {"wait": "WAIT(1);"},
         "an arrival just before the wait": {"wait": "", "arrive": "ARRIVE(&empty[i % 3]); WAIT(0);"},
         "a descriptor of the next stage": {"stage": "(i + (i == 5)) % 3"},
+        "no wait for the full stage": {"full": ""},
+        "a parity that never changes": {"full": "UNTIL(&full[i % 3], 0);"},
+        "too few bytes expected": {"bytes": "2048"},
+        "too many bytes expected": {"bytes": "4096"},
     }, 256, 1, True),
     "filled": _Program(_FILLED, _FILLED_PARTS, {"right": {}}, {
         "no fence for wgmma": {"fence": ""},
