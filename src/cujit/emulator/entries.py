@@ -110,8 +110,8 @@ class EntryPoint(NamedTuple):
 AFTER_END = {"cuGetErrorName": "error_name", "cuGetErrorString": "error_string"}
 """The functions in C that answer calls when Python ends.
 
-Those that give something back succeed then, as everything goes with the process: clients end on an error in a
-destructor. All others give ``CUDA_ERROR_DEINITIALIZED``.
+Functions that free or unload succeed at that time: the process ends, and clients abort on an error in a destructor. All
+other functions give ``CUDA_ERROR_DEINITIALIZED``.
 """
 
 _GIVES_BACK = re.compile(r"(?:Free|Destroy|Unload|Release|Unregister)(?![a-z])")
