@@ -177,3 +177,11 @@ def test_one_race_between_blocks_is_found_and_nothing_else(check: str) -> None:
     expected = [each.races_in_cluster for each in programs]
     sources = [each.cluster_source(k) for k, each in enumerate(programs)]
     _compare(programs, sources, expected, cujit.cpu(1, check=check), 2)
+
+
+def test_races_of_parts_of_words_between_blocks_are_found() -> None:
+    """Lanes of one warp write bytes of one word, of which another block reads one."""
+    read, write = _Access(False, "2 * t", "t % 32 < 9"), _Access(True, "t ^ 32", "true")
+    programs = [_Program(size, read, write, "nothing", "nothing", near) for size in _TYPES for near in (False, True)]
+    sources = [each.cluster_source(k) for k, each in enumerate(programs)]
+    _compare(programs, sources, [True] * len(programs), cujit.cpu(1, check="race"), 2)
