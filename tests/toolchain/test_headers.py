@@ -183,6 +183,6 @@ __global__ void k(std::int64_t i, uint8_t u, intptr_t p, int_fast16_t f) {
 @pytest.mark.parametrize("std", ["c++17", "c++20"])
 @pytest.mark.parametrize("text", [NAMES, C_NAMES, FORMATS_AND_ARGUMENTS], ids=["namespace std", "C", "formats"])
 def test_the_names_are_where_the_standard_has_them(toolchain: Toolchain, text: str, std: str) -> None:
-    if not available(toolchain, "algorithm"):
+    if not available(toolchain, "string_view"):
         pytest.skip("the CCCL of CUDA 12.9 has fewer of them")
     compiles(toolchain, text, f"-std={std}")

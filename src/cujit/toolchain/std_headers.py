@@ -74,6 +74,29 @@ _MATH = {
     "M_SQRT1_2": "0.70710678118654752440",
 }
 
+# The libcu++ of CUDA 12.9 has no macros in <cuda/std/cfloat>. Source: IEEE 754-2019 by ISO C 5.2.4.2.2.
+_FLOAT = {
+    "FLT_RADIX": "2",
+    "FLT_DIG": "6",
+    "FLT_MANT_DIG": "24",
+    "FLT_MIN_EXP": "(-125)",
+    "FLT_MAX_EXP": "128",
+    "FLT_MIN_10_EXP": "(-37)",
+    "FLT_MAX_10_EXP": "38",
+    "FLT_MIN": "__builtin_bit_cast(float, 0x00800000)",
+    "FLT_MAX": "__builtin_bit_cast(float, 0x7f7fffff)",
+    "FLT_EPSILON": "__builtin_bit_cast(float, 0x34000000)",
+    "DBL_DIG": "15",
+    "DBL_MANT_DIG": "53",
+    "DBL_MIN_EXP": "(-1021)",
+    "DBL_MAX_EXP": "1024",
+    "DBL_MIN_10_EXP": "(-307)",
+    "DBL_MAX_10_EXP": "308",
+    "DBL_MIN": "__builtin_bit_cast(double, 0x0010000000000000ULL)",
+    "DBL_MAX": "__builtin_bit_cast(double, 0x7fefffffffffffffULL)",
+    "DBL_EPSILON": "__builtin_bit_cast(double, 0x3cb0000000000000ULL)",
+}
+
 # There is no <version>: libcu++ asks with __has_include whether a host library is there, and takes it for one.
 #
 # NVRTC declares these itself, in the global namespace: memcpy, memset, malloc, free, abs, labs, llabs, clock,
@@ -100,6 +123,8 @@ def _names(*names: str) -> str:
 
 _BODIES: dict[str, str] = {name: _forward(name) + _INTO_STD for name in FORWARDED}
 _BODIES |= {
+    "algorithm": _if_there("algorithm", _forward("algorithm"), _forward("detail/libcxx/include/algorithm")) + _INTO_STD,
+    "cfloat": _forward("cfloat") + _INTO_STD + _macros(_FLOAT),
     "cinttypes": _forward("cstdint") + _INTO_STD + _macros(_FORMATS),
     "cmath": _forward("cmath") + _INTO_STD + _macros(_MATH),
     # NVRTC declares va_list, va_start, va_arg, va_copy and va_end itself (measured, 13.4).
@@ -108,7 +133,7 @@ _BODIES |= {
     "cstring": _if_there("cstring", _forward("cstring") + _INTO_STD, _OLD_CSTRING),
     "new": _if_there("__new_", _forward("__new_") + _INTO_STD),
     "assert.h": "",
-    "float.h": _forward("cfloat"),
+    "float.h": _forward("cfloat") + _macros(_FLOAT),
     "inttypes.h": _forward("cstdint") + _macros(_FORMATS),
     "limits.h": _forward("climits"),
     "math.h": _macros(_MATH),
