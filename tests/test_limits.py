@@ -22,6 +22,7 @@ from cujit.compiler.isolation import child, parent
 from cujit.compiler.isolation.parent import WorkOrder
 from cujit.compiler.jobs import CompileJob
 from cujit.errors import CompileError, OptionError, ToolCrashError, ToolTimeoutError
+from cujit.toolchain import nvjitlink
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain
 from llvm_ir import SCALE, VERSION
@@ -101,10 +102,28 @@ print(*(os.getsid(int(child)) == os.getsid(0) for child in children()))  # Ctrl-
 
 
 @pytest.mark.parametrize("isolate", [False, True])
-@pytest.mark.parametrize("door", ["compile", "build"])
+@pytest.mark.parametrize("door", ["compile", "build", "link"])
 def test_ctrl_c_ends_a_compile_and_the_next_one_works(door: str, isolate: bool) -> None:
     assert interrupted(lambda: DOORS[door](isolate=isolate)) < SOON_S
     assert cujit.compile(SMALL, cache=False).data
+
+
+def test_ctrl_c_ends_a_link_in_nvjitlink(monkeypatch: pytest.MonkeyPatch) -> None:
+    part = cujit.compile(SOME, arch="sm_90", to="ltoir", cache=False)
+    complete, pressed = nvjitlink.complete, []
+
+    def press() -> None:
+        pressed.append(time.perf_counter())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def completing(handle: int) -> None:
+        threading.Timer(0.1, press).start()
+        complete(handle)
+
+    monkeypatch.setattr(nvjitlink, "complete", completing)
+    with pytest.raises(KeyboardInterrupt):
+        cujit.link([part], arch="sm_90", cache=False)
+    assert time.perf_counter() - pressed[0] < SOON_S
 
 
 @pytest.mark.parametrize("door", DOORS)
