@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import cujit
+from cujit.toolchain import std_headers
 from cujit.toolchain.headers import HOST_DIRECTORY, STD_DIRECTORY, Settings, find_headers
 from cujit.toolchain.std_headers import HOST_HEADERS, STD_HEADERS, render
 from cujit.toolchain.toolset import Toolchain
@@ -186,3 +189,19 @@ def test_the_names_are_where_the_standard_has_them(toolchain: Toolchain, text: s
     if not available(toolchain, "string_view"):
         pytest.skip("the CCCL of CUDA 12.9 has fewer of them")
     compiles(toolchain, text, f"-std={std}")
+
+
+def test_the_limits_of_floats_have_the_values_of_ieee_754() -> None:
+    """Those of libcu++, and cujit's own, which libcu++ of CUDA 12.9 needs."""
+    own = std_headers._macros(std_headers._FLOAT)
+    forget = "".join(f"#undef {name}\n" for name in std_headers._FLOAT)
+    device = cujit.cpu()
+    for text in ("#include <cfloat>\n", f"#include <cfloat>\n{forget}{own}"):
+        stores = (
+            "f[0] = FLT_MAX; f[1] = FLT_MIN; f[2] = FLT_EPSILON; d[0] = DBL_MAX; d[1] = DBL_MIN; d[2] = DBL_EPSILON;"
+        )
+        floats, doubles = device.zeros(3, np.float32), device.zeros(3, np.float64)
+        kernel = cujit.jit(f"{text}__global__ void k(float *f, double *d) {{ {stores} }}", device=device)["k"]
+        kernel[1, 1](floats, doubles)
+        for found, info in ((floats, np.finfo(np.float32)), (doubles, np.finfo(np.float64))):
+            assert found.numpy().tolist() == [info.max, info.tiny, info.eps]
