@@ -345,3 +345,17 @@ def test_children_of_every_start_method_find_it(tmp_path: Path) -> None:
     lines = [f"{way} {length} {length - 64}" for way in ("spawn", "fork", "forkserver") for length in (64, 65)]
     assert done.stdout.splitlines() == lines, done.stdout + done.stderr
     assert done.stderr.count("scale.cu:4") == 3, done.stderr
+
+
+@pytest.mark.skipif(find_spec("numba_cuda") is None, reason="numba-cuda is not installed")
+def test_the_page_of_the_simulator_shows_a_bug_that_is_found(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/how-to/numba-simulator.md").read_text()
+    code = page.partition("```python")[2].partition("\n")[2].partition("```")[0]
+    for text, status in ((code, 1), (code.replace("i <= x.size", "i < x.size"), 0)):
+        (tmp_path / "test_scale.py").write_text(text)
+        command = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "test_scale.py")
+        done = emulated(*command, settings=EmulatorSettings(check="memory,race"), folder=tmp_path)
+        said = done.stdout + done.stderr
+        assert done.returncode == status, said
+        assert ("just past the end of the 400-byte array" in said) == bool(status), said
+        assert ("test_scale.py:9" in said) == bool(status), said
