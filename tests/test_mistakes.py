@@ -93,7 +93,7 @@ kernel[0, 32](array, 5)                                        | LaunchError | g
 kernel['1', 32](array, 5)                                      | LaunchError | grid.x is str '1'
 kernel[1, 2048](array, 5)                                      | LaunchError | 1024 threads
 kernel[1, 32](array, 5, stream=None)                           | ArgumentError | [grid, block, shared_bytes, stream](…)
-kernel[1, 32](array, n=5)                                      | ArgumentError | none by keyword
+kernel[1, 32](array, n=5)                                      | ArgumentError | by position, not by keyword
 kernel[1, 32](array)                                           | ArgumentError | add what is missing: int
 kernel[1, 32](array, 5, 6)                                     | ArgumentError | leave out the last 1
 kernel[1, 32]('x', 5)                                          | ArgumentError | pass an array of float32
@@ -109,8 +109,8 @@ array.data_ptr()                                               | AttributeNotFou
 array.astype('float64')                                        | AttributeNotFoundError | astype(dtype)
 array.copy_from(np.zeros(5))                                   | ArgumentError | x.astype('float32')
 array.copy_from(np.zeros(4, np.float32))                       | ArgumentError | (4,) does not go into one of shape (5,)
-array.reshape(3)                                               | ArgumentError | do not reshape
-array[7]                                                       | ArgumentError | outside an axis of 5
+array.reshape(3)                                               | ArgumentError | be reshaped to (3,)
+array[7]                                                       | ArgumentError | out of bounds for an axis of size 5
 bool(array)                                                    | ArgumentError | x.numpy()
 cujit.time(kernel, array, 5)                                   | LaunchError | kernel.over(n)(…)
 """

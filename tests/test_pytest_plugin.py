@@ -63,7 +63,7 @@ def test_mapping(cujit_budget):
     assert [row.measured for row in report.rows] == [32 / 48]
 
 def test_both(cujit_budget):
-    with pytest.raises(OptionError, match="a budget and registers beside it"):
+    with pytest.raises(OptionError, match="a budget and, in addition, the limits registers"):
         cujit_budget(IMAGE, Budget(registers=255), registers=64)
 
 def test_slip(cujit_budget):
@@ -382,7 +382,7 @@ def test_it(device):
 @pytest.mark.parametrize(
     ("marker", "words"),
     [
-        ("device='cpu'", "takes devices, check, threads, timeout_s, schedules by name"),
+        ("device='cpu'", "supports only the keywords devices, check, threads, timeout_s, schedules"),
         ("devices='tpu'", "is cpu, gpu or all, not 'tpu'"),
     ],
 )

@@ -86,7 +86,7 @@ class Launch(PreparedLaunch):
         """
         if device is not None and check is not None:
             remedy = f"device=cujit.cpu(check={spell(check)}), or remove device"
-            raise ArgumentError("a device has its own checks", help=remedy)
+            raise ArgumentError("pass either a device or checks: a device has its own checks", help=remedy)
         from cujit.devices.launcher.replay import replay  # start-up: for who looks for a mistake
 
         place = cpu(check=check) if device is None else resolve_device(device)
@@ -439,7 +439,7 @@ class Kernel(KeepsLaunches):
         if not elements:
             raise LaunchError(
                 f"{self.name}: a cooperative launch over no elements",
-                help="skip the launch",
+                help="skip the launch if there are no elements",
                 code="cooperative-size",
             )
         step = 1 if group is None else group.volume

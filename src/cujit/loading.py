@@ -112,7 +112,7 @@ class Module(Mapping[str, Kernel]):
         if not isinstance(name, str):
             raise ArgumentError(
                 f"a kernel is found by its name, not by {type(name).__name__} {spell(name)}",
-                help="name the kernel before the grid and the block: "
+                help="write the name of the kernel before the grid and the block: "
                 f"module[{spell(next(iter(self), 'kernel'))}][grid, block](…)",
             )
         lowered = image.artifact.names.get(name, name)
@@ -566,7 +566,7 @@ def _runnable(target: Arch, device: Device) -> Arch:
     if device.is_gpu and not target.is_lto and not target.runs_on(device.arch):
         raise ArchError(
             f"code for {target} does not run on {device.name}, which is {device.arch}",
-            help=f"remove arch, or take {device.arch} or {device.arch.virtual}",
+            help=f"remove arch, or write {device.arch} or {device.arch.virtual}",
             code="arch-mismatch",
         )
     return target.virtual if target.is_real and not device.is_gpu else target

@@ -284,7 +284,7 @@ def _kind_of_link(to: Kind | str | None, device: Device | None) -> Kind:
         return Kind.PTX if device is not None and not device.is_gpu else Kind.CUBIN
     kind = to.value if isinstance(to, Kind) else to
     if kind not in ("cubin", "ptx", "ltoir"):
-        raise OptionError(f"a link makes cubin, ptx or ltoir, not {spell(to)}")
+        raise OptionError(f"to is {spell(to)}, but a link creates cubin, ptx or ltoir")
     if kind == "cubin" and device is not None and not device.is_gpu:
         raise OptionError(
             "the CPU device runs no cubin", help=Hint("remove to, or to='ptx'", shell="remove --to, or --to ptx")
@@ -460,4 +460,4 @@ def _listed(given: Iterable[object]) -> list[object]:
     try:
         return list(given)
     except TypeError:
-        raise OptionError(f"a list of images is wanted, not {type(given).__name__}") from None
+        raise OptionError(f"expected a list of images, got {type(given).__name__}") from None

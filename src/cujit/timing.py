@@ -199,7 +199,7 @@ def _place(call: object, device: DeviceLike | str | None, stream: object) -> tup
         place = call.kernel.device
         if device is not None and process_devices().named(device) is not place:
             raise ArgumentError(
-                f"the launch is of {place.name}, not of {spell(device)}",
+                f"the launch is on {place.name}, not on {spell(device)}",
                 help="remove device",
                 code="device-mismatch",
             )

@@ -857,7 +857,7 @@ def test_several_gpus_share_the_first_look(
         ({"space": {f"A{k}": range(10) for k in range(5)}}, ("option", "100,000")),
         ({"space": {"A": ["a\0b"]}}, ("option", "1.5f")),
         ({"constraint": 3}, ("option", "3", "constraint")),
-        ({"constraint": lambda _: False}, ("option", "2", "leaves")),
+        ({"constraint": lambda _: False}, ("option", "2", "excludes")),
         ({"kernel": 3}, ("option", "3", "kernel")),
         ({"kernel": ""}, ("option", "kernel")),
         ({"kernel": "busy<{NO}>"}, ("option", "WORK")),
@@ -914,7 +914,7 @@ def test_a_device_that_checks_is_no_place_to_measure(bench: Bench) -> None:
 
 
 def test_devices_of_two_products_are_refused(bench: Bench) -> None:
-    with raises(OptionError, "option", "product"):
+    with raises(OptionError, "option", "model"):
         bench.tune(device=[bench.device, Device(CpuBackend(bench.device.limits.processors + 1))])
 
 

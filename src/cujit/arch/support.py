@@ -144,5 +144,7 @@ def _without_number(arch: Arch, supported: tuple[int, ...], name: str, version: 
     below = max((n for n in supported if n < arch.number), default=None)
     portable = f"; PTX for compute_{below} runs on it through the driver's JIT" if below and not arch.suffix else ""
     return ArchError(
-        f"{name} does not build for {arch}: {first}", help=f"it builds for {have}{portable}", code="arch-unsupported"
+        f"{name} doesn't build for {arch}: {first}",
+        help=f"choose an architecture that it builds for: {have}{portable}",
+        code="arch-unsupported",
     )

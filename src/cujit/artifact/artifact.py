@@ -100,7 +100,9 @@ def _kind_of_elf(data: bytes) -> Kind:
     if machine == magic.EM_CUDA:
         return Kind.CUBIN
     if machine not in _HOSTS:
-        raise FormatError(f"an ELF file for machine {machine}, which is neither a GPU nor a host of one", offset=18)
+        raise FormatError(
+            f"the ELF file is for machine {machine}, which is neither a GPU nor a supported host", offset=18
+        )
     return Kind.OBJECT
 
 
@@ -131,7 +133,7 @@ def _kind_of_text(data: bytes) -> Kind:
 def _whole(text: str, kind: Kind) -> Kind:
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
-        raise FormatError(f"line {line}: a NUL byte in the text; whoever reads it would stop there")
+        raise FormatError(f"line {line}: the text contains a NUL byte, at which tools stop reading")
     return kind
 
 
@@ -156,7 +158,7 @@ def image_bytes(data: object) -> bytes:
         try:
             return data.encode()
         except UnicodeEncodeError as e:
-            raise FormatError(f"text with half a character at {e.start}, which is no Unicode") from e
+            raise FormatError(f"the text is not valid Unicode: half a surrogate pair at {e.start}") from e
     try:
         return memoryview(data).tobytes()  # type: ignore[arg-type]
     except (TypeError, ValueError, BufferError):
@@ -224,19 +226,24 @@ class Artifact:
     def __post_init__(self) -> None:
         if not isinstance(self.kind, Kind):
             raise OptionError(
-                f"the kind of an Artifact is a Kind, not {type(self.kind).__name__} {spell(self.kind)}",
+                f"the kind of an Artifact must be a Kind, not {type(self.kind).__name__} {spell(self.kind)}",
                 help="Artifact.of(data) finds it from the content",
             )
         if not isinstance(self.data, bytes):
             raise OptionError(
-                f"the data of an Artifact are bytes, not {type(self.data).__name__}",
+                f"the data of an Artifact must be bytes, not {type(self.data).__name__}",
                 help="Artifact.of(data) takes text and buffers too",
             )
         if self.arch is not None and not isinstance(self.arch, Arch):
-            raise OptionError(f"the arch of an Artifact is an Arch, not {spell(self.arch)}", help="Arch.parse('sm_90')")
+            raise OptionError(
+                f"the arch of an Artifact must be an Arch, not {spell(self.arch)}", help="Arch.parse('sm_90')"
+            )
         for what, value in (("names", self.names), ("signatures", self.signatures)):
             if not isinstance(value, Mapping):
-                raise OptionError(f"the {what} of an Artifact are a mapping, not {spell(value)}", help="remove them")
+                raise OptionError(
+                    f"the {what} of an Artifact must be a mapping, not {spell(value)}",
+                    help="remove the names and signatures",
+                )
         object.__setattr__(self, "names", MappingProxyType(dict(self.names)))
         object.__setattr__(self, "signatures", MappingProxyType(dict(self.signatures)))
 

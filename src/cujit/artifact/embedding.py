@@ -202,7 +202,10 @@ def c_header(artifact: Embeddable, prefix: str) -> str:
         OptionError: ``prefix`` is no identifier of C and C++.
     """
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", prefix) or "__" in prefix:
-        raise OptionError(f"{spell(prefix)} is not a C and C++ name", help=f"one such as {spell(c_identifier(prefix))}")
+        raise OptionError(
+            f"{spell(prefix)} is not an identifier of C and C++",
+            help=f"write a name such as {spell(c_identifier(prefix))}",
+        )
     return _HEADER.format(
         summary=_summary(artifact),
         version=__version__,

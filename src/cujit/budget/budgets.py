@@ -94,11 +94,13 @@ class Budget:
                 object.__setattr__(self, what, read_int(value, what, OptionError, least=0))
         if self.occupancy is None and (self.block is not None or self.dynamic_shared_bytes):
             what = "block" if self.block is not None else "dynamic_shared_bytes"
-            raise OptionError(f"a budget with {what} limits no occupancy", help="add occupancy=0.5")
+            raise OptionError(
+                f"a budget with {what} requires a limit of the occupancy", help="add a limit, such as occupancy=0.5"
+            )
         if self.threads is not None and self.threads > MAX_BLOCK_THREADS:
             raise OptionError(f"block is {self.threads} threads, expected at most {MAX_BLOCK_THREADS}")
         if not self.limits:
-            raise OptionError("this budget limits nothing", help=f"say one of {', '.join(_LIMITS)}")
+            raise OptionError("this budget limits nothing", help=f"set at least one of {', '.join(_LIMITS)}")
 
     @property
     def threads(self) -> int | None:
@@ -205,7 +207,9 @@ def _run(rules: Sequence[tuple[str, Budget]]) -> Iterable[str]:
 
 def _some(report: BudgetReport, what: str) -> BudgetReport:
     if not report.rows:
-        raise OptionError(f"these budgets limit nothing that {what} tells", help=f"not checked: {report.unchecked[0]}")
+        raise OptionError(
+            f"{what} contains no value that these budgets limit", help=f"not checked: {report.unchecked[0]}"
+        )
     return report
 
 
@@ -213,7 +217,7 @@ def _examine_profile(
     what: object, kernels: Sequence[ProfiledKernel], rules: Sequence[tuple[str, Budget]], kernel: Names, place: object
 ) -> BudgetReport:
     if place is not None:
-        raise OptionError("arch and on choose machine code, and a profile has none", help="remove them")
+        raise OptionError("arch and on choose machine code, and a profile has none", help="remove arch and on")
     name = Path(what).name if isinstance(what, (str, os.PathLike)) else "this profile"
     wanted = [kernel] if isinstance(kernel, str) else kernel
     limits = [(pattern, dict(budget.limits)) for pattern, budget in rules]
@@ -359,5 +363,7 @@ def _real(value: object, what: str, most: float) -> float:
     if number is None or isinstance(value, (bool, str, bytes)):
         raise OptionError(f"{what} is {type(value).__name__} {spell(value)}, expected a number from 0 to {most:g}")
     if not 0 <= number <= most:
-        raise OptionError(f"{what} is {value}, expected 0 to {most:g}", help="0.5 is half" if most == 1 else None)
+        raise OptionError(
+            f"{what} is {value}, expected 0 to {most:g}", help="write 0.5 for one half" if most == 1 else None
+        )
     return number

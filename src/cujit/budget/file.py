@@ -38,12 +38,12 @@ def read_budgets(path: str | os.PathLike[str]) -> dict[str, Budget]:
         )
     entries = found.get("budget")
     if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
-        raise OptionError(f"{path} has no [[budget]]", help=_TOML)
+        raise OptionError(f"{path} contains no [[budget]] table", help=_TOML)
     budgets: dict[str, Budget] = {}
     for number, entry in enumerate(entries, 1):
         pattern, budget = _entry(entry, f"{path}: budget {number}")
         if pattern in budgets:
-            raise OptionError(f"{path}: two budgets for {spell(pattern)}", help="join them into one")
+            raise OptionError(f"{path}: two budgets have the pattern {spell(pattern)}", help="merge the two budgets")
         budgets[pattern] = budget
     return budgets
 
@@ -71,7 +71,9 @@ def _entry(entry: Mapping[str, object], place: str) -> tuple[str, Budget]:
         if name not in names:
             near = alike(name, names, most=1) or names
             raise OptionError(
-                f"{place}: no limit is called {spell(name)}", help=f"there is {', '.join(near)}", code="option-unknown"
+                f"{place}: no limit is called {spell(name)}",
+                help=f"write one of {', '.join(near)}",
+                code="option-unknown",
             )
     if not isinstance(pattern, str):
         raise OptionError(f"{place}: kernel is {spell(pattern)}, expected a name or a pattern")

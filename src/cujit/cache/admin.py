@@ -117,11 +117,14 @@ def show(cache: Cache, prefix: str) -> Shown:
         raise NameNotFoundError(f"no entry has a key that begins with {prefix}", help="cujit cache ls")
     if len(found) > 1:
         some = ", ".join(digest[: len(prefix) + 4] for digest in sorted(found)[:8])
-        raise OptionError(f"{len(found)} entries have keys that begin with {prefix}", help=f"more digits: {some}")
+        raise OptionError(
+            f"{len(found)} entries have keys that begin with {prefix}",
+            help=f"write more digits of one of these keys: {some}",
+        )
     ((digest, store),) = found.items()
     lookup = store.get(digest)
     if lookup.record is None:
-        raise FormatError(lookup.damage or f"the entry {digest} is gone")
+        raise FormatError(lookup.damage or f"the cache entry {digest} was deleted in the meantime")
     return Shown(store.root, lookup.record, lookup.record.key())
 
 
@@ -145,7 +148,7 @@ def trim(cache: Cache, to_bytes: int) -> int:
         OSError: an entry cannot be deleted.
     """
     if to_bytes < 0:
-        raise OptionError(f"a cache is trimmed to 0 bytes or more, not to {to_bytes}")
+        raise OptionError(f"a cache can be trimmed to 0 bytes or more, not to {to_bytes}")
     if cache.budget is None:
         raise MissingError("this cache has no root to write to", help="CUJIT_CACHE_DIR=<a directory of yours>")
     return cache.budget.trim(to_bytes)

@@ -614,7 +614,9 @@ def _remote_tiers(chosen: CacheSettings) -> Iterator[Tier]:
         return
     if chosen.trust is None:
         raise OptionError(
-            "a shared cache, and nobody who is believed", help="CUJIT_TRUST=FILE: docs/remote.md", code="trust-missing"
+            "a shared cache requires at least one trusted key",
+            help="CUJIT_TRUST=FILE: docs/remote.md",
+            code="trust-missing",
         )
     from cujit.cache.remote.tier import RemoteTier  # start-up time: most have none
 

@@ -55,7 +55,7 @@ class Part:
         """
         if not is_digest(sha256) or size < 0:
             raise OptionError(
-                f"the part {spell(label)} has the digest {spell(sha256)} of {size} bytes", help="Part.content"
+                f"the part {spell(label)} has the digest {spell(sha256)} of {size} bytes", help="use Part.content"
             )
         return cls(label, sha256, size)
 

@@ -108,7 +108,7 @@ class EntryRecord:
         """
         key = make_key(self.work, _read_parts(self._parts))
         if key.digest != self.digest:
-            raise FormatError(f"the parts in the record give the key {key.digest}, and it says {self.digest}")
+            raise FormatError(f"the parts of the record give the key {key.digest}, but the record states {self.digest}")
         return key
 
 
@@ -340,7 +340,7 @@ def _read_parts(data: bytes) -> list[Part]:
         rows = json.loads(data)
         return [Part(_text(label), _text(value), None if size is None else int(size)) for label, value, size in rows]
     except (TypeError, ValueError, OverflowError, RecursionError) as e:
-        raise FormatError(f"a record with invalid parts: {e}") from e
+        raise FormatError(f"the parts of the record are invalid: {e}") from e
 
 
 def _text(value: object) -> str:

@@ -70,7 +70,7 @@ def parse_bytes(text: str) -> int:
     """
     match = re.fullmatch(_SIZE, text)
     if match is None:
-        raise OptionError(f"{spell(text)} is not a size in bytes", help="2GiB, 500MB, 1048576")
+        raise OptionError(f"{spell(text)} is not a size in bytes", help="write a size such as 2GiB, 500MB or 1048576")
     number, unit, binary = match.groups()
     scale = (1024 if binary else 1000) ** _POWER[unit.upper()] if unit else 1
     return round(float(number) * scale) if "." in number else int(number) * scale
@@ -219,7 +219,7 @@ def require_size(name: str, size: object) -> None:
     if type(size) is not int:
         raise OptionError(f"{name} is {spell(size)}, expected a number of bytes", help=f"{name}=2 << 30")
     if size < 0:
-        raise OptionError(f"a cache has room for 0 bytes or more, not for {size}")
+        raise OptionError(f"the size of a cache must be 0 bytes or more, not {size}")
 
 
 def directory_of(path: Path | DirectoryName) -> DirectoryName:

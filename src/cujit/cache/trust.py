@@ -40,7 +40,8 @@ class Trust:
         """
         if trusted_gid is not None and (type(trusted_gid) is not int or trusted_gid < 0):
             raise OptionError(
-                f"trusted_gid is {spell(trusted_gid)}, expected the number of a group", help="grp.getgrnam('…').gr_gid"
+                f"trusted_gid is {spell(trusted_gid)}, expected the number of a group",
+                help="write trusted_gid=grp.getgrnam('…').gr_gid",
             )
         uid = os.geteuid()
         owners = {0, uid}

@@ -152,7 +152,7 @@ def command(
 def _budgets(path: Path | None, limits: dict[str, float]) -> Budgets:
     """Take the budget from a file or from the limits of the command line."""
     if path is not None and limits:
-        raise click.UsageError("--budget excludes limits: write the limit into the budget file")
+        raise click.UsageError("--budget doesn't support further limits: write the limit into the budget file")
     if path is not None:
         return read_budgets(path)
     try:

@@ -278,7 +278,9 @@ def _read(path: Path) -> ProfiledKernel:
 
     kernels = read_profile(path)
     if len(kernels) != 1:
-        raise FormatError(f"{spell(path.name)} has {counted(len(kernels), 'kernel')}; one is compared with one")
+        raise FormatError(
+            f"{spell(path.name)} contains {counted(len(kernels), 'kernel')}; a comparison requires exactly one"
+        )
     return kernels[0]
 
 

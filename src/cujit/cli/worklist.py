@@ -223,7 +223,7 @@ def source_date_epoch() -> int:
     if not (epoch.isascii() and epoch.isdecimal()):
         raise OptionError(
             f"SOURCE_DATE_EPOCH is {spell(epoch)}, expected seconds since 1970",
-            help="unset it",
+            help="unset SOURCE_DATE_EPOCH, or set it to seconds since 1970",
             code="environment-value",
         )
     return int(epoch)

@@ -58,7 +58,7 @@ def parse_targets(
     """
     listed = [targets] if isinstance(targets, str | Arch) else _iterated(targets, "targets")
     if not listed:
-        raise OptionError("no targets", help=_TARGETS_HELP)
+        raise OptionError("targets is empty", help=_TARGETS_HELP)
     if not callable(native):
         raise OptionError(f"native is {spell(native)}, expected a function that gives architectures")
     compilers = _compilers(parts, tools)
@@ -73,7 +73,7 @@ def parse_targets(
 
 
 _TARGETS_HELP = Hint(
-    "targets=['sm_90', 'compute_90'], 'all', 'portable', 'native'",
+    "write targets=['sm_90', 'compute_90'], 'all', 'portable' or 'native'",
     shell="--target sm_90 --target compute_90, or --target all, portable or native",
 )
 
@@ -81,7 +81,7 @@ _TARGETS_HELP = Hint(
 def _iterated(given: object, what: str) -> list[str | Arch]:
     if isinstance(given, Iterable) and not isinstance(given, bytes | bytearray | memoryview):
         return list(given)
-    raise OptionError(f"{what} is {spell(given)}, expected architectures and their names", help=_TARGETS_HELP)
+    raise OptionError(f"{what} is {spell(given)}, expected a list of architectures", help=_TARGETS_HELP)
 
 
 def _compilers(parts: Sequence[Part], tools: Compilers) -> list[Compiler]:
@@ -103,7 +103,7 @@ def _words(target: str | Arch, native: Native, numbers: Sequence[int]) -> Sequen
     try:
         return [Arch.parse(target)]
     except ArchError as e:
-        raise ArchError(e.message, help=(e.help or "") + "; or 'all', 'portable', 'native'") from None
+        raise ArchError(e.message, help=(e.help or "") + "; or write 'all', 'portable' or 'native'") from None
 
 
 @dataclass(frozen=True)

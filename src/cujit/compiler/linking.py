@@ -39,7 +39,7 @@ def parts_of(given: object) -> tuple[Part, ...]:
     if not isinstance(given, list | tuple):
         return (Source.of(given),)
     if not given:
-        raise OptionError("nothing to build", help="build(source), or build([source, source, image])")
+        raise OptionError("there is nothing to build", help="write build(source), or build([source, source, image])")
     return (Source.of(given[0]),) if len(given) == 1 else tuple(part_of(part) for part in given)
 
 
@@ -95,7 +95,7 @@ def _link(images: Sequence[Artifact], to: Kind, arch: Arch | None, options: Opti
     """Link images; PTX to PTX by our own linker, without nvJitLink and cache."""
     if options.get("relocatable") and to is not Kind.CUBIN:
         raise OptionError(
-            f"relocatable makes a cubin, not {to.value}",
+            f"relocatable=True creates a cubin, not {to.value}",
             help=Hint("to='cubin', or to='ltoir' without it", shell="--to cubin, or --to ltoir without it"),
         )
     if to is Kind.CUBIN and not options.get("relocatable") and any(map(needs_device_runtime, images)):
@@ -166,8 +166,8 @@ def _highest(parts: Iterable[Part]) -> Arch:
     known = [image.arch for image in images if image.arch is not None]
     if not known:
         raise LinkError(
-            "none of the inputs tells for which architecture to link",
-            help=Hint("arch='sm_…'", shell="<--arch> sm_…"),
+            "none of the inputs states the architecture to link for",
+            help=Hint("write arch='sm_…'", shell="<--arch> sm_…"),
             code="link-input",
         )
     return max(known)
@@ -177,7 +177,7 @@ def _require_taken(options: Options, tools: Sequence[Tool]) -> None:
     for name in options:
         if not any(isinstance(OPTIONS[name].spelling(tool), Spelling) for tool in tools):
             raise OptionError(
-                f"none of {', '.join(tool.value for tool in tools)} takes the option {name}", code="option-rejected"
+                f"none of {', '.join(tool.value for tool in tools)} supports the option {name}", code="option-rejected"
             )
 
 

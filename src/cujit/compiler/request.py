@@ -105,8 +105,8 @@ class Request:
         """
         if self.source.language not in _LANGUAGES:
             raise OptionError(
-                f"no compiler for the language {spell(self.source.language)}",
-                help=f"there is one for {', '.join(_LANGUAGES)}",
+                f"there is no compiler for the language {spell(self.source.language)}",
+                help=f"use one of the languages {', '.join(_LANGUAGES)}",
             )
         self._arguments  # noqa: B018 - it raises
         self.assembler_arguments()
@@ -170,7 +170,7 @@ class Request:
 
     def _nvvm_arguments(self) -> list[str]:
         if self.kind is Kind.OPTIXIR:
-            raise OptionError("LLVM IR makes ptx, cubin or ltoir, not optixir", code="option-rejected")
+            raise OptionError("LLVM IR compiles to ptx, cubin or ltoir, not to optixir", code="option-rejected")
         arguments = [f"-arch={self.arch.virtual}"]
         if self.kind is Kind.LTOIR and not self.options.get("dlto"):
             arguments.append("-gen-lto")

@@ -465,10 +465,10 @@ def uncached(make: Callable[[], Artifact], reason: str) -> Artifact:
 def _too_long(job: Job, limits: WorkLimits) -> ToolTimeoutError:
     given = "" if limits.timeout_s is None else f" in the {limits.timeout_s:g} s that it had"
     more = Hint(
-        "more time (timeout_s), fewer kernels or instances of templates at a time",
+        "allow more time (timeout_s), or compile fewer kernels or template instances at a time",
         shell="more time (--timeout), fewer kernels or instances of templates at a time",
     )
     if not limits.isolate:
         end = "in a separate process ({}) what is given up ends at once"
         more += Hint(f"; {end.format('isolate=True')}", shell=f"; {end.format('--isolate')}")
-    return ToolTimeoutError(f"{job.tool} did not {job.step} {job.subject}{given}", tool=job.tool, help=more)
+    return ToolTimeoutError(f"{job.tool} couldn't {job.step} {job.subject}{given}", tool=job.tool, help=more)

@@ -182,7 +182,7 @@ class BackendKernel(abc.ABC):
         Raises:
             UnsupportedError: nobody can.
         """
-        raise UnsupportedError(f"{self.title}: nobody can end a launch here")
+        raise UnsupportedError(f"{self.title}: this device can't end a launch")
 
     @abc.abstractmethod
     def together(self, shape: LaunchShape, cluster: Dim3 | None = None) -> int:
@@ -269,7 +269,7 @@ class Backend(Protocol):
             LinkError: the images do not link; ``log`` says why.
         """
         del artifacts
-        raise UnsupportedError(f"{self.name} links nothing")
+        raise UnsupportedError(f"{self.name} doesn't support linking")
 
     # -- memory -------------------------------------------------------------------------------------------
 
@@ -383,7 +383,7 @@ class Backend(Protocol):
             UnsupportedError: there are none here.
         """
         del device, stream, mode
-        raise UnsupportedError(f"{self.name} has no graphs")
+        raise UnsupportedError(f"{self.name} doesn't support graphs")
 
     # -- what only some have ------------------------------------------------------------------------------
 

@@ -96,7 +96,7 @@ class Device:
     def __init__(self, backend: Backend) -> None:
         if not hasattr(backend, "is_gpu"):
             raise ArgumentError(
-                f"a Device is made of a back end, not of {spell(backend)}",
+                f"a Device requires a back end, not {spell(backend)}",
                 help="cujit.cpu(), cujit.gpu(0) and cujit.default_device() give devices",
             )
         self.backend = backend
@@ -318,7 +318,7 @@ class Device:
         start = read_int(address, "address", ArgumentError, least=1)
         size = read_int(size_bytes, "size_bytes", ArgumentError, least=1)
         if start + size > 1 << 64:
-            raise ArgumentError(f"{spell(size)} bytes from {spell(start)} on end beyond 64 bits")
+            raise ArgumentError(f"{spell(size)} bytes at address {spell(start)} end beyond 64 bits")
         return arrays.DeviceArray(self, self.backend.adopt(start, size), (size,), np.dtype(np.uint8))
 
     # -- what lies on it: each is made, and documented, where its class is --------------------------------

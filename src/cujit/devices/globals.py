@@ -118,9 +118,9 @@ class Global:
         signed = values.view(values.dtype.str.replace("u", "i"))
         if (signed < 0).any():
             raise ArgumentError(
-                f"{self.name} is {spell(values.tolist())} if it is unsigned and {spell(signed.tolist())} if it is "
-                "signed; the image does not tell",
-                help=f"read({signed.dtype.name!r}) or read({values.dtype.name!r})",
+                f"{self.name} is {spell(values.tolist())} if it is unsigned, or {spell(signed.tolist())} "
+                "if it is signed; the image doesn't contain the type",
+                help=f"write read({signed.dtype.name!r}) or read({values.dtype.name!r})",
             )
         return signed
 
@@ -131,7 +131,7 @@ class Global:
             if not isinstance(value, (np.ndarray, np.generic)):
                 raise ArgumentError(
                     f"the type of {self.name} is not known; it has {self.nbytes} bytes",
-                    help="write(value, dtype), or a NumPy array or scalar of so many bytes",
+                    help="write(value, dtype) sets the type; or pass a NumPy array or scalar of the same size",
                 )
             return self._of_size(np.ascontiguousarray(value).tobytes(), f"an array of {np.asarray(value).dtype}")
         element = self.dtype if dtype is None else np.dtype(dtype)
@@ -145,7 +145,7 @@ class Global:
 
     def _of_size(self, data: bytes, what: str) -> bytes:
         if len(data) != self.nbytes:
-            raise ArgumentError(f"{what}, {len(data)} bytes, do not go into {self.name}, which has {self.nbytes}")
+            raise ArgumentError(f"{what}, {len(data)} bytes, doesn't fit into {self.name}, which has {self.nbytes}")
         return data
 
     def __repr__(self) -> str:
@@ -172,8 +172,8 @@ def _check_range(name: str, given: npt.NDArray[Any], dtype: np.dtype[Any]) -> No
     limits = np.iinfo(dtype)
     if given.size and (int(given.min()) < limits.min or int(given.max()) > limits.max):
         raise ArgumentError(
-            f"{int(given.min())} to {int(given.max())} does not go into {name}, which is of {dtype}: "
-            f"{limits.min} to {limits.max}"
+            f"{int(given.min())} to {int(given.max())} doesn't fit into {name}, which has the type "
+            f"{dtype}: {limits.min} to {limits.max}"
         )
 
 
@@ -233,7 +233,7 @@ class Globals(Mapping[str, Global]):
         have = ", ".join(self._shown) or "none"
         raise NameNotFoundError(
             f"no variable {spell(name)} in this module; it has {have}",
-            help="compilers drop variables that nothing uses",
+            help="use the variable in a kernel: compilers remove unused variables",
         )
 
     def __iter__(self) -> Iterator[str]:

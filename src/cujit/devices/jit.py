@@ -180,7 +180,7 @@ def optimise(
         module.verify()
     except RuntimeError as e:
         raise CujitError(
-            f"LLVM refuses the code that cujit made: {e}", help="report this, with the PTX", code="internal"
+            f"LLVM refuses the code that cujit made: {e}", help="report this bug, and attach the PTX", code="internal"
         ) from e
     try:
         _prepare(module, level, passes=passes, kernel=kernel)

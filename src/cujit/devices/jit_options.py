@@ -72,13 +72,13 @@ class JitOptions:
         if isinstance(given, JitOptions):
             return given
         if not isinstance(given, Mapping):
-            raise OptionError(f"options of the JIT are a mapping, not {type(given).__name__}", help=_HELP)
+            raise OptionError(f"JIT options must be a mapping, not {type(given).__name__}", help=_HELP)
         known = cls.__match_args__
         for name in given:
             if name not in known:
                 near = alike(name if isinstance(name, str) else spell(name), known, most=1)
                 raise OptionError(
-                    f"the JIT has no option {spell(name)}",
+                    f"unknown JIT option {spell(name)}",
                     help=f"did you mean {spell(near[0])}?" if near else _HELP,
                     code="option-unknown",
                 )
@@ -94,7 +94,7 @@ class JitOptions:
             return self
         if self.assembler == "nvjitlink":
             raise NotCompiledError(
-                f"nvJitLink was asked for, and nothing is compiled here ({compiling})", help="assembler='auto'"
+                f"nvJitLink was asked for, and nothing is compiled here ({compiling})", help="write assembler='auto'"
             )
         is_driver_barred = compiling is Compiling.NEVER_JIT or self.assembler == "none"
         return replace(self, assembler="none" if is_driver_barred else "driver")
@@ -128,7 +128,7 @@ def _check_number(name: str, value: object, least: int, most: int) -> None:
     if value is None:
         return
     if type(value) is not int or not least <= value <= most:
-        raise OptionError(f"{name} is a number from {least} to {most}, not {spell(value)}")
+        raise OptionError(f"{name} is {spell(value)}, expected a number from {least} to {most}")
 
 
 def _check_word(name: str, value: object, choices: tuple[str, ...]) -> None:

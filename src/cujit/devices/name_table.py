@@ -65,7 +65,10 @@ class NameTable:
             return found[0]
         if found:
             listing = "".join(f"\n  {self.display[n]}" for n in found)
-            raise NameNotFoundError(f"{spell(name)} is the name of {len(found)} kernels:{listing}", help="say which")
+            raise NameNotFoundError(
+                f"{spell(name)} is the name of {len(found)} kernels:{listing}",
+                help="write the full name of one of them",
+            )
         raise self._missing(name, wanted)
 
     @cached_property
@@ -101,7 +104,7 @@ class NameTable:
         likely = f"did you mean {', '.join(near)}?" if near else None
         return NameNotFoundError(
             f"no kernel {spell(name)} in {self._place}; it has {listed(self.display.values(), 12, wanted)}",
-            help=f"build that instance: names=[{spell(name)}]" if "<" in name else likely,
+            help=f"add the instance to the build: names=[{spell(name)}]" if "<" in name else likely,
         )
 
 

@@ -78,7 +78,9 @@ class LoadedObject:
         """Copy the code in; from now on it may run, and nobody may write it but for what begins at ``written``."""
         ctypes.memmove(self.memory, image, len(image))
         if _system().mprotect(self.memory, written, mmap.PROT_READ | mmap.PROT_EXEC):
-            raise CujitError("this system lets no process run code that it made", help="allow execmem, or use a GPU")
+            raise CujitError(
+                "this system doesn't allow processes to run code that they generate", help="allow execmem, or use a GPU"
+            )
 
 
 class PositionFreeCode(NamedTuple):
@@ -204,7 +206,7 @@ class _Linker:
                 if field is None:
                     return False
                 if offset + field.size > size:
-                    raise FormatError(f"a relocation outside of its section: {offset} of {size} bytes")
+                    raise FormatError(f"a relocation is outside of its section: {offset} of {size} bytes")
                 at = begin + offset
                 is_own = symbol.section in self._begins
                 if not (is_own or (symbol.name in self._needs and kind == _ABSOLUTE)):
@@ -216,7 +218,7 @@ class _Linker:
                 else:
                     _INT.pack_into(self._image, at, self._begins[symbol.section] + symbol.value + addend - at)
         except IndexError as e:
-            raise FormatError(f"a relocation without a symbol: {e}") from e
+            raise FormatError(f"a relocation has no symbol: {e}") from e
         except struct.error:  # too far away
             return False
         return True

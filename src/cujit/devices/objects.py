@@ -203,7 +203,7 @@ def _read(data: bytes) -> _CachedObject:
         return _CachedObject(elf, elf.symbols())
     except FormatError as e:
         raise CujitError(
-            f"LLVM gave an object that is not an ELF file: {e.message}", help=_REPORT, code="internal"
+            f"LLVM returned an object that is not an ELF file: {e.message}", help=_REPORT, code="internal"
         ) from e
 
 

@@ -147,7 +147,8 @@ def check_cooperative(kernel: str, shape: LaunchShape, most: int) -> None:
             f"{kernel}: a cooperative grid of {shape.grid.volume} blocks of {shape.block.volume} threads; the device "
             f"runs {most} of them at a time",
             help=Hint(
-                "kernel.cooperative_shape() gives block and blocks that fill the device; loop over the elements",
+                "use kernel.cooperative_shape(), which returns a block and a grid that fill the device, "
+                "and loop over the elements",
                 shell="--cooperative alone fills the device; loop over the elements",
             ),
             code="cooperative-size",

@@ -191,7 +191,9 @@ def _folder() -> Path:
         path.mkdir(0o700, exist_ok=True)
         status = path.lstat()
     if not stat.S_ISDIR(status.st_mode):
-        raise FileError(f"{path} is not a folder", filename=str(path), help="TMPDIR=<a folder of yours>")
+        raise FileError(
+            f"{path} is not a folder", filename=str(path), help="set TMPDIR to a directory that you can write to"
+        )
     _require_ours(status, path)
     return path
 
@@ -216,5 +218,5 @@ def _writing(path: Path) -> Iterator[None]:
         raise FileError(
             f"cannot write {path}, as {PERF_VARIABLE} asks: {os.strerror(e.errno or 0)}",
             filename=str(path), errno=e.errno,
-            help=f"unset {PERF_VARIABLE}, or TMPDIR=<a folder of yours>",
+            help=f"unset {PERF_VARIABLE}, or set TMPDIR to a directory that you can write to",
         ) from e  # fmt: skip

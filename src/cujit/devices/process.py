@@ -144,11 +144,11 @@ class Devices:
             return name
         if not isinstance(name, str):
             raise OptionError(
-                f"a device is given by its name or as a Device, not as {type(name).__name__} {spell(name)}",
+                f"expected a Device or the name of a device, got {type(name).__name__} {spell(name)}",
                 help=Hint("'cpu', 'cuda:0', cujit.cpu() or cujit.gpu(0)", shell="--device cpu or --device cuda:0"),
             )
         if not is_device_name(name):
-            raise DeviceNotFoundError(f"no device is called {spell(name)}", help=_NAMES)
+            raise DeviceNotFoundError(f"there is no device {spell(name)}", help=_NAMES)
         return self.cpu() if name == "cpu" else self.gpu(int(name.partition(":")[2] or 0))
 
 

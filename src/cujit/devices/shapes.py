@@ -188,13 +188,13 @@ def launch_shape(grid: object, block: object, shared_bytes: object = 0, kernel: 
     if size < 0:
         raise LaunchError(
             f"{prefix}shared_bytes is {spell(size)}, expected at least 0",
-            help="remove it if none is needed",
+            help="remove shared_bytes if the kernel needs no dynamic shared memory",
             code="shared-memory-size",
         )
     if size >= 1 << 63:
         raise LaunchError(
             f"{prefix}shared_bytes is {spell(size)}, more than any device has",
-            help="remove it",
+            help="remove shared_bytes",
             code="shared-memory-size",
         )
     return LaunchShape(_sizes(grid, "grid", "blocks", prefix), _sizes(block, "block", "threads", prefix), size)
@@ -317,12 +317,12 @@ def problem_size(size: object, kernel: str = "") -> tuple[int, ...]:
         result = tuple(operator.index(n) for n in sizes)
     except TypeError:
         raise LaunchError(
-            f"{prefix}over() takes an int or a tuple of ints, not {spell(size)}", help=_COVERED, code="grid-size"
+            f"{prefix}over() requires an int or a tuple of ints, not {spell(size)}", help=_COVERED, code="grid-size"
         ) from None
     if min(result) < 0 or max(result) >= 1 << 63:
         given = ", ".join(map(spell, result))
         raise LaunchError(
-            f"{prefix}over() takes sizes of 0 and more that fit 63 bits, not {given}", help=_COVERED, code="grid-size"
+            f"{prefix}over() requires sizes from 0 up to 63 bits, not {given}", help=_COVERED, code="grid-size"
         )
     return result
 

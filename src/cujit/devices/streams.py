@@ -162,7 +162,7 @@ class Event(abc.ABC):
         if not (self.timed and since.timed):
             raise ArgumentError(
                 "an event that was recorded with timing=False cannot be measured with",
-                help="remove timing: stream.record()",
+                help="remove timing=False: stream.record()",
             )
         since.synchronize()
         self.synchronize()
@@ -326,7 +326,7 @@ class Stream(abc.ABC):
         if self.is_capturing:
             raise LaunchError(
                 f"this stream of {self.device.name} is captured into a graph: {what}",
-                help="do it before the capture or after it",
+                help="move the call before or after the capture",
                 code="stream-capture",
             )
 
@@ -429,7 +429,8 @@ class Graph(abc.ABC):
         """
         if not isinstance(other, Graph) or other.device is not self.device:
             raise ArgumentError(
-                f"a graph of {self.device.name} is updated by another one of it, not by {spell(other)}",
+                f"a graph of {self.device.name} can be updated only from another graph of that device, not "
+                f"from {spell(other)}",
                 code="device-mismatch",
             )
         self._require()
@@ -451,7 +452,7 @@ class Graph(abc.ABC):
         """
         if self._state is _State.CAPTURING:
             raise LaunchError(
-                "this graph is being captured", help="close it after the with block", code="stream-capture"
+                "this graph is still being captured", help="close the graph after the with block", code="stream-capture"
             )
         self._state = _State.CLOSED
         self._release()
@@ -608,7 +609,7 @@ def check_mode(mode: object) -> None:
     """
     if not isinstance(mode, str) or mode not in CAPTURE_MODES:
         raise LaunchError(
-            f"no mode of a capture is called {spell(mode)}",
-            help=f"one of {', '.join(CAPTURE_MODES)}",
+            f"unknown capture mode {spell(mode)}",
+            help=f"write one of {', '.join(CAPTURE_MODES)}",
             code="stream-capture",
         )

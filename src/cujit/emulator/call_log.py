@@ -75,7 +75,8 @@ def open_notes(path: str) -> int | None:
         return os.open(path, flags, 0o644)
     except OSError as e:
         raise OptionError(
-            f"the emulator cannot write to {path}: {e.strerror}", help="name a file in a folder of yours"
+            f"the emulator cannot write to {path}: {e.strerror}",
+            help="name a file in a directory that you can write to",
         ) from e
 
 

@@ -40,7 +40,7 @@ def _work(part: str) -> CompileTask:
         bitcode = read_file(str(_NATIVE / machine() / f"{part}.bc"))
     except FileNotFoundError:
         raise UnsupportedError(
-            f"the emulator is not written for {machine()} processors", help="it runs on x86_64 and aarch64"
+            f"the emulator doesn't support {machine()} processors", help="it runs on x86_64 and aarch64"
         ) from None
     return CompileTask("emulator", part, (Part.content("bitcode", bitcode),), lambda: bitcode)
 
@@ -56,10 +56,10 @@ def boot_code() -> bytes:
     elf = read_elf(object_of(_work(_BOOT)))
     (symbol,) = (each for each in elf.symbols() if each.name == "cujit_boot")
     if any(section.type in (4, 9) and section.size for section in elf.sections):
-        raise CujitError("the boot code wants relocations, which nobody would do", help="report this")
+        raise CujitError("the startup code requires relocations, which the emulator doesn't do", help="report this bug")
     code = elf.content(elf.sections[symbol.section])
     if symbol.value:
-        raise CujitError("the boot code does not begin with its function", help="report this")
+        raise CujitError("the startup code doesn't begin with its function", help="report this bug")
     return code
 
 

@@ -49,7 +49,7 @@ class EmulatorSettings:
         if not _SMALLEST <= tuple(self.cc) <= _LARGEST:
             raise OptionError(
                 f"no device of compute capability {spell(self.cc)} is emulated",
-                help=f"choose one from {_SMALLEST[0]}.{_SMALLEST[1]} to {_LARGEST[0]}.{_LARGEST[1]}",
+                help=f"choose a compute capability from {_SMALLEST[0]}.{_SMALLEST[1]} to {_LARGEST[0]}.{_LARGEST[1]}",
                 code="option-unknown",
             )
         if self.timeout_s is not None:
@@ -65,9 +65,7 @@ class EmulatorSettings:
         """
         Checks.of(check)
         if unknown := more.keys() - cls.__dataclass_fields__.keys():
-            raise OptionError(
-                f"no setting of the emulator is called {', '.join(sorted(unknown))}", code="option-unknown"
-            )
+            raise OptionError(f"unknown settings of the emulator: {', '.join(sorted(unknown))}", code="option-unknown")
         return cls(cc=parse_cc(cc) if isinstance(cc, str) else cc, check=check, **more)
 
     @classmethod
@@ -91,7 +89,7 @@ class EmulatorSettings:
             except ValueError:
                 raise OptionError(
                     f"{spell(word)} is not a setting of the emulator",
-                    help="write it as threads=2",
+                    help="write a setting as NAME=VALUE, such as threads=2",
                     code="option-unknown",
                 ) from None
         return cls.of(**values)
@@ -128,5 +126,5 @@ def parse_cc(text: str) -> tuple[int, int]:
     """
     major, dot, minor = text.partition(".")
     if not (dot and major.isdecimal() and minor.isdecimal()):
-        raise OptionError(f"{spell(text)} is not a compute capability", help="write it as 9.0")
+        raise OptionError(f"{spell(text)} is not a compute capability", help="write a compute capability such as 9.0")
     return int(major), int(minor)

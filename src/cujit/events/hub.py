@@ -59,7 +59,9 @@ def subscribe(listener: Callable[[Happening], object], *kinds: type[Happening]) 
             cujit.compile("__global__ void k() {}")
     """
     if not callable(listener):
-        raise OptionError(f"listener is {spell(listener)}, expected a function", help="cujit.events.subscribe(print)")
+        raise OptionError(
+            f"listener is {spell(listener)}, expected a function", help="write cujit.events.subscribe(print)"
+        )
     for kind in kinds:
         if not (isinstance(kind, type) and issubclass(kind, Happening)):
             raise OptionError(

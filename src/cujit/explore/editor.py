@@ -25,7 +25,7 @@ class EditedFile:
         name = path_of(path)
         if not name.lower().endswith(ENDINGS):
             raise FormatError(
-                f"{shown_path(name)} is not a source to edit: its name ends like none of {', '.join(ENDINGS)}",
+                f"the explorer can't edit {shown_path(name)}: its suffix isn't one of {', '.join(ENDINGS)}",
                 help="cujit inspect FILE --html shows what is in an image",
             )
         self.path = os.path.realpath(name)
@@ -48,10 +48,10 @@ class EditedFile:
             text = without_bom(data.decode("utf-8"))
         except UnicodeDecodeError as e:
             raise FormatError(
-                f"{shown_path(self.path)} is not UTF-8", offset=e.start, help="save it as UTF-8"
+                f"{shown_path(self.path)} is not UTF-8", offset=e.start, help="save the file as UTF-8"
             ) from None
         if fault := fault_of(text):
-            raise FormatError(f"{shown_path(self.path)} {fault}, and is not a source to edit")
+            raise FormatError(f"{shown_path(self.path)} {fault}, so the explorer can't edit it")
         self._newline = "\r\n" if "\r\n" in text and "\n" not in text.replace("\r\n", "") else "\n"
         return text.replace("\r\n", "\n") if self._newline == "\r\n" else text
 

@@ -151,8 +151,8 @@ class Scene:
         line = read_nvcc(_words(self.options, "options"), own={"-O": True})
         if line.targets or line.kind or line.output:
             raise OptionError(
-                f"options {spell(self.options)} name a target or a file",
-                help="choose the architecture",
+                f"the options {spell(self.options)} set a target or a file",
+                help="choose the architecture in its field",
                 code="option-rejected",
             )
         return read_options([*line.option_words, *(word.removeprefix("-O") for word in line.rest if word != "-O")])
@@ -186,9 +186,9 @@ class Scene:
         shared = _sizes(self.shared_bytes, "shared_bytes", most=1)
         shared_bytes = shared[0] if shared else 0
         if grid and over:
-            raise LaunchError("over chooses the grid", help="clear grid, or over")
+            raise LaunchError("over chooses the grid", help="clear the grid or over")
         if grid and not block:
-            raise LaunchError("a grid needs a block", help="a block such as 256 or 32x32", code="grid-missing")
+            raise LaunchError("a grid needs a block", help="write a block such as 256 or 32x32", code="grid-missing")
         if grid and block:
             return kernel.prepare(grid, block, shared_bytes=shared_bytes, cluster=cluster, cooperative=self.cooperative)
         if self.cooperative:
@@ -206,7 +206,7 @@ def _words(text: str, what: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as e:
-        raise OptionError(f"{what} {spell(text)}: {e}", help="quotes come in pairs") from None
+        raise OptionError(f"{what} {spell(text)}: {e}", help="close each quotation mark") from None
 
 
 def _sizes(text: str, what: str, most: int = 3) -> tuple[int, ...] | None:

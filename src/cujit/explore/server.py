@@ -111,9 +111,9 @@ class ExplorerServer:
         fields = await _read_fields(request, "save")
         source, known, is_forced = fields.get("source"), fields.get("digest"), fields.get("force", False)
         if not isinstance(source, str) or not isinstance(known, str) or type(is_forced) is not bool:
-            raise FormatError("to save takes source and digest, both str")
+            raise FormatError("a request to save requires source and digest, both str")
         if fault := fault_of(source):
-            raise FormatError(f"the source {fault}, and is not saved")
+            raise FormatError(f"the source {fault}, so the explorer doesn't save it")
         digest = self.file.save(source, known, is_forced=is_forced)
         self._scene = replace(self._scene, source=source)
         return JSONResponse({"digest": digest})

@@ -232,7 +232,8 @@ def _socket(port: int) -> socket.socket:
     except OSError as e:
         made.close()
         raise OptionError(
-            f"port {number} of {_HOST} cannot be had: {e.strerror or e}", help="remove the port: a free one is taken"
+            f"port {number} of {_HOST} cannot be had: {e.strerror or e}",
+            help="remove the port; cujit then uses a free one",
         ) from None
     return made
 

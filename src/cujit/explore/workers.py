@@ -170,7 +170,7 @@ class WorkerPool:
             return _line("failed", message="the explorer was ended", help=None)
         if worker.is_late:
             late = f"it took longer than {self._limits.timeout_s + _COMPILE_S:g} s, and was given up"
-            return _line("failed", message=late, help="a smaller source")
+            return _line("failed", message=late, help="shorten the source")
         name = how_ended(status)[0] if status < 0 else f"status {status}"
         help = "cujit compile FILE --isolate says more"
         return _line("failed", message=f"the process that compiles and reports died: {name}", help=help)

@@ -52,7 +52,7 @@ def check_share(share: object) -> str:
     if share is None or share == "":
         return ""
     if share not in WAYS:
-        raise OptionError(f"share is {spell(share)}, expected one of {', '.join(WAYS)}", help="share='ptx'")
+        raise OptionError(f"share is {spell(share)}, expected one of {', '.join(WAYS)}", help="write share='ptx'")
     return str(share)
 
 

@@ -188,7 +188,7 @@ def cache_of(sink: object) -> Cache:
             )
         return cache
     if not isinstance(sink, str | os.PathLike):
-        raise OptionError(f"sink is {spell(sink)}, expected a directory or a cujit.Cache", help="sink='kernels'")
+        raise OptionError(f"sink is {spell(sink)}, expected a directory or a cujit.Cache", help="write sink='kernels'")
     return Cache(Path(os.fspath(sink)), cap_bytes=_NO_CAP, memory_bytes=0)
 
 
@@ -208,7 +208,9 @@ def _mebibytes(memory_bytes: object) -> int:
 
 
 def _no_gpu() -> Sequence[Arch]:
-    raise DeviceNotFoundError("a farm builds for other machines, so 'native' says nothing", help="'sm_90', 'all'")
+    raise DeviceNotFoundError(
+        "'native' isn't supported, because a farm builds for other machines", help="write 'sm_90' or 'all'"
+    )
 
 
 class _Farm:
@@ -244,7 +246,7 @@ class _Farm:
                 done, _ = wait(self._flying, self._patience_s(), return_when=FIRST_COMPLETED)
                 if not done and not self._engine.kill():
                     raise ToolCrashError(
-                        f"no worker has answered for {self._patience_s():.0f} s, and their compiles have a deadline",
+                        f"no worker has answered for {self._patience_s():.0f} s, although compiles have a deadline",
                         help="the same call goes on where this one ended; executor='processes:8' ends what hangs",
                     )
                 for future in done:
@@ -336,7 +338,7 @@ class _Farm:
             if type(e).__name__ not in _DEATHS:
                 raise ToolCrashError(
                     f"a worker could not do its task: {type(e).__name__}: {e}",
-                    help="install the same cujit, with the same toolkit, for every worker",
+                    help="install the same version of cujit and of the toolkit for every worker",
                 ) from e
             self._lost(units)
             return
@@ -398,7 +400,7 @@ class _Farm:
         if self._deaths > _DEATHS_EACH * self._engine.slots:
             built = counted(len(self._intake.tally.kept()), "image")
             raise ToolCrashError(
-                f"workers die before they have done anything, after {built}: {error}",
+                f"workers die before they finish a task, after {built}: {error}",
                 help=Hint(
                     "cujit.compile(…, isolate=True) shows whether a process can compile here at all",
                     shell="cujit compile FILE --isolate shows whether a process can compile here at all",

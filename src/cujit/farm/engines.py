@@ -100,7 +100,9 @@ def _dask(name: str) -> Iterator[Engine]:
     try:
         client = Client(address, timeout=_CONNECT_S, set_as_default=False)
     except OSError as e:
-        raise ToolCrashError(f"there is no Dask scheduler at {address}: {e}", help="dask scheduler --port 8786") from e
+        raise ToolCrashError(
+            f"there is no Dask scheduler at {address}: {e}", help="run dask scheduler --port 8786"
+        ) from e
     with client, client.get_executor(pure=False, retries=0) as executor:
         yield Engine(executor, _slots(executor))
 

@@ -34,7 +34,7 @@ def publishing(shared: RemoteStore | None, roots: Sequence[Root], tally: BuildTa
         return
     if not isinstance(shared, RemoteStore):
         raise OptionError(
-            f"{spell(shared)} is not a shared cache to write to", help="store=cujit.remote.RemoteStore(url, signer)"
+            f"{spell(shared)} is not a writable shared cache", help="write store=cujit.remote.RemoteStore(url, signer)"
         )
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="cujit-remote") as pool:
         publisher = Publisher(shared, roots, tally, pool)

@@ -80,7 +80,7 @@ def container_bytes(head: bytes) -> int:
         FormatError: they are not.
     """
     if len(head) < _HEADER.size:
-        raise FormatError("a container of PTX that was truncated", offset=len(head))
+        raise FormatError("the container of PTX is truncated", offset=len(head))
     table_at: int = _HEADER.unpack_from(head)[12]
     return table_at + _SECTIONS * _SECTION.size
 
@@ -95,7 +95,7 @@ def read_container(data: bytes) -> Container | None:
         return None
     end = container_bytes(data)
     if len(data) < end:
-        raise FormatError("a container of PTX that was truncated", offset=len(data))
+        raise FormatError("the container of PTX is truncated", offset=len(data))
     table_at = end - _SECTIONS * _SECTION.size
     ptx, arch, cubin = (_content(data, table_at + index * _SECTION.size) for index in (1, 2, 3))
     try:

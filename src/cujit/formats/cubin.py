@@ -168,9 +168,9 @@ def read_cubin(data: bytes) -> Cubin:
     """
     elf = read_elf(image_bytes(data))
     if elf.machine != _MACHINE:
-        raise FormatError(f"an ELF file for machine {elf.machine}, not a cubin ({_MACHINE})", offset=18)
+        raise FormatError(f"the ELF file is for machine {elf.machine}, but a cubin is for {_MACHINE}", offset=18)
     if elf.type not in (_RELOCATABLE, _EXECUTABLE):
-        raise FormatError(f"a cubin of ELF type {elf.type}", offset=16)
+        raise FormatError(f"the cubin has the ELF type {elf.type}, which cujit doesn't know", offset=16)
     held = read_container(elf.data)
     return _CubinReader(elf).read() if held is None else _of_container(held)
 
@@ -241,7 +241,7 @@ class _CubinReader:
 
     def _code(self, symbol: ElfSymbol) -> Section:
         if symbol.section >= len(self._elf.sections):
-            raise FormatError(f"{symbol.name} is in section {symbol.section}, which does not exist")
+            raise FormatError(f"{symbol.name} is in section {symbol.section}, which doesn't exist")
         return self._elf.sections[symbol.section]
 
     def _kernel(self, symbol: ElfSymbol) -> CubinKernel:
@@ -393,7 +393,7 @@ def _parameters(kernel: str, records: list[InfoRecord]) -> list[KernelParameter]
     end = 0
     for expected, p in enumerate(found):
         if p.ordinal != expected:
-            raise FormatError(f"parameter {expected} of {kernel} is missing, or there twice")
+            raise FormatError(f"parameter {expected} of {kernel} is missing or duplicated")
         if p.offset < end:
             raise FormatError(f"parameter {p.ordinal} of {kernel} is at {p.offset}, but {end} bytes precede it")
         end = p.offset + p.size

@@ -81,7 +81,7 @@ def read_records(content: bytes, base: int) -> list[InfoRecord]:
             value = half if kind == _HALF else half & 0xFF if kind == _BYTE else 0
             records.append(InfoRecord(attribute, value, b"", base + at))
         else:
-            raise FormatError(f"a record of format {kind}", offset=base + at)
+            raise FormatError(f"a record has the unknown format {kind}", offset=base + at)
         at = after
     return records
 

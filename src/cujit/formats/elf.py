@@ -108,9 +108,9 @@ class Elf:
         if table is None:
             return ()
         if table.size % _SYMBOL.size or table.entry_bytes not in (0, _SYMBOL.size):
-            raise FormatError(f"symbol table {name} of {table.size} bytes", offset=table.offset)
+            raise FormatError(f"the symbol table {name} has an invalid size of {table.size} bytes", offset=table.offset)
         if table.link >= len(self.sections):
-            raise FormatError(f"symbol table {name} without a string table", offset=table.offset)
+            raise FormatError(f"the symbol table {name} has no string table", offset=table.offset)
         text = _Strings(self.data, self.sections[table.link]).at
         rows = enumerate(_SYMBOL.iter_unpack(self.content(table)))
         return tuple(
@@ -161,7 +161,7 @@ class _Strings:
             return self._refuse(offset)
         self._budget -= end - start
         if self._budget < 0:
-            raise FormatError("names overlap beyond reason", offset=start)
+            raise FormatError("too many names overlap", offset=start)
         text = self._known[offset] = _text(self._data[start:end])
         return text
 
@@ -257,7 +257,7 @@ def _header(data: bytes) -> tuple[bytes, int, int, int, int, int, int, int, int,
     if len(data) < _HEADER.size or data[: len(magic.ELF)] != magic.ELF:
         raise FormatError(f"no ELF file: {spell(data[:8])}, {len(data)} bytes", offset=0)
     if data[4] != _CLASS_64 or data[5] != _LITTLE_ENDIAN:
-        raise FormatError("an ELF file that is not 64-bit little-endian", offset=4)
+        raise FormatError("the ELF file is not 64-bit little-endian", offset=4)
     return _HEADER.unpack_from(data)
 
 
@@ -265,7 +265,7 @@ def _read_tables(data: bytes, available: int | None = None) -> _Tables:
     ident, kind, machine, version, _entry, program_at, table_at, flags, header_bytes, *counts = _header(data)
     program_bytes, program_count, section_bytes, count, names = counts
     if program_count and program_bytes != _PROGRAM_BYTES:
-        raise FormatError(f"program headers of {program_bytes} bytes", offset=54)
+        raise FormatError(f"the program headers have {program_bytes} bytes", offset=54)
     available = len(data) if available is None else available
     length = max(header_bytes, _HEADER.size)
     if program_count:
@@ -275,7 +275,7 @@ def _read_tables(data: bytes, available: int | None = None) -> _Tables:
         length = max(length, table_at + len(rows) * _SECTION.size, _end_of(rows, table_at, available))
         names = rows[0][6] if names == _XINDEX else names
     if length > available:
-        raise FormatError(f"an ELF file of {length} bytes, truncated after {available}", offset=available)
+        raise FormatError(f"the ELF file of {length} bytes is truncated after {available}", offset=available)
     return _Tables(ident, kind, machine, version, flags, names, rows, table_at, length)
 
 
@@ -283,14 +283,16 @@ def _section_rows(data: bytes, at: int, entry_bytes: int, count: int) -> list[_R
     if at == 0:
         return []
     if entry_bytes != _SECTION.size:
-        raise FormatError(f"section headers of {entry_bytes} bytes", offset=58)
+        raise FormatError(f"the section headers have {entry_bytes} bytes", offset=58)
     if at + _SECTION.size > len(data):
         raise FormatError(f"the section table at {at} lies outside of {len(data)} bytes", offset=40)
     if count == 0:  # more than fit into the header: the first section tells
         count = _SECTION.unpack_from(data, at)[5]
     end = at + count * _SECTION.size
     if end > len(data):
-        raise FormatError(f"a table of {count} sections ends at {end}, beyond {len(data)} bytes", offset=40)
+        raise FormatError(
+            f"a table of {count} sections ends at {end}, past the end of the file of {len(data)} bytes", offset=40
+        )
     return list(_SECTION.iter_unpack(data[at:end]))
 
 
@@ -303,7 +305,9 @@ def _end_of(rows: list[_Raw], table_at: int, available: int) -> int:
             last = end
             if end > available:
                 where = table_at + i * _SECTION.size
-                raise FormatError(f"section {i} ends at {end}, beyond {available} bytes", offset=where)
+                raise FormatError(
+                    f"section {i} ends at {end}, past the end of the file of {available} bytes", offset=where
+                )
     return last
 
 

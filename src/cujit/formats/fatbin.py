@@ -109,13 +109,13 @@ def _read_container(data: bytes, start: int, limit: int, recent: Recent) -> Fatb
         raise FormatError(f"a fatbin of version {version}, header of {header_bytes} bytes", offset=start + 4)
     at, end = start + header_bytes, start + header_bytes + size
     if end > limit:
-        raise FormatError(f"a fatbin of {end - start} bytes, truncated after {limit - start}", offset=start)
+        raise FormatError(f"the fatbin of {end - start} bytes is truncated after {limit - start}", offset=start)
     entries: list[FatbinEntry] = []
     while at < end:
         more, at = read_entries(data, at, end, recent)
         entries += more
         if len(entries) > _MAX_ENTRIES:
-            raise FormatError(f"a fatbin of more than {_MAX_ENTRIES} entries", offset=at)
+            raise FormatError(f"the fatbin has more than {_MAX_ENTRIES} entries", offset=at)
     return Fatbin(tuple(entries), end - start)
 
 
@@ -138,7 +138,9 @@ def find_fatbins(data: bytes) -> tuple[Fatbin, ...]:
             found.append(fatbin)
             entries += len(fatbin)
             if len(found) > _MAX_CONTAINERS or entries > _MAX_ENTRIES:
-                raise FormatError(f"more than {_MAX_CONTAINERS} fatbins or {_MAX_ENTRIES} entries", offset=end)
+                raise FormatError(
+                    f"there are more than {_MAX_CONTAINERS} fatbins or {_MAX_ENTRIES} entries", offset=end
+                )
     return tuple(found)
 
 

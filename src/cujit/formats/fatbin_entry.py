@@ -186,11 +186,14 @@ class _Header:
         header = cls.unpack(data, at, end)
         if header.header_bytes < _ENTRY.size or header.payload_end > end:
             raise FormatError(
-                f"an entry of {header.header_bytes} + {header.payload_bytes} bytes extends past its fatbin",
+                f"an entry of {header.header_bytes} + {header.payload_bytes} bytes extends past the end of its fatbin",
                 offset=at,
             )
         if header.packed_bytes > header.payload_bytes:
-            raise FormatError(f"{header.packed_bytes} packed bytes in {header.payload_bytes}", offset=at + 0x10)
+            raise FormatError(
+                f"an entry states {header.packed_bytes} packed bytes, but contains {header.payload_bytes}",
+                offset=at + 0x10,
+            )
         return header
 
     @property
@@ -219,7 +222,7 @@ class _Header:
         if self.options_at == 0:
             return 0, 0
         if self.at + self.options_at + _PAIR.size > end:
-            raise FormatError("options outside of the entry's header", offset=self.at + 0x14)
+            raise FormatError("the options are outside of the entry's header", offset=self.at + 0x14)
         first, second = _PAIR.unpack_from(data, self.at + self.options_at)
         return first, second
 
@@ -228,7 +231,7 @@ class _Header:
         if offset == 0 or size == 0:
             return ""
         if self.at + offset + size > end:
-            raise FormatError(f"a text of {size} bytes outside of the entry's header", offset=self.at)
+            raise FormatError(f"a text of {size} bytes is outside of the entry's header", offset=self.at)
         raw = data[self.at + offset : self.at + offset + size]
         return raw.decode("utf-8", "backslashreplace")
 
@@ -296,13 +299,13 @@ def _concatenated(data: bytes, outer: _Header, recent: Recent) -> Iterator[Fatbi
     at = outer.at + outer.options_at + _PAIR.size
     end = outer.at + outer.options_at + table_bytes
     if end > outer.payload_at or count * _ENTRY.size > table_bytes:
-        raise FormatError(f"a table of {count} entries in {table_bytes} bytes", offset=outer.at + 0x14)
+        raise FormatError(f"a table of {count} entries doesn't fit into {table_bytes} bytes", offset=outer.at + 0x14)
     stored, taken = outer.stored(data), 0
     for _ in range(count):
         h = _Header.unpack(data, at, end)
         taken += h.payload_bytes
         if h.header_bytes + h.payload_bytes > stored.size or taken > stored.size:
-            raise FormatError("concatenated entries go beyond the shared payload", offset=at)
+            raise FormatError("concatenated entries extend past the end of the shared payload", offset=at)
         place = (h.header_bytes, h.payload_bytes)
         shared = _Stored(data, stored.start, stored.end, stored.compression, stored.size, place, recent)
         yield _make(data, h, shared, end, h.payload_bytes, h.payload_bytes)

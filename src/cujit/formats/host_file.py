@@ -28,7 +28,7 @@ def places_of_sections(data: bytes, names: tuple[str, ...]) -> Iterator[tuple[in
             if data.startswith(magic.ELF, start):
                 yield from _in_member(data[start:end], names, start)
     elif data.startswith(magic.THIN_ARCHIVE):
-        raise FormatError("a thin archive has its members outside of itself", offset=0, help="read its objects")
+        raise FormatError("a thin archive doesn't contain its members", offset=0, help="pass the object files instead")
     else:
         raise FormatError(f"neither a fatbin, an ELF file nor an archive: {spell(data[:8])}", offset=0)
 
@@ -44,7 +44,7 @@ def _in_member(data: bytes, names: tuple[str, ...], start: int) -> list[tuple[in
     try:
         return _in_elf(data, names, start)
     except FormatError as e:
-        raise FormatError(f"the archive's member at {start}: {e.message}", offset=start) from e
+        raise FormatError(f"the archive member at {start}: {e.message}", offset=start) from e
 
 
 def _members(data: bytes) -> Iterator[tuple[int, int]]:
@@ -58,6 +58,6 @@ def _members(data: bytes) -> Iterator[tuple[int, int]]:
         start = at + _AR_HEADER_BYTES
         end = start + int(digits)
         if end > len(data):
-            raise FormatError(f"an archive's member of {int(digits)} bytes is truncated", offset=at)
+            raise FormatError(f"an archive member of {int(digits)} bytes is truncated", offset=at)
         yield start, end
         at = end + end % 2

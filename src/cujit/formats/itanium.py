@@ -49,7 +49,7 @@ class Demangler:
 
     def __init__(self, name: str, *, anonymous: str = "") -> None:
         if len(name) > _MAX_NAME_CHARS or _IDENTIFIER_CHARS.fullmatch(name) is None:
-            raise FormatError(f"no lowered name: {spell(name[:60])}")
+            raise FormatError(f"not a lowered name: {spell(name[:60])}")
         self._text = name
         self._at = 0
         self._depth = 0
@@ -62,7 +62,7 @@ class Demangler:
 
     def fail(self, why: str = "malformed or unsupported") -> FormatError:
         """Make the error for the place that has been reached."""
-        return FormatError(f"lowered name {self._text[:120]!r}: {why}", offset=self._at)
+        return FormatError(f"the lowered name {self._text[:120]!r} is invalid: {why}", offset=self._at)
 
     @property
     def rest(self) -> str:

@@ -41,7 +41,7 @@ def code_lines(elf: Elf, name: str) -> list[CubinLine]:
     try:
         return list(_rows(elf.content(table), _starts(elf, table)))
     except (IndexError, struct.error, ValueError) as e:
-        raise FormatError(f"a line table {name} that is truncated", offset=table.offset) from e
+        raise FormatError(f"the line table {name} is truncated", offset=table.offset) from e
 
 
 def _starts(elf: Elf, table: Section) -> dict[int, tuple[int, int]]:
@@ -79,7 +79,7 @@ class _LineReader:
             if not byte & 0x80:
                 return value - (1 << shift) if signed and byte & 0x40 else value
             if shift > 63:
-                raise ValueError("a number of more than 64 bits")
+                raise ValueError("a number has more than 64 bits")
 
     def text(self) -> str:
         end = self.data.index(b"\0", self.at)
@@ -93,7 +93,7 @@ def _rows(data: bytes, starts: Mapping[int, tuple[int, int]]) -> Iterator[CubinL
         length, version, header_bytes = _HEADER.unpack_from(data, at)
         end, begin = at + 4 + length, at + _HEADER.size + header_bytes
         if not at < end <= len(data) or begin > end or not 2 <= version <= _MOST_VERSION:
-            raise ValueError("a unit that extends past its section")
+            raise ValueError("a unit extends past the end of its section")
         reader = _LineReader(data[:end], at + _HEADER.size)
         step = reader.byte()
         if version >= _MOST_VERSION:

@@ -72,12 +72,14 @@ def signature_of(lowered: str) -> Signature:
     reader = _demangler(lowered)
     name, arguments = reader.template_entity()
     if name != _PROBE or not arguments:
-        raise FormatError(f"no lowered name of {_PROBE}: {spell(lowered[:120])}")
+        raise FormatError(f"the compiler returned no lowered name of {_PROBE}: {spell(lowered[:120])}")
     function, *packs = arguments
     if isinstance(function, CxxType) and function.shape is TypeShape.POINTER and function.inner is not None:
         function = function.inner
     if isinstance(function, PackExpansion) or function.shape is not TypeShape.FUNCTION:
-        raise FormatError(f"what was probed is not a function but {function}: {spell(lowered[:120])}")
+        raise FormatError(
+            f"the compiler returned the lowered name of another function, {function}: {spell(lowered[:120])}"
+        )
     count = len(function.parameters)
     sizes, aligns, kinds = (_integers(packs, i, count, lowered) for i in range(3))
     parameters = map(_parameter, function.parameters, sizes, aligns, kinds)
@@ -99,7 +101,7 @@ def _integers(packs: list[CxxType | PackExpansion], index: int, count: int, lowe
         return [0] * count
     values = [int(v) for v in re.findall(r"\d+", str(packs[index]).partition("<")[2])]
     if len(values) != count:
-        raise FormatError(f"{count} parameters but {len(values)} values in {spell(lowered[:120])}")
+        raise FormatError(f"{count} parameters, but {len(values)} values, in {spell(lowered[:120])}")
     return values
 
 

@@ -139,7 +139,7 @@ def write_saved(saved: SavedLaunch) -> bytes:
     if size > MAX_BODY_BYTES:
         raise FormatError(
             f"{saved.kernel} with its arguments has {size:,} bytes; a saved launch has {MAX_BODY_BYTES:,} at most",
-            help="launch it over fewer elements, as long as it fails",
+            help="launch over fewer elements that still show the failure",
         )
     header = json.dumps(_header(saved, [len(text) for text in texts]), separators=(",", ":")).encode("ascii")
     if len(header) > MAX_HEADER_BYTES:
@@ -185,7 +185,7 @@ def read_saved(data: bytes) -> SavedLaunch:
         FormatError: it is no saved launch, damaged, cut off, of another version, or says what cannot be.
     """
     if len(data) < PREFIX_BYTES:
-        raise FormatError(f"a truncated saved launch: {len(data)} bytes, and its prefix alone has {PREFIX_BYTES}")
+        raise FormatError(f"the saved launch is truncated: it has {len(data)} bytes, but its prefix has {PREFIX_BYTES}")
     magic, version, header_bytes, packed_bytes, size = _FIELDS.unpack_from(data)
     if magic != _MAGIC:
         raise FormatError(f"no saved launch: it begins {spell(magic)}", offset=0)
@@ -196,8 +196,8 @@ def read_saved(data: bytes) -> SavedLaunch:
         raise FormatError(f"a saved launch of {len(data):,} bytes that claims to have {total:,}")
     if header_bytes > MAX_HEADER_BYTES or size > MAX_BODY_BYTES:
         raise FormatError(
-            f"a saved launch that claims to hold {header_bytes:,} and {size:,} bytes; the most is "
-            f"{MAX_HEADER_BYTES:,} and {MAX_BODY_BYTES:,}"
+            f"the saved launch states a header of {header_bytes:,} and a body of {size:,} bytes, "
+            f"expected at most {MAX_HEADER_BYTES:,} and {MAX_BODY_BYTES:,}"
         )
     body_at = PREFIX_BYTES + header_bytes
     view = memoryview(data)

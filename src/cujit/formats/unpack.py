@@ -43,7 +43,7 @@ def unpack(packed: bytes, compression: Compression, size: int, offset: int) -> b
     except (lz4.block.LZ4BlockError, zstandard.ZstdError, ValueError, OverflowError) as e:
         raise FormatError(f"a damaged {compression.value} payload: {e}", offset=offset) from e
     if len(data) != size:
-        raise FormatError(f"{len(data)} bytes were packed where {size} are declared", offset=offset)
+        raise FormatError(f"a part decompresses to {len(data)} bytes, expected {size}", offset=offset)
     return data
 
 
@@ -75,9 +75,9 @@ def unpack_pieces(packed: bytes, sizes: Sequence[int], offset: int) -> Iterator[
             for size in sizes:
                 piece = reader.read(size) if size else b""
                 if len(piece) != size:
-                    raise ValueError(f"{len(piece)} bytes were packed where {size} are declared")
+                    raise ValueError(f"a part decompresses to {len(piece)} bytes, expected {size}")
                 yield piece
             if reader.read(1):
-                raise ValueError("more bytes were packed than are declared")
+                raise ValueError("the payload decompresses to more bytes than it states")
     except (zstandard.ZstdError, ValueError, OverflowError) as e:
         raise FormatError(f"a damaged zstd payload: {e}", offset=offset) from e

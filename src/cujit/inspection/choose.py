@@ -103,8 +103,8 @@ def _texts(names: object) -> list[str] | None:
     listed = [names] if isinstance(names, str) else list(names) if isinstance(names, Sequence) else []
     if not listed or not all(isinstance(name, str) for name in listed):
         raise OptionError(
-            f"kernels are chosen by a name, a pattern or several, not {spell(names)}",
-            help=Hint("kernel='axpy<*>'", shell="--kernel 'axpy<*>'"),
+            f"kernels must be a name, a pattern or a list of these, not {spell(names)}",
+            help=Hint("write, for example, kernel='axpy<*>'", shell="--kernel 'axpy<*>'"),
         )
     return listed
 
@@ -171,7 +171,9 @@ def _images(inspection: Inspection, arches: Sequence[Arch] | None, device: Arch 
     matching = [image for image in code if _matches(image.arch, arches, device)]
     if not matching:
         raise ArchError(
-            f"no machine code of {_called(inspection)} runs on {device}", help=f"it is for {have}", code="arch-mismatch"
+            f"no machine code of {_called(inspection)} runs on {device}",
+            help=f"build it for that GPU; the image is for {have}",
+            code="arch-mismatch",
         )
     _require_linked(inspection, matching)
     return matching

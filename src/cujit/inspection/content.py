@@ -171,7 +171,7 @@ def _ptx(data: bytes, facts: BuildFacts) -> Content:
     try:
         text = data.rstrip(b"\0").decode()
     except UnicodeDecodeError as e:
-        raise FormatError("PTX that is not text", offset=e.start) from e
+        raise FormatError("the PTX is not text", offset=e.start) from e
     module = parse(text)
     arch = _virtual(module.target)
     shown = facts.displays(f.name for f in module.entries)
@@ -249,7 +249,7 @@ def _nvvmir(data: bytes, facts: BuildFacts) -> Content:
     try:
         found = read_nvvmir(data.rstrip(b"\0").decode())
     except UnicodeDecodeError as e:
-        raise FormatError("LLVM IR that is not text", offset=e.start) from e
+        raise FormatError("the LLVM IR is not text", offset=e.start) from e
     shown = facts.displays(found.kernels)
     kernels = tuple(
         KernelInfo(name, shown[name], kind=ImageKind.NVVMIR, signature=facts.signatures.get(name))

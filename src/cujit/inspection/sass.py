@@ -105,7 +105,9 @@ def _run(command: list[str]) -> str:
         done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, check=False, stdin=subprocess.DEVNULL)
     except subprocess.TimeoutExpired as e:
         raise ToolError(
-            f"nvdisasm did not end within {_TIMEOUT_S:.0f} s", tool="nvdisasm", help="name the kernel: fewer are faster"
+            f"nvdisasm didn't finish within {_TIMEOUT_S:.0f} s",
+            tool="nvdisasm",
+            help="name a kernel; fewer kernels take less time",
         ) from e
     except OSError as e:
         raise MissingError(f"{command[0]} does not run: {e.strerror or e}", help=_HELP) from e

@@ -101,7 +101,7 @@ def raw_module(image: Artifact | bytes | str | os.PathLike[str]) -> Any:
     try:
         import cupy  # optional: CuPy
     except ImportError as e:
-        raise MissingError(f"CuPy is not here: {e}", help="pip install cupy-cuda13x") from e
+        raise MissingError(f"CuPy can't be imported: {e}", help="pip install cupy-cuda13x") from e
     artifact = open_image(image, "raw_module")
     if artifact.kind not in _LOADED:
         raise FormatError(f"CuPy loads no {artifact.kind.value}", help="cujit.link([…], arch=…) makes a cubin")

@@ -180,7 +180,7 @@ def _marked(item: pytest.Function) -> tuple[tuple[str, ...] | None, dict[str, An
     for marker in item.iter_markers("cujit"):
         if marker.args or marker.kwargs.keys() - set(_KEYS):
             raise pytest.Collector.CollectError(
-                f"{item.nodeid}: pytest.mark.cujit takes {', '.join(_KEYS)} by name, not {marker!r}"
+                f"{item.nodeid}: pytest.mark.cujit supports only the keywords {', '.join(_KEYS)}, not {marker!r}"
             )
         marked = {**marker.kwargs, **marked}
     devices = marked.pop("devices", None)
@@ -321,14 +321,14 @@ def cujit_budget(request: pytest.FixtureRequest) -> CheckBudget:
 
         if budget is not None and limits:
             raise OptionError(
-                f"a budget and {', '.join(limits)} beside it",
+                f"the marker has a budget and, in addition, the limits {', '.join(limits)}",
                 help="put all limits into the Budget",
                 code="option-conflict",
             )
         if unknown := [name for name in limits if name not in Budget.__dataclass_fields__]:
             known = ", ".join(Budget.__dataclass_fields__)
             raise OptionError(
-                f"no limit is called {', '.join(unknown)}", help=f"there is {known}", code="option-unknown"
+                f"no limit is called {', '.join(unknown)}", help=f"write one of {known}", code="option-unknown"
             )
         report = examine(what, Budget(**limits) if budget is None else budget, kernel=kernel, arch=arch, on=on)
         _keep(request.node, report)

@@ -45,10 +45,12 @@ class WantedPack:
         lists, arch = (_texts(table.get(key, ()), f"{where}: {key}") for key in ("worklist", "arch"))
         pack, ptx = table.get("pack", ""), table.get("ptx", True)
         if not lists:
-            raise OptionError(f"{where} names no worklist", help=_HELP)
+            raise OptionError(f"{where} specifies no worklist", help=_HELP)
         path = PurePosixPath(pack if isinstance(pack, str) else "")
         if path.suffix != PACK_SUFFIX or path.is_absolute() or ".." in path.parts:
-            raise OptionError(f"{where}: pack is {spell(pack)}, expected a path in the wheel, to a .pack", help=_HELP)
+            raise OptionError(
+                f"{where}: pack is {spell(pack)}, expected the path of a .pack file in the wheel", help=_HELP
+            )
         if not isinstance(ptx, bool):
             raise OptionError(f"{where}: ptx is {spell(ptx)}, expected true or false")
         return cls(Path(project), lists, str(path), arch, ptx)
@@ -84,5 +86,5 @@ def _written_cache() -> Cache | None:
 def _texts(given: object, what: str) -> tuple[str, ...]:
     listed = [given] if isinstance(given, str) else given
     if not isinstance(listed, list | tuple) or not all(isinstance(text, str) for text in listed):
-        raise OptionError(f"{what} is {spell(given)}, expected text or a list of texts", help=_HELP)
+        raise OptionError(f"{what} is {spell(given)}, expected str or a list of str", help=_HELP)
     return tuple(listed)

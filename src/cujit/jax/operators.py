@@ -97,10 +97,14 @@ def operator(
         doubled = scale(jnp.ones(1000), by=2.0)
     """
     if not isinstance(name, str) or name.count("::") != 1:
-        raise OptionError(f"an operator of JAX is called namespace::name, not {spell(name)}", help="mylib::axpy")
+        raise OptionError(
+            f"an operator of JAX is called namespace::name, not {spell(name)}", help="write a name such as mylib::axpy"
+        )
     if over is not None and grid is not None:
         raise OptionError(
-            f"{name} has both over and grid", help="threads by over=, or blocks by grid=", code="option-conflict"
+            f"{name} has both over and grid",
+            help="set threads with over=, or blocks with grid=",
+            code="option-conflict",
         )
     if vmap_method not in _VMAP_METHODS:
         raise OptionError(f"{name}: vmap_method is {spell(vmap_method)}", help=" or ".join(_VMAP_METHODS))
@@ -187,7 +191,9 @@ class _Signature(NamedTuple):
             try:
                 bound = self.whole.bind(*given, **named)
             except TypeError as e:
-                raise ArgumentError(f"{self.name}{self.whole}: {e}", help="arrays first, then numbers by name") from e
+                raise ArgumentError(
+                    f"{self.name}{self.whole}: {e}", help="pass arrays first, then numbers by name"
+                ) from e
             bound.apply_defaults()
             given, named = bound.args, bound.kwargs
         return given, {key: self._number(key, value) for key, value in named.items()}
@@ -253,7 +259,7 @@ class _JaxOperator:
             if backward is None:
                 raise UnsupportedError(
                     f"{name} has no backward, and its gradient was requested",
-                    help="cujit.jax.operator(…, backward=…), or jax.lax.stop_gradient(x)",
+                    help="write cujit.jax.operator(…, backward=…), or jax.lax.stop_gradient(x)",
                 )
             found = backward(kept, *(grads if isinstance(grads, tuple) else (grads,)), **json.loads(text))
             return tuple(found) if isinstance(found, (tuple, list)) else (found,)
@@ -280,7 +286,10 @@ class _JaxOperator:
         several = isinstance(made, (tuple, list))
         wanted = [self._shape(k, out) for k, out in enumerate(made if several else (made,))]
         if not wanted:
-            raise OptionError(f"{self.name}: outputs gives none", help="a function of JAX returns something")
+            raise OptionError(
+                f"{self.name}: outputs gives none",
+                help="return at least one output: a JAX function must return a value",
+            )
         self._instances.spelled([*given, *numbers.values()])
         try:
             called = jax.ffi.ffi_call(
@@ -298,7 +307,7 @@ class _JaxOperator:
         except (AttributeError, TypeError) as e:
             raise OptionError(
                 f"{self.name}: output {place} is a {type(out).__name__}, which has no shape and dtype",
-                help="jax.ShapeDtypeStruct(shape, dtype)",
+                help="return jax.ShapeDtypeStruct(shape, dtype)",
             ) from e
         self._require(made, f"output {place}")
         return made
@@ -307,7 +316,7 @@ class _JaxOperator:
         if x.dtype not in _DTYPES:
             raise ArgumentError(
                 f"{self.name}: {what} has elements of {x.dtype}, and kernels take those of whole bytes",
-                help="x.astype(jnp.int8)",
+                help="convert the array: x.astype(jnp.int8)",
             )
 
     # -- as XLA calls it ----------------------------------------------------------------------------------

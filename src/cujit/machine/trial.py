@@ -70,7 +70,7 @@ def _launch(device: str) -> None:
     out = target.zeros(1, "int32")
     cujit.jit(_KERNEL, device=target, cache=False)["trial"][1, 1](out)
     if out.numpy()[0] != 42:
-        raise CujitError(f"a kernel that stores 42 stored {out.numpy()[0]} on {device}", code="wrong-result")
+        raise CujitError(f"a kernel that should store 42 stored {out.numpy()[0]} on {device}", code="wrong-result")
 
 
 TRIALS: Mapping[str, Callable[[], None]] = {

@@ -100,7 +100,7 @@ def _compile(line: str, cell: _Cell) -> None:
         if isinstance(e, CujitError):
             raise
         message = e.format_message() if isinstance(e, click.ClickException) else str(e)
-        raise OptionError(f"%%cuda {line}: {message}", help="%%cuda? lists the options") from None
+        raise OptionError(f"%%cuda {line}: {message}", help="run %%cuda? to list the options") from None
 
 
 class _Cell:
@@ -132,7 +132,8 @@ class _Cell:
         if taken:
             raise OptionError(
                 f"{what} is called {name}, {taken}",
-                help=f"%%cuda --module cell keeps kernels together (cell[{spell(name)}]), or call it otherwise",
+                help=f"write %%cuda --module cell to keep the kernels together (cell[{spell(name)}]), or rename "
+                "the kernel",
             )
 
     def leave(self, found: Mapping[str, object]) -> None:

@@ -200,10 +200,12 @@ def clusters_bound(limits: ProcessorLimits, blocks: int, processors: int, cluste
     """
     if limits.number < _CLUSTERS_SINCE:
         raise LaunchError(
-            f"sm_{limits.number} has no clusters", help="clusters exist from sm_90 on", code="cluster-size"
+            f"sm_{limits.number} has no clusters", help="use sm_90 or later, or remove the cluster", code="cluster-size"
         )
     if not 1 <= cluster <= _MAX_CLUSTER:
         raise LaunchError(
-            f"a cluster of {cluster} blocks; it has 1 to {_MAX_CLUSTER}", help="8 run on every GPU", code="cluster-size"
+            f"a cluster of {cluster} blocks; it has 1 to {_MAX_CLUSTER}",
+            help="use at most 8 blocks, which every GPU with clusters supports",
+            code="cluster-size",
         )
     return blocks * processors // cluster

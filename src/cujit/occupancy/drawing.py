@@ -55,10 +55,16 @@ def plot_path(path: str | os.PathLike[str]) -> Path:
         OptionError: it is none, or ends in neither ``.svg`` nor ``.png``.
     """
     if not isinstance(path, (str, os.PathLike)):
-        raise OptionError(f"a plot is written to a path, not {type(path).__name__} {spell(path)}", help="plot.svg")
+        raise OptionError(
+            f"the path of a plot must be a str or a Path, not {type(path).__name__} {spell(path)}",
+            help="write, for example, plot.svg",
+        )
     target = Path(path)
     if target.suffix.lower() not in (".svg", ".png"):
-        raise OptionError(f"a plot is written as .svg or .png, not {spell(target.name)}", help="plot.svg")
+        raise OptionError(
+            f"the name of a plot must end in .svg or .png, not {spell(target.name)}",
+            help="write, for example, plot.svg",
+        )
     return target
 
 

@@ -136,7 +136,8 @@ class Subject:
             )
         if threads > self.demand.max_threads:
             raise LaunchError(
-                f"a block of {threads} threads; {self.kernel} was built for {self.demand.max_threads}",
+                f"a block of {threads} threads is too large; {self.kernel} was built for at most "
+                f"{self.demand.max_threads}",
                 help=f"use at most {self.demand.max_threads}, or build it with __launch_bounds__({threads})",
                 code="block-size",
             )
@@ -323,7 +324,7 @@ def _of_numbers(place: Product | None, kernel: str | None, changes: dict[str, in
         raise ArgumentError(
             f"without an image, occupancy needs to know {missing}",
             help=Hint(
-                "cujit.occupancy.of(registers=64, on='H200'), or cujit.occupancy.of('k.cubin')",
+                "write cujit.occupancy.of(registers=64, on='H200'), or cujit.occupancy.of('k.cubin')",
                 shell="cujit occupancy --registers 64 --on H200, or cujit occupancy k.cubin",
             ),
         )
@@ -348,7 +349,7 @@ def _of_loaded(loaded: LoadedKernel, place: Product | None, kernel: str | None, 
     place = place or home
     if place is None:
         raise ArgumentError(
-            f"on which GPU is not said, and {loaded.device.name} is none", help=Hint("on='H200'", shell="--on H200")
+            f"no GPU is specified, and {loaded.device.name} is not a GPU", help=Hint("on='H200'", shell="--on H200")
         )
     if loaded.device.is_gpu and place.arch.number != loaded.device.arch.number:
         raise ArchError(
@@ -370,15 +371,15 @@ def _of_image(
     place = place or product_of_arch(cubin.arch, processors)
     if cubin.is_relocatable:
         raise FormatError(
-            f"{artifact.name or 'the cubin'} is still to be linked, which can change the registers of {shown}",
+            f"{artifact.name or 'the cubin'} isn't linked yet, and linking can change the registers of {shown}",
             help=Hint(f"cujit.link([image], arch='{cubin.arch}')", shell=f"cujit link FILE -a {cubin.arch} -o x.cubin"),
         )
     known = attributes(found, "registers shared_bytes barriers virtual_resources")
     known |= {"max_threads": found.max_threads or MAX_BLOCK_THREADS} | changes
     if known["registers"] is None:
         raise FormatError(
-            f"the image does not tell the registers of {shown}",
-            help=Hint("registers=… says them", shell="--registers says them"),
+            f"the image doesn't contain the register count of {shown}",
+            help=Hint("pass the number of registers: registers=…", shell="--registers says them"),
         )
     cluster = math.prod(found.cluster) if found.cluster else 0
     return Subject(
@@ -402,6 +403,7 @@ def _kernel(artifact: Artifact, cubins: list[Cubin], kernel: str | None) -> tupl
     else:
         have = listed(sorted(names.display.values()), 20)
         raise NameNotFoundError(
-            f"{artifact.name or 'this image'} has {len(found)} kernels", help=f"say which: {have}" if found else None
+            f"{artifact.name or 'this image'} contains {len(found)} kernels",
+            help=f"choose one of its kernels: {have}" if found else None,
         )
     return *found[lowered], names.display[lowered]

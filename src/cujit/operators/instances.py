@@ -113,7 +113,7 @@ def _fields(name: str, kernel: str, parameters: Sequence[str]) -> dict[str, int]
     if unknown := sorted(fields - {*parameters}):
         raise OptionError(
             f"{name}: kernel {spell(kernel)} has {', '.join(unknown)} in braces; it has no such argument",
-            help=f"its arguments are {', '.join(parameters)}",
+            help=f"write one of its arguments: {', '.join(parameters)}",
         )
     return {field: parameters.index(field) for field in sorted(fields)}
 

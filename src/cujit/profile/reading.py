@@ -39,5 +39,5 @@ def read_profile(path: str | os.PathLike[str]) -> tuple[ProfiledKernel, ...]:
             raise
         name = spell(os.path.basename(path))
         raise FormatError(
-            f"{name} is not what cujit profile --json writes", help="cujit profile … --json > FILE"
+            f"{name} is not what cujit profile --json writes", help="run cujit profile … --json > FILE"
         ) from e

@@ -77,7 +77,10 @@ class Tasks(SingleFlight[Any]):
             ring += [t.label for t in held[held.index(wanted) :]]
             if wanted.thread == me:
                 chain = " needs ".join([*ring, ring[0]])
-                raise OptionError(f"{chain}: it would wait for itself", help="build what both need under a third name")
+                raise OptionError(
+                    f"{chain}: it would wait for itself",
+                    help="build the part that both modules need under a third name",
+                )
             wanted = self._waits_for.get(wanted.thread)
 
     def after_fork(self) -> None:

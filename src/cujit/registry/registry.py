@@ -72,8 +72,8 @@ class _Order(NamedTuple):
         chosen = _DEFAULT_OPTIONS if options is None else Options.of(options, {})
         if version is not None and (not isinstance(version, str) or not version.strip()):
             raise OptionError(
-                f"version is {spell(version)}, expected the version of the library as text, or None",
-                help="version=mylibrary.__version__",
+                f"version is {spell(version)}, expected the version of the library as str, or None",
+                help="write version=mylibrary.__version__",
             )
         if not isinstance(builder, ModuleSpec) and not callable(builder):
             builder = built_of(builder)
@@ -348,7 +348,7 @@ def _require_same(registered: RegisteredModule, order: _Order) -> None:
 
 def _taken(name: str, device: Device, difference: str) -> OptionError:
     return OptionError(
-        f"the module {name[:_LONGEST_NAME]!r} on {device.name} is another one already; they differ in {difference}",
+        f"the module {name[:_LONGEST_NAME]!r} on {device.name} already exists; the two differ in {difference}",
         help="put what the source depends on into the name, and change the version when the builder changes; "
         "cujit.default_registry().forget(name) forgets the first",
     )

@@ -68,7 +68,9 @@ class ModuleSpec:
             if isinstance(names, Mapping):
                 taken = replace(taken, names={**taken.names, **_texts(names)})
         elif isinstance(names, Mapping):
-            raise OptionError("the names of a source are a list: its compiler finds the lowered names", help=_EXAMPLE)
+            raise OptionError(
+                "the names of a source must be a list, because its compiler finds the lowered names", help=_EXAMPLE
+            )
         for field, value in (("source", taken), ("names", _names(names)), ("options", chosen)):
             object.__setattr__(self, field, value)
 
@@ -142,7 +144,7 @@ def built_of(given: object) -> ModuleSpec:
         return given
     arguments = given if isinstance(given, tuple) else (given,)
     if not 1 <= len(arguments) <= 4:
-        raise OptionError(f"a builder returned a tuple of {len(arguments)}", help=_EXAMPLE)
+        raise OptionError(f"the builder returned a tuple of {len(arguments)} values", help=_EXAMPLE)
     return ModuleSpec(*arguments)
 
 
@@ -150,13 +152,13 @@ def _source(given: object, headers: Mapping[str, str] | None, name: str | None) 
     if isinstance(given, Source | Artifact | bytes | bytearray | memoryview):
         if headers is not None or (name is not None and isinstance(given, Source | Artifact)):
             raise OptionError(
-                f"headers and name go with text, and this is {type(given).__name__}",
+                f"headers and name require text, but this is {type(given).__name__}",
                 help="give them to cujit.Source.cuda",
                 code="option-conflict",
             )
         return given if isinstance(given, Source | Artifact) else Artifact.of(given, name=name or "")
     if isinstance(given, str) and _PTX_TEXT.search(given) and "__global__" not in given:
-        raise OptionError("text that is PTX; a builder's text is CUDA C++", help="cujit.Artifact.of(text)")
+        raise OptionError("the text is PTX, but the text of a builder must be CUDA C++", help="cujit.Artifact.of(text)")
     if not isinstance(given, str | os.PathLike):
         raise OptionError(
             f"neither a source nor an image, but {type(given).__name__} {spell(given)}"[:200], help=_EXAMPLE

@@ -277,11 +277,13 @@ class Run:
         signature = kernel.signature
         if len(signature) != len(saved.arguments):
             takes = counted(len(signature), "parameter")
-            raise ArgumentError(f"{saved.kernel} has {takes} in its image, and {len(saved.arguments)} were saved")
+            raise ArgumentError(f"{saved.kernel} requires {takes} in its image, but {len(saved.arguments)} were saved")
         buffer = bytearray(signature.size)
         for parameter, offset, argument in zip(signature, signature.offsets, saved.arguments, strict=True):
             if parameter.size != len(argument.data):
-                raise ArgumentError(f"{saved.kernel}: {len(argument.data)} bytes were saved for {argument.type}")
+                raise ArgumentError(
+                    f"{saved.kernel}: the saved value of {argument.type} has {len(argument.data)} bytes"
+                )
             place, value = argument.place, argument.data
             if place is not None:
                 at = arrays[place.block].address + saved.memory[place.block].skip + place.offset
@@ -312,7 +314,7 @@ class Run:
         """Load the first image that runs here; the CPU device takes the last, which tells most."""
         names = {} if saved.kernel == saved.lowered else {saved.kernel: saved.lowered}
         texts = {text.name: Text(text.shown, text.text) for text in saved.texts}
-        refused: CujitError = LoadError("the saved launch has no image")
+        refused: CujitError = LoadError("the saved launch contains no image")
         for data in saved.images if self.device.is_gpu else reversed(saved.images):
             image = Artifact.of(data, name="the saved image")
             if image.kind is Kind.TUNING:

@@ -209,11 +209,11 @@ def _device(name: str | None, watched: Sequence[object]) -> str:
     if name is None:
         return "cpu" if watched else default_device().name
     if not isinstance(name, str) or not is_device_name(name):
-        raise OptionError(f"no device is called {spell(name)}", help="'cpu', 'cuda:0' …", code="option-unknown")
+        raise OptionError(f"no device is called {spell(name)}", help="write 'cpu' or 'cuda:0'", code="option-unknown")
     if name != "cpu" and watched:
         raise ArgumentError(
             f"checks, traces and profiles are of the CPU device, not of {name}",
-            help="remove it",
+            help="remove the check, trace or profile, or replay on 'cpu'",
             code="device-mismatch",
         )
     return name
@@ -310,9 +310,9 @@ class _Child:
         """
         if is_late:
             raise ToolTimeoutError(
-                f"{self._saved.kernel} ran in a separate process for {self._request['timeout_s']:g} s, and did not end",
+                f"{self._saved.kernel} ran for {self._request['timeout_s']:g} s in a separate process without ending",
                 tool=_TOOL,
-                help=Hint("a larger timeout_s", shell="a larger --timeout"),
+                help=Hint("pass a larger timeout_s", shell="a larger --timeout"),
             )
         if len(self._answer) < LENGTH.size:
             raise self._death(status)
@@ -327,7 +327,9 @@ class _Child:
                 raise error
             blocks = memoryview(self._answer)[size:]
             if len(blocks) != self._saved.memory_bytes:
-                raise ValueError(f"{len(blocks)} bytes of memory came, and {self._saved.memory_bytes} were sent")
+                raise ValueError(
+                    f"the separate process returned {len(blocks)} bytes of memory, expected {self._saved.memory_bytes}"
+                )
             profile = None if answer.get("profile") is None else ProfiledKernel.from_json(answer["profile"])
             if profile is not None:
                 profile.to_json()  # adds up: what is no number shows here

@@ -236,7 +236,7 @@ class ToolLibrary:
             f"{function}: {message}",
             tool=self.tool,
             call=function,
-            help="give what the creating call gave, before it is destroyed",
+            help="pass the value that the creating call returned, before it is destroyed",
         )
 
     # Arguments

@@ -249,7 +249,7 @@ def find_libdevice(library: Path) -> Path:
             return file
     raise ToolchainNotFoundError(
         "libdevice is not installed; looked for libdevice.*.bc in " + ", ".join(map(str, places)),
-        help=f"{install('cu13')} brings it with libNVVM ({install('cu12')} that of CUDA 12.9)",
+        help=f"run {install('cu13')} to install it with libNVVM (for CUDA 12.9: {install('cu12')})",
     )
 
 

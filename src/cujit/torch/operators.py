@@ -75,10 +75,14 @@ def operator(
     parsed = _parsed(name, schema)
     if over is not None and grid is not None:
         raise OptionError(
-            f"{name} has both over and grid", help="threads by over=, or blocks by grid=", code="option-conflict"
+            f"{name} has both over and grid",
+            help="set threads with over=, or blocks with grid=",
+            code="option-conflict",
         )
     if parsed.returns and outputs is None:
-        raise OptionError(f"{name} returns something, and nothing makes it", help="outputs=lambda …: torch.empty(…)")
+        raise OptionError(
+            f"{name} returns something, and nothing makes it", help="write outputs=lambda …: torch.empty(…)"
+        )
     written = tuple(k for k, a in enumerate(parsed.arguments) if a.alias_info is not None and a.alias_info.is_write)
     if written and backward is not None:
         raise OptionError(
@@ -97,7 +101,10 @@ def operator(
 def _parsed(name: str, schema: str) -> Any:
     """Read a schema by torch, and refuse what operators of ours do not have."""
     if not isinstance(name, str) or name.count("::") != 1:
-        raise OptionError(f"an operator of torch is called namespace::name, not {spell(name)}", help="mylib::axpy")
+        raise OptionError(
+            f"an operator of torch is called namespace::name, not {spell(name)}",
+            help="write a name such as mylib::axpy",
+        )
     try:
         parsed = torch._C.parse_schema(f"{name}{schema}")
     except RuntimeError as e:
@@ -107,9 +114,9 @@ def _parsed(name: str, schema: str) -> Any:
             code="option-rejected",
         ) from e
     if named := [a.name for a in parsed.arguments if a.kwarg_only]:
-        raise OptionError(f"{name}: {', '.join(named)} can be given by name alone", help="leave * out of the schema")
+        raise OptionError(f"{name}: {', '.join(named)} can be given by name alone", help="remove * from the schema")
     if any(r.alias_info is not None for r in parsed.returns):
-        raise OptionError(f"{name} returns what it was given", help="outputs are new: return nothing instead")
+        raise OptionError(f"{name} returns what it was given", help="return nothing instead: outputs are new tensors")
     return parsed
 
 
@@ -166,7 +173,7 @@ def _with_autograd(made: _TorchOperator, found: Any) -> Callable[..., Any]:
         if made.written:
             raise UnsupportedError(
                 f"{made.name} writes to an argument, and its gradient was requested",
-                help="with torch.no_grad(): …, or an operator that returns a new tensor",
+                help="write with torch.no_grad(): …, or an operator that returns a new tensor",
             )
         return _Node.apply(*made.all(given))
 
@@ -180,7 +187,9 @@ def _nothing(*_arguments: object) -> None:
 def _elements(name: str, outputs: int, written: tuple[int, ...]) -> Callable[..., int]:
     """Count the elements of the first output, or else of the first tensor that is written to."""
     if not outputs and not written:
-        raise OptionError(f"{name} returns nothing and writes to nothing", help="mark what it writes: Tensor(a!) y")
+        raise OptionError(
+            f"{name} returns nothing and writes to nothing", help="mark the tensor that it writes to: Tensor(a!) y"
+        )
     place = 0 if outputs else written[0]
 
     def count(*given: Any) -> int:
@@ -211,7 +220,9 @@ class _TorchOperator:
         self._defaults = tuple(a.default_value for a in schema.arguments)
         tensors = [k for k, a in enumerate(schema.arguments) if str(a.type) == "Tensor"]
         if not tensors:
-            raise OptionError(f"{name} takes no tensor, so nothing says where it runs", help="Tensor x in the schema")
+            raise OptionError(
+                f"{name} takes no tensor, so nothing says where it runs", help="add a tensor to the schema: Tensor x"
+            )
         self._tensor = tensors[0]
 
     def on_host(self, *given: Any) -> Any:
@@ -229,7 +240,7 @@ class _TorchOperator:
         if len(places) > 1:
             raise ArgumentError(
                 f"{self.name} takes tensors of one device, and these are on {' and '.join(sorted(places))}",
-                help="x.to(y.device)",
+                help="move the tensor: x.to(y.device)",
                 code="device-mismatch",
             )
         return self._outputs(*self.all(given))

@@ -131,8 +131,8 @@ class Bench:
         call = self.workload(self.load(place, variant), variant.values)
         if not callable(call):
             raise ArgumentError(
-                f"the workload gave {type(call).__name__} {spell(call)}; it gives a function that launches",
-                help="lambda kernel, v: functools.partial(kernel[grid, block], x, y, n)",
+                f"the workload returned {type(call).__name__} {spell(call)}, expected a function that launches",
+                help="return a function, such as functools.partial(kernel[grid, block], x, y, n)",
             )
         call()
         place.synchronize()

@@ -38,7 +38,7 @@ class Ranks(NamedTuple):
                 return values[0]
 
             return cls(_rank(group.get_rank()), broadcast)  # type: ignore[attr-defined]
-        raise OptionError(f"group is {spell(group)}, which broadcasts nothing", help=_HELP)
+        raise OptionError(f"group is {spell(group)}, expected an object that can broadcast", help=_HELP)
 
     def agreed(self, decide: Callable[[], T]) -> T:
         """Let rank 0 decide, and return its decision on every rank. Its error is raised on every rank."""

@@ -114,7 +114,7 @@ class TuningRecord:
             candidates = tuple(_read(one, device) for one in record["candidates"])
             numbers = int(record["processors"]), int(record["winner"])
             if record[_HEADER] != SCHEMA or candidates[numbers[1]].rank_ms is None or numbers[1] < 0:
-                raise ValueError("its winner is none")
+                raise ValueError("its winner is None")
             texts = str(record["kernel"]), str(record["shape"]), device, numbers[0], str(record["driver"])
             return cls(*texts, candidates, numbers[1])
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as e:

@@ -60,12 +60,14 @@ def variants_of(
     """
     choices = _choices(space)
     if kernel is not None and (not isinstance(kernel, str) or not kernel.strip()):
-        raise OptionError(f"kernel is {spell(kernel)}, expected a name", help="kernel='matmul<{TILE}>'")
+        raise OptionError(
+            f"kernel is {spell(kernel)}, expected a name", help="write, for example, kernel='matmul<{TILE}>'"
+        )
     braced = set(_BRACED.findall(kernel or ""))
     ways = _ways(becomes, braced, choices)
     count = math.prod(map(len, choices.values()))
     if count > _MOST:
-        raise OptionError(f"a space of {count:,} combinations, expected at most {_MOST:,}", help="fewer values")
+        raise OptionError(f"a space of {count:,} combinations, expected at most {_MOST:,}", help="use fewer values")
     if constraint is not None and not callable(constraint):
         raise OptionError(f"constraint is {spell(constraint)}, expected a function of the values")
     found = []
@@ -74,7 +76,9 @@ def variants_of(
         if constraint is None or constraint(values):
             found.append(_variant(values, kernel, ways))
     if not found:
-        raise OptionError(f"the constraint leaves none of {count:,} combinations", help="a constraint that some meet")
+        raise OptionError(
+            f"the constraint excludes all {count:,} combinations", help="write a constraint that some combinations meet"
+        )
     return tuple(found)
 
 
@@ -86,7 +90,7 @@ def _choices(space: object) -> dict[str, tuple[Value, ...]]:
         if not isinstance(name, str) or not name.isidentifier():
             raise OptionError(f"{spell(name)} is not a name of a value in a space", help=_HELP)
         if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
-            raise OptionError(f"the values of {name} are {spell(given)}; they are a list", help=_HELP)
+            raise OptionError(f"the values of {name} are {spell(given)}, expected a list", help=_HELP)
         values = tuple(_value(name, value) for value in given)
         if not values or len(set(values)) < len(values):
             raise OptionError(f"the values of {name} are {spell(values)}; each is there once, and one at least")
@@ -102,23 +106,29 @@ def _value(name: str, given: object) -> Value:
     try:
         return operator.index(given)  # type: ignore[arg-type]
     except TypeError:
-        raise OptionError(f"{name} can be {spell(given)}; a value is an int, a float, a bool or a str") from None
+        raise OptionError(
+            f"{name} can be {spell(given)}, but a value must be an int, a float, a bool or a str"
+        ) from None
 
 
 def _ways(becomes: object, braced: set[str], choices: Mapping[str, object]) -> dict[str, str]:
     if becomes is None:
         becomes = {}
     if not isinstance(becomes, Mapping):
-        raise OptionError(f"becomes is {spell(becomes)}, expected a dict", help="becomes={'THREADS': 'launch'}")
+        raise OptionError(
+            f"becomes is {spell(becomes)}, expected a dict", help="write, for example, becomes={'THREADS': 'launch'}"
+        )
     unknown = [name for name in [*becomes, *sorted(braced)] if name not in choices]
     if unknown:
-        raise OptionError(f"{spell(unknown[0])} is not in the space, which has {listed(choices, 9)}")
+        raise OptionError(f"{spell(unknown[0])} is not in the space, which contains {listed(choices, 9)}")
     wrong = [way for way in becomes.values() if way not in _BECOMES]
     if wrong:
-        raise OptionError(f"a value becomes {', '.join(_BECOMES)}, not {spell(wrong[0])}")
+        raise OptionError(f"becomes contains {spell(wrong[0])}, expected one of {', '.join(_BECOMES)}")
     twice = [name for name in becomes if name in braced]
     if twice:
-        raise OptionError(f"{twice[0]} is in the name of the kernel; it becomes nothing else", help="remove it")
+        raise OptionError(
+            f"{twice[0]} is in the name of the kernel, so becomes can't contain it", help="remove it from becomes"
+        )
     return {name: "template" if name in braced else becomes.get(name, "define") for name in choices}
 
 
@@ -148,7 +158,7 @@ def shape_text(shape: object) -> str:
     if text in ("", "null", "[]", "{}", '""'):
         raise ArgumentError(
             f"shape is {spell(shape)}; it says what the workload depends on: numbers, texts, a list or dict of them",
-            help="shape=(m, n, k, 'float32'); an answer for one shape is none for another",
+            help="write, for example, shape=(m, n, k, 'float32'); cujit stores a result for each shape",
         )
     return text
 

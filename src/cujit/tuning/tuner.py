@@ -210,7 +210,7 @@ def tune(
     if answer.program != program:
         raise OptionError(
             f"rank {ranks.rank} asks for another tuning than rank 0: another source, compiler, shape or set",
-            help="give all ranks the same arguments",
+            help="pass the same arguments in all ranks",
         )
     return task.tuned(answer)
 
@@ -233,7 +233,8 @@ class _MeasureOptions(NamedTuple):
                 raise OptionError(f"{name} is {spell(given)}, expected a function", help=_CALLS[name])
         if strategy is not None and not (callable(getattr(strategy, "ask", None)) and hasattr(strategy, "tell")):
             raise OptionError(
-                f"strategy is {spell(strategy)}, expected what has ask and tell", help="strategy=optuna.create_study()"
+                f"strategy is {spell(strategy)}, expected an object with ask and tell",
+                help="write, for example, strategy=optuna.create_study()",
             )
         least = {"least": 1}
         numbers = read_int(trials, "trials", OptionError, **least), read_int(rounds, "rounds", OptionError, **least)
@@ -424,7 +425,7 @@ class _Task:
         candidates, winner = measured(self.variants, benches, self._built, how.rounds, how.strategy, how.trials)
         if winner is None:
             lost = next((f": {one.error}" for one in candidates if one.error), "")
-            raise NotTunedError(f"no candidate of {self.name} runs on {self.places[0].name}; the first{lost}")
+            raise NotTunedError(f"no candidate of {self.name} runs on {self.places[0].name}; the first one{lost}")
         record = TuningRecord(self.name, self.shape, *self._circumstances, candidates, winner)
         return Artifact(Kind.TUNING, record.to_json(), name=self.name, tool=f"cujit {__version__}")
 
@@ -458,7 +459,9 @@ class _Task:
         if variant.kernel is not None:
             return module[variant.kernel]
         if len(module) != 1:
-            raise ArgumentError(f"{self.source.name} has {counted(len(module), 'kernel')}", help="kernel='name'")
+            raise ArgumentError(
+                f"{self.source.name} has {counted(len(module), 'kernel')}", help="write, for example, kernel='name'"
+            )
         return next(iter(module.values()))
 
     def tuned(self, answer: _Answer) -> Tuned:
@@ -466,7 +469,7 @@ class _Task:
         record = answer.record
         best = next((v for v in self.variants if v.values == record.best.values), None)
         if best is None:
-            raise FormatError(f"a tuning of {self.name} whose winner is not a candidate")
+            raise FormatError(f"the winner of the tuning of {self.name} is not a candidate")
         return Tuned(
             record, answer.provenance, self._unlike(record), functools.partial(self.load, self.places[0], best)
         )
@@ -512,9 +515,7 @@ def _places(device: Any) -> tuple[Device, ...]:
     first = places[0]
     for place in places:
         if (place.product, place.limits.processors) != (first.product, first.limits.processors):
-            raise OptionError(
-                f"{spell(place)} is another product than {spell(first)}: their times say nothing of each other"
-            )
+            raise OptionError(f"{spell(place)} is another model than {spell(first)}, so their times can't be compared")
         if place.backend.watchers and not place.is_gpu:  # of a GPU that is emulated, they say nothing anyway
             raise OptionError(f"{place.name} checks or watches what it runs: its times say nothing")
     return places

@@ -41,7 +41,7 @@ def only_value(text: str) -> Any:
     try:
         value, end = _scan(text, 0)
     except StopIteration as e:
-        raise ValueError(f"no value at {e.value}") from None
+        raise ValueError(f"there is no value at {e.value}") from None
     if end != len(text):
         raise ValueError(f"more than one value: it goes on behind character {end}")
     return value

@@ -94,7 +94,9 @@ class RemoteStore:
         try:
             patiently(lambda: fetch(self._transport, self._keys, digest))
         except FileNotFoundError as e:
-            raise RemoteError(f"{self.url} does not have what was just written: {object_name(digest)}") from e
+            raise RemoteError(
+                f"{self.url} doesn't contain the object that cujit just wrote: {object_name(digest)}"
+            ) from e
 
 
 def record_of(roots: Sequence[Root], digest: str) -> bytes:
@@ -109,7 +111,7 @@ def record_of(roots: Sequence[Root], digest: str) -> bytes:
         entry = root.get(digest).record
         if entry is not None:
             return encoded_anew(entry, made_s=entry.made_s, make_ms=entry.make_ms, with_recipes=True)
-    raise FormatError(f"no good record of the key {digest} in {', '.join(str(root.root) for root in roots)}")
+    raise FormatError(f"no valid record has the key {digest} in {', '.join(str(root.root) for root in roots)}")
 
 
 def patiently(ask: Callable[[], T]) -> T:

@@ -103,7 +103,7 @@ class TrustedKeys:
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError) as e:
             raise FormatError(f"{path} lists no keys: {e}", help="cujit cache keygen prints such a file") from e
         if len({key.id for key in keys}) < len(keys):
-            raise FormatError(f"{path} has a key twice", help="one row for each key")
+            raise FormatError(f"{path} lists a key twice", help="write one row for each key")
         return cls({key.id: key for key in keys})
 
     def believes(self, signer: str) -> bool:
@@ -117,7 +117,7 @@ class TrustedKeys:
             FormatError: none has.
         """
         if len(head) < HEAD_BYTES:
-            raise FormatError(f"truncated after {len(head)} bytes")
+            raise FormatError(f"it is truncated after {len(head)} bytes")
         magic, version, not_after, size, signer_id, sha256, padded, signature = _HEAD.unpack_from(head)
         if magic != _MAGIC or version != _VERSION:
             raise FormatError(f"not signed as this cujit reads it: it begins {spell(bytes(head[:12]))}")
@@ -126,7 +126,7 @@ class TrustedKeys:
         scope = padded.rstrip(b"\0").decode("ascii", "replace")
         key = self._key_of(signer_id, scope, now_s)
         if now_s > not_after:
-            raise FormatError(f"signed by {key.name}, and the signature has expired")
+            raise FormatError(f"it is signed by {key.name}, but the signature has expired")
         message = _message(scope, digest, sha256, size, not_after)
         if not _verifies(signature, message, key.public):
             raise FormatError(f"not signed by {key.name}, as it says it is")
@@ -140,7 +140,10 @@ class TrustedKeys:
         if key.is_revoked or now_s > key.until_s:
             raise FormatError(f"signed by {key.name}, which is {'revoked' if key.is_revoked else 'believed no more'}")
         if scope not in key.scopes:
-            raise FormatError(f"signed by {key.name} for {spell(scope)}; it may for {listed(sorted(key.scopes), 4)}")
+            raise FormatError(
+                f"it is signed by {key.name} for the scope {spell(scope)}, but the key is trusted only for "
+                f"{listed(sorted(key.scopes), 4)}"
+            )
         return key
 
 
@@ -204,7 +207,7 @@ class Signer:
         """
         check_scope(scope)
         if type(valid_days) is not int or not 0 < valid_days <= 36_500:
-            raise OptionError(f"a signature holds for 1 to 36500 days, not for {spell(valid_days)}")
+            raise OptionError(f"a signature is valid for 1 to 36500 days, not for {spell(valid_days)}")
         text = read_key_file(Path(path), is_private=True).decode("ascii", "replace")
         try:
             body = text.partition(_PEM[0])[2].partition(_PEM[1].rstrip())[0]
@@ -274,7 +277,10 @@ def check_scope(scope: object) -> None:
         OptionError: the value is invalid.
     """
     if not isinstance(scope, str) or not _SCOPE.fullmatch(scope):
-        raise OptionError(f"{spell(scope)} is not a scope", help="main, release/2, pr/17: up to 64 characters")
+        raise OptionError(
+            f"{spell(scope)} is not a scope",
+            help="write a scope such as main, release/2 or pr/17, with at most 64 characters",
+        )
 
 
 def read_key_file(path: Path, *, is_private: bool = False) -> bytes:
@@ -293,16 +299,16 @@ def read_key_file(path: Path, *, is_private: bool = False) -> bytes:
         trust.check_root(real.parent)
         data, status = read_trusted(real, trust, _MOST_BYTES)
     except UntrustedFileError as e:
-        raise CacheRefusedError(f"{path} is not trusted: it {e}", help=f"chmod go-w {path}") from e
+        raise CacheRefusedError(f"cujit doesn't trust {path}: it {e}", help=f"chmod go-w {path}") from e
     except CacheRefusedError as e:
         reason = e.message.removeprefix("the cache is not used: ")
         raise CacheRefusedError(
-            f"{path} is not trusted: {reason}", help="a directory that only you can write to"
+            f"cujit doesn't trust {path}: {reason}", help="put the file into a directory that only you can write to"
         ) from e
     except OSError as e:
         raise FileError(f"{path}: {e.strerror}", filename=str(path), errno=e.errno) from e
     if is_private and status.st_mode & 0o077:
-        raise CacheRefusedError(f"{path} is a private key that others can read", help=f"chmod go= {path}")
+        raise CacheRefusedError(f"other users can read the private key {path}", help=f"run chmod go= {path}")
     return data
 
 

@@ -68,13 +68,13 @@ def fetch(
             if signed is None and len(data) >= HEAD_BYTES:
                 signed = keys.prove(bytes(data[:HEAD_BYTES]), digest, now_s=time.time())
             if signed is not None and len(data) > HEAD_BYTES + signed.size_bytes:
-                raise FormatError(f"longer than the {signed.size_bytes} bytes that were signed")
+                raise FormatError(f"it is longer than the {signed.size_bytes} bytes that were signed")
             may_go_on(0 if signed is None else len(data))
     if signed is None:
-        raise FormatError(f"truncated after {len(data)} bytes")
+        raise FormatError(f"it is truncated after {len(data)} bytes")
     record = bytes(data[HEAD_BYTES:])
     if len(record) < signed.size_bytes:
-        raise RemoteError(f"truncated: {len(record)} of {signed.size_bytes} bytes came")
+        raise RemoteError(f"it is truncated: cujit received {len(record)} of {signed.size_bytes} bytes")
     if hashlib.sha256(record).digest() != signed.sha256:
         raise FormatError("not the record that was signed: its SHA-256 doesn't match")
     entry = decode(record, digest)
@@ -99,7 +99,7 @@ def read_format(transport: Transport) -> bool:
     except FileNotFoundError:
         return False
     if found != FORMAT:
-        raise RemoteError(f"its FORMAT is not that of this cujit, and begins {spell(found[:20])}")
+        raise RemoteError(f"its FORMAT is not that of this cujit: it begins {spell(found[:20])}")
     return True
 
 
@@ -311,7 +311,7 @@ class _Attempt:
     def _go_on(self, came_bytes: int) -> None:
         self._more_s = came_bytes / _BYTES_PER_S
         if self._is_late:
-            raise RemoteError("it came too late")
+            raise RemoteError("the answer came too late")
 
     def _left_s(self) -> float:
         uncounted_s = max(0.0, self._ready_s - self._allowed_s * _IMPORTS)

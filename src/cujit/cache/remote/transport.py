@@ -163,7 +163,7 @@ class _Http:
                 while piece := answer.read1(_CHUNK_BYTES):
                     yield piece
                 if answer.length:
-                    raise RemoteError(f"truncated: {answer.length} bytes of {name} did not come")
+                    raise RemoteError(f"the answer is truncated: {answer.length} bytes of {name} are missing")
                 answer.read()  # which marks it as read
         except self._trouble as e:
             raise _failure(e, name) from e
@@ -256,7 +256,8 @@ class _ObjectStore:
         except ImportError as e:
             raise MissingError(
                 f"obstore, which reads {urlsplit(url).scheme}://, is not installed",
-                help=f"{install('remote')}, which brings it from Python 3.11 on; http:// and file:// need none",
+                help=f"run {install('remote')}, which includes obstore for Python 3.11 and later; http:// and "
+                "file:// don't need it",
             ) from e
         import datetime  # start-up time, as above
 
@@ -297,7 +298,7 @@ class _ObjectStore:
 
     def _check_process(self) -> None:
         if self._is_of_parent:  # its threads are not here, and it would wait for them
-            raise RemoteError("obstore does not work in a child that was forked after it had been used")
+            raise RemoteError("obstore doesn't work in a forked child if the parent process has used it")
 
     @property
     def _trouble(self) -> tuple[type[Exception], ...]:

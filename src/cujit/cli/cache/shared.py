@@ -136,7 +136,7 @@ def pull(
             code="trust-missing",
         )
     if not keys and not lists:
-        raise OptionError("there is nothing to download", help="keys, or --list LIST")
+        raise OptionError("there is nothing to download", help="pass keys, or --list LIST")
     pulled = pull_keys(url, [*keys, *listed], cache, trust)
     if as_json:
         without_key = [{**one._asdict(), "arch": str(one.arch)} for one in failed]

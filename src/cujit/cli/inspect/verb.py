@@ -180,7 +180,7 @@ def _inspected(paths: Sequence[Path], logs: Sequence[Path], arches: Sequence[str
     if not any(map(len, kept)):
         have = dict.fromkeys(str(there) for i in found for there in i.arches)
         raise ArchError(
-            f"nothing in it is for {' or '.join(map(str, sorted(wanted)))}",
+            f"the file contains nothing for {' or '.join(map(str, sorted(wanted)))}",
             help=f"it has {', '.join(have) or 'no device code'}",
             code="arch-mismatch",
         )
@@ -194,7 +194,9 @@ def _kernels_called(pattern: str | None, found: Sequence[Inspection]) -> KernelF
     names = names_matching(pattern, kernels)
     if not names:
         have = listed((kernel.display for kernel in kernels), _SHOWN_NAMES) or "none"
-        raise NameNotFoundError(f"no kernel goes by {spell(pattern)}", help=f"there is {have}")
+        raise NameNotFoundError(
+            f"no kernel goes by {spell(pattern)}", help=f"choose one of the kernels in the file: {have}"
+        )
     return KernelFilter(frozenset(names))
 
 

@@ -43,7 +43,7 @@ def bundle_images(entries: Sequence[Entry], compress: str, toolchain: Toolchain)
         if e.call == "nvFatbinCreate":
             raise OptionError(
                 f"{nvfatbin.tool} doesn't accept {' '.join(options)}",
-                help=Hint("compress='balance'", shell="--compress balance"),
+                help=Hint("write compress='balance'", shell="--compress balance"),
                 code="option-rejected",
             ) from None
         raise BundleError(
@@ -62,17 +62,17 @@ def _image(entry: Entry, index: int) -> InputImage:
     if kind not in _BUNDLED:
         raise BundleError(
             f"entry {index + 1} is a {kind.value}; a fatbin holds cubins, PTX, LTO-IR and Tile IR",
-            help="give its entries one by one" if kind is Kind.FATBIN else None,
+            help="pass the entries of the fatbin one by one" if kind is Kind.FATBIN else None,
         )
     image = InputImage(entry.image, index)
     actual = None if kind in _FOR_ALL else InputImage(Artifact(kind, entry.image.data), index).arch
     arch = entry.image.arch
     if kind not in _FOR_ALL and (arch or actual) is None:
-        raise BundleError(f"{image.name} does not tell its architecture")
+        raise BundleError(f"{image.name} doesn't state its architecture")
     if kind is Kind.TILEIR:
         read_tileir(entry.image.data)
     if arch and actual and (arch.number, kind) != (actual.number, kind):
-        raise BundleError(f"{image.name} says that it is for {arch}, but its content is for {actual}")
+        raise BundleError(f"{image.name} states that it is for {arch}, but its content is for {actual}")
     return image
 
 
@@ -114,7 +114,7 @@ def check_shadows(entries: Sequence[Entry]) -> None:
                 raise BundleError(
                     f"{first.name} for {arch} has no {', '.join(lost)}, which {other.name} has: a GPU that takes the "
                     "first would not find it",
-                    help="bundle images of one source; kernels of different sources go into fatbins of their own",
+                    help="bundle images of one source; put kernels of different sources into separate fatbins",
                     code="bundle-conflict",
                 )
 

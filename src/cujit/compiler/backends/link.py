@@ -111,8 +111,8 @@ def _target(images: Sequence[InputImage], arch: Arch | None) -> Arch:
     known = [image.arch for image in images if image.arch is not None]
     if not known:
         raise LinkError(
-            "none of the inputs tells for which architecture to link",
-            help=Hint("arch='sm_…'", shell="<--arch> sm_…"),
+            "none of the inputs states the architecture to link for",
+            help=Hint("write arch='sm_…'", shell="<--arch> sm_…"),
             code="link-input",
         )
     return max(known).real
@@ -179,27 +179,27 @@ def _explain(
         return OptionError(
             f"{error.tool} rejects the arguments {' '.join(arguments)}: {'; '.join(newer) or error.result}",
             help=Hint(
-                "docs/options.md lists the options; extra=(…) is given to the linker as it is",
+                "see docs/options.md for the options; cujit passes extra=(…) to the linker unchanged",
                 shell="docs/options.md lists the options; -O extra=… is given to the linker as it is",
             ),
             code="option-rejected",
         )
     if symbols := list(dict.fromkeys(_UNRESOLVED.findall(error.log))):
         return LinkError(
-            f"unresolved in {inputs}: {', '.join(map(spelled, symbols))}",
+            f"symbols are undefined in {inputs}: {', '.join(map(spelled, symbols))}",
             help=_LIBDEVICE_HELP if all(s.startswith("__nv_") for s in symbols) else _UNRESOLVED_HELP,
             **error.facts,
             code="undefined-symbol",
         )
     if duplicates := ["".join(pair) for pair in _DUPLICATE.findall(error.log)]:
         return LinkError(
-            f"defined more than once in {inputs}: {', '.join(map(spelled, duplicates))}",
+            f"symbols are defined more than once in {inputs}: {', '.join(map(spelled, duplicates))}",
             **error.facts,
             code="duplicate-symbol",
         )
     if match := _TOO_NEW.search(error.log):
         return LinkError(
-            f"PTX {match[1]} among {inputs} is newer than {error.tool}, which reads up to {match[2]}",
+            f"PTX {match[1]} among {inputs} is newer than {error.tool}, which supports PTX up to {match[2]}",
             help=f"update nvJitLink: {install('cu13')}",
             **error.facts,
             code="link-version",
@@ -212,4 +212,4 @@ def _explain(
             code="link-version",
         )
     first = next((str(d) for d in parse_log(error.log) if d.severity == "error"), error.result)
-    return LinkError(f"{inputs} do not link: {first}", **error.facts)
+    return LinkError(f"{inputs} can't be linked: {first}", **error.facts)

@@ -340,7 +340,7 @@ def _explain(request: Request, toolchain: Toolchain, error: ToolError, log: str)
         return OptionError(
             f"{error.tool} rejects the arguments {' '.join(request.arguments())}: {why}",
             help=Hint(
-                "docs/options.md lists the options; extra=(…) is given to the compiler as it is",
+                "see docs/options.md for the options; cujit passes extra=(…) to the compiler unchanged",
                 shell="docs/options.md lists the options; -O extra=… is given to the compiler as it is",
             ),
             code="option-rejected",
@@ -449,7 +449,7 @@ def _explain_names(request: Request, unnamed: Sequence[str], facts: dict[str, An
     message = f"{request.source.name} {' and '.join(parts)}"
     helps: list[str] = [
         Hint(
-            f"names=['(void(*)(int*)){name}'], with the types of its parameters",
+            f"write names=['(void(*)(int*)){name}'], with the types of its parameters",
             shell=f"<-n> '(void(*)(int*)){name}', with the types of its parameters",
         )
         for name in overloaded

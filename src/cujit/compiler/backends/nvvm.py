@@ -95,7 +95,7 @@ def compile_nvvm(request: Request, toolchain: Toolchain) -> Artifact:
     require_arch(request.arch, nvvm.arches, "libNVVM", nvvm.release)
     if kind is Kind.CUBIN and request.options.get("rdc"):
         raise OptionError(
-            "nvJitLink makes no relocatable cubin of LLVM IR",
+            "nvJitLink can't compile LLVM IR to a relocatable cubin",
             help=Hint(
                 "to='ltoir', or to='ptx' with rdc=True, and link", shell="--to ltoir, or --to ptx with -O rdc, and link"
             ),
@@ -161,7 +161,7 @@ def _assemble(request: Request, toolchain: Toolchain, ptx: bytes) -> tuple[bytes
         if e.call == "nvJitLinkCreate":
             raise OptionError(
                 f"{e.tool} rejects the arguments {' '.join(arguments)}: {e.result}",
-                help="docs/options.md lists the options",
+                help="see docs/options.md for the options",
                 code="option-rejected",
             ) from None
         diagnostics = parse_log(e.log)
@@ -198,7 +198,7 @@ def _require_whole(request: Request, symbols: _Symbols) -> None:
     wanted = [name for name in symbols.wanted if name.startswith("__nv_")]
     if wanted:
         raise CompileError(
-            f"{source.name} calls {', '.join(wanted)} of libdevice, which is not in the program",
+            f"{source.name} calls the libdevice functions {', '.join(wanted)}, which the program doesn't contain",
             help=Hint(
                 "Source.nvvm(…, libdevice=True); or rdc=True, to link it later",
                 shell="--libdevice; or -O rdc, to link it later",
@@ -238,7 +238,7 @@ def _names(request: Request, symbols: _Symbols) -> dict[str, str]:
         source = request.source
         if name in symbols.functions:
             raise CompileError(
-                f"{name} in {source.name} is a function that is not marked as a kernel",
+                f"{name} in {source.name} is a function, but isn't marked as a kernel",
                 help=_MARK_HELP.format(name, _pointer_to(source.modules, name)),
             )
         near = alike(name, defined, most=2)
@@ -278,7 +278,7 @@ def _explain(request: Request, error: ToolError, nvvm: Nvvm, arguments: Sequence
         return OptionError(
             f"{tool} rejects the arguments {' '.join(arguments)}: {why}",
             help=Hint(
-                "docs/options.md lists the options; extra=(…) is given to libNVVM as it is",
+                "see docs/options.md for the options; cujit passes extra=(…) to libNVVM unchanged",
                 shell="docs/options.md lists the options; -O extra=… is given to libNVVM as it is",
             ),
             code="option-rejected",

@@ -42,14 +42,14 @@ def link_to_ptx(artifacts: Sequence[Artifact], arch: Arch | None, options: Optio
     if not artifacts:
         raise LinkError("nothing to link", code="link-input")
     if arch is not None and arch.is_lto:
-        raise OptionError(f"a link to PTX is for {arch.virtual}, not {arch}")
+        raise OptionError(f"PTX can be linked only for {arch.virtual}, not for {arch}")
     images = InputImage.all_of(artifacts)
     found = [part for image in images for part in _parts(image, arch)]
     lto, ptx = ([part for part in found if part.kind is kind] for kind in (Kind.LTOIR, Kind.PTX))
     if not lto and (options or options.extra):
         raise OptionError(
-            f"a link of PTX to PTX takes no options: {spell(options)}",
-            help="give them to what loads the PTX",
+            f"linking PTX to PTX supports no options, but got {spell(options)}",
+            help="pass the options where the PTX is loaded",
             code="option-rejected",
         )
     if lto:

@@ -30,7 +30,7 @@ def require_result(artifact: Artifact, extra: Sequence[str], wanted: Iterable[st
     if not extra:
         raise ToolError(message, tool=artifact.tool, log=artifact.log)
     raise OptionError(
-        f"{message}: extra={spell(tuple(extra))} changes what comes out",
+        f"{message}: extra={spell(tuple(extra))} changes the kind of the result",
         help="leave out the argument; set arch= and to= to choose the architecture and the kind of image",
         code="option-rejected",
     )

@@ -134,7 +134,7 @@ class _Walk:
         if refusal:
             raise NotModelledError(f"{place.name} has {refusal}")
         if len(self._taken) > _MOST_FILES:
-            raise NotModelledError(f"more than {_MOST_FILES} headers")
+            raise NotModelledError(f"there are more than {_MOST_FILES} headers")
         self._texts.append(facts.defines)
         if facts.directives:
             self._waiting.append((place, facts))
@@ -199,7 +199,7 @@ class _Walk:
         try:
             names = askers(text for texts in self._texts for text in texts)
         except ValueError as e:
-            raise NotModelledError(f"a macro has {e}") from None
+            raise NotModelledError(f"a macro contains {e}") from None
         self._askers = tuple(sorted(names))
         if not names:
             return

@@ -87,7 +87,7 @@ def is_absent(path: str) -> bool:
             return True
         raise NotModelledError(f"{path}: {e.strerror}") from None
     except ValueError:
-        raise NotModelledError(f"a NUL in the name {spell(path)}") from None
+        raise NotModelledError(f"the name {spell(path)} contains a NUL") from None
 
 
 class Listings:
@@ -150,7 +150,7 @@ class Files:
         except (OSError, ValueError):
             if is_absent(path):
                 return None
-            raise NotModelledError(f"{path} comes and goes") from None
+            raise NotModelledError(f"{path} appears and disappears") from None
         if stat.S_ISDIR(status.st_mode):
             return None
         if not stat.S_ISREG(status.st_mode):

@@ -67,7 +67,7 @@ class Entry:
             )
         if not self.options.lstrip().startswith("-"):
             raise OptionError(
-                f"options of an Entry are {spell(self.options)}, which is no option",
+                f"the options of an Entry are {spell(self.options)}, expected options that begin with a dash",
                 help="options='-O1'",
                 code="option-unknown",
             )
@@ -95,7 +95,7 @@ class Entry:
         try:
             kind = Kind(held.kind.name.lower())
         except ValueError:
-            raise FormatError(f"{name} is of a kind that cujit cannot bundle") from None
+            raise FormatError(f"cujit can't bundle {name}: unknown kind") from None
         data = held.payload()
         image = Artifact(kind, data, held.arch, fatbin.names, fatbin.signatures, fatbin.log, name, fatbin.tool)
         return cls(image, held.options, held.identifier)

@@ -137,7 +137,7 @@ def _of_nvcc(extra: Sequence[str]) -> tuple[tuple[str, ...], Options]:
     if line.targets or line.kind or line.output:
         raise OptionError(
             f"extra={spell(tuple(extra))} names a target or a file",
-            help="set arch= and to=, and save the result",
+            help="set arch= and to= instead, and save the result",
             code="option-rejected",
         )
     return line.rest, read_options(line.option_words)

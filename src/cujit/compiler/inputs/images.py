@@ -69,14 +69,14 @@ class InputImage:
         """
         if artifact.kind is Kind.NVVMIR:
             raise LinkError(
-                f"input {index + 1} is LLVM IR, which is compiled before it is linked",
-                help="compile it to ltoir",
+                f"input {index + 1} is LLVM IR, which must be compiled before it can be linked",
+                help="compile the input with to='ltoir'",
                 code="link-input",
             )
         if artifact.kind is Kind.OPTIXIR:
             raise LinkError(
                 f"input {index + 1} is OptiX IR, which optixModuleCreate compiles and links",
-                help="compile it to ltoir",
+                help="compile the input with to='ltoir'",
                 code="link-input",
             )
         if artifact.kind is Kind.TILEIR:
@@ -161,13 +161,13 @@ class InputImage:
             return
         if self.arch is not None and not self.arch.runs_on(target):
             raise LinkError(
-                f"{self.name} is for {self.arch}, which cannot be linked for {target}",
+                f"{self.name} is for {self.arch} and can't be linked for {target}",
                 help=f"compile it for {target}, or link for {self.arch.real}",
                 code="link-input",
             )
         if self.artifact.kind is Kind.CUBIN and not self.cubin.is_relocatable:
             raise LinkError(
-                f"{self.name} is a finished cubin; the link would leave its code out",
+                f"{self.name} is a finished cubin; the link would leave out its code",
                 help=Hint(
                     "compile it with rdc=True, or to='ltoir', or to='ptx'",
                     shell="compile it with -O rdc, or --to ltoir, or --to ptx",

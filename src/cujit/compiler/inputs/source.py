@@ -318,7 +318,7 @@ def _headers(given: Mapping[str, str] | None) -> Mapping[str, str]:
         return given or {}
     raise OptionError(
         f"headers is {type(given).__name__} {spell(given)}, expected a dict of names to texts",
-        help="headers={'scale.h': '…'}; directories go to include=[…]",
+        help="write headers={'scale.h': '…'}; pass directories as include=[…]",
     )
 
 
@@ -354,12 +354,12 @@ def _check_text(name: str, text: object) -> None:
         raise OptionError(f"the header {name} is {type(text).__name__}, expected str")
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
-        raise FormatError(f"{name}:{line}: a NUL byte in the text; the compiler would stop reading there")
+        raise FormatError(f"{name}:{line}: the text contains a NUL byte, at which the compiler would stop reading")
     try:
         (name + text).encode()
     except UnicodeEncodeError as e:
         shown = ascii(name)[1:-1]
-        raise FormatError(f"{shown}: name or text are not encodable as UTF-8: {e.reason}") from None
+        raise FormatError(f"{shown}: the name or text can't be encoded as UTF-8: {e.reason}") from None
 
 
 def _modules(given: Sequence[object], name: str | None) -> tuple[NvvmModule, ...]:
@@ -371,7 +371,7 @@ def _modules(given: Sequence[object], name: str | None) -> tuple[NvvmModule, ...
         FileError: a file cannot be read.
     """
     if not given:
-        raise OptionError("no module of LLVM IR", help="Source.nvvm(text), or bytes of bitcode, or a path")
+        raise OptionError("no module of LLVM IR was passed", help="Source.nvvm(text), or bytes of bitcode, or a path")
     alone = len(given) == 1
     modules = [
         _read(item, (name if alone else None) or f"module{'' if alone else number}.ll", alone and name is not None)
@@ -415,7 +415,7 @@ def _module(data: bytes, name: str) -> NvvmModule:
     try:
         kind = kind_of(data)
     except FormatError as e:
-        raise FormatError(f"{name} is no LLVM IR: {e.message}", help=_HELP) from None
+        raise FormatError(f"{name} is not LLVM IR: {e.message}", help=_HELP) from None
     if kind is not Kind.NVVMIR:
         raise FormatError(
             f"{name} is {kind.value}, not LLVM IR",
@@ -427,7 +427,7 @@ def _module(data: bytes, name: str) -> NvvmModule:
     module = NvvmModule(name, data.rstrip(b"\0"))
     if b"\0" in module.data:
         line = module.data.count(b"\n", 0, module.data.index(b"\0")) + 1
-        raise FormatError(f"{name}:{line}: a NUL byte in the text; the compiler would stop reading there")
+        raise FormatError(f"{name}:{line}: the text contains a NUL byte, at which the compiler would stop reading")
     return module
 
 

@@ -210,7 +210,7 @@ def _senseless(job: Job, child: _CompilerChild, answer: object) -> ToolCrashErro
         call=f"{job.step} in a separate process",
         result=str(answer)[:_LAST_CHARS],
         log=child.last_words(),
-        help="the input is at fault, or the tool: make it smaller until it passes",
+        help="either the input or the tool has an error: shorten the input until the tool accepts it",
     )
 
 

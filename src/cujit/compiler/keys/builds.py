@@ -216,7 +216,7 @@ def _opened_path(library: str, toolchain: Toolchain) -> str:
     getattr(toolchain, library.lower())
     path = library_path(library)
     if not path:
-        raise ToolchainNotFoundError(f"{NAMES[library]} is open, but nothing tells from which file")
+        raise ToolchainNotFoundError(f"{NAMES[library]} is open, but its file is unknown")
     return path
 
 

@@ -166,7 +166,10 @@ def _macro(name: object) -> str:
         return name
     raise OptionError(
         f"define: {spell(name)} is not a name of a macro",
-        help=Hint("define={'N': 4, 'FLAG': None, 'SQ(x)': '((x)*(x))'}", shell="-D N=4 -D FLAG -D 'SQ(x)=((x)*(x))'"),
+        help=Hint(
+            "write, for example, define={'N': 4, 'FLAG': None, 'SQ(x)': '((x)*(x))'}",
+            shell="-D N=4 -D FLAG -D 'SQ(x)=((x)*(x))'",
+        ),
     )
 
 
@@ -179,7 +182,7 @@ def _macro_value(name: object, given: object) -> str | None:
     if number is None:
         raise OptionError(
             f"define: the value of {name} is {spell(given)}, expected str of one line, int or None",
-            help="a value that C++ spells differently, such as 1.5f, is given as str",
+            help="pass values with a C++ spelling, such as 1.5f, as str",
         )
     return str(number)
 

@@ -101,7 +101,7 @@ class Options(Mapping[str, Value]):
             if not isinstance(name, str):
                 raise OptionError(
                     f"{spell(name)} is not a name of an option; names are str",
-                    help=Hint("options={'lineinfo': True}", shell="-O lineinfo"),
+                    help=Hint("write options={'lineinfo': True}", shell="-O lineinfo"),
                 )
         return cls(**{**(options or {}), **more})  # type: ignore[arg-type]
 
@@ -206,7 +206,7 @@ def _require_exact(extra: Sequence[str]) -> None:
         if argument != taken:
             raise OptionError(
                 f"nvJitLink has no option {argument}, and would take it for {taken}: it compares how arguments begin",
-                help=f"write {taken} if it is meant; docs/options.md lists the options",
+                help=f"write {taken} if you mean that option; see docs/options.md for the options",
                 code="option-unknown",
             )
 
@@ -222,14 +222,14 @@ def _require_value(tool: Tool, extra: Sequence[str]) -> None:
     if tool is Tool.NVVM and last in _TAKE_NEXT:
         raise OptionError(
             f"no argument follows {last}, and libNVVM takes the argument after it as its value",
-            help=f"write extra=('{last}', '-option'), or leave {last} out",
+            help=f"write extra=('{last}', '-option'), or remove {last}",
             code="option-rejected",
         )
     for name, equals, value in (argument.partition("=") for argument in extra if tool is Tool.NVRTC):
         if name in _TAKE_VALUE and equals and not value.strip():
             raise OptionError(
                 f"NVRTC's option {name} lacks its value",
-                help=f"write extra=('{name}=VALUE',), or leave {name} out",
+                help=f"write extra=('{name}=VALUE',), or remove {name}",
                 code="option-rejected",
             )
 

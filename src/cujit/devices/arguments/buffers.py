@@ -31,13 +31,13 @@ class Buffers:
             data = parameters if type(parameters) is bytes else memoryview(parameters).cast("B").tobytes()
         except (TypeError, ValueError) as e:
             raise ArgumentError(
-                f"{self._kernel} takes packed parameters as one contiguous buffer, not {_kind(parameters)}: {e}",
+                f"{self._kernel} requires packed parameters as one contiguous buffer, not {_kind(parameters)}: {e}",
                 help="bytes, bytearray, a ctypes.Structure or a contiguous array of NumPy",
             ) from None
         if len(data) != self._size:
             takes = f"{counted(self._size, 'byte')} of packed parameters {self._signature}"
             raise ArgumentError(
-                f"{self._kernel} takes {takes}; {len(data)} came",
+                f"{self._kernel} requires {takes}, but got {len(data)}",
                 help=f"each parameter lies at its offset, {[at for at, _ in self._rows]}, and nothing behind the last",
                 code="argument-count",
             )
@@ -76,7 +76,7 @@ class Buffers:
 
     def _refuse(self, why: str) -> NoReturn:
         addresses = counted(len(self._rows), "address") + " of the host's memory"
-        raise ArgumentError(f"{self._kernel}: {why}", help=f"{addresses}, one for each parameter")
+        raise ArgumentError(f"{self._kernel}: {why}", help=f"pass {addresses}, one for each parameter")
 
 
 def _kind(value: object) -> str:

@@ -54,9 +54,11 @@ class Pointer:
         try:
             address = operator.index(self.address)
         except TypeError:
-            raise ArgumentError(f"an address is an int, not {describe(self.address)}", code="argument-type") from None
+            raise ArgumentError(
+                f"an address must be an int, not {describe(self.address)}", code="argument-type"
+            ) from None
         if not 0 <= address < 1 << 64:
-            raise ArgumentError(f"address {spell(address)} does not fit 64 bits", code="argument-type")
+            raise ArgumentError(f"the address {spell(address)} doesn't fit into 64 bits", code="argument-type")
         object.__setattr__(self, "address", address)
 
     def __repr__(self) -> str:
@@ -383,7 +385,7 @@ def _of_interface(interface: dict[str, Any], device: tuple[int, int] | None) -> 
     address = 0 if data is None else operator.index(data)
     empty = 0 in shape
     if not 0 <= address < 1 << 64:
-        raise ValueError(f"address {spell(address)} does not fit 64 bits")
+        raise ValueError(f"the address {spell(address)} doesn't fit into 64 bits")
     if not address and not empty:
         raise ValueError(f"the address of an array of shape {shape} is null")
     contiguous = True

@@ -53,7 +53,7 @@ def array(
     try:
         host = np.asarray(data, dtype=None if dtype is None else dtype_of(dtype))
     except (TypeError, ValueError, OverflowError) as e:
-        raise ArgumentError(f"no array can be made of this {type(data).__name__}: {e}") from e
+        raise ArgumentError(f"{type(data).__name__} can't be converted to a device array: {e}") from e
     if stream is not None or NUMBERS.get(host.dtype.type) is not host.dtype or not host.flags.c_contiguous:
         result = empty(device, host.shape, host.dtype, stream=stream)
         result.copy_from(host)
@@ -357,7 +357,7 @@ class DeviceArray:
             element = np.array(value, dtype=self.dtype)
         except (TypeError, ValueError, OverflowError) as e:
             raise ArgumentError(
-                f"{spell(value)} does not go into an element of {self.dtype}: {e}", code="array-dtype"
+                f"{spell(value)} can't be stored in an element of {self.dtype}: {e}", code="array-dtype"
             ) from e
         if element.shape:
             raise ArgumentError(
@@ -392,7 +392,9 @@ class DeviceArray:
     def _fitting(self, out: object) -> npt.NDArray[Any]:
         """Check an array to copy to."""
         if not isinstance(out, np.ndarray):
-            raise ArgumentError(f"out is a NumPy array, not {type(out).__name__}", help="y.copy_from(x) for devices")
+            raise ArgumentError(
+                f"out must be a NumPy array, not {type(out).__name__}", help="y.copy_from(x) for devices"
+            )
         if out.shape != self.shape or out.dtype != self.dtype:
             raise ArgumentError(
                 f"an array of {self.dtype} and shape {self.shape} does not go into one of {out.dtype} and {out.shape}",
@@ -400,7 +402,8 @@ class DeviceArray:
             )
         if not (out.flags.c_contiguous and out.flags.writeable):
             raise ArgumentError(
-                "out is not C-contiguous, or is read-only", help=f"np.empty({self.shape}, {spell(self.dtype.name)})"
+                "out is not C-contiguous, or is read-only",
+                help=f"write out=np.empty({self.shape}, {spell(self.dtype.name)})",
             )
         return out
 
@@ -424,7 +427,7 @@ class DeviceArray:
             sizes = [operator.index(cast(int, n)) for n in wanted]
         except TypeError:
             raise ArgumentError(
-                f"a shape is an int or a tuple of ints, not {spell(wanted)}", code="array-shape"
+                f"a shape must be an int or a tuple of ints, not {spell(wanted)}", code="array-shape"
             ) from None
         if sizes.count(-1) == 1:
             rest = -math.prod(sizes)
@@ -432,7 +435,7 @@ class DeviceArray:
                 sizes[sizes.index(-1)] = self.size // rest
         if min(sizes, default=0) < 0 or math.prod(sizes) != self.size:
             raise ArgumentError(
-                f"{self.size} elements of shape {self.shape} do not reshape to {wanted}", code="array-shape"
+                f"{self.size} elements of shape {self.shape} can't be reshaped to {wanted}", code="array-shape"
             )
         return self._view(tuple(sizes), self.dtype, 0)
 
@@ -491,11 +494,11 @@ class DeviceArray:
         except TypeError:
             raise ArgumentError(
                 f"an array on a device is indexed by an int or a slice of its first axis, not {spell(index)}",
-                help="copy it to the host: x.numpy()[…]",
+                help="copy the array to the host: x.numpy()[…]",
                 code="array-index",
             ) from None
         if not -self.shape[0] <= i < self.shape[0]:
-            raise ArgumentError(f"index {i} is outside an axis of {self.shape[0]}", code="array-index")
+            raise ArgumentError(f"index {i} is out of bounds for an axis of size {self.shape[0]}", code="array-index")
         return self._view(self.shape[1:], self.dtype, i % self.shape[0] * step)
 
     def _view(self, shape: tuple[int, ...], dtype: np.dtype[Any], offset: int) -> DeviceArray:
@@ -512,7 +515,7 @@ class DeviceArray:
         return (self[i] for i in range(len(self)))
 
     def __bool__(self) -> bool:
-        raise ArgumentError("the truth of an array is not defined", help="copy it to the host: x.numpy()")
+        raise ArgumentError("the truth of an array is not defined", help="copy the array to the host: x.numpy()")
 
     def __str__(self) -> str:
         """Write the elements as NumPy does; of a long first axis, only the rows that are shown are copied."""

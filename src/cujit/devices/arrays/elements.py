@@ -37,7 +37,9 @@ def _shape(shape: object) -> tuple[int, ...]:
     try:
         sizes = tuple(operator.index(n) for n in (shape if isinstance(shape, (tuple, list)) else (shape,)))
     except TypeError:
-        raise ArgumentError(f"a shape is an int or a tuple of ints, not {spell(shape)}", code="array-shape") from None
+        raise ArgumentError(
+            f"a shape must be an int or a tuple of ints, not {spell(shape)}", code="array-shape"
+        ) from None
     if min(sizes, default=0) < 0:
         raise ArgumentError(f"shape {sizes} has a negative size", code="array-shape")
     return sizes
@@ -53,7 +55,7 @@ def dtype_of(dtype: npt.DTypeLike) -> np.dtype[Any]:
         result = np.dtype(dtype)
     except Exception as e:  # NumPy asks anybody's object for its name
         why = e if isinstance(e, (TypeError, ValueError)) else type(e).__name__
-        raise ArgumentError(f"{spell(dtype)} is not a NumPy dtype: {why}", code="array-dtype") from e
+        raise ArgumentError(f"{spell(dtype)} is not a valid NumPy dtype: {why}", code="array-dtype") from e
     if result.hasobject or result.itemsize == 0:
         raise ArgumentError(
             f"elements of dtype {result} cannot live on a device", help="use a numeric dtype", code="array-dtype"

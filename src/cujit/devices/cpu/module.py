@@ -494,7 +494,7 @@ def _optimizes() -> bool:
     """
     setting = os.environ.get(_OPTIMIZE) or "1"
     if setting not in ("0", "1"):
-        raise OptionError(f"{_OPTIMIZE} is 0 or 1, not {spell(setting)}", help=f"unset {_OPTIMIZE}")
+        raise OptionError(f"{_OPTIMIZE} is {spell(setting)}, expected 0 or 1", help=f"unset {_OPTIMIZE}")
     return setting == "1"
 
 
@@ -547,7 +547,7 @@ class CpuModule(BackendModule):
             self.memory = zeroed_block(facts.size) if facts.size or watchers else _no_variables()
         except CujitError as e:
             took = f"{facts.size:,} bytes of memory, more than there is"
-            raise LoadError(f"the variables of this module take {took}", help=e.help) from e
+            raise LoadError(f"the variables of this module require {took}", help=e.help) from e
         for offset, piece in facts.pieces_at(self.memory.address):
             self.memory.write(piece, offset)
         self.closed = False

@@ -72,8 +72,8 @@ def dumped() -> frozenset[str]:
     unknown = sorted(names - {*STAGES, _TIMES, _ALL})
     if unknown:
         raise OptionError(
-            f"{DUMP_VARIABLE} names no stage {spell(unknown[0])}",
-            help=f"{DUMP_VARIABLE} takes {', '.join(STAGES)}, {_TIMES} and {_ALL}",
+            f"{DUMP_VARIABLE} contains the unknown stage {spell(unknown[0])}",
+            help=f"set {DUMP_VARIABLE} to {', '.join(STAGES)}, {_TIMES} or {_ALL}",
             code="option-unknown",
         )
     return names | (frozenset(STAGES) if _ALL in names else frozenset())

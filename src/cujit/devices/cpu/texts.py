@@ -61,7 +61,7 @@ def _ptx_of_fatbin(data: bytes) -> tuple[str, str]:
         refused = refused or f": {found.message}"
     raise LoadError(
         f"the CPU device executes PTX, and this fatbin has none{refused}",
-        help="build it with a compute_… target among the targets",
+        help="add a compute_… target to the targets of the build",
     )
 
 

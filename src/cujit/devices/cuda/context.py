@@ -128,7 +128,7 @@ class GpuContext:
         return DriverError(
             f"{error.message}\n  {one} running, the newest first:{listing}{more}",
             **error.facts,
-            help=(error.help or "the context is lost and the process must end")
+            help=(error.help or "restart the process: the CUDA context is lost")
             + ". Which launch it is: synchronize the device after each, or run them one by one on the CPU device with "
             "the same arguments (launch.replay_on_cpu(…) in a new process; launch.save(…) before it keeps it in a file "
             "for cujit run), or the process under compute-sanitizer",
@@ -152,7 +152,7 @@ class GpuContext:
         least, greatest = self.call("cuCtxGetStreamPriorityRange")
         if not greatest <= priority <= least:
             raise LaunchError(
-                f"{title}priority {priority}; {self.name} takes {greatest} to {least}",
+                f"{title}priority {priority} is out of range; {self.name} supports {greatest} to {least}",
                 help=f"{greatest} is the most urgent, {least} the default{also}",
             )
 

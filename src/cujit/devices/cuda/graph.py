@@ -133,8 +133,9 @@ class CudaGraph(Graph):
             context.release("cuGraphDestroy", graph)
             why = driver.error("cuGraphExecUpdate", status)
             raise LaunchError(
-                f"a graph of {self.nodes} nodes is not updated by one of {other.nodes}: {why.message} ({why.result})",
-                help="capture a new graph and launch that",
+                f"a graph of {self.nodes} nodes can't be updated from a graph of {other.nodes} nodes: "
+                f"{why.message} ({why.result})",
+                help="capture a new graph and launch it",
                 code="graph-update",
             )
         self._graph = graph

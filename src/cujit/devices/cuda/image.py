@@ -57,7 +57,7 @@ def _fatbin(artifact: Artifact, place: RoutePlace, options: JitOptions) -> Chose
             raise LoadError(f"{_what(artifact)} {refusal.why}", help=refusal.help)
         lto = any(e.kind is EntryKind.LTOIR for e in fatbin)
         raise LoadError(
-            f"{_what(artifact)} holds {have}; {place.name} is {place.arch}, on which none of these runs",
+            f"{_what(artifact)} contains {have}, but none of these runs on {place.name}, which is {place.arch}",
             help=f"build with the target {place.arch}, or with PTX: {place.arch.virtual}"
             + (
                 Hint(

@@ -88,7 +88,7 @@ class DriverLinker:
         missing = read_cubin(cubin).undefined
         if missing:  # seen with links that came out of the driver's own cache
             raise LinkError(
-                f"the driver left symbols without a definition: {', '.join(missing)}",
+                f"the driver left symbols undefined: {', '.join(missing)}",
                 call="cuLinkComplete",
                 log=self.log,
                 help="add the image that defines them",
@@ -109,7 +109,7 @@ class DriverLinker:
     @property
     def _open(self) -> Any:
         if not self._finalizer.alive:
-            raise ClosedError("this link is closed")
+            raise ClosedError("this link was closed")
         return self._state
 
     def _call(self, function: str, what: str, *arguments: Any) -> Any:
@@ -147,7 +147,7 @@ def link_with_driver(
         made = Artifact(Kind.CUBIN, cubin, arch, log=linker.log, name=" + ".join(names), tool=context.driver.name)
     if read_cubin(cubin).is_empty:
         raise LinkError(
-            f"{made.name} gave an empty cubin",
+            f"{made.name} produced an empty cubin",
             log=made.log,
             help=Hint("compile the inputs with rdc=True, or as PTX", shell="compile the inputs with -O rdc, or as PTX"),
             code="link-empty",

@@ -116,7 +116,7 @@ class CudaModule(BackendModule):
             if status == result.CUDA_ERROR_NOT_FOUND:
                 raise NameNotFoundError(
                     f"no variable {spell(name)} in this module",
-                    help="variables go by their lowered names; the compiler drops what nothing uses",
+                    help="write the lowered name of the variable; the compiler removes unused variables",
                 )
             if status != result.CUDA_SUCCESS:
                 raise self._module.context.explained(driver.error("cuModuleGetGlobal", status))

@@ -70,12 +70,13 @@ def route_ptx(text: bytes, what: str, place: RoutePlace, options: JitOptions, *,
     """
     header = read_header(text)
     if isinstance(header, str):
-        raise LoadError(f"{what} has no {header} line", help="is the file whole?")
+        raise LoadError(f"{what} has no {header} line", help="make sure that the file is complete")
     if refusal := target_refusal(header.arch, place.arch, place.name):
         raise LoadError(f"{what} {refusal.why}", help=refusal.help)
     if options.assembler == "none":
         raise NotCompiledError(
-            f"{what} is PTX for {header.arch}: the driver would have to compile it for {place.name}, and it may not",
+            f"{what} is PTX for {header.arch}: the driver would have to compile it for {place.name}, "
+            "which is forbidden",
             help=f"an image for {place.arch}, or assembler='driver' without CUJIT_COMPILE=never-jit",
         )
     newest = newest_ptx(place.driver)

@@ -312,7 +312,7 @@ class CudaStream(Stream):
             return
         theirs = getattr(origin.backend, "context", None)
         if not isinstance(theirs, GpuContext):
-            raise LaunchError(f"{origin.name} is not a GPU that {self.device.name} can copy from")
+            raise LaunchError(f"{origin.name} is not a GPU from which {self.device.name} can copy")
         context.call("cuMemcpyPeerAsync", to, context.handle, source, theirs.handle, size, self.handle)
 
     def fill(self, address: int, pattern: bytes, count: int) -> None:

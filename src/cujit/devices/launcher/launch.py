@@ -175,7 +175,9 @@ class PreparedLaunch(LaunchSlots):
         return (id(self._entry), self.shape, self._stream, self._options)
 
     def __reduce__(self) -> str:
-        raise ClosedError("a launch belongs to its process", help="send the kernel, which is loaded where it arrives")
+        raise ClosedError(
+            "a bound launch can't be sent to another process", help="send the kernel; the other process loads it"
+        )
 
     def __repr__(self) -> str:
         return f"<Launch of {self._entry.name} on {self._entry.device.name}: {_sizes(self.shape, self._options)}>"

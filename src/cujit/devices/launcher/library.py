@@ -130,7 +130,7 @@ class Library:
             functions = [address_of(name) for name in FUNCTIONS]
             interpreter = ctypes.PYFUNCTYPE(ctypes.c_uint64)(("PyInterpreterState_Get", ctypes.pythonapi))()
         except (OSError, AttributeError) as e:
-            raise MissingError(f"the launcher does not load: {e}") from e
+            raise MissingError(f"the launcher can't be loaded: {e}") from e
         self._addresses: dict[str, int] = {}
         owner = ctypes.c_uint64.in_dll(self._library, "cujit_interpreter")
         if owner.value not in (0, interpreter):

@@ -172,7 +172,7 @@ def _refuse_addresses(
         ArgumentError: it is a handle, a structure with pointers, or an array of addresses.
     """
     if isinstance(value, (Texture, Surface, TensorMap)):
-        raise ArgumentError(f"{what} is a {type(value).__name__}, which a saved launch cannot hold", help=_HELP)
+        raise ArgumentError(f"{what} is a {type(value).__name__}, which a saved launch can't contain", help=_HELP)
     if isinstance(value, (ctypes.Structure, ctypes.Union)) and _has_pointers(type(value)) and any(data):
         raise ArgumentError(f"{what} is a structure with pointers, and what they point to is not known", help=_HELP)
     if span is None:

@@ -49,7 +49,7 @@ def spans_of(
         if isinstance(value, (Pointer, ctypes.c_void_p)) and address:
             raise ArgumentError(
                 f"{kernel}: argument {i + 1} is {spell(value)}, memory whose size is not known, so it cannot be copied",
-                help="pass the array itself",
+                help="pass the array instead of its address",
             )
         if address and isinstance(size, int) and not isinstance(value, np.generic):
             spans.append(MemorySpan(i, address, size))

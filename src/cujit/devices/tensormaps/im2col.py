@@ -59,19 +59,24 @@ class Im2col(Tiling):
             ArgumentError: a rule is broken; the message names the number.
         """
         if self.rank not in _CORNERS:
-            raise ArgumentError(f"images of {self.rank} axes", help="they have 3 to 5: N, D, H, W and C")
+            raise ArgumentError(
+                f"im2col requires images with 3 to 5 axes, not {self.rank}",
+                help="use the axes N, D, H, W and C, or some of them",
+            )
         super().check()
         check_range("pixels", [self.pixels], 1, _MAX_PIXELS)
         most = _CORNERS[self.rank]
         for name, corner in (("lower", self.lower), ("upper", self.upper)):
             if len(corner) != self.rank - 2:
-                raise ArgumentError(f"{name} has {len(corner)} values; of {self.rank} axes, {self.rank - 2} are space")
+                raise ArgumentError(
+                    f"{name} has {len(corner)} values, but {self.rank - 2} of the {self.rank} axes are spatial"
+                )
             check_range(name, corner, -most, most - 1)
         for k, (size, low, high) in enumerate(zip(self.shape[1:-1], self.lower, self.upper, strict=True)):
             if size + high <= low:
                 raise ArgumentError(
-                    f"along axis {k + 1} of {size} pixels the box goes from {low} to {size - 1 + high}",
-                    help="upper counts from the last pixel: 0 is the last, -1 the one before it",
+                    f"along axis {k + 1} of {size} pixels, the box extends from {low} to {size - 1 + high}",
+                    help="count upper from the last pixel: 0 is the last pixel, -1 the one before it",
                 )
 
 
@@ -118,7 +123,7 @@ def im2col_map(
     try:
         taken, wide = operator.index(pixels), operator.index(channels)
     except TypeError:
-        raise ArgumentError(f"pixels and channels are ints, not {spell(pixels)} and {spell(channels)}") from None
+        raise ArgumentError(f"pixels and channels must be ints, not {spell(pixels)} and {spell(channels)}") from None
     box = (*[1] * (len(memory.shape) - 1), wide)
     tiling = tiling_of(memory, box, element_strides, keywords)
     given = {name: getattr(tiling, name) for name in tiling.__match_args__}

@@ -167,25 +167,28 @@ class Tiling:
             ArgumentError: a rule is broken; the message names the number.
         """
         if not 1 <= self.rank <= MAX_RANK:
-            raise ArgumentError(f"a tensor of {self.rank} axes", help=f"a tensor map has 1 to {MAX_RANK}; reshape it")
+            raise ArgumentError(
+                f"a tensor map doesn't support a tensor with {self.rank} axes",
+                help=f"reshape the tensor to 1 to {MAX_RANK} axes",
+            )
         for name, values in (("strides", self.strides), ("box", self.box), ("element_strides", self.steps)):
             if len(values) != self.rank:
-                raise ArgumentError(f"{name} has {len(values)} values, and the tensor {self.rank} axes")
+                raise ArgumentError(f"{name} has {len(values)} values, but the tensor has {self.rank} axes")
         check_range("shape", self.shape, 1, _MAX_SIZE)
         check_range("box", self.box, 1, _MAX_BOX)
         check_range("element_strides", self.steps, 1, _MAX_STEP)
         self._check_places()
         self._check_row()
         if self.fill is OutOfBoundsFill.NAN and not self.data_type.is_float:
-            raise ArgumentError(f"{self.data_type.name.lower()} has no NaN to fill with", help="fill='zero'")
+            raise ArgumentError(f"{self.data_type.name.lower()} has no NaN to fill with", help="write fill='zero'")
 
     def _check_places(self) -> None:
         """Check where the elements are."""
         size = self.data_type.bytes
         if self.strides[-1] != size:
             raise ArgumentError(
-                f"the elements of the innermost axis lie {self.strides[-1]} bytes apart, and they are {size} bytes",
-                help="a tensor map takes arrays whose last axis is contiguous",
+                f"the elements of the innermost axis are {self.strides[-1]} bytes apart, but have {size} bytes",
+                help="pass an array with a contiguous last axis",
             )
         if self.address % _PIECE:
             raise ArgumentError(f"the tensor begins at {self.address:#x}, expected a multiple of {_PIECE}")
@@ -194,8 +197,8 @@ class Tiling:
             if stride % _PIECE:
                 raise ArgumentError(
                     f"strides[{k}] is {stride} bytes, expected a multiple of {_PIECE}",
-                    help=f"pad the rows: allocate the last axis of {-(-stride // _PIECE) * _PIECE // size} elements "
-                    f"and pass shape={self.shape}",
+                    help=f"pad the rows: allocate the last axis with {-(-stride // _PIECE) * _PIECE // size} "
+                    f"elements and pass shape={self.shape}",
                 )
 
     def _check_row(self) -> None:
@@ -219,7 +222,7 @@ def check_range(name: str, values: Sequence[int], low: int, high: int) -> None:
     """
     for k, value in enumerate(values):
         if not low <= value <= high:
-            raise ArgumentError(f"{name}[{k}] is {value}", help=f"it is {low} to {high}")
+            raise ArgumentError(f"{name}[{k}] is {value}", help=f"write a number from {low} to {high}")
 
 
 class TensorMap:
@@ -325,7 +328,7 @@ def tensor_map(
     if str(interleave) != "none":
         raise UnsupportedError(
             f"tensor maps are of tensors that are not interleaved, not of interleave={spell(interleave)}",
-            help="interleave='none', with the channels as the last axis",
+            help="write interleave='none', and make the channels the last axis",
         )
     keywords = take(MapWords, words, tensor_map)
     memory = memory_of(device, array)
@@ -348,7 +351,7 @@ def tiling_of(
     steps = memory.strides if strides is None else ints_of("strides", strides)
     if shape is not None and strides is None and len(sizes) != len(memory.shape):
         raise ArgumentError(
-            f"shape {sizes} has {len(sizes)} axes and the array {len(memory.shape)}",
+            f"shape {sizes} has {len(sizes)} axes, but the array has {len(memory.shape)}",
             help="pass strides too, or an array of as many axes",
         )
     if len(steps) == len(sizes) - 1:
@@ -371,7 +374,7 @@ def check_end(tiling: Tiling, memory: Mapped) -> None:
         raise ArgumentError(
             f"a tensor of shape {tiling.shape} and strides {tiling.strides} takes {tiling.end} bytes, and the array "
             f"has {memory.end}",
-            help="a smaller shape, or smaller strides",
+            help="pass a smaller shape or smaller strides",
         )
 
 
@@ -424,7 +427,7 @@ def _of_interface(device: DeviceLike, interface: dict[str, Any]) -> Mapped:
     ordinal = device.ordinal_of(address) if device.is_gpu else None
     if ordinal is not None and ordinal != device.ordinal:
         raise ArgumentError(
-            f"the array is in the memory of GPU {ordinal}, not of {device.name}", code="device-mismatch"
+            f"the array is in the memory of GPU {ordinal}, not on {device.name}", code="device-mismatch"
         )
     end = sum((n - 1) * s for n, s in zip(shape, steps, strict=True)) + dtype.itemsize
     return Mapped(address, shape, steps, dtype, 0 if 0 in shape else end)
@@ -442,7 +445,7 @@ def _data_type(wanted: object, dtype: np.dtype[Any]) -> DataType:
     kind = DataType[wanted.upper()]
     if kind.bytes != dtype.itemsize:
         raise ArgumentError(
-            f"{wanted} has {kind.bytes} bytes, and the elements of the array ({dtype}) {dtype.itemsize}"
+            f"{wanted} has {kind.bytes} bytes, but the elements of the array ({dtype}) have {dtype.itemsize}"
         )
     return kind
 
@@ -457,7 +460,7 @@ def ints_of(name: str, values: object) -> tuple[int, ...]:
         items = values if isinstance(values, (tuple, list)) else (values,)
         return tuple(operator.index(n) for n in items)
     except TypeError:
-        raise ArgumentError(f"{name} is an int for each axis, not {spell(values)}") from None
+        raise ArgumentError(f"{name} is {spell(values)}, expected an int for each axis") from None
 
 
 def _word(name: str, value: object, kind: type[_Words]) -> _Words:

@@ -167,7 +167,7 @@ def surface(device: TextureDevice, texels: Texels) -> Surface:
     """
     if not isinstance(texels, Texels):
         raise ArgumentError(
-            f"a surface is made of texels, not of a {type(texels).__name__}", help="device.surface(device.texels(x))"
+            f"a surface requires texels, not a {type(texels).__name__}", help="device.surface(device.texels(x))"
         )
     if texels.device is not device:
         raise ArgumentError(f"{spell(texels)} belongs to another device than {device.name}", code="device-mismatch")
@@ -178,14 +178,15 @@ def _host(data: npt.ArrayLike) -> npt.NDArray[Any]:
     try:
         return np.ascontiguousarray(data)
     except (TypeError, ValueError, OverflowError) as e:
-        raise ArgumentError(f"no texels can be made of this {type(data).__name__}: {e}") from e
+        raise ArgumentError(f"{type(data).__name__} can't be converted to texels: {e}") from e
 
 
 def _format(dtype: np.dtype[Any], channels: int) -> TexelFormat:
     if dtype.name not in _DTYPES or not dtype.isnative:
         raise ArgumentError(
             f"no texture holds {dtype}; its channels are one of {', '.join(_DTYPES)}",
-            help="x.astype('float32'), or x.view('uint32') with channels=2 for elements of 64 bits",
+            help="convert to a supported dtype: x.astype('float32'), or x.view('uint32') with channels=2 "
+            "for 64-bit elements",
         )
     if not isinstance(channels, (int, np.integer)) or channels not in (1, 2, 4):
         raise ArgumentError(f"a texture has 1, 2 or 4 channels, not {spell(channels)}")
@@ -241,7 +242,7 @@ def _in_place(device: TextureDevice, data: DeviceArray, format: TexelFormat, is_
         raise ArgumentError(f"the array begins at {data.address:#x}; a texture begins at a multiple of {bytes_} bytes")
     if len(sizes) == 1:
         if sizes[0] > _LINEAR_ELEMENTS:
-            raise ArgumentError(f"{sizes[0]} elements are more than a texture reads in place: {_LINEAR_ELEMENTS}")
+            raise ArgumentError(f"a texture can read at most {_LINEAR_ELEMENTS} elements in place, not {sizes[0]}")
         return Extent(sizes[0])
     height, width = sizes
     if width > _PITCHED[0] or height > _PITCHED[1]:
@@ -294,12 +295,12 @@ def _check_reading(sampling: Sampling, format: TexelFormat) -> None:
         raise ArgumentError(message, help="leave read='element'")
     if sampling.filter is Filter.LINEAR and not (format.is_float or sampling.as_float):
         raise ArgumentError(
-            f"the mean of {format.dtype.name} elements is not an integer; only floats are filtered",
+            f"only floats can be filtered, because the mean of {format.dtype.name} elements is not an integer",
             help="read='normalized_float' for 8 and 16 bits, or make the texture of floats",
         )
     if sampling.srgb and not (sampling.as_float and format.dtype == np.uint8):
         raise ArgumentError(
-            f"sRGB is a code of 8 bits read as floats, not {format.dtype.name}",
+            f"sRGB requires 8-bit elements that are read as floats, not {format.dtype.name}",
             help="uint8 texels with read='normalized_float'",
         )
 
@@ -314,4 +315,4 @@ def _check_coordinates(sampling: Sampling, extent: Extent, is_linear: bool) -> N
     if not sampling.normalized and {AddressMode.WRAP, AddressMode.MIRROR}.intersection(sampling.address):
         raise ArgumentError("address 'wrap' and 'mirror' need coordinates from 0 to 1", help="normalized=True")
     if extent.cube and not sampling.normalized:
-        raise ArgumentError("a cube is read by directions, with normalised coordinates", help="normalized=True")
+        raise ArgumentError("a cube requires normalized coordinates", help="normalized=True")

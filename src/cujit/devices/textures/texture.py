@@ -209,8 +209,8 @@ class Texels:
         host = np.ascontiguousarray(data)
         if host.shape != self.shape or host.dtype != self.dtype:
             raise ArgumentError(
-                f"these texels are {self.dtype} {self.shape}, and the data {host.dtype} {host.shape}",
-                help="data.astype(…), or make other texels",
+                f"these texels have {self.dtype} {self.shape}, but the data have {host.dtype} {host.shape}",
+                help="write data.astype(…), or create other texels",
             )
         self.device.textures.upload(self, _bytes(host))
 

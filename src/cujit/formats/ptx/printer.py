@@ -167,13 +167,13 @@ def _listed(items: Iterable[ptx.Operand | ptx.Initializer | ptx.Generic | ptx.Pr
 def _immediate(immediate: ptx.Immediate) -> str:
     value = immediate.value
     if not -(1 << 63) <= value < 1 << 64 or (value < 0 and immediate.unsigned):
-        raise FormatError(f"no PTX constant has the value {value}", help="constants are 64 bits wide")
+        raise FormatError(f"no PTX constant can have the value {value}", help="use a constant of at most 64 bits")
     return f"{value}{'U' if immediate.unsigned else ''}"
 
 
 def _float(literal: ptx.FloatLiteral) -> str:
     if literal.width not in (32, 64) or not 0 <= literal.bits < 1 << literal.width:
-        raise FormatError(f"no PTX constant is {spell(literal)}", help="the width is 32 or 64, and the bits fit it")
+        raise FormatError(f"{spell(literal)} is not a PTX constant", help="use a width of 32 or 64, and bits that fit")
     return f"0f{literal.bits:08X}" if literal.width == 32 else f"0d{literal.bits:016X}"
 
 
@@ -189,7 +189,7 @@ def _address(address: ptx.Address) -> str:
     base = address.base
     place = str(address.offset) if base is None else base.name + _offset(address.offset)
     if isinstance(base, ptx.SymbolRef) and base.offset:
-        raise FormatError(f"no PTX address is {spell(address)}", help="put the offset into the address")
+        raise FormatError(f"{spell(address)} is not a PTX address", help="add the offset to the address")
     coordinates = "".join(f", {print_operand(item)}" for item in address.coords)
     return f"[{place}{coordinates}]{'.unified' if address.unified else ''}"
 

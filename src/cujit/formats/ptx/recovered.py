@@ -48,7 +48,7 @@ def as_ptx(image: Artifact) -> Artifact:
     if image.kind is Kind.PTX:
         return image
     if image.kind is not Kind.CUBIN:
-        raise FormatError(f"this is a {image.kind.value}, not PTX")
+        raise FormatError(f"the image is a {image.kind.value}, not PTX")
     text = ptx_of_cubin(image.data)
     arch = _target(text)
     made = arch.virtual if arch is not None else None
@@ -98,7 +98,7 @@ def _recovered(elf: Elf, cubin: Cubin) -> str:
 
 def _text(elf: Elf, section: Section) -> str:
     if section.flags & _COMPRESSED:
-        raise FormatError("its PTX is compressed, which no compiler of NVIDIA's does", offset=section.offset)
+        raise FormatError("its PTX is compressed, although NVIDIA's compilers don't compress it", offset=section.offset)
     text = _decoded(elf.content(section).replace(b"\0", b"\n"), f"section {section.name}")
     return with_places(_without_sources(text), elf, section)
 
@@ -107,10 +107,10 @@ def _decoded(data: bytes, where: str) -> str:
     try:
         text = data.rstrip(b"\0").decode()
     except UnicodeDecodeError as e:
-        raise FormatError(f"{where} has PTX that is not text", offset=e.start) from None
+        raise FormatError(f"the PTX in {where} is not text", offset=e.start) from None
     found = _NO_TEXT.search(text)
     if found is not None:
-        raise FormatError(f"{where} has PTX that is not text: {spell(found[0])}", offset=found.start())
+        raise FormatError(f"the PTX in {where} is not text: {spell(found[0])}", offset=found.start())
     return text
 
 
@@ -140,7 +140,7 @@ def _end_of_sources(text: str, start: int) -> int:
             depth += 1 if word[0] == "{" else -1
             if depth <= 0:
                 return word.end()
-    raise FormatError("the PTX quotes a source without an end", offset=start)
+    raise FormatError("the PTX quotes a source file that has no end", offset=start)
 
 
 def _linked(texts: list[str]) -> str:
@@ -149,7 +149,7 @@ def _linked(texts: list[str]) -> str:
         inputs = [Input(f"part {number}", _parsed(text)) for number, text in enumerate(texts, 1)]
         return print_module(link_modules(inputs).module)
     except LinkError as e:
-        raise FormatError(f"the PTX of its {len(texts)} parts does not link: {e.message}") from None
+        raise FormatError(f"the PTX of its {len(texts)} parts can't be linked: {e.message}") from None
 
 
 def _parsed(text: str) -> PtxModule:

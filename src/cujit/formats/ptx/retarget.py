@@ -66,13 +66,13 @@ def retarget(ptx: Ptx, *, version: Version | str | None = None, arch: Arch | str
     if isinstance(ptx, str):
         return retarget_text(ptx, wanted_version, wanted_arch)
     if not isinstance(ptx, (bytes, bytearray, memoryview)):
-        raise FormatError(f"PTX is a str, bytes or an Artifact, not {type(ptx).__name__}")
+        raise FormatError(f"PTX must be a str, bytes or an Artifact, not {type(ptx).__name__}")
     data = bytes(ptx)
     try:
         text = ptx_of_cubin(data) if data.startswith(magic.ELF) else data.decode()
         return retarget_text(text, wanted_version, wanted_arch).encode()
     except UnicodeDecodeError as e:
-        raise FormatError("this is no PTX: it is not text", offset=e.start) from None
+        raise FormatError("not PTX: the input is not text", offset=e.start) from None
 
 
 def retarget_text(text: str, version: Version | None, arch: Arch | None, *, name: str = "<ptx>") -> str:
@@ -120,9 +120,12 @@ def _read_version(version: object) -> Version:
     elif isinstance(version, tuple) and len(version) == 2 and all(type(n) is int for n in version):
         major, minor = version
     else:
-        raise OptionError(f"a PTX version is a text such as '8.4' or a pair such as (8, 4), not {spell(version)}")
+        raise OptionError(f"a PTX version must be a str such as '8.4' or a pair such as (8, 4), not {spell(version)}")
     if not (1, 0) <= (major, minor) <= (NEWEST_PTX[0], NEWEST_PTX[1] + 9):
-        raise OptionError(f"there is no PTX {major}.{minor}", help=f"the newest known is {dotted(NEWEST_PTX)}")
+        raise OptionError(
+            f"there is no PTX {major}.{minor}",
+            help=f"use at most {dotted(NEWEST_PTX)}, the newest version that cujit knows",
+        )
     return major, minor
 
 

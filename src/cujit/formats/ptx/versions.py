@@ -59,7 +59,9 @@ def _check_target(module: PtxModule, text: str, name: str) -> None:
     if not is_target(module.target[0]):
         newest = max(KNOWN_ARCHES)
         why = f"there is no target {module.target[0][:60]!r}"
-        fail_at_construct(text, name, 1, ".target", why, help=f"the newest that cujit knows is sm_{newest}")
+        fail_at_construct(
+            text, name, 1, ".target", why, help=f"use at most sm_{newest}, the newest architecture that cujit knows"
+        )
     for word in module.target[1:]:
         if word not in _TARGET_MODES:
             fail_at_construct(text, name, 1, ".target", f"there is no mode {word[:60]!r} of a target")

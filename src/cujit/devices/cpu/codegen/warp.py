@@ -409,7 +409,7 @@ class WarpEmitter:
             if value.lanes:
                 raise CujitError(
                     f"{op.name} (line {op.line}) gives a vector for a uniform register: a fault of cujit",
-                    help="report this, with the PTX",
+                    help="report this bug, and attach the PTX",
                     code="internal",
                 )
             self.results.append((reg, "b", value))

@@ -159,7 +159,7 @@ class ModuleLayout:
             piece += self._bytes_of(v, item, offset + at, width)
             at += width
             if at > size:
-                raise LoadError(f"the initialiser of {v.name} (line {v.line}) is longer than the variable")
+                raise LoadError(f"the initializer of {v.name} (line {v.line}) is longer than the variable")
 
     def _bytes_of(self, v: Variable, item: object, offset: int, width: int) -> bytes:
         symbol = item.symbol if isinstance(item, Generic) and item.mask is None else item

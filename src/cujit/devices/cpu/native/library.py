@@ -142,7 +142,9 @@ def address_of(name: str) -> int:
     """
     index = _owners().get(name)
     if index is None:
-        raise CujitError(f"no native code is called {name}", help="report this, with the PTX", code="internal")
+        raise CujitError(
+            f"there is no native function {name}", help="report this bug, and attach the PTX", code="internal"
+        )
     with _LOCK:
         return _compiled(index)[name]
 

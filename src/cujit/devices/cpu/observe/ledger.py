@@ -224,8 +224,8 @@ class MemoryLedger:
         others += [(begin, begin + length) for begin, length in live_blocks()]
         if any(begin < known.end and known.begin < end for begin, end in others):
             raise ArgumentError(
-                f"of the {known.size:,} bytes at {known.begin:#x} some are known as another allocation",
-                help="close the array that adopted them; memory of cujit's own arrays is known without being adopted",
+                f"some of the {known.size:,} bytes at {known.begin:#x} belong to another known allocation",
+                help="close the array that adopted them; don't adopt the memory of cujit's own arrays",
             )
         self._adopted[known.begin] = known
 

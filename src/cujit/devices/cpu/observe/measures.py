@@ -100,7 +100,7 @@ class Measures:
         if any(sectors and not requests for sectors, requests in pairs) or found.bank_conflicts > max(
             found.wavefronts - 1, 0
         ):
-            raise ValueError("sectors without requests, or conflicts without wavefronts")
+            raise ValueError("there are sectors without requests, or conflicts without wavefronts")
         return found
 
     def to_json(self) -> dict[str, int]:
@@ -388,7 +388,7 @@ def _count(value: object, end: int = _MOST_COUNTED) -> int:
         ValueError: it is none.
     """
     if type(value) is not int or not 0 <= value < end:
-        raise ValueError(f"no number below {end}")
+        raise ValueError(f"expected a number below {end}")
     return value
 
 
@@ -410,7 +410,7 @@ def _distinct(data: Mapping[str, Any], measures: Measures) -> int:
     """
     found = _count(data.get("distinct_sectors", 0))
     if found > measures.sectors:
-        raise ValueError("more distinct sectors than there are")
+        raise ValueError("there are more distinct sectors than sectors")
     return found
 
 
@@ -428,7 +428,7 @@ def _line_sectors(
         if distinct:
             yield line.source, distinct
     if found:
-        raise ValueError("distinct sectors of no line")
+        raise ValueError("there are distinct sectors without a line")
 
 
 def _distance(value: object) -> int:
@@ -438,7 +438,7 @@ def _distance(value: object) -> int:
         ValueError: it is none.
     """
     if type(value) is not int or abs(value) >= _MOST_COUNTED:
-        raise ValueError("no distance")
+        raise ValueError("the distance is missing")
     return value
 
 

@@ -112,7 +112,9 @@ class Profile:
         return {"schema": 1, "kernels": [kernel.to_json() for kernel in self.kernels]}
 
     def __reduce__(self) -> str:
-        raise ClosedError("a profile belongs to its process", help="send profile.kernels, or profile.to_json()")
+        raise ClosedError(
+            "a profile can't be sent to another process", help="send profile.kernels, or profile.to_json()"
+        )
 
     # -- what the device calls ---------------------------------------------------------------------------
 

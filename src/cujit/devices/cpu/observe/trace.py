@@ -209,13 +209,13 @@ def _place(index: int | Sequence[int], what: str) -> tuple[int, ...]:
     """Read an index of one to three numbers."""
     numbers = tuple(index) if isinstance(index, list | tuple) else (index,)
     if not 1 <= len(numbers) <= 3:
-        raise OptionError(f"the {what} of a trace has one to three numbers, not {spell(index)}")
+        raise OptionError(f"the {what} of a trace must have one to three numbers, not {spell(index)}")
     return tuple(_number(n, what) for n in numbers)
 
 
 def _number(value: object, what: str) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__") or (number := operator.index(value)) < 0:
-        raise OptionError(f"the {what} of a trace is a number from 0 on, not {spell(value)}")
+        raise OptionError(f"the {what} of a trace must be a number of at least 0, not {spell(value)}")
     return number
 
 

@@ -68,8 +68,8 @@ def check_contract(value: object) -> str | None:
     if value in (None, PTXAS, "off"):
         return value
     raise OptionError(
-        f"contract is 'ptxas' or 'off', not {spell(value)}",
-        help='write contract="ptxas" to contract sums as ptxas does, or contract="off" to keep operations apart',
+        f"contract is {spell(value)}, expected 'ptxas' or 'off'",
+        help='write contract="ptxas" to contract sums as ptxas does, or contract="off" to keep the operations separate',
     )
 
 
@@ -104,7 +104,7 @@ class Checks:
         if value is None:
             return cls()
         if not isinstance(value, str):
-            raise OptionError(f"check is a text, not {type(value).__name__} {spell(value)}", help=allowed)
+            raise OptionError(f"check must be a str, not {type(value).__name__} {spell(value)}", help=allowed)
         names = [name.strip() for name in value.split(",")]
         if names == ["none"]:
             return cls()

@@ -249,7 +249,7 @@ class Bounds:
             raise LaunchError(
                 f"{kernel}: a block of {_product(shape.block)} threads; it was compiled for blocks of "
                 f"{_product(self.block)} (.reqntid)",
-                help=f"use block={tuple(self.block)}",
+                help=f"launch with block={tuple(self.block)}",
                 code="block-size",
             )
         check_own_cluster(kernel, options.cluster, self.cluster, must_be_set=self.needs_cluster)

@@ -133,7 +133,7 @@ class InOrderEvent(Event):
         self._captures.check_wait("cuEventSynchronize")
         if self.graph is not None:
             raise LaunchError(
-                "this event was recorded into a graph and is never reached outside it", code="stream-capture"
+                "this event was recorded in a graph, and can't be used outside of the graph", code="stream-capture"
             )
 
     def _elapsed_ms(self, since: Event) -> float:
@@ -334,8 +334,8 @@ class InOrderGraph(Graph):
     def _update(self, other: Graph) -> None:
         if other.nodes != self.nodes:
             raise LaunchError(
-                f"a graph of {self.nodes} pieces of work is not updated by one of {other.nodes}",
-                help="capture a new graph and launch that",
+                f"a graph of {self.nodes} nodes can't be updated from a graph of {other.nodes} nodes",
+                help="capture a new graph and launch it",
                 code="graph-update",
             )
         assert isinstance(other, InOrderGraph)  # graphs of one device are of one class

@@ -74,7 +74,7 @@ def _require(op: Op, what: str, have: int, wanted: int) -> None:
     if have != wanted:
         raise FormatError(
             f"line {op.line}: {what} of {op.name} has {have} registers, and not the {wanted} that it takes",
-            help="an assembler (ptxas) refuses this PTX too",
+            help="correct the PTX; ptxas rejects it, too",
         )
 
 
