@@ -93,7 +93,7 @@ kernel[0, 32](array, 5)                                        | LaunchError | g
 kernel['1', 32](array, 5)                                      | LaunchError | grid.x is str '1'
 kernel[1, 2048](array, 5)                                      | LaunchError | 1024 threads
 kernel[1, 32](array, 5, stream=None)                           | ArgumentError | [grid, block, shared_bytes, stream](…)
-kernel[1, 32](array, n=5)                                      | ArgumentError | by position, not by keyword
+kernel[1, 32](array, n=5)                                      | ArgumentError | none by keyword
 kernel[1, 32](array)                                           | ArgumentError | add what is missing: int
 kernel[1, 32](array, 5, 6)                                     | ArgumentError | leave out the last 1
 kernel[1, 32]('x', 5)                                          | ArgumentError | pass an array of float32

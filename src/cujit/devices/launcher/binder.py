@@ -57,7 +57,7 @@ def refuse_keywords(kernel: str) -> None:
         ArgumentError: always.
     """
     raise ArgumentError(
-        f"{kernel} accepts arguments only by position, not by keyword",
+        f"{kernel} takes its arguments in order, and none by keyword",
         help="pass the values alone; kernel[grid, block, shared_bytes, stream](…) takes everything else",
         code="argument-count",
     )
