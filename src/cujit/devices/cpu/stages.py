@@ -73,7 +73,7 @@ def dumped() -> frozenset[str]:
     if unknown:
         raise OptionError(
             f"{DUMP_VARIABLE} names no stage {spell(unknown[0])}",
-            help=f"set {DUMP_VARIABLE} to {', '.join(STAGES)}, {_TIMES} or {_ALL}",
+            help=f"set {DUMP_VARIABLE} to one or several of {', '.join(STAGES)}, {_TIMES} and {_ALL}",
             code="option-unknown",
         )
     return names | (frozenset(STAGES) if _ALL in names else frozenset())
