@@ -108,9 +108,9 @@ def _lookup(device: Device) -> tuple[cujit.Launch, list[Any], Any]:
 
 
 ROWS = {
-    "rms_norm": ("a barrier is missing", "race", "a write of shared memory that another thread read, rms_norm.cu:9"),
-    "softmax": ("a row has one number too many", "memory", "just past the end of argument 1, softmax.cu:7"),
-    "lookup": ("-1 becomes 4,294,967,295", "memory", "10^12 bytes past the end of an argument, lookup.cu:4"),
+    "rms_norm": ("a barrier is missing", "race", "a shared-memory write races with a read, rms_norm.cu:9"),
+    "softmax": ("a loop reads one element too many", "memory", "just past the end of argument 1, softmax.cu:7"),
+    "lookup": ("index -1 becomes 4,294,967,295", "memory", "10^12 bytes past the end of an argument, lookup.cu:4"),
 }
 """What is wrong, the check that finds it, and what that says, in a few words."""
 
@@ -122,11 +122,11 @@ def _page(told: dict[str, Any]) -> str:
     lines = [
         "### From a GPU to the CPU device",
         "",
-        f"An {told['device']} (driver {told['driver']}, {told['date']}) ran three launches of kernels with a bug.",
-        f"`tests/golden-makers/saved_launch.py` saved them before the launch, in {sizes} bytes each. Tests run",
-        "`tests/goldens/saved/*.launch` again without a GPU:",
+        f"An {told['device']} (driver {told['driver']}, {told['date']}) launched three kernels, each with a bug.",
+        f"`tests/golden-makers/saved_launch.py` saved each launch beforehand, in a file of {sizes} bytes.",
+        "cujit's tests replay these files, `tests/goldens/saved/*.launch`, without a GPU:",
         "",
-        "| launch, and what is wrong | there | here |",
+        "| launch and bug | result on the GPU | result on the CPU device |",
         "|---|---|---|",
     ]
     for name, (wrong, check, named) in ROWS.items():
@@ -134,7 +134,7 @@ def _page(told: dict[str, Any]) -> str:
         said = there.get("error", "").partition("\n")[0]
         if not said:
             first = there.get("first_wrong", ["none"])[0]
-            said = f"{there['wrong_launches']} of {there['launches']} launches were wrong: {first}, …"
+            said = f"{there['wrong_launches']} of {there['launches']} launches gave wrong results: {first}, …"
         lines.append(f"| `{name}`: {wrong} | {said} | `--check {check}`: {named} |")
     return "\n".join(lines) + "\n"
 
