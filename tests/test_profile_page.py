@@ -14,7 +14,7 @@ from cujit.profile import Measures, advice
 from pages import Page
 
 PAGE = Page("profile.md")
-REDUCTION = "A reduction that parts its warps"
+REDUCTION = "Reduction with divergent branches"
 GOLDEN = json.loads((Path(__file__).parent / "goldens/counters.json").read_text())
 
 
@@ -41,19 +41,19 @@ def test_each_rule_of_advice_is_explained() -> None:
 
 
 def test_each_measure_is_explained() -> None:
-    named = {name for row in re.findall(r"^\| (`.+?) \|", PAGE.sections["What is counted"], re.MULTILINE)
+    named = {name for row in re.findall(r"^\| (`.+?) \|", PAGE.sections["Measures"], re.MULTILINE)
              for name in re.findall(r"`(\w+)`", row)}  # fmt: skip
     assert named == {*Measures.__match_args__, "moved_bytes"}
 
 
 CASES = {
-    "load floats side by side": "load of floats, stride 1",
+    "load adjacent floats": "load of floats, stride 1",
     "load floats with a stride of 8": "load of floats, stride 8",
-    "load floats one element off": "load of floats, one off",
+    "load adjacent floats, misaligned by one element": "load of floats, one off",
     "load `float4`": "load of float4",
     "store floats to shared memory with a stride of 32": "shared store of float, stride 32",
     "load floats from shared memory with a stride of 2": "shared load of float, stride 2",
-    "`atomicAdd` without a result on 8 words": "atomicAdd of unsigned on 8 words",
+    "`atomicAdd` on 8 words, result unused": "atomicAdd of unsigned on 8 words",
 }
 KINDS = {"load": "ld", "store": "st", "`atomicAdd`": "red"}
 
@@ -81,11 +81,10 @@ def test_it_says_how_many_launches_a_gpu_counted_likewise() -> None:
     text = PAGE.sections["Comparison with a GPU"]
     cases, explained = GOLDEN["cases"], GOLDEN["explained"]
     assert text.startswith(f"\n`ncu` counted {len(cases)} launches of about 140 kernels on an H200")
-    assert (
-        f"in {len(cases) - len(explained)} launches each is equal to what is counted here, in {len(explained)} some"
-        in (text.replace("\n", " "))
-    )
+    said = text.replace("\n", " ")
+    assert f"In {len(cases) - len(explained)} launches, all counters match those of the CPU device." in said
+    assert f"In {len(explained)} launches, some counters differ." in said
     rows = [int(count) for count in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)]
     assert sum(rows) == len(explained)
     unknown = sum("not known" in each["why"] for each in explained.values())
-    assert f"| {unknown} | one or two percent of the wavefronts or sectors; the reason is unknown |" in text
+    assert f"| {unknown} | a difference of 1% to 2% in wavefronts or sectors; the cause is unknown |" in text

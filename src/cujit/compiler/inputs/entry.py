@@ -20,7 +20,7 @@ Source: nvFatbin 13 user guide, ``-compress-mode``; 12.9 has only on and off.
 """
 
 _USUAL = "balance"
-"""The smallest for the time to make and to load it; measured on an H200 (docs/shipping.md, "How large a fatbin is")."""
+"""The smallest for the time to make and to load it; measured on an H200 (docs/shipping.md, "Fatbin size")."""
 
 
 @dataclass(frozen=True)
