@@ -70,7 +70,7 @@ def test_every_package_says_the_floors_of_all_its_files() -> None:
 
 
 def test_the_drawing_of_the_house_is_what_the_contract_holds() -> None:
-    drawn = (_ROOT / "docs/architecture.md").read_text().partition("## Floors")[2].split("```\n")[1]
+    drawn = (_ROOT / "docs/architecture.md").read_text().partition("## Layers")[2].split("```\n")[1]
     floors = [re.split(r"  +", line)[0] for line in drawn.splitlines()]
     held = next(contract["layers"] for contract in _contracts() if contract["containers"] == ["cujit"])
     assert [_members(floor) for floor in floors] == [_members(floor) for floor in held if floor not in _UNDRAWN]
