@@ -1,4 +1,4 @@
-"""Pass a library's headers as strings, next to CUDA's headers."""
+"""Pass a library's headers as strings, alongside CUDA's headers."""
 
 import numpy as np
 

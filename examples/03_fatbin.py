@@ -1,4 +1,4 @@
-"""Build one fatbin for many GPUs: cubins for current GPUs, and PTX for future ones."""
+"""Build one fatbin for many GPUs: cubins for current GPUs, and PTX for future GPUs."""
 
 import tempfile
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Compute the occupancy of an image, and its limit, for GPUs that you don't have."""
+"""Compute the occupancy of a kernel, and what limits it, for GPUs that you don't have."""
 
 import numpy as np
 

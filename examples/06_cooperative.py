@@ -1,4 +1,4 @@
-"""Compute a scan in one cooperative launch instead of two launches."""
+"""Compute a scan with one cooperative launch instead of two launches."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Synchronize two streams, and record a graph that is launched many times."""
+"""Synchronize two streams, and capture a graph that is launched many times."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Read a picture through a texture with interpolation, and write one through a surface."""
+"""Read an image through a texture with interpolation, and write an image through a surface."""
 
 import numpy as np
 

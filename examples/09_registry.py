@@ -1,4 +1,4 @@
-"""Generate kernels in a library, and build each of them once per process."""
+"""Generate kernels in a library, and build each kernel once per process."""
 
 from concurrent.futures import ThreadPoolExecutor
 

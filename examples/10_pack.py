@@ -1,4 +1,4 @@
-"""Record what a program compiles, pack it, and run the program without a compiler."""
+"""Record which kernels a program compiles, pack the kernels, and run the program without a compiler."""
 
 import tempfile
 from pathlib import Path

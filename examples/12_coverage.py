@@ -1,4 +1,4 @@
-"""Measure which lines of a kernel its tests execute, in a format for genhtml and Codecov."""
+"""Measure which lines of a kernel its tests execute, for tools such as genhtml and Codecov."""
 
 import tempfile
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Run PTX inside an application that packs parameters and allocates memory itself, and check it."""
+"""Run and check PTX inside an application that packs parameters and allocates memory itself."""
 
 import ctypes
 import mmap

@@ -1,4 +1,4 @@
-"""Profile a kernel without a GPU: memory sectors of a loop over rows or columns, advice and a budget."""
+"""Profile a kernel without a GPU: memory sectors for loops over rows and columns, advice, and a budget."""
 
 import numpy as np
 

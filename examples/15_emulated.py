@@ -1,4 +1,4 @@
-"""Run a program of cuda.core without a GPU with `cujit emulate`, and find its bug with `--check`."""
+"""Use `cujit emulate` to run a cuda.core program without a GPU, and find its bug with `--check`."""
 
 import subprocess
 import sys

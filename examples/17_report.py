@@ -1,4 +1,4 @@
-"""Write an HTML report about two kernels: source, PTX and SASS by line, findings and plots."""
+"""Write an HTML report about two kernels: source, PTX, and SASS by line, findings, and plots."""
 
 from pathlib import Path
 from tempfile import mkdtemp

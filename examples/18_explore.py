@@ -1,4 +1,4 @@
-"""Compute what the explorer shows for a wrong kernel and for the fixed one, and serve the page locally."""
+"""Compute what the explorer shows for a buggy kernel and for its fix, and serve the page locally."""
 
 import urllib.request
 from pathlib import Path

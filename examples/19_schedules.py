@@ -1,4 +1,4 @@
-"""Run a launch under many schedules; the report names the first element that depends on the order, and who wrote it."""
+"""Run a launch with many schedules; the report names the first order-dependent element and its writers."""
 
 import numpy as np
 

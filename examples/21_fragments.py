@@ -1,4 +1,4 @@
-"""Compile a library's kernel once, and link functions of users into it in a fraction of the time."""
+"""Compile a library's kernel once, and link user functions into it in a fraction of the compile time."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Compile CUDA Tile C++ to Tile IR, pack it for many GPUs, and check it on the CPU device."""
+"""Compile CUDA Tile C++ to Tile IR, pack the IR for many GPUs, and check the kernel on the CPU device."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Count with events how long a program compiled, and what it compiled more than once."""
+"""Use events to measure how long a program compiles and which kernels it compiles more than once."""
 
 from collections import Counter
 

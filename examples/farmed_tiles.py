@@ -1,4 +1,4 @@
-"""Compile every tile of a matrix product for every GPU of a cluster into one pack.
+"""Compile every tile size of a matrix product for every GPU in a cluster into one pack.
 
 On this machine: ``python farmed_tiles.py``. On a cluster of Slurm's, with dask-jobqueue::
 

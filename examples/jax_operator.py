@@ -1,4 +1,4 @@
-"""Multiply a sparse matrix by a vector in JAX, with gradients, on a GPU or without: ``python jax_operator.py``.
+"""Multiply a sparse matrix by a vector in JAX, with gradients, with or without a GPU: ``python jax_operator.py``.
 
 It needs JAX. The matrix is in CSR form: row ``i`` has ``values[starts[i]:starts[i + 1]]``, in those ``columns``. The
 gradient of the vector is summed up by atomics, so its kernel begins with zeros, which JAX gives it.

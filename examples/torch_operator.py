@@ -1,4 +1,4 @@
-"""Add an RMS norm to PyTorch, forward and backward, on a GPU or without: ``python torch_operator.py``.
+"""Add an RMS norm to PyTorch, forward and backward, with or without a GPU: ``python torch_operator.py``.
 
 It needs torch. The same file runs on a laptop and in a training run; ``torch.compile`` takes the layer whole.
 """

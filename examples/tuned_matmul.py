@@ -1,4 +1,4 @@
-"""Find the fastest tile of a matrix product for this machine, once: ``python tuned_matmul.py [N] [CANDIDATES]``.
+"""Find the fastest tile size for a matrix product on this machine, once: ``python tuned_matmul.py [N] [CANDIDATES]``.
 
 The second time, and in every other process of the user, it starts with the answer.
 """
