@@ -84,12 +84,12 @@ def measure(trees: Mapping[str, Path], processes: int, kernels: int) -> dict[str
                 cold = float(_run(_MANY, new, str(max(kernels // 2, 1)))[1]) if turn <= _COLD_TURNS else None
                 if turn:
                     note("Python", name, python)
-                    note("NumPy's import", name, numpy - python)
-                    note("First result, whole process", name, whole)
-                    note("First result without NumPy's import", name, whole - numpy + python)
-                    note("Load and first launch from the cache, each kernel", name, warm)
+                    note("NumPy import", name, numpy - python)
+                    note("Whole process", name, whole)
+                    note("Whole process without the NumPy import", name, whole - numpy + python)
+                    note("Load and first launch from the cache, per kernel", name, warm)
                     if cold is not None:
-                        note("Load and first launch of new PTX, each kernel", name, cold)
+                        note("Load and first launch of new PTX, per kernel", name, cold)
     return {row: {name: statistics.median(values) for name, values in of.items()} for row, of in found.items()}
 
 

@@ -130,12 +130,12 @@ class Pair:
 
 CASES = (
     Pair("import", "`import cujit`", "import cujit\nprint(time.process_time())"),
-    Pair("process", "a process whose kernel is in the cache, until it has the cubin", _PROCESS),
-    Pair("hit", "`cujit.compile` that hits, in process", _HIT, "FRESH = False"),
-    Pair("disk", "`cujit.compile` that hits from disk, by a new `Cache`", _HIT, "FRESH = True"),
-    Pair("first", "first launch of PTX in hand: saxpy", _FIRST, "SOURCE, NAME = KERNEL, b'saxpy'"),
-    Pair("first-cub", "first launch of PTX in hand: CUB's block sort", _FIRST, "SOURCE, NAME = SORT, b'order'"),
-    Pair("launch", "a launch with NumPy's scalars, CPU device", _LAUNCH),
+    Pair("process", "new process, until it has the cubin from the cache", _PROCESS),
+    Pair("hit", "`cujit.compile`, hit in the in-memory cache", _HIT, "FRESH = False"),
+    Pair("disk", "`cujit.compile`, hit in the disk cache, with a new `Cache`", _HIT, "FRESH = True"),
+    Pair("first", "first launch of precompiled PTX: saxpy", _FIRST, "SOURCE, NAME = KERNEL, b'saxpy'"),
+    Pair("first-cub", "first launch of precompiled PTX: CUB's block sort", _FIRST, "SOURCE, NAME = SORT, b'order'"),
+    Pair("launch", "launch with NumPy scalars, CPU device", _LAUNCH),
     *(
         Pair(name, f"{name}, CPU device, one thread", _CASE, f"NAME = {name!r}")
         for name in ("saxpy", "stride", "tree", "histogram", "transpose", "bitonic", "nbody", "matmul", "mandelbrot")

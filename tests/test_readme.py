@@ -172,7 +172,7 @@ def test_the_comparison_has_the_figures_of_the_page_about_performance() -> None:
     ]
     assert (loaded["cujit"], loaded["CuPy"]) == tuple(f"{life[tool] / 1e3:.2f}" for tool in ("cujit", "cupy"))
     launches = (_ROOT / "docs/launch.md").read_text()
-    for words, tool in (("our arrays", "cujit"), ("cuda.core,.*?", "cuda.core"), ("CuPy `RawKernel`", "CuPy")):
+    for words, tool in (("cujit arrays", "cujit"), ("cuda.core,.*?", "cuda.core"), ("CuPy `RawKernel`", "CuPy")):
         found = re.search(rf"\| {words} \| ([\d.]+ to [\d.]+) \|", launches)
         assert found
         assert (

@@ -20,19 +20,19 @@ LIFE = HISTORY.parents[1] / "tests/goldens/life.json"
 _HEAD = """\
 # Performance
 
-How fast cujit is, compared with other tools and with its first version. The records are in `benchmarks/peers.json` and
-`benchmarks/history`.
+This page compares the speed of cujit with other tools and with the first version of cujit. The measurements are in
+`benchmarks/peers.json` and `benchmarks/history`.
 """
 
 _PAIRS = """
 ## Compared with the first version
 
-Each ratio compares two processes that do the same work one after the other: one with this version of cujit, and one
-with the first version (commit 1e8a532). We measure CPU time. A ratio below 1 means that this version is faster. The
-tables show the median and the quartiles of all pairs.
+Each ratio compares the CPU times of two processes that do the same work, one after the other. One process uses this
+version of cujit; the other uses the first version (commit 1e8a532). A ratio below 1 means that this version is faster.
+The tables show the median and the quartiles over all pairs of processes.
 
 <picture><source media="(prefers-color-scheme: dark)" srcset="images/pairs-dark.svg"><img
-src="images/pairs-light.svg" width="900" alt="The ratios of the first table below as a plot"></picture>
+src="images/pairs-light.svg" width="900" alt="Plot of the ratios in the first table below"></picture>
 """
 
 _PEERS = """
@@ -41,26 +41,27 @@ _PEERS = """
 {tables}
 * Rows without a GPU: `benchmarks/peers.py` ran each tool in a new process, on Linux without a driver.
   Versions: {without}. numba-cuda and Warp compile Python, not CUDA C++.
-* *Cache compiled kernels*: the tool keeps a kernel, and `add<float>`, in its disk cache. For CuPy, the run on an
-  H200 showed it.
-* *Notice edited headers*: the tool's disk cache follows `#include` without help from the caller.
+* *Cache compiled kernels*: the disk cache of the tool stores both a plain kernel and the template instantiation
+  `add<float>`. CuPy's result is from a run on an H200.
+* *Notice edited headers*: the tool's disk cache tracks included headers without help from the caller.
 * Rows on an H200: {machine}, {date}. Versions: {on}.
-* *Time per launch*: a launch with four arguments, relative to a loop in C that launches the same kernel with
-  `cuLaunchKernel`. For cujit, the arguments include its own arrays; [launch.md](launch.md) has all kinds.
-* *Time to load a cached template*: a new process gets templates from a warm disk cache, loads each template and
-  launches it once. The figure is the time for one template. For loads and first launches, see
+* *Time per launch*: the time of a launch with four arguments, relative to a C loop that launches the same kernel with
+  `cuLaunchKernel`. For cujit, the arguments include cujit arrays. For all kinds of arguments, see
+  [launch.md](launch.md).
+* *Time to load a cached template*: a new process gets templates from a warm disk cache, loads each template, and
+  launches it once. The table shows the average time for one template. For loads and first launches, see
   [A library of kernels](#a-library-of-kernels).
 
-More measurements against other tools:
+Other pages contain more comparisons:
 
 | measurement | compared with | page |
 |---|---|---|
-| launches, by kinds of arguments | a loop in C, cuda.core, CuPy, PyTorch, numba-cuda | [launch.md](launch.md) |
-| cache hits with 580 headers | the same without hint files | [cache.md](cache.md) |
-| packs, with 300 processes at once | a directory | [shipping.md](shipping.md) |
+| launches, by argument type | a loop in C, cuda.core, CuPy, PyTorch, numba-cuda | [launch.md](launch.md) |
+| cache hits with 580 headers | cache hits without hint files | [cache.md](cache.md) |
+| packs, read by 300 processes at once | a cache directory | [shipping.md](shipping.md) |
 | kernels on the CPU | C with OpenMP, PoCL | [cpu.md](cpu.md) |
-| checks | the same launch without checks | [checks.md](checks.md) |
-| programs under `cujit emulate` | an empty function, cuda.core, Numba's simulator | [emulate.md](emulate.md#how-fast) |
+| launches with checks enabled | launches without checks | [checks.md](checks.md) |
+| emulated CUDA programs | an empty function, cuda.core, Numba's simulator | [emulate.md](emulate.md#how-fast) |
 | PyTorch and JAX operators | `load_inline`, Triton, `pure_callback` | [frameworks.md](frameworks.md) |
 | thousands of kernels in many processes | one process | [scale.md](scale.md) |
 """
@@ -68,22 +69,24 @@ More measurements against other tools:
 _LIFE = """
 ## A library of kernels
 
-A library loads hundreds of kernels and launches each of them a few times. `benchmarks/life.py` measures that with 300
-kernels, 10 launches each, on an H200. Figures are medians of five processes; those of templates from the cache range
-from 207 to 277 µs in cujit, and from 184 to 336 in CuPy. The contenders took turns on a shared host.
+A library typically loads hundreds of kernels and launches each kernel a few times. `benchmarks/life.py` measures this
+workload on an H200 with 300 kernels and 10 launches per kernel. Each value is the median of five processes. For
+templates from the cache, the values range from 207 to 277 µs for cujit and from 184 to 336 µs for CuPy. The libraries
+ran alternately on a shared host.
 
 {table}
-* *C* is `benchmarks/life_floor.c`: the fewest calls of the driver, `cuModuleLoadData`, `cuModuleGetFunction` and
-  `cuLaunchKernel`. The driver loads a kernel's code when the kernel is found, except in cuda.core, where it loads the
-  code at the first launch: there it finds the kernel in a `CUlibrary`.
-* Figures are means over the 300 kernels, and over 100 templates. The first load and the first launch of a process take
-  1 to 3 ms more. To import and to make the first arrays, cujit took {start:.0f} ms, CuPy {cupy_start:.0f} ms and
-  cuda.core {core_start:.0f} ms.
-* Arrays are of 4 KB, copied from and to arrays of NumPy. `device.zeros` and `device.array` don't wait for the fill or
-  the copy. A launch in another stream does. A small array gets memory that an earlier array of its size left.
-* 256 MB are read into touched memory through page-locked memory, by up to four threads. From and to page-locked memory,
-  the same copy takes {pinned:.1f} ms.
-* The record is `tests/goldens/life.json`: driver {driver}, {date}.
+* *C* is `benchmarks/life_floor.c`, which makes the minimum number of driver calls: `cuModuleLoadData`,
+  `cuModuleGetFunction`, and `cuLaunchKernel`. The driver loads a kernel's code when a program looks up the kernel.
+  cuda.core looks up kernels in a `CUlibrary`, so the driver loads their code at the first launch.
+* For each process, the times per kernel are averages over 300 kernels, or over 100 templates. The first load and the
+  first launch in a process take 1 to 3 ms longer. To import the library and create the first arrays, cujit took
+  {start:.0f} ms, CuPy {cupy_start:.0f} ms, and cuda.core {core_start:.0f} ms.
+* Unless another size is shown, arrays are 4 KB each and are copied to and from NumPy arrays. `device.zeros` and
+  `device.array` don't wait for the fill or copy to complete. A launch in another stream does wait. Small arrays reuse
+  memory from freed arrays of the same size.
+* *Touched host memory* has been written to before. Up to four threads copy the 256 MB through page-locked memory. If
+  the destination itself is page-locked, the copy takes {pinned:.1f} ms.
+* The measurements are in `tests/goldens/life.json` (driver {driver}, {date}).
 """
 
 _STEPS = {
@@ -91,19 +94,19 @@ _STEPS = {
     "First launch, µs": "modules first",
     "Second launch, µs": "modules second",
     "Launches 3 to 10, µs": "modules later",
-    "All of it, ms": "modules all ms",
-    "Find a kernel of one image with 300, µs": "one load",
-    "First launch of these, µs": "one first",
-    "All of it with one image, ms": "one all ms",
-    "Request, load and launch a cached template, µs": "templates, each",
-    "The same with `cuda_fp16.h`, µs": "templates with a header, each",
-    "The same template out of a pack, µs": "templates of a pack, each",
-    "The same through `cujit.module`, µs": "templates of a registry, each",
+    "All loads and launches, ms": "modules all ms",
+    "Find a kernel in one image with 300 kernels, µs": "one load",
+    "First launch of a kernel from this image, µs": "one first",
+    "All lookups and launches from this image, ms": "one all ms",
+    "Request, load, and launch a cached template, µs": "templates, each",
+    "Cached template that includes `cuda_fp16.h`, µs": "templates with a header, each",
+    "Cached template from a pack, µs": "templates of a pack, each",
+    "Cached template through `cujit.module`, µs": "templates of a registry, each",
     "`device.empty`, µs": "empty 4 KB",
     "`device.zeros`, µs": "zeros 4 KB",
     "`device.array`, µs": "array 4 KB",
     "`array.numpy()`, µs": "numpy 4 KB",
-    "Read 256 MB into touched memory, ms": "read 256 MB into touched memory, ms",
+    "Copy 256 MB into touched host memory, ms": "read 256 MB into touched memory, ms",
 }
 """Rows of the library's life by the metrics of its record."""
 
@@ -112,46 +115,48 @@ _CONTENDERS = {"C": "floor", "cujit": "cujit", "CuPy": "cupy", "cuda.core": "cud
 _START = """
 ## Start of a process on the CPU device
 
-`benchmarks/cpu_start.py` measures the CPU time of whole processes. Each one gets a small kernel out of the disk cache,
-launches it and reads the result. It needs no compiler and no LLVM.
+`benchmarks/cpu_start.py` measures the CPU time of whole processes. Each process loads a small kernel from the disk
+cache, launches the kernel, and reads the result. This doesn't require a CUDA compiler or LLVM.
 
 | Step | CPU time, ms |
 |---|---|
 {rows}
-* Figures are medians of {processes} processes with Python {python}, on two cores that other processes used too.
-* *First result without NumPy's import* is the whole process without what NumPy's import takes.
-* The last two rows are of small kernels, each in a PTX text of its own. For *new PTX*, cujit compiles the text. NVRTC
-  had compiled the CUDA source before.
+* The values are medians over {processes} processes with Python {python}, on two cores shared with other processes.
+* *Whole process without the NumPy import* is the time of the whole process minus the time that NumPy takes to import.
+* The last two rows were measured with small kernels, each in a separate PTX file. For *new PTX*, cujit compiles the
+  PTX. NVRTC had already compiled the CUDA source to PTX.
 """
 
 _SHAPES = """
 ## Large PTX
 
-This table shows how long the CPU device takes for large PTX. `benchmarks/shapes.py` repeats one construct, such as a
-call or an `if`, and measures texts of several sizes up to the size in the table, without a cache. The CPU seconds grow
-as the size to the power of the exponent. An exponent of 1 means that time is proportional to the text. A dash means
-that the times are too short to tell. Commit {commits}, {date}, two cores that other processes used too. The table has
-{measured} of the shapes in `benchmarks/ptx_shapes.py`.
+This table shows how long the CPU device takes to load and compile large PTX, and how much memory it uses.
+`benchmarks/shapes.py` generates PTX that repeats one construct, such as a call or an `if`. It measures PTX of several
+sizes, up to the size in the table, without a cache. CPU time grows as the size to the power of the exponent. An
+exponent of 1 means that the time is proportional to the PTX size. A dash means that the times are too short to
+determine an exponent. The measurements are from commit {commits}, {date}, on two cores shared with other processes. The
+table shows {measured} of the constructs in `benchmarks/ptx_shapes.py`.
 
-| Repeated | KB | Load, s | First compile, s | MB | Exponent | Result |
+| Repeated construct | PTX size, KB | Load, s | First compile, s | Memory, MB | Exponent | Result |
 |---|---|---|---|---|---|---|
 {rows}
-* An exponent below 1 means that LLVM compiles the larger texts without its optimizer, or that a fixed cost dominates.
-* Above 1.15, the time goes to single passes of LLVM that grow faster than the function: to `IndVarSimplify` and
-  `LoopDeletion` for `loops in a row`, to `InstCombine` for `calls`, to instruction selection for `wide switch`, to the
-  register allocator for `atomics`, and to both of these for `matrices` and `mma`. `kernels` and
-  `selections` were not profiled.
-* *refused* texts raise an error within the time of the table: the assembler refuses them too, or they exceed a
-  [limit](limits.md#large-ptx-on-the-cpu-device).
+* An exponent below 1 means that LLVM compiles larger PTX without optimization, or that a fixed cost dominates.
+* Exponents above 1.15 are due to single LLVM passes whose time grows faster than the size of the function. In
+  `loops in a row`, these passes are `IndVarSimplify` and `LoopDeletion`; in `calls`, `InstCombine`. In `wide switch`,
+  most time goes to instruction selection; in `atomics`, to the register allocator. In `matrices` and `mma`, it goes to
+  instruction selection and the register allocator. `kernels` and `selections` were not profiled.
+* If the result is *rejected*, cujit raises an error within the time shown. Either the assembler rejects this PTX too,
+  or the PTX exceeds a [limit](limits.md#large-ptx-on-the-cpu-device).
 """
 
 _TAIL = """
 ## Repeat the measurements
 
-* `make bench` prints all measurements of one run.
-* `make bench-check` compares this tree with commit 1e8a532, or with another commit: `make bench-check AGAINST=HEAD~5`.
-  It takes ten minutes. It fails if a case is slower and the quartiles of its pairs don't overlap.
-* `python benchmarks/pairs.py --write FILE` saves a run.
+* `make bench` runs all benchmarks once and prints the results.
+* `make bench-check` compares this source tree with commit 1e8a532. To compare it with another commit, use
+  `make bench-check AGAINST=HEAD~5`. The comparison takes ten minutes. It fails if a benchmark is slower and the
+  interquartile ranges of the two versions don't overlap.
+* `python benchmarks/pairs.py --write FILE` saves the measurements to a file.
 """
 
 
@@ -239,16 +244,16 @@ def _shapes(record: dict[str, Any]) -> str:
 
 def _shape(name: str, row: dict[str, Any]) -> str:
     exponent = "–" if row["exponent"] is None else f"{row['exponent']:.2f}"
-    result = "compiled" if row["outcome"] == "ok" else "refused"
+    result = "compiled" if row["outcome"] == "ok" else "rejected"
     figures = f"{row['bytes'] / 1000:.0f} | {row['load']:.2f} | {row['launch']:.2f} | {row['megabytes']}"
     return f"| {name} | {figures} | {exponent} | {result} |\n"
 
 
 def _table(record: dict[str, Any]) -> str:
     pairs = min(len(case["own"]) for case in record["cases"].values())
-    head = f"\n### {record['machine']}\n\nCommit {record['commit']}, {record['date']}, {pairs} pairs.\n\n"
+    head = f"\n### {record['machine']}\n\nCommit {record['commit']}, {record['date']}, {pairs} pairs of processes.\n\n"
     rows = "".join(map(_row, record["cases"].values()))
-    return f"{head}| what | first version | now | ratio | quartiles |\n|---|---|---|---|---|\n{rows}"
+    return f"{head}| benchmark | first version | this version | ratio | quartiles |\n|---|---|---|---|---|\n{rows}"
 
 
 def _row(case: dict[str, Any]) -> str:

@@ -134,7 +134,7 @@ def pairs(colors: Colors) -> str:
 
 
 def _pairs() -> list[list[str]]:
-    return table("performance.md", "what")
+    return table("performance.md", "benchmark")
 
 
 @functools.cache
