@@ -130,7 +130,7 @@ class Pair:
 
 CASES = (
     Pair("import", "`import cujit`", "import cujit\nprint(time.process_time())"),
-    Pair("process", "new process, until it has the cubin from the cache", _PROCESS),
+    Pair("process", "new process, until the cubin is read from the cache", _PROCESS),
     Pair("hit", "`cujit.compile`, hit in the in-memory cache", _HIT, "FRESH = False"),
     Pair("disk", "`cujit.compile`, hit in the disk cache, with a new `Cache`", _HIT, "FRESH = True"),
     Pair("first", "first launch of precompiled PTX: saxpy", _FIRST, "SOURCE, NAME = KERNEL, b'saxpy'"),

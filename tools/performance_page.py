@@ -39,12 +39,12 @@ _PEERS = """
 ## Compared with other tools
 
 {tables}
-* Rows without a GPU: `benchmarks/peers.py` ran each tool in a new process, on Linux without a driver.
+* For rows that don't require a GPU, `benchmarks/peers.py` ran each tool in a new process, on Linux without a driver.
   Versions: {without}. numba-cuda and Warp compile Python, not CUDA C++.
 * *Cache compiled kernels*: the disk cache of the tool stores both a plain kernel and the template instantiation
   `add<float>`. CuPy's result is from a run on an H200.
 * *Notice edited headers*: the tool's disk cache tracks included headers without help from the caller.
-* Rows on an H200: {machine}, {date}. Versions: {on}.
+* The H200 rows were measured with this configuration: {machine}, {date}. Versions: {on}.
 * *Time per launch*: the time of a launch with four arguments, relative to a C loop that launches the same kernel with
   `cuLaunchKernel`. For cujit, the arguments include cujit arrays. For all kinds of arguments, see
   [launch.md](launch.md).
@@ -77,13 +77,13 @@ ran alternately on a shared host.
 {table}
 * *C* is `benchmarks/life_floor.c`, which makes the minimum number of driver calls: `cuModuleLoadData`,
   `cuModuleGetFunction`, and `cuLaunchKernel`. The driver loads a kernel's code when a program looks up the kernel.
-  cuda.core looks up kernels in a `CUlibrary`, so the driver loads their code at the first launch.
+  cuda.core looks up kernels in a `CUlibrary`, so the driver loads the kernel's code at the first launch.
 * For each process, the times per kernel are averages over 300 kernels, or over 100 templates. The first load and the
-  first launch in a process take 1 to 3 ms longer. To import the library and create the first arrays, cujit took
-  {start:.0f} ms, CuPy {cupy_start:.0f} ms, and cuda.core {core_start:.0f} ms.
+  first launch in a process take 1 to 3 ms longer than later loads and launches. To import the library and create the
+  first arrays, cujit took {start:.0f} ms, CuPy {cupy_start:.0f} ms, and cuda.core {core_start:.0f} ms.
 * Unless another size is shown, arrays are 4 KB each and are copied to and from NumPy arrays. `device.zeros` and
-  `device.array` don't wait for the fill or copy to complete. A launch in another stream does wait. Small arrays reuse
-  memory from freed arrays of the same size.
+  `device.array` don't wait for the fill or copy to complete. Launches in other streams wait for the fill or copy. Small
+  arrays reuse memory from freed arrays of the same size.
 * *Touched host memory* has been written to before. Up to four threads copy the 256 MB through page-locked memory. If
   the destination itself is page-locked, the copy takes {pinned:.1f} ms.
 * The measurements are in `tests/goldens/life.json` (driver {driver}, {date}).
@@ -116,7 +116,7 @@ _START = """
 ## Start of a process on the CPU device
 
 `benchmarks/cpu_start.py` measures the CPU time of whole processes. Each process loads a small kernel from the disk
-cache, launches the kernel, and reads the result. This doesn't require a CUDA compiler or LLVM.
+cache, launches the kernel, and reads the result. These processes don't need a CUDA compiler or LLVM.
 
 | Step | CPU time, ms |
 |---|---|
@@ -131,11 +131,11 @@ _SHAPES = """
 ## Large PTX
 
 This table shows how long the CPU device takes to load and compile large PTX, and how much memory it uses.
-`benchmarks/shapes.py` generates PTX that repeats one construct, such as a call or an `if`. It measures PTX of several
-sizes, up to the size in the table, without a cache. CPU time grows as the size to the power of the exponent. An
-exponent of 1 means that the time is proportional to the PTX size. A dash means that the times are too short to
-determine an exponent. The measurements are from commit {commits}, {date}, on two cores shared with other processes. The
-table shows {measured} of the constructs in `benchmarks/ptx_shapes.py`.
+`benchmarks/shapes.py` generates PTX that repeats one construct, such as a call or an `if`. The benchmark measures PTX
+of several sizes, up to the size in the table, without a cache. CPU time grows as the size to the power of the exponent.
+An exponent of 1 means that the time is proportional to the PTX size. A dash means that the times are too short to
+determine an exponent. The measurements are from commit {commits}, {date}, on two cores shared with other
+processes. The table shows {measured} of the constructs in `benchmarks/ptx_shapes.py`.
 
 | Repeated construct | PTX size, KB | Load, s | First compile, s | Memory, MB | Exponent | Result |
 |---|---|---|---|---|---|---|
@@ -143,8 +143,8 @@ table shows {measured} of the constructs in `benchmarks/ptx_shapes.py`.
 * An exponent below 1 means that LLVM compiles larger PTX without optimization, or that a fixed cost dominates.
 * Exponents above 1.15 are due to single LLVM passes whose time grows faster than the size of the function. In
   `loops in a row`, these passes are `IndVarSimplify` and `LoopDeletion`; in `calls`, `InstCombine`. In `wide switch`,
-  most time goes to instruction selection; in `atomics`, to the register allocator. In `matrices` and `mma`, it goes to
-  instruction selection and the register allocator. `kernels` and `selections` were not profiled.
+  most time goes to instruction selection; in `atomics`, to the register allocator. In `matrices` and `mma`, most time
+  goes to instruction selection and the register allocator. `kernels` and `selections` were not profiled.
 * If the result is *rejected*, cujit raises an error within the time shown. Either the assembler rejects this PTX too,
   or the PTX exceeds a [limit](limits.md#large-ptx-on-the-cpu-device).
 """
@@ -154,8 +154,8 @@ _TAIL = """
 
 * `make bench` runs all benchmarks once and prints the results.
 * `make bench-check` compares this source tree with commit 1e8a532. To compare it with another commit, use
-  `make bench-check AGAINST=HEAD~5`. The comparison takes ten minutes. It fails if a benchmark is slower and the
-  interquartile ranges of the two versions don't overlap.
+  `make bench-check AGAINST=HEAD~5`. The comparison takes ten minutes. `make bench-check` fails if a benchmark is slower
+  and the interquartile ranges of the two versions don't overlap.
 * `python benchmarks/pairs.py --write FILE` saves the measurements to a file.
 """
 
@@ -251,7 +251,8 @@ def _shape(name: str, row: dict[str, Any]) -> str:
 
 def _table(record: dict[str, Any]) -> str:
     pairs = min(len(case["own"]) for case in record["cases"].values())
-    head = f"\n### {record['machine']}\n\nCommit {record['commit']}, {record['date']}, {pairs} pairs of processes.\n\n"
+    when = f"Commit {record['commit']}, measured on {record['date']} with {pairs} pairs of processes."
+    head = f"\n### {record['machine']}\n\n{when}\n\n"
     rows = "".join(map(_row, record["cases"].values()))
     return f"{head}| benchmark | first version | this version | ratio | quartiles |\n|---|---|---|---|---|\n{rows}"
 
