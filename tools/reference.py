@@ -151,10 +151,10 @@ def _variable(one: EnvironmentVariable) -> str:
 _ERRORS_HEAD = """\
 # Errors
 
-Every error that cujit raises on purpose is one of these, so `except cujit.errors.CujitError` catches them all. The
-message says what is wrong and where. The attribute `help` is a hint how to fix it, or empty. The attribute `code` is a
-word that identifies the mistake and doesn't change between versions; see [Error codes](#error-codes). Tests and scripts
-should compare codes: messages may change.
+All errors that cujit raises on purpose derive from `CujitError`, so `except cujit.errors.CujitError` catches them all.
+The message states what is wrong and where. The `help` attribute is a hint for fixing the error, or empty. The `code`
+attribute identifies the error and doesn't change between versions; see [Error codes](#error-codes). In tests and
+scripts, compare codes, because messages may change.
 
 ```
 """
@@ -165,7 +165,9 @@ def errors_page() -> str:
     tree = inspect.cleandoc(errors.__doc__ or "").partition("::\n\n")[2].replace("``", "")
     tree = re.sub(r" +\(\w+\)$", "", tree, flags=re.MULTILINE)  # bases of Python: the table has them
     rows = [_error(getattr(errors, name)) for name in errors.__all__]
-    table = "| error | is a | status of `cujit` | when |\n|---|---|---|---|\n" + "".join(filter(None, rows))
+    table = "| error | base classes | exit status of `cujit` | when |\n|---|---|---|---|\n" + "".join(
+        filter(None, rows)
+    )
     codes = "".join(_code(code, row) for code, row in CODES.items())
     return f"{_ERRORS_HEAD}{inspect.cleandoc(tree)}\n```\n\n{table}{_CODES_HEAD}{codes}"
 
@@ -173,8 +175,8 @@ def errors_page() -> str:
 _CODES_HEAD = """
 ## Error codes
 
-A traceback ends with the command that explains its error. The commands of `cujit` print the code in brackets after the
-message, and with `--json` as `{"error": {"code": …, "message": …, "help": …}}`.
+A traceback ends with the command that explains the error. `cujit` commands print the code in brackets after the
+message. With `--json`, they print `{"error": {"code": …, "message": …, "help": …}}`.
 
 ```console
 $ cujit explain grid-missing
@@ -203,7 +205,7 @@ def _error(kind: type) -> str:
         return ""
     bases = ", ".join(f"`{base.__name__}`" for base in kind.__bases__)
     status = ExitCode.MISSING if issubclass(kind, errors.MissingError) else ExitCode.WRONG_INPUT
-    shown = "goes on" if issubclass(kind, Warning) else status.value
+    shown = "continues" if issubclass(kind, Warning) else status.value
     name = kind.__name__
     return f'| `{name}` <a id="{name.lower()}"></a> | {bases} | {shown} | {first_sentence(kind)} |\n'
 

@@ -90,7 +90,7 @@ def test_with_json_an_error_is_json_on_standard_output_too(tmp_path: Path) -> No
 
 def test_explain_prints_what_a_code_means_and_lists_all_codes() -> None:
     said = CliRunner().invoke(main, ["explain", "option-conflict"]).output
-    assert said.startswith("option-conflict (OptionError, LaunchError)\n\nTwo options exclude each other")
+    assert said.startswith("option-conflict (OptionError, LaunchError)\n\nTwo options are mutually exclusive")
     listed = CliRunner().invoke(main, ["explain", "--json"]).stdout
     assert json.loads(listed)["compile"]["errors"] == ["CompileError"]
     assert "grid-size " in CliRunner().invoke(main, ["explain"]).output

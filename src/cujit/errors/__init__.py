@@ -1,38 +1,38 @@
-"""Every exception that cujit raises.
+"""All exceptions that cujit raises.
 
 ::
 
     CujitError
-    ├── ArchError               an architecture that is malformed, unknown, dropped or not servable here   (ValueError)
-    ├── OptionError             an option that is unknown, ill-typed, or rejected by the back end          (ValueError)
-    ├── FileError               a file that is not there, or cannot be read or written                    (OSError)
-    ├── FormatError             bytes or text that are not what they claim to be                           (ValueError)
-    │   └── PtxSyntaxError      PTX text that no assembler takes: line, column, caret
-    ├── ToolError               a call into one of NVIDIA's libraries failed: call, result, version, log
-    │   ├── CompileError        source that does not compile: request, diagnostics
-    │   │   └── HeaderNotFoundError   … because an ``#include`` was not found: what was searched
-    │   ├── LinkError           images that do not link
-    │   ├── BundleError         images that do not go into one fatbin
-    │   ├── ToolTimeoutError    work that took longer than it was given
-    │   ├── ToolCrashError      a process apart (``isolate=True``) that died at its work, or of its limit of memory
-    │   └── DriverError         the CUDA driver refused
-    ├── MissingError            the machine lacks something that was asked for
-    │   ├── ToolchainNotFoundError    a library of the CUDA toolkit: which wheel brings it
+    ├── ArchError               an architecture is malformed, unknown, dropped or unsupported here      (ValueError)
+    ├── OptionError             an option is unknown, has the wrong type, or isn't supported            (ValueError)
+    ├── FileError               a file doesn't exist, or can't be read or written                       (OSError)
+    ├── FormatError             bytes or text are damaged or not in the expected format                 (ValueError)
+    │   └── PtxSyntaxError      the PTX is malformed: line, column, caret
+    ├── ToolError               a call to an NVIDIA library failed: call, result, version, log
+    │   ├── CompileError        the source doesn't compile: request, diagnostics
+    │   │   └── HeaderNotFoundError   an ``#include`` wasn't found: searched directories
+    │   ├── LinkError           the images can't be linked
+    │   ├── BundleError         the images can't be combined into one fatbin
+    │   ├── ToolTimeoutError    the work took longer than its time limit
+    │   ├── ToolCrashError      a separate process (``isolate=True``) crashed or reached its memory limit
+    │   └── DriverError         a call to the CUDA driver failed
+    ├── MissingError            a required component is missing
+    │   ├── ToolchainNotFoundError    a library of the CUDA toolkit: the wheel to install
     │   ├── DriverNotFoundError       the CUDA driver
-    │   └── DeviceNotFoundError       a GPU with that number
-    ├── NotCompiledError        an image that is not there, where compiling is forbidden: what is nearest
-    │   └── NotTunedError       a tuning that is not there, where measuring is forbidden or no candidate runs
-    ├── LoadError               an image that this device cannot take
-    │   └── UnsupportedError    PTX that the CPU device does not execute (yet): every construct, by line
-    ├── NameNotFoundError       a kernel or variable that is not in the module: which are               (KeyError)
-    ├── AttributeNotFoundError  a name of another library: what to write instead                (AttributeError)
-    ├── LaunchError             a launch that breaks a limit: which limit, both numbers                  (ValueError)
-    │   └── ArgumentError       arguments that do not fit the kernel's parameters                       (TypeError)
-    ├── KernelFaultError        a kernel that could not go on: why, block, thread, line, address
-    ├── CacheRefusedError       a cache directory that others could have written to
-    ├── RemoteError             a shared cache that does not answer, or not as one                        (OSError)
-    ├── BudgetError             a kernel that uses more than it may, or of which that is not known      (AssertionError)
-    └── ClosedError             a handle, module or array that was already released
+    │   └── DeviceNotFoundError       a GPU with the requested number
+    ├── NotCompiledError        the image isn't in the cache, and compiling is forbidden: nearest entry
+    │   └── NotTunedError       no tuning result exists and measuring is forbidden, or no candidate runs
+    ├── LoadError               this device can't load the image
+    │   └── UnsupportedError    the CPU device doesn't support some of the PTX: each construct, by line
+    ├── NameNotFoundError       the module has no such kernel or variable: existing names               (KeyError)
+    ├── AttributeNotFoundError  a name of another library: the cujit name to use                        (AttributeError)
+    ├── LaunchError             a launch exceeds a limit: the limit and both numbers                    (ValueError)
+    │   └── ArgumentError       the arguments don't match the kernel's parameters                       (TypeError)
+    ├── KernelFaultError        a kernel couldn't continue: reason, block, thread, line, address
+    ├── CacheRefusedError       other users could have modified the cache directory
+    ├── RemoteError             a shared cache doesn't respond, or its response is invalid              (OSError)
+    ├── BudgetError             a kernel exceeds its budget, or its usage is unknown                    (AssertionError)
+    └── ClosedError             a handle, module or array is used after it was released
 """
 
 from __future__ import annotations
@@ -196,10 +196,10 @@ def read_int(value: object, what: str, error: type[CujitError], *, least: int | 
 
 
 class CujitError(Exception):
-    """The root of the tree: a message, ``help`` that says what to try, and the stable ``code`` of the mistake.
+    """The base class of all errors, with a message, a hint in ``help`` and a stable error ``code``.
 
-    A class has a code, which is its name; ``code=`` overrides it if one class has several meanings. From Python 3.11 on
-    the traceback ends with the command that explains the code.
+    By default, the code is the class name; ``code=`` overrides it if a class has several meanings. In Python 3.11 and
+    later, the traceback ends with the command that explains the code.
     """
 
     code = "failure"
@@ -229,15 +229,15 @@ class CujitError(Exception):
 
 
 class ArchError(CujitError, ValueError):
-    """An architecture that is malformed, unknown, dropped, or not servable here."""
+    """An architecture is malformed, unknown, no longer supported, or not supported here."""
 
 
 class OptionError(CujitError, ValueError):
-    """An option that is unknown, ill-typed, or rejected by the back end in use."""
+    """An option is unknown, has the wrong type, or is rejected by the back end in use."""
 
 
 class FileError(CujitError, OSError):
-    """A file that is not there, is no regular file, or cannot be read or written; ``filename`` is its path."""
+    """A file doesn't exist, isn't a regular file, or can't be read or written; ``filename`` is its path."""
 
     def __init__(self, message: str, *, filename: str = "", errno: int | None = None, help: str | None = None) -> None:
         super().__init__(message, help=help)
@@ -246,7 +246,7 @@ class FileError(CujitError, OSError):
 
 
 class FormatError(CujitError, ValueError):
-    """Bytes or text that are not what they claim to be; ``offset`` counts bytes from the start, or is None."""
+    """Bytes or text are damaged or not in the expected format; ``offset`` is the byte offset, or None."""
 
     def __init__(self, message: str, *, offset: int | None = None, help: str | None = None) -> None:
         super().__init__(f"{message} (at byte {offset})" if offset is not None else message, help=help)
@@ -254,7 +254,7 @@ class FormatError(CujitError, ValueError):
 
 
 class PtxSyntaxError(FormatError):
-    """PTX text that does not parse, or says what no assembler takes; ``line`` and ``column`` count from 1."""
+    """PTX can't be parsed, or no assembler accepts it; ``line`` and ``column`` count from 1."""
 
     def __init__(
         self, message: str, *, line: int, column: int, source_line: str, name: str = "<ptx>", help: str | None = None
@@ -266,10 +266,10 @@ class PtxSyntaxError(FormatError):
 
 
 class ToolError(CujitError):
-    """A call into one of NVIDIA's libraries failed.
+    """A call to an NVIDIA library failed.
 
-    ``tool`` is the library with its version (``NVRTC 13.4``), ``call`` the C function, ``result``
-    the name of the code that it returned, ``log`` what the tool wrote.
+    ``tool`` is the library with its version (``NVRTC 13.4``), ``call`` is the C function, ``result`` is the name of the
+    code that the function returned, and ``log`` is the output of the library.
     """
 
     def __init__(
@@ -306,7 +306,7 @@ class ToolError(CujitError):
 
 
 class CompileError(ToolError):
-    """Source that does not compile; ``request`` prints as the exact work asked for, ``diagnostics`` are values."""
+    """The source doesn't compile; ``request`` is the compile request, and ``diagnostics`` contains the messages."""
 
     def __init__(
         self,
@@ -326,50 +326,50 @@ class CompileError(ToolError):
 
 
 class HeaderNotFoundError(CompileError):
-    """An ``#include`` that was not found; the message lists what was searched."""
+    """An ``#include`` wasn't found; the message lists the directories that were searched."""
 
 
 class LinkError(ToolError):
-    """Images that do not link."""
+    """The images can't be linked."""
 
 
 class BundleError(ToolError):
-    """Images that do not go into one fatbin."""
+    """The images can't be combined into one fatbin."""
 
 
 class ToolTimeoutError(ToolError):
-    """Work that took longer than ``timeout_s``; the message says which step, of which input, and how long."""
+    """An operation took longer than ``timeout_s``; the message names the step, the input and the elapsed time."""
 
 
 class ToolCrashError(ToolError):
-    """A process apart that died at its work; ``result`` is the name of the signal, ``log`` its last words."""
+    """A separate process crashed; ``result`` is the name of the signal, and ``log`` is the last output."""
 
 
 class DriverError(ToolError):
-    """The CUDA driver refused a call; ``log`` has what it logged since the last error (CUDA 12.9 and later)."""
+    """A CUDA driver call failed; ``log`` contains driver messages since the last error (CUDA 12.9 and later)."""
 
 
 class MissingError(CujitError):
-    """The machine lacks something that was asked for."""
+    """A required component is missing on this machine."""
 
 
 class ToolchainNotFoundError(MissingError):
-    """A library of the CUDA toolkit is not installed; ``help`` names the extra that brings it."""
+    """A library of the CUDA toolkit isn't installed; ``help`` names the extra that includes it."""
 
 
 class DriverNotFoundError(MissingError):
-    """The CUDA driver is not installed, or does not answer."""
+    """The CUDA driver isn't installed or doesn't respond."""
 
 
 class DeviceNotFoundError(MissingError):
-    """A GPU was asked for that is not there."""
+    """The requested GPU doesn't exist."""
 
 
 class NotCompiledError(CujitError):
-    """An image that is not there, where ``CUJIT_COMPILE`` or the cache forbids to compile it.
+    """An image isn't in the cache, and ``CUJIT_COMPILE`` or the cache forbids compiling it.
 
-    ``nearest`` is the entry whose inputs differ least, with what differs (it prints as both), or None; ``searched`` are
-    the paths where it was sought.
+    ``nearest`` is the cache entry with the most similar inputs, including the differences, or None. ``searched`` lists
+    the paths that were searched.
     """
 
     def __init__(
@@ -381,15 +381,15 @@ class NotCompiledError(CujitError):
 
 
 class NotTunedError(NotCompiledError):
-    """A tuning that is not there, where ``CUJIT_TUNE`` forbids to measure; or one of which no candidate ran."""
+    """A tuning result doesn't exist and ``CUJIT_TUNE`` forbids measuring, or no candidate ran."""
 
 
 class LoadError(CujitError):
-    """An image that this device cannot take."""
+    """The device can't load the image."""
 
 
 class UnsupportedError(LoadError):
-    """PTX that the CPU device does not execute; ``items`` holds every construct as ``(line, text, why)``."""
+    """The CPU device doesn't support some of the PTX; ``items`` lists each construct as ``(line, text, why)``."""
 
     def __init__(self, message: str, *, items: Sequence[tuple[int, str, str]] = (), help: str | None = None) -> None:
         super().__init__(message, help=help)
@@ -397,26 +397,27 @@ class UnsupportedError(LoadError):
 
 
 class NameNotFoundError(CujitError, KeyError):
-    """A kernel or variable that is not in the module."""
+    """The module has no kernel or variable with this name."""
 
 
 class AttributeNotFoundError(CujitError, AttributeError):
-    """A name that another library has and cujit does not; ``help`` shows what to write."""
+    """The name belongs to another library, not to cujit; ``help`` shows the cujit code to write."""
 
 
 class LaunchError(CujitError, ValueError):
-    """A launch that breaks a limit of the kernel or of the device."""
+    """A launch exceeds a limit of the kernel or of the device."""
 
 
 class ArgumentError(LaunchError, TypeError):
-    """Arguments that do not fit the kernel's parameters."""
+    """The arguments don't match the kernel's parameters."""
 
 
 class KernelFaultError(CujitError):
-    """A kernel that could not go on; the launch ended early and what it wrote may be incomplete.
+    """A kernel couldn't continue; the launch ended early, and the memory that it wrote may be incomplete.
 
-    ``kind`` says why, ``kernel`` which, as its source spells it; ``block`` and ``thread`` are indices ``(x, y, z)`` or
-    None where not known, ``line`` is the line of the PTX (0: not known), ``address`` that of the access or None.
+    ``kind`` is the reason, and ``kernel`` is the kernel's name as in its source. ``block`` and ``thread`` are indices
+    ``(x, y, z)``, or None if unknown. ``line`` is the PTX line, or 0 if unknown. ``address`` is the accessed address,
+    or None.
     """
 
     def __init__(
@@ -441,7 +442,7 @@ class KernelFaultError(CujitError):
 
 
 class BudgetError(CujitError, AssertionError):
-    """A kernel that uses more than its budget allows, or of which that is not known; ``report`` has every row."""
+    """A kernel exceeds its budget, or its resource usage can't be determined; ``report`` contains every row."""
 
     def __init__(self, message: str, *, report: object = None, help: str | None = None) -> None:
         super().__init__(message, help=help)
@@ -449,11 +450,11 @@ class BudgetError(CujitError, AssertionError):
 
 
 class CacheRefusedError(CujitError):
-    """A cache directory that others could have written to; ``help`` is the command that puts it right."""
+    """Other users could have modified the cache directory; ``help`` is the command that repairs it."""
 
 
 class RemoteError(CujitError, OSError):
-    """A shared cache that does not answer, or not as one; ``retry_after_s`` is how long it wants to be left alone."""
+    """A shared cache doesn't respond, or its response is invalid; ``retry_after_s`` is the delay that it requests."""
 
     def __init__(self, message: str, *, retry_after_s: float | None = None, help: str | None = None) -> None:
         super().__init__(message, help=help)
@@ -461,16 +462,16 @@ class RemoteError(CujitError, OSError):
 
 
 class CacheWarning(UserWarning):
-    """The cache cannot do its work here; compilation goes on without it."""
+    """The cache can't be used here; cujit compiles without it."""
 
 
 class CompileWarning(UserWarning):
-    """Something was compiled where ``CUJIT_COMPILE=warn``, or the cache, wants it found."""
+    """cujit compiled an image that ``CUJIT_COMPILE=warn`` or the cache expects to be in the cache."""
 
 
 class CheckWarning(UserWarning):
-    """A check of the CPU device saw what may be meant: an access outside of a view, in the array that this is of."""
+    """A kernel accessed memory outside a view but inside the view's array, which may be intended."""
 
 
 class ClosedError(CujitError):
-    """A handle, a module or an array that was already released."""
+    """A handle, a module or an array was used after it was released."""
