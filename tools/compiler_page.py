@@ -1,4 +1,4 @@
-"""Writes ``docs/cpu-compiler.md``: one kernel, as every stage of the compiler of the CPU device leaves it.
+"""Write ``docs/cpu-compiler.md``: one kernel after every stage of the CPU-device compiler.
 
 ``python tools/compiler_page.py > docs/cpu-compiler.md``; a test compares the two.
 """
@@ -63,57 +63,63 @@ BLOCK = Dim3(64)
 
 HEAD = """# CPU-device compiler
 
-This page follows one kernel through every stage; it is written from the code by `python tools/compiler_page.py`. The
-stages stand in order in [pipeline.py](../src/cujit/devices/cpu/pipeline.py). To see them for a kernel of yours, name
-some in the environment: `CUJIT_DUMP=uniformity,fission` prints what these leave to standard error, with the time that
-each took; `all` prints every stage, `times` only the times. Kernels are compiled then, whatever the cache has.
+This page follows one kernel through every stage of the CPU-device compiler.
+[pipeline.py](../src/cujit/devices/cpu/pipeline.py) lists the stages in order. To print the stages for your own kernel,
+set the environment variable `CUJIT_DUMP`. For example, `CUJIT_DUMP=uniformity,fission` prints the results of these two
+stages to standard error, with the time that each stage took. `all` prints every stage, and `times` prints only the
+times. If `CUJIT_DUMP` is set, cujit compiles kernels even if they are in the cache.
 
-The kernel sums 64 numbers a block, half of the threads adding in every turn of a loop with a barrier:
+The kernel sums 64 numbers per block. Each iteration of a loop with a barrier halves the number of threads that add:
 
 """
 
 ABOUT = {
     "flatten": (
         "Frontend",
-        """Calls are inlined, names become numbered registers and places in memory, and one list of operations is left.
-Functions that call themselves, or are called by address, keep lists of their own. What is not executed on the CPU
-device is noted here and in the next stage, all of it, with its lines.""",
+        """The frontend inlines calls and replaces names with numbered registers and memory locations. The result is one
+list of operations. Functions that call themselves or are called by address keep separate lists. This stage and the next
+one record every operation that the CPU device doesn't support, with its line.""",
     ),
     "blocks": (
         "Blocks",
-        """Operations are cut into basic blocks, in the order in which a warp scans them: topological but for loops,
-which are contiguous each. A warp whose lanes have parted always runs the first block that any lane waits at, and so
-they meet again. An operation at which lanes meet begins a block; a barrier also ends it.""",
+        """This stage divides the operations into basic blocks, in the order in which a warp scans them. The order is
+topological except for loops; the blocks of each loop are contiguous. If the lanes of a warp have diverged, the warp
+always runs the first block that any lane is waiting at, so the lanes reconverge. An operation that synchronizes lanes
+starts a block, and a barrier also ends its block.""",
     ),
     "uniformity": (
         "Uniformity",
-        """A register that is the same in all lanes of a warp (uniform), or counts up with the lane (affine), is one
-scalar; any other is a vector of 32 (varying). The shape of the block is known from here on. Where lanes part at a
-branch, they may be waiting at several blocks: what those still need is blended when it is written.
+        """A register that has the same value in all lanes of a warp (uniform) is stored as one scalar. So is a register
+whose value is a base plus a stride times the lane number (affine). Any other register is a vector of 32 elements
+(varying). From this stage on, the shape of the thread block is known. After lanes diverge at a branch, they can be
+waiting at several blocks. A write to a register that the waiting lanes still need blends the new value with the old
+value.
 
-Before that, addresses of shared memory that a compiler computed in 64 bits, as NVRTC 13.0 does, are computed in 32: a
-GPU reads no more of them, and what is known of `%rd2` is known of its lower half, `%rd2.low`. Where somebody watches
-(checks, profiles, traces) the operations stay those of the text.""",
+Before this analysis, shared-memory addresses that a compiler computed in 64 bits, as NVRTC 13.0 does, are converted to
+32 bits. A GPU uses only the low 32 bits of these addresses, and everything known about `%rd2` also holds for its lower
+half, `%rd2.low`. With checks, profiles or traces enabled, the operations stay the same as in the PTX.""",
     ),
     "fission": (
         "Barrier fission",
-        """A kernel whose warps all come to its barriers whole is cut there into regions. All warps of a block run one
-region, then all run the next, so that no warp needs a stack of its own. Registers that a later region needs are kept
-in memory over the barrier; what is cheap to compute again is made again. Kernels with other barriers are not cut:
-their warps get stacks, and switch.""",
+        """If all lanes of each warp reach a kernel's barriers together, this stage splits the kernel at the barriers
+into regions. All warps of a block run one region, then all warps run the next region, so no warp needs its own stack.
+Registers that a later region needs are saved in memory across the barrier, and values that are cheap to compute are
+recomputed. Kernels with other barriers aren't split: each warp has its own stack, and the CPU device switches between
+warps.""",
     ),
     "plan": (
         "Planning",
-        """It is settled how the blocks of each region are emitted. Where lanes may part, blocks come twice: with a mask
-of the lanes that wait at them, and for warps whose lanes are all active, in which nobody waits. Loops that only
-compute run for some lanes to the end, then for the next ones. Atomic operations come behind what only computes.""",
+        """This stage decides how to emit the blocks of each region. If lanes can diverge, each block is emitted twice.
+One version has a mask of the lanes that are waiting at the block. The other version is for warps whose lanes are all
+active, so no lane is waiting. Loops that only compute run to completion for one group of lanes, then for the next
+group. Atomic operations are placed after operations that only compute.""",
     ),
     "emit": (
         "Code generation",
-        """Every region becomes a function of LLVM IR over vectors of 32 lanes, with a mask of the lanes that take part;
-around them stands a loop over blocks and warps. LLVM then optimises the module and makes machine code. That takes
-the square of a basic block that touches much memory, so a long one is cut, by a branch that is never taken. Of the text
-this is block 1 of region 1, which adds:""",
+        """Each region becomes an LLVM IR function over vectors of 32 lanes, with a mask of the active lanes. A loop
+over blocks and warps surrounds the regions. LLVM then optimizes the module and generates machine code. LLVM's compile
+time is quadratic in the length of a basic block with many memory accesses. Therefore, long blocks are split by a branch
+that is never taken. This excerpt of the IR is block 1 of region 1, which performs the additions:""",
     ),
 }
 """Title and description of each stage."""
