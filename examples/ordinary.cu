@@ -1,5 +1,5 @@
 // An ordinary file of nvcc's: headers, a checker and a main of the host. cujit runs its kernel as it is:
-//   cujit run ordinary.cu -O host_code=skip --over 8 -a 2.0 -a arange:f32:8 -a 8 --print 2
+//   cujit run ordinary.cu -O host_code=skip --over 8 --arg 2.0 --arg arange:f32:8 --arg 8 --print 2
 #include <cstdio>
 #include <cstdlib>
 #include <vector>

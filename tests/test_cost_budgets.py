@@ -186,13 +186,13 @@ def test_the_verb_takes_a_profile(counts: Path) -> None:
         return result.exit_code, result.output
 
     good = ("--bank-conflicts", 0, "--sectors-per-request", 4.5, "--sectors", 256, "--wavefronts", 64)
-    assert run("--kernel", "transpose<33>", *good)[0] == 0
-    code, said = run("--kernel", "transpose<32>", *good)
+    assert run("--kernels", "transpose<33>", *good)[0] == 0
+    code, said = run("--kernels", "transpose<32>", *good)
     assert code == 1
     assert "try: each warp's load at transpose.cu:6" in said
     assert "counts.json: 2 over budget, of 4 limits of 1 kernel" in said
     poor = ("--local-sectors", 0, "--divergent-branches", 2, "--most-contended", 1, "--flops", 0)
-    code, said = run("--kernel", "parted", *poor, "--json")
+    code, said = run("--kernels", "parted", *poor, "--json")
     rows = {row["what"]: row for row in json.loads(said)["rows"]}
     assert (code, rows["divergent_branches"]["verdict"], rows["most_contended"]["is"]) == (1, "ok", 32)
     assert Path(rows["local_sectors"]["line"]).name == "transpose.cu:16"

@@ -82,7 +82,7 @@ def test_not_known_is_status_1(check: Check, spilling: Path) -> None:
 
 
 def test_the_log_of_the_build_tells_spills(check: Check, spilling: Path) -> None:
-    arguments = (spilling, "--assembler-log", spilling.with_suffix(".log"), "--kernel", "spilling", "--json")
+    arguments = (spilling, "--assembler-log", spilling.with_suffix(".log"), "--kernels", "spilling", "--json")
     (row,) = rows(check(*arguments, "--spills", 10000))
     assert row["is"] > 0
     assert check(*arguments, "--spills", row["is"]).exit_code == 0
@@ -90,7 +90,7 @@ def test_the_log_of_the_build_tells_spills(check: Check, spilling: Path) -> None
 
 
 def test_json_has_every_row(check: Check, fatbin: Path) -> None:
-    result = check(fatbin, "--static-shared-bytes", 1000, "--kernel", "sum", "--arch", "sm_80", "--json")
+    result = check(fatbin, "--static-shared-bytes", 1000, "--kernels", "sum", "--arch", "sm_80", "--json")
     assert result.exit_code == 1
     assert json.loads(result.stdout) == {
         "schema": 1,
@@ -127,8 +127,10 @@ def test_each_limit_has_its_option(check: Check, fatbin: Path, limit: str) -> No
 
 
 def test_occupancy_is_at_the_block_on_the_gpu(check: Check, fatbin: Path) -> None:
-    arguments = (fatbin, "--kernel", "sum", "--occupancy", 0.7, "--block", 1024, "--json")
+    arguments = (fatbin, "--kernels", "sum", "--occupancy", 0.7, "--block", 1024, "--json")
     assert [row["is"] for row in rows(check(*arguments))] == [1, 1]
+    assert rows(check(*arguments, "--block", "32x32")) == rows(check(*arguments))
+    assert rows(check(*arguments, "--block", "32")) != rows(check(*arguments))
     on = check(*arguments, "--on", "RTX 3090")
     assert on.exit_code == 1
     assert [(row["arch"], row["is"]) for row in rows(on)] == [("sm_80", 32 / 48)]
@@ -137,7 +139,7 @@ def test_occupancy_is_at_the_block_on_the_gpu(check: Check, fatbin: Path) -> Non
 
 
 def test_several_kernels_and_architectures_can_be_named(check: Check, fatbin: Path) -> None:
-    named = ("--kernel", "axpy<*>", "--kernel", "sum", "--arch", "sm_80", "--arch", "sm_90")
+    named = ("--kernels", "axpy<*>", "--kernels", "sum", "--arch", "sm_80", "--arch", "sm_90")
     result = check(fatbin, "--registers", 255, *named, "--json")
     assert [(row["kernel"], row["arch"]) for row in rows(result)].sort() == [
         (kernel, arch) for arch in ("sm_80", "sm_90") for kernel in ("axpy<float>", "sum")
@@ -165,6 +167,8 @@ def test_budgets_come_from_a_file(check: Check, fatbin: Path, tmp_path: Path) ->
         ("--occupancy", 2),
         ("--occupancy", "nan"),
         ("--occupancy", 1, "--block", 4096),
+        ("--occupancy", 1, "--block", "64x64"),
+        ("--occupancy", 1, "--block", 0),
         ("--budget", "absent.toml"),
     ],
     ids=lambda arguments: " ".join(map(str, arguments)) or "none",
@@ -180,7 +184,7 @@ def test_a_file_and_a_limit_beside_it_is_status_2(check: Check, fatbin: Path, tm
 
 
 def test_no_kernel_of_that_name_is_status_1_with_a_message(cujit: Callable[..., Result], fatbin: Path) -> None:
-    result = cujit("budget", str(fatbin), "--registers", "64", "--kernel", "axpi*")
+    result = cujit("budget", str(fatbin), "--registers", "64", "--kernels", "axpi*")
     assert result.exit_code == 1
     assert "is called 'axpi*'" in result.stderr
     assert "axpy<float>" in result.stderr

@@ -59,6 +59,6 @@ def test_bash_completes_the_kernels_of_the_file(tmp_path: Path) -> None:
     assert _completed("cujit run k.cu -k s", tmp_path) == ["shift", "sum"]
     assert _completed("cujit occupancy k.fatbin --kernel su", tmp_path) == ["sum"]
     assert _completed("cujit run k.fatbin -k ax", tmp_path) == ["'axpy<float>'", "'axpy<int>'"]
-    assert _completed("cujit budget k.fatbin --kernel \\'ax", tmp_path) == ["axpy<float>", "axpy<int>"]
+    assert _completed("cujit budget k.fatbin --kernels \\'ax", tmp_path) == ["axpy<float>", "axpy<int>"]
     for nothing in ("run missing.ptx -k s", "run broken.ptx -k s", "run -k s"):
         assert _completed(f"cujit {nothing}", tmp_path) == []

@@ -159,6 +159,20 @@ def test_an_option_still_has_its_name_of_the_last_release(tmp_path: Path) -> Non
 _COMPAT = ("--device", "--arch")
 
 
+def test_inspect_and_run_still_take_kernel_and_a(tmp_path: Path) -> None:
+    file = tmp_path / "k.cu"
+    file.write_text('extern "C" __global__ void k(int* x, int n) { *x = n; }\n')
+    launch = ["run", str(file), "--grid=1", "--block=1", "--device=cpu", "--print=1", "--arg=zeros:i32:1"]
+    old = CliRunner().invoke(main, [*launch, "-a7"])
+    assert (old.exit_code, old.stdout) == (0, "[7]\n")
+    assert old.stderr.startswith("warning: -a is now --arg\n")
+    ptx = tmp_path / "k.ptx"
+    ptx.write_text(".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry k() { ret; }\n")
+    old, new = (CliRunner().invoke(main, ["inspect", str(ptx), name, "k"]) for name in ("--kernel", "--kernels"))
+    assert (old.exit_code, old.stdout, new.stderr) == (0, new.stdout, "")
+    assert old.stderr == "warning: --kernel is now --kernels\n"
+
+
 def test_a_value_or_a_word_of_another_command_keeps_its_name(tmp_path: Path) -> None:
     path = tmp_path / "--device"
     path.write_text(".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry k() { ret; }\n")
@@ -168,6 +182,11 @@ def test_a_value_or_a_word_of_another_command_keeps_its_name(tmp_path: Path) -> 
     words = ["--log", "--needs", "--needs", "python", "--needs"]
     found = with_new_names(emulate, RENAMED_OPTIONS["emulate"], words)
     assert found == ["--log", "--needs", "--unsupported", "python", "--needs"]
+    words = ["-a", "1", "-a2.5", "-a=-3", "-arch=sm_90", "-arch", "sm_90", "-arhc=sm_90", "-k", "-a"]
+    new = ["--arg", "1", "--arg=2.5", "--arg=-3", *words[4:]]  # arguments of nvcc stay, and so do values
+    assert [with_new_names(_ALL[name], RENAMED_OPTIONS[name], words) for name in ("run", "profile", "explore")] == [
+        new, new, new,
+    ]  # fmt: skip
 
 
 def test_renamed_options_have_the_names_that_the_commands_have() -> None:
@@ -177,16 +196,6 @@ def test_renamed_options_have_the_names_that_the_commands_have() -> None:
         assert not set(renamed) & names, path
 
 
-_SHAPES = {
-    "--block": {"N", "SIZES"},  # one dimension where only the number of threads counts
-    "--cluster": {"N", "SIZES"},
-    "--grid": {"N", "SIZES"},
-    "--kernel": {"NAME", "PATTERN"},
-    "-a": {"ARCH", "VALUE"},
-}
-"""Options that have several kinds of values on purpose."""
-
-
 def test_an_option_has_one_kind_of_value_in_every_command() -> None:
     shapes: dict[str, set[str]] = {}
     for command in _ALL.values():
@@ -194,7 +203,18 @@ def test_an_option_has_one_kind_of_value_in_every_command() -> None:
             shape = "flag" if option.is_flag else option.metavar or "choice"
             for name in option.opts:
                 shapes.setdefault(name, set()).add(shape)
-    assert {name: found for name, found in shapes.items() if len(found) > 1 and _SHAPES.get(name) != found} == {}
+    assert {name: found for name, found in shapes.items() if len(found) > 1} == {}
+
+
+def test_a_letter_stands_for_one_option_in_every_command() -> None:
+    meanings: dict[str, set[str]] = {}
+    for command in _ALL.values():
+        for option in _options(command):
+            names = {name for name in option.opts if len(name) > 2} or {option.name or ""}
+            for letter in {*option.opts} - names:
+                meanings[letter] = names & meanings.get(letter, names)
+    assert {"-a": {"--arch"}, "-k": {"--kernel"}}.items() <= meanings.items()
+    assert [letter for letter, names in meanings.items() if not names] == []
 
 
 def test_every_command_takes_arch_several_times_and_native(monkeypatch: pytest.MonkeyPatch) -> None:

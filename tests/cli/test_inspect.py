@@ -97,7 +97,7 @@ def test_of_very_many_images_there_is_a_total_unless_all_are_asked_for(
     assert "count" not in short.stdout
     assert "--all" in short.stdout
     assert run(path, "--all").stdout.count("count") == 6
-    assert run(path, "--kernel", "count").stdout.count("count") == 6
+    assert run(path, "--kernels", "count").stdout.count("count") == 6
 
 
 def test_a_file_without_device_code_says_so(run: Run, tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_file_without_device_code_says_so(run: Run, tmp_path: Path) -> None:
 def test_kernels_are_chosen_by_any_name_of_theirs_or_a_pattern(
     run: Run, fatbin: Path, pattern: str, names: set[str]
 ) -> None:
-    (file,) = records(run(fatbin, "--kernel", pattern, "--json"))
+    (file,) = records(run(fatbin, "--kernels", pattern, "--json"))
     assert {k["display"] for image in file["images"] for k in image["kernels"]} == names
 
 
@@ -137,7 +137,7 @@ def test_images_are_chosen_by_architecture(run: Run, fatbin: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--kernel", "nothing"], "there is count, scale<double>"),
+        (["--kernels", "nothing"], "count, scale<double>"),
         (["--arch", "sm_80"], "it has sm_75, sm_90a"),
         (["--arch", "sm90"], "sm90"),
     ],
@@ -185,7 +185,7 @@ def test_json_has_the_keys_of_its_schema(run: Run, fatbin: Path) -> None:
 
 
 def test_json_tells_the_numbers_and_null_where_there_are_none(run: Run, fatbin: Path) -> None:
-    (file,) = records(run(fatbin, "--json", "--kernel", FLOATS))
+    (file,) = records(run(fatbin, "--json", "--kernels", FLOATS))
     kernels = {image["arch"]: image["kernels"][0] for image in file["images"] if image["kernels"]}
     expected = inspect_image(many()).kernel(FLOATS, "sm_120")
     assert kernels["sm_120"]["registers"] == expected.registers
@@ -205,7 +205,7 @@ def test_ptx_is_printed_as_it_is(run: Run, fatbin: Path) -> None:
     assert text.strip() == image.payload().decode().strip()
     both = run(fatbin, fatbin, "--ptx").stdout
     assert both.count("// ") == 2
-    assert run(fatbin, "--ptx", "--kernel", "count").exit_code == 0
+    assert run(fatbin, "--ptx", "--kernels", "count").exit_code == 0
 
 
 def test_without_ptx_there_is_none_to_print(run: Run, tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_without_ptx_there_is_none_to_print(run: Run, tmp_path: Path) -> None:
 
 
 def test_machine_code_is_printed_of_the_kernels_that_were_asked_for(run: Run, fatbin: Path) -> None:
-    result = run(fatbin, "--sass", "--kernel", "count", "--arch", "sm_75")
+    result = run(fatbin, "--sass", "--kernels", "count", "--arch", "sm_75")
     if result.exit_code == 3:
         pytest.skip("nvdisasm is not installed")
     assert result.exit_code == 0
@@ -335,7 +335,7 @@ def test_what_grew_is_shown_with_a_sign(run: Run, fatbin: Path, heavier: Path) -
 
 
 def test_a_comparison_in_json_has_every_metric(run: Run, fatbin: Path, heavier: Path) -> None:
-    found = json.loads(run(fatbin, "--against", heavier, "--json", "--kernel", "scale<float>").stdout)
+    found = json.loads(run(fatbin, "--against", heavier, "--json", "--kernels", "scale<float>").stdout)
     assert set(found) == {"schema", "a", "b", "kernels", "only_a", "only_b"}
     (kernel,) = found["kernels"]
     assert (kernel["name"], kernel["arch"], kernel["equal"]) == (FLOATS, "sm_75", False)

@@ -102,4 +102,4 @@ def test_needs_goes_with_no_other_form_of_the_verb(cujit: Cujit, good: Path, oth
 
 
 def test_needs_looks_at_whole_images(cujit: Cujit, good: Path) -> None:
-    assert cujit("inspect", "--needs", "--kernel", "k", str(good)).exit_code == 2
+    assert cujit("inspect", "--needs", "--kernels", "k", str(good)).exit_code == 2

@@ -42,6 +42,12 @@ subprocess.run(["cujit", "retarget", "k.ptx", "-o", "old.ptx", "--ptx", "8.0"])
         ("cujit cache show K --source", "cujit cache show K --source"),
         ("cujit emulate --needs x --needs", "cujit emulate --unsupported x --needs"),
         ("cujit inspect --log --log -- --log", "cujit inspect --assembler-log --log -- --log"),
+        ("cujit run k -a 1 -a-2 -arch=sm_90", "cujit run k --arg 1 --arg=-2 -arch=sm_90"),
+        ("cujit inspect k --kernel 'x<*>'", "cujit inspect k --kernels 'x<*>'"),
+        (
+            "cujit occupancy k --kernel x; cujit run k --kernel x",
+            "cujit occupancy k --kernel x; cujit run k --kernel x",
+        ),
         ("cujit embed k -nme -n you", "cujit embed k -pme -p you"),
     ],
 )

@@ -142,11 +142,11 @@ def test_build_takes_a_line_of_nvcc(run: object) -> None:
 
 def test_run_and_profile_compile_for_what_they_are_told(run: object) -> None:
     Path("arch.cu").write_text('extern "C" __global__ void k(int* o) { *o = __CUDA_ARCH__; }\n')
-    launch = "--device cpu --grid 1 --block 1 -a zeros:i32:1 --print 1"
+    launch = "--device cpu --grid 1 --block 1 --arg zeros:i32:1 --print 1"
     result = run(f"run arch.cu {launch} -arch=sm_80 -lineinfo")  # type: ignore[operator]
     assert result.exit_code == 0, result.output
     assert "800" in result.output
-    result = run("profile arch.cu --grid 1 --block 1 -a zeros:i32:1 -gencode arch=compute_80,code=sm_80")  # type: ignore[operator]
+    result = run("profile arch.cu --grid 1 --block 1 --arg zeros:i32:1 -gencode arch=compute_80,code=sm_80")  # type: ignore[operator]
     assert result.exit_code == 0, result.output
 
 

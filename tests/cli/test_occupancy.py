@@ -131,6 +131,16 @@ def test_clusters_are_told(occupancy: Occupancy) -> None:
     assert "clusters at most" in occupancy("--registers", 32, "--on", "H200", "--cluster", 4).stdout
 
 
+def test_sizes_are_written_as_for_a_launch(occupancy: Occupancy) -> None:
+    def of(*shape: str) -> object:
+        return json.loads(occupancy("--registers", 32, "--on", "H200", *shape, "--json").stdout)
+
+    flat = of("--block", "256", "--grid", "4096", "--cluster", "4")
+    assert of("--block", "16x16", "--grid", "64x64", "--cluster", "2,2") == flat
+    assert of("--block", "16x16") != flat
+    assert occupancy("--registers", 32, "--on", "H200", "--block", "16x").exit_code == 2
+
+
 def test_without_a_file_what_is_needed_is_named(occupancy: Occupancy) -> None:
     assert occupancy("--registers", 32).exit_code == 2
     result = occupancy("--on", "H200")

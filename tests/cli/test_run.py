@@ -68,7 +68,7 @@ def test_arrays_come_from_files_and_go_back_to_files(cujit: Cujit, axpy: Path) -
 def test_options_reach_the_compiler(cujit: Cujit, tmp_path: Path) -> None:
     (tmp_path / "k.cu").write_text("__global__ void k(int* x) { *x = N; }")
     result = cujit(
-        *("run", "k.cu", "-k", "k", "-D", "N=42", "--grid", "1", "--block", "1", "-a", "zeros:i32:1"),
+        *("run", "k.cu", "-k", "k", "-D", "N=42", "--grid", "1", "--block", "1", "--arg", "zeros:i32:1"),
         *("--print", "1", "--device", "cpu"),
     )
     assert result.stdout == "[42]\n", result.stderr
@@ -83,7 +83,7 @@ def test_shape_has_three_axes_and_shared_memory(cujit: Cujit, tmp_path: Path) ->
         }""")
     result = cujit(
         *("run", "k.cu", "-k", "k", "--grid", "1x1x2", "--block", "1,2", "--shared-bytes", "8"),
-        *("-a", "zeros:i32:4", "--print", "1", "--device", "cpu", "--json"),
+        *("--arg", "zeros:i32:4", "--print", "1", "--device", "cpu", "--json"),
     )
     assert result.exit_code == 0, result.stderr
     told = json.loads(result.stdout)
@@ -94,7 +94,7 @@ def test_shape_has_three_axes_and_shared_memory(cujit: Cujit, tmp_path: Path) ->
 def test_repeat_launches_that_often_and_time_tells(cujit: Cujit, tmp_path: Path) -> None:
     (tmp_path / "k.cu").write_text("__global__ void k(int* x) { *x += 1; }")
     result = cujit(
-        *("run", "k.cu", "-k", "k", "--grid", "1", "--block", "1", "-a", "zeros:i32:1", "--repeat", "3", "--time"),
+        *("run", "k.cu", "-k", "k", "--grid", "1", "--block", "1", "--arg", "zeros:i32:1", "--repeat", "3", "--time"),
         *("--print", "1", "--device", "cpu"),
     )
     assert result.stdout == "[3]\n", result.stderr
@@ -321,7 +321,7 @@ _TWO_KERNELS = """
 extern "C" __global__ void one(int* x) { *x = 1; }
 extern "C" __global__ void two(int* x) { *x = 2; }
 """
-_ONCE = ("--grid", "1", "--block", "1", "-a", "zeros:i32:1", "--print", "1", "--device", "cpu")
+_ONCE = ("--grid", "1", "--block", "1", "--arg", "zeros:i32:1", "--print", "1", "--device", "cpu")
 
 
 def test_the_only_kernel_needs_no_name(cujit: Cujit, tmp_path: Path) -> None:
@@ -340,7 +340,7 @@ def test_several_kernels_without_a_name_are_usage_and_listed(cujit: Cujit, tmp_p
 
 def test_llvm_ir_is_compiled_and_run(cujit: Cujit, tmp_path: Path) -> None:
     (tmp_path / "k.ll").write_text(SCALE)
-    said = ("--grid", "1", "--block", "1", "-a", "ones:f32:1", "--print", "1", "--device", "cpu")
+    said = ("--grid", "1", "--block", "1", "--arg", "ones:f32:1", "--print", "1", "--device", "cpu")
     assert cujit("run", "k.ll", *said).stdout == "[2.]\n"
 
 
@@ -356,7 +356,19 @@ extern "C" __global__ void k(int* x, int* y) {
 
 def test_a_cooperative_launch_has_blocks_that_wait_for_each_other(cujit: Cujit, tmp_path: Path) -> None:
     (tmp_path / "k.cu").write_text(_GRID_SYNC)
-    said = ("run", "k.cu", "--cooperative", "-a", "zeros:i32:8", "-a", "zeros:i32:8", "--print", "2", "--device", "cpu")
+    said = (
+        "run",
+        "k.cu",
+        "--cooperative",
+        "--arg",
+        "zeros:i32:8",
+        "--arg",
+        "zeros:i32:8",
+        "--print",
+        "2",
+        "--device",
+        "cpu",
+    )
     shapes = (("--grid", "2", "--block", "4"), ("--over", "8", "--block", "4"))
     for shape in shapes:
         assert cujit(*said, *shape).stdout == "[7 6 5 4 3 2 1 0]\n"
@@ -372,7 +384,20 @@ def test_a_cluster_is_as_said(cujit: Cujit, tmp_path: Path) -> None:
             unsigned size; asm("mov.u32 %0, %cluster_nctaid.x;" : "=r"(size));
             x[blockIdx.x] = size;
         }""")
-    said = ("run", "k.cu", "-a", "zeros:u32:4", "--print", "1", "--device", "cpu", "--block", "1", "--cluster", "2,1,1")
+    said = (
+        "run",
+        "k.cu",
+        "--arg",
+        "zeros:u32:4",
+        "--print",
+        "1",
+        "--device",
+        "cpu",
+        "--block",
+        "1",
+        "--cluster",
+        "2,1,1",
+    )
     assert cujit(*said, "--grid", "4").stdout == "[2 2 2 2]\n"
     assert "--over doesn't support clusters" in cujit(*said, "--over", "4").stderr
     assert cujit(*said, "--grid", "3").exit_code == 1
@@ -391,7 +416,7 @@ def test_numbers_that_numpy_lacks_are_taken_and_shown(cujit: Cujit, tmp_path: Pa
             c[i] = cuCmulf(c[i], d);
         }""")
     given = ("arange:bf16:3", "bf16:1.5", "arange:e4m3:3", "ones:c64:3", "1+2j")
-    said = [word for value in given for word in ("-a", value)]
+    said = [word for value in given for word in ("--arg", value)]
     shown = ("--print", "1", "--print", "3", "--print", "4")
     result = cujit("run", "k.cu", "--grid", "1", "--block", "3", *said, *shown, "--device", "cpu")
     assert result.stdout == "1: [0.  1.5 3. ]\n3: [0.5 1.5 2.5]\n4: [1.+2.j 1.+2.j 1.+2.j]\n", result.stderr

@@ -165,7 +165,7 @@ def test_the_browser_gets_no_token_in_its_command_line(path: Path, tmp_path: Pat
 
 
 def test_json_is_what_the_page_shows_first(path: Path) -> None:
-    words = ["--grid", "2x2", "--block", "32x32", "-a", "ones:f32:4096", "-a", "zeros:f32:4096", "-a", "64"]
+    words = ["--grid", "2x2", "--block", "32x32", "--arg", "ones:f32:4096", "--arg", "zeros:f32:4096", "--arg", "64"]
     more = ["--on", "H200", "-D", "N=4", "--check", "memory"]
     result = CliRunner().invoke(main, ["explore", str(path), *words, *more, "--json"], catch_exceptions=False)
     record = json.loads(result.stdout)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
 
-from cujit.arch.multiprocessor import MAX_BLOCK_THREADS
 from cujit.budget.budgets import Budget, Budgets, examine
 from cujit.budget.file import read_budgets
 from cujit.budget.report import COLUMNS, BudgetReport, BudgetRow
@@ -16,9 +15,10 @@ from cujit.cli.console import Rows, json_option, print_json, several, show
 from cujit.cli.exit_codes import ExitCode
 from cujit.cli.files import FILE, complete_kernel, file_argument, open_built
 from cujit.cli.help import Command
+from cujit.cli.launch_shape import sizes_option
 from cujit.cli.occupancy import gpu
 from cujit.cli.shell_hints import for_the_shell
-from cujit.errors import OptionError
+from cujit.errors import LaunchError, OptionError
 from cujit.values import attributes
 
 _COUNTS = {
@@ -63,11 +63,10 @@ _limits = several(
         metavar="N",
         help="For a profile: maximum number of global-memory sectors per request.",
     ),
-    click.option(
+    sizes_option(
         "--block",
-        type=click.IntRange(1, MAX_BLOCK_THREADS),
-        metavar="N",
-        help="Threads per block for --occupancy. Default: the kernel's launch bounds, otherwise the best block size.",
+        "Number of threads per block along x, y and z, for --occupancy. Default: the kernel's launch bounds, otherwise "
+        "the best block size.",
     ),
     click.option(
         "--dynamic-shared-bytes",
@@ -90,7 +89,7 @@ _limits = several(
     "'axpy*', registers = 64.",
 )
 @click.option(
-    "--kernel",
+    "--kernels",
     "kernels",
     multiple=True,
     metavar="PATTERN",
@@ -122,7 +121,7 @@ def command(
     on: str | None,
     log_file: Path | None,
     as_json: bool,
-    **limits: float | None,
+    **limits: object,
 ) -> None:
     """Fail if a kernel's registers or spills exceed a budget.
 
@@ -149,7 +148,7 @@ def command(
         ctx.exit(ExitCode.WRONG_INPUT)
 
 
-def _budgets(path: Path | None, limits: dict[str, float]) -> Budgets:
+def _budgets(path: Path | None, limits: Mapping[str, object]) -> Budgets:
     """Take the budget from a file or from the limits of the command line."""
     if path is not None and limits:
         raise click.UsageError("--budget doesn't support further limits: write the limit into the budget file")
@@ -157,7 +156,7 @@ def _budgets(path: Path | None, limits: dict[str, float]) -> Budgets:
         return read_budgets(path)
     try:
         return Budget(**limits)  # type: ignore[arg-type]
-    except OptionError as e:
+    except (LaunchError, OptionError) as e:
         raise click.UsageError(str(e)) from e
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import click
 
 from cujit.cli.console import note
+from cujit.compiler.options.nvcc import NVCC_ARGUMENTS
 
 _GENERAL = "General options"
 
@@ -42,20 +43,25 @@ RENAMED_COMMANDS = {"check": "budget"}
 """Names that commands had in the last release. They still work."""
 
 _ADD_PTX = {"--ptx": "--add-ptx"}
+_ARG = {"-a": "--arg"}
+_KERNELS = {"--kernel": "--kernels"}
 
 RENAMED_OPTIONS = {
-    "budget": {"--shared-bytes": "--static-shared-bytes", "--log": "--assembler-log"},
+    "budget": {"--shared-bytes": "--static-shared-bytes", "--log": "--assembler-log", **_KERNELS},
     "cache keygen": {"--name": "--key-name"},
     "cache why": {"--source": "--file"},
     "compat": {"--device": "--arch"},
     "embed": {"--name": "--prefix", "-n": "-p"},
     "emulate": {"--needs": "--unsupported"},
+    "explore": _ARG,
     "farm build": _ADD_PTX,
-    "inspect": {"--log": "--assembler-log"},
+    "inspect": {"--log": "--assembler-log", **_KERNELS},
     "pack build": _ADD_PTX,
     "pack merge": {"--compress": "--zstd"},
     "pack size": {"--limit": "--max-bytes"},
+    "profile": _ARG,
     "retarget": {"--ptx": "--ptx-version"},
+    "run": _ARG,
     "worklist build": _ADD_PTX,
     "worklist show": {"--source": "--recipe"},
 }
@@ -88,12 +94,18 @@ def with_new_names(command: click.Command, renamed: Mapping[str, str], words: Se
             break
         elif name in renamed:
             word = f"{renamed[name]}{equals}{value}"
-        elif len(word) > 2 and word[:2] in renamed and word[1] != "-":
-            word = renamed[word[:2]] + word[2:]
+        elif len(word) > 2 and word[:2] in renamed and word[1] != "-" and not _is_nvccs(word):
+            new = renamed[word[:2]]
+            word = f"{new}{'=' * new.startswith('--')}{word[2:]}"
         found.append(word)
         if takes_value.get(name) and not equals:
             found += itertools.islice(rest, 1)
     return [*found, *rest]
+
+
+def _is_nvccs(word: str) -> bool:
+    """Whether a word is an argument of nvcc, or a misspelled one with a value, such as ``-arhc=sm_90``."""
+    return "=" in word or word[1:] in NVCC_ARGUMENTS
 
 
 class Command(click.Command):

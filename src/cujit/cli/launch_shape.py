@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import click
 
 from cujit.cli.console import several
@@ -9,6 +12,11 @@ from cujit.devices.arguments.written import sizes
 from cujit.errors import spell
 from cujit.kernel import Kernel, Launch
 from cujit.values import dataclass
+
+
+def sizes_option(name: str, help: str, *, multiple: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that adds an option for one to three sizes along x, y and z."""
+    return click.option(name, type=_sizes, metavar="SIZES", multiple=multiple, help=help)
 
 
 def _sizes(text: str) -> tuple[int, ...]:
@@ -19,25 +27,13 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 
 shape_options = several(
-    click.option("--grid", type=_sizes, metavar="SIZES", help="Number of blocks along x, y and z, such as 4 or 16x16."),
-    click.option(
-        "--block",
-        type=_sizes,
-        metavar="SIZES",
-        help="Number of threads per block along x, y and z, such as 256 or 16x16.",
-    ),
-    click.option(
+    sizes_option("--grid", "Number of blocks along x, y and z, such as 4 or 16x16."),
+    sizes_option("--block", "Number of threads per block along x, y and z, such as 256 or 16x16."),
+    sizes_option(
         "--over",
-        type=_sizes,
-        metavar="SIZES",
-        help="Number of elements, such as 1000 or 640x480. Each element gets one thread, and cujit chooses the grid.",
+        "Number of elements, such as 1000 or 640x480. Each element gets one thread, and cujit chooses the grid.",
     ),
-    click.option(
-        "--cluster",
-        type=_sizes,
-        metavar="SIZES",
-        help="Number of blocks per cluster along x, y and z, such as 2 or 2,1,1.",
-    ),
+    sizes_option("--cluster", "Number of blocks per cluster along x, y and z, such as 2 or 2,1,1."),
     click.option(
         "--cooperative",
         is_flag=True,

@@ -66,7 +66,6 @@ launch_options = settings(
     ),
     shape_options,
     click.option(
-        "-a",
         "--arg",
         "arguments",
         type=_argument,

@@ -12,8 +12,10 @@ import click
 from cujit.cli.console import PlotOptions, Rows, json_option, note, plot_options, print_json, settings, show
 from cujit.cli.files import FILE, complete_kernel
 from cujit.cli.help import Command
+from cujit.cli.launch_shape import sizes_option
 from cujit.devices.device import Device
 from cujit.devices.process import is_device_name, process_devices
+from cujit.devices.shapes import Dim3
 from cujit.errors import CujitError, LaunchError, MissingError
 from cujit.kernel import Kernel
 from cujit.loading import load
@@ -40,15 +42,16 @@ class OccupancyOptions(NamedTuple):
 
     shared_bytes: int
     shared_per_thread: int
-    grid: int | None
-    cluster: int | None
+    grid: tuple[int, ...] | None
+    cluster: tuple[int, ...] | None
 
     def keywords(self) -> dict[str, Any]:
         """Return the keywords of ``Subject.at`` and ``Subject.best``."""
         shared: SharedBytes = self.shared_bytes
         if self.shared_per_thread:
             shared = lambda threads: self.shared_bytes + self.shared_per_thread * threads  # noqa: E731
-        return {"shared_bytes": shared, "grid": self.grid, "cluster": self.cluster}
+        cluster = None if self.cluster is None else Dim3.of(self.cluster, "cluster").volume
+        return {"shared_bytes": shared, "grid": self.grid, "cluster": cluster}
 
 
 _subject_options = settings(
@@ -87,9 +90,9 @@ _launch_options = settings(
         default=0,
         help="Additional dynamic shared memory per thread, in bytes. Default: 0.",
     ),
-    click.option("--grid", metavar="N", type=int, help="Blocks per launch, to compute the number of waves."),
-    click.option(
-        "--cluster", metavar="N", type=int, help="Blocks per cluster, to compute the number of resident clusters."
+    sizes_option("--grid", "Number of blocks along x, y and z, to compute the number of waves."),
+    sizes_option(
+        "--cluster", "Number of blocks per cluster along x, y and z, to compute the number of resident clusters."
     ),
 )
 
@@ -103,7 +106,11 @@ _launch_options = settings(
     help="GPU to compute the occupancy for, such as H200, 'RTX 5090', sm_90 or cuda:0. "
     "Default: the architecture of the image.",
 )
-@click.option("--block", metavar="N", type=int, multiple=True, help="Threads per block. Default: common block sizes.")
+@sizes_option(
+    "--block",
+    "Number of threads per block along x, y and z, such as 256 or 16x16. Default: common block sizes.",
+    multiple=True,
+)
 @_launch_options
 @plot_options("Write a plot to PATH (.svg or .png).")
 @json_option
@@ -111,7 +118,7 @@ def command(
     file: Path | None,
     subject_options: SubjectOptions,
     on: str | None,
-    block: tuple[int, ...],
+    block: tuple[tuple[int, ...], ...],
     launch: OccupancyOptions,
     drawing: PlotOptions,
     as_json: bool,

@@ -104,7 +104,7 @@ def _texts(names: object) -> list[str] | None:
     if not listed or not all(isinstance(name, str) for name in listed):
         raise OptionError(
             f"kernels must be a name, a pattern or a list of these, not {spell(names)}",
-            help=Hint("write, for example, kernel='axpy<*>'", shell="--kernel 'axpy<*>'"),
+            help=Hint("write, for example, kernel='axpy<*>'", shell="--kernels 'axpy<*>'"),
         )
     return listed
 

@@ -88,7 +88,7 @@ def _totals(inspection: Inspection) -> Iterator[str | Rows]:
     for image in inspection:
         if image.is_read and image.error:
             yield (printable(f"image {image.index} is damaged: {image.error}"))
-    yield ("\n--all shows every image and kernel, --arch and --kernel some of them\n")
+    yield ("\n--all shows every image and kernel, --arch and --kernels some of them\n")
 
 
 def _images(images: list[ImageInfo]) -> Iterator[str | Rows]:

@@ -76,7 +76,7 @@ _instead_options = settings(
 @click.command("inspect", cls=Command)
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=FILE)
 @click.option(
-    "--kernel",
+    "--kernels",
     "pattern",
     metavar="PATTERN",
     shell_complete=complete_kernel,
@@ -156,7 +156,7 @@ def _check_usage(instead: InsteadOptions, given: Mapping[str, Any], files: int) 
     if sum(map(bool, instead)) > 1:
         raise click.UsageError("--ptx, --sass, --tile, --extract, --needs, --html and --against exclude each other")
     if instead.needs and given["pattern"] is not None:
-        raise click.UsageError("--needs reads whole images: remove --kernel")
+        raise click.UsageError("--needs reads whole images: remove --kernels")
     if given["as_json"] and (instead.ptx or instead.sass or instead.tile):
         raise click.UsageError("--ptx, --sass and --tile exclude --json")
     if instead.page and len(given["arches"]) > 1:
