@@ -84,18 +84,8 @@ def test_a_roofline_has_the_kernel_at_its_operations_in_the_time_that_they_take_
 def test_the_numbers_are_what_json_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("slow.cu").write_text(SLOW)
-    launch = [
-        "profile",
-        "slow.cu",
-        "--grid",
-        "2x2",
-        "--block",
-        "32x32",
-        "--arg",
-        "ones:f32:4096",
-        "--arg",
-        "zeros:f32:4096",
-    ]
+    launch = ["profile", "slow.cu", "--grid", "2x2", "--block", "32x32", "--arg", "ones:f32:4096"]
+    launch += ["--arg", "zeros:f32:4096"]
     launch += ["--arg", "64", "--on", "H200", "--json", "--html", "slow.html"]
     result = CliRunner().invoke(main, launch, catch_exceptions=False)
     assert result.exit_code == 0, result.output

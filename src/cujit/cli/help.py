@@ -119,9 +119,9 @@ class Command(click.Command):
         """Replace the names that options had in the last release, with a warning for each."""
         renamed = RENAMED_OPTIONS.get(_path_of(ctx), {})
         found = with_new_names(self, renamed, args)
-        for old, new in zip(args, found, strict=True):
-            if old != new:
-                note(f"warning: {_option_in(old)} is now {_option_in(new)}")
+        changed = ((_option_in(old), _option_in(new)) for old, new in zip(args, found, strict=True) if old != new)
+        for old, new in dict.fromkeys(changed):
+            note(f"warning: {old} is now {new}")
         return found
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
