@@ -123,3 +123,10 @@ def test_a_cell_of_a_table_names_its_column() -> None:
     table = "<table><thead><tr><th>a</th><th><code>b</code></th></tr></thead><tr><td>1</td><td>2</td></tr></table>"
     shown = labeled(re.fullmatch(".*", table))  # type: ignore[arg-type]
     assert '<tr><td data-label="a">1</td><td data-label="b">2</td></tr>' in shown
+
+
+def test_a_link_whose_text_is_a_file_has_the_title_of_its_page() -> None:
+    title = (ROOT / "docs/launch.md").read_text().partition("\n")[0].removeprefix("# ")
+    assert followed("[launch.md](launch.md#cost)", "performance.md") == f"[{title}](launch.md#cost)"
+    assert followed("[docs/launch.md](docs/launch.md)", "contributing.md") == f"[{title}](launch.md)"
+    assert followed("[what it costs](launch.md)", "performance.md") == "[what it costs](launch.md)"

@@ -106,8 +106,10 @@ _WEIGHTS = {
     "how-to/ci.md": 4,
     "how-to/find-a-race.md": 3,
     "how-to/ordinary-files.md": 5,
+    "how-to/time-a-kernel.md": 6,
     "launch.md": 3,
     "profile.md": 3,
+    "reproducer.md": 4,
     "shipping.md": 2,
     "tutorial/1-first-kernel.md": 4,
 }
@@ -195,10 +197,17 @@ def followed(markdown: str, uri: str) -> str:
             there = _api_anchors().get(anchor[1:], there)
         if there is None:
             return text
+        if text in (path, os.path.basename(path)):  # in the repository, a page is its file
+            text = _title(path)
         return f"{mark}[{text}]({os.path.relpath(there, os.path.dirname(uri) or '.')}{anchor or ''})"
 
     shaded = functools.partial(_shaded, "images" if uri == "index.md" else "../images")
     return _PICTURE.sub(shaded, _LINK.sub(link, markdown))
+
+
+def _title(path: str) -> str:
+    """Return the first heading of a file."""
+    return (ROOT / path).read_text().partition("# ")[2].partition("\n")[0]
 
 
 def _shaded(folder: str, picture: re.Match[str]) -> str:
