@@ -359,7 +359,7 @@ def test_an_image_without_kernels_is_an_error() -> None:
     empty = compile("__device__ int x;", arch="sm_90")
     with raises(NameNotFoundError, "name-not-found", "names=['axpy<float>']") as error:
         check(empty, Budget(registers=255))
-    assert "naming its instances" in str(error.value)
+    assert "list its instances" in str(error.value)
 
 
 def test_what_is_still_to_be_linked_is_an_error() -> None:

@@ -109,9 +109,9 @@ def test_what_is_neither_bytes_nor_object_code_is_a_type_error(programs: Program
 
 @pytest.mark.parametrize("key", [7, None], ids=["int", "none"])
 def test_a_key_is_bytes_or_text(programs: ProgramCache, key: Any) -> None:
-    with pytest.raises(TypeError, match="a key is bytes or str"):
+    with pytest.raises(TypeError, match="a key must be bytes or str"):
         programs.get(key)
-    with pytest.raises(TypeError, match="a key is bytes or str"):
+    with pytest.raises(TypeError, match="a key must be bytes or str"):
         programs[key] = b"no image"
 
 

@@ -353,7 +353,7 @@ def test_builders_that_need_each_other_over_threads_do_not_hang(modules: Registr
         thread.join(60)
     assert not any(thread.is_alive() for thread in threads)
     assert len(errors) == 1
-    assert "it would wait for itself" in str(errors[0])
+    assert "the module would wait for itself" in str(errors[0])
 
 
 @pytest.mark.parametrize(
@@ -522,7 +522,7 @@ def test_configure_and_a_builder_that_need_each_other_over_threads_do_not_hang(m
     ]
     steps = iter(asks)
     results = in_threads(2, lambda: next(steps)())
-    assert sum("it would wait for itself" in str(result) for result in results) == 1
+    assert sum("the module would wait for itself" in str(result) for result in results) == 1
 
 
 def test_wrong_kernels_and_configures_are_told(modules: Registry, cpu: Device) -> None:

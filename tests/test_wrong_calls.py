@@ -130,7 +130,7 @@ def test_a_wrong_data_layout_is_told_with_the_right_one(layout: str, arch: str) 
 
 MESSAGES: dict[str, tuple[Callable[[], object], type[CujitError], str]] = {
     "a host function": (lambda: cujit.compile("int f() { return 1; }"), CompileError, "default_device=True"),
-    "main": (lambda: cujit.compile("int main() { return 0; }"), CompileError, "leave out main"),
+    "main": (lambda: cujit.compile("int main() { return 0; }"), CompileError, "skip main"),
     "vector": (lambda: cujit.compile("#include <vector>"), HeaderNotFoundError, "<vector> is for the host"),
     "iostream": (lambda: cujit.compile("#include <iostream>"), HeaderNotFoundError, "<iostream> is for the host"),
     "thrust": (lambda: cujit.compile("#include <thrust/device_vector.h>"), CompileError, "host code"),

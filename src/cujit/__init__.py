@@ -39,7 +39,7 @@ import sys
 from cujit.version import __version__ as __version__
 
 if sys.platform != "linux":
-    raise ImportError(f"cujit runs on Linux, and this is {sys.platform}; on Windows, install it in WSL 2")
+    raise ImportError(f"cujit runs on Linux, but this is {sys.platform}; on Windows, install cujit in WSL 2")
 
 _HOMES = {
     "cujit.arch": "Arch",
@@ -100,7 +100,7 @@ def __getattr__(name: str) -> object:
     if _is_subinterpreter():
         raise importlib.import_module(f"{__name__}.errors").UnsupportedError(
             "cujit works only in the main interpreter of a process, and this is a subinterpreter",
-            help="use cujit in the main interpreter, or in a process of its own: multiprocessing.Process(target=…)",
+            help="use cujit in the main interpreter or in a separate process: multiprocessing.Process(target=…)",
         )
     if name in _ROOMS:
         return importlib.import_module(f"{__name__}.{name}")

@@ -86,7 +86,7 @@ class Launch(PreparedLaunch):
         """
         if device is not None and check is not None:
             remedy = f"device=cujit.cpu(check={spell(check)}), or remove device"
-            raise ArgumentError("pass either a device or checks: a device has its own checks", help=remedy)
+            raise ArgumentError("set checks on the device instead", help=remedy)
         from cujit.devices.launcher.replay import replay  # start-up: for who looks for a mistake
 
         place = cpu(check=check) if device is None else resolve_device(device)
@@ -337,8 +337,8 @@ class Kernel(KeepsLaunches):
     def _fix(self, shape: object) -> Launch:
         if not isinstance(shape, tuple) or not 2 <= len(shape) <= 4:
             raise LaunchError(
-                f"{self.name}[…] takes grid and block, and then shared_bytes and stream, not {spell(shape)}",
-                help="kernel[blocks, threads](…), or kernel.over(n)(…)",
+                f"{self.name}[…] accepts grid and block, then shared_bytes and stream, not {spell(shape)}",
+                help="write kernel[blocks, threads](…) or kernel.over(n)(…)",
                 code="grid-size",
             )
         exact = all(type(n) is int or (type(n) is tuple and all(type(m) is int for m in n)) for n in shape)
@@ -438,7 +438,7 @@ class Kernel(KeepsLaunches):
         elements = most * threads.volume if size is None else math.prod(problem_size(size, self.name))
         if not elements:
             raise LaunchError(
-                f"{self.name}: a cooperative launch over no elements",
+                f"{self.name}: a cooperative launch must have at least one element",
                 help="skip the launch if there are no elements",
                 code="cooperative-size",
             )

@@ -111,7 +111,7 @@ class Module(Mapping[str, Kernel]):
             image.require()
         if not isinstance(name, str):
             raise ArgumentError(
-                f"a kernel is found by its name, not by {type(name).__name__} {spell(name)}",
+                f"the name of a kernel must be a str, not {type(name).__name__} {spell(name)}",
                 help="write the name of the kernel before the grid and the block: "
                 f"module[{spell(next(iter(self), 'kernel'))}][grid, block](…)",
             )
@@ -381,7 +381,7 @@ def jit(
     if not isinstance(source, Source):
         source = Source.cuda(source, name=name, headers=headers)
     elif name is not None or headers is not None:
-        raise ArgumentError("a Source has its own name and headers", help="give them to cujit.Source.cuda")
+        raise ArgumentError("a Source already has a name and headers", help="pass them to cujit.Source.cuda")
     tools, given = runner(cache), Options.of(options, more, jit)
     if watchers := place.backend.watchers:
         given = Options.of(wanted_options(watchers), dict(given))
@@ -565,8 +565,8 @@ def _runnable(target: Arch, device: Device) -> Arch:
     """Refuse before compiling what a GPU would not run, as ``a`` and ``f`` code of another family; give a CPU PTX."""
     if device.is_gpu and not target.is_lto and not target.runs_on(device.arch):
         raise ArchError(
-            f"code for {target} does not run on {device.name}, which is {device.arch}",
-            help=f"remove arch, or write {device.arch} or {device.arch.virtual}",
+            f"code for {target} doesn't run on {device.name}, which is {device.arch}",
+            help=f"remove arch, or set it to {device.arch} or {device.arch.virtual}",
             code="arch-mismatch",
         )
     return target.virtual if target.is_real and not device.is_gpu else target
@@ -575,20 +575,20 @@ def _runnable(target: Arch, device: Device) -> Arch:
 _NOT_LOADABLE = {
     Kind.OPTIXIR: "OptiX IR is loaded by optixModuleCreate; cujit.compile(source) makes PTX",
     Kind.LTOIR: Hint(
-        "LTO-IR is not machine code yet: link it with cujit.link([...], arch=...) and load the cubin",
-        shell="LTO-IR is not machine code yet: link it with cujit link FILE -o x.cubin and load the cubin",
+        "LTO-IR must be linked before loading: call cujit.link([...], arch=...) and load the cubin",
+        shell="LTO-IR must be linked before loading: run cujit link FILE -o x.cubin and load the cubin",
     ),
     Kind.OBJECT: Hint(
-        "a host object is linked first: cujit.link([...], arch=...), then load the cubin",
-        shell="a host object is linked first: cujit link FILE -o x.cubin, then load the cubin",
+        "a host object must be linked first: call cujit.link([...], arch=...), then load the cubin",
+        shell="a host object must be linked first: run cujit link FILE -o x.cubin, then load the cubin",
     ),
     Kind.LIBRARY: Hint(
-        "a library is linked first: cujit.link([...], arch=...), then load the cubin",
-        shell="a library is linked first: cujit link FILE -o x.cubin, then load the cubin",
+        "a library must be linked first: call cujit.link([...], arch=...), then load the cubin",
+        shell="a library must be linked first: run cujit link FILE -o x.cubin, then load the cubin",
     ),
     Kind.NVVMIR: Hint(
-        "LLVM IR is compiled first: cujit.compile(cujit.Source.nvvm(...))",
-        shell="LLVM IR is compiled first: cujit compile FILE.ll",
+        "LLVM IR must be compiled first: cujit.compile(cujit.Source.nvvm(...))",
+        shell="LLVM IR must be compiled first: cujit compile FILE.ll",
     ),
     Kind.TILEIR: Hint(
         "Tile IR is compiled first: cujit.compile(image, arch='sm_…'), or cujit.jit(cujit.Source.tile(image))",
@@ -602,4 +602,4 @@ def _require_loadable(artifact: Artifact) -> None:
     """Refuse the kinds that run nowhere as they are."""
     if artifact.kind in _NOT_LOADABLE:
         name = f" {artifact.name}" if artifact.name else ""
-        raise LoadError(f"the {artifact.kind.value}{name} cannot be loaded", help=_NOT_LOADABLE[artifact.kind])
+        raise LoadError(f"cannot load the {artifact.kind.value}{name}", help=_NOT_LOADABLE[artifact.kind])

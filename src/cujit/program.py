@@ -284,10 +284,11 @@ def _kind_of_link(to: Kind | str | None, device: Device | None) -> Kind:
         return Kind.PTX if device is not None and not device.is_gpu else Kind.CUBIN
     kind = to.value if isinstance(to, Kind) else to
     if kind not in ("cubin", "ptx", "ltoir"):
-        raise OptionError(f"to is {spell(to)}, but a link creates cubin, ptx or ltoir")
+        raise OptionError(f"a link makes a cubin, PTX or LTO-IR, not {spell(to)}")
     if kind == "cubin" and device is not None and not device.is_gpu:
         raise OptionError(
-            "the CPU device runs no cubin", help=Hint("remove to, or to='ptx'", shell="remove --to, or --to ptx")
+            "the CPU device doesn't run cubins",
+            help=Hint("remove to, or set to='ptx'", shell="remove --to, or use --to ptx"),
         )
     return Kind(kind)
 
@@ -441,8 +442,8 @@ def present_arches() -> Sequence[Arch]:
     arches = [device.arch for device in process_devices().gpus()]
     if not arches:
         raise DeviceNotFoundError(
-            "the target 'native' means the GPUs of this machine, and it has none",
-            help="name an architecture: 'sm_90'",
+            "the target 'native' means the GPUs of this machine, but it has none",
+            help="specify an architecture, such as 'sm_90'",
         )
     return arches
 
@@ -460,4 +461,4 @@ def _listed(given: Iterable[object]) -> list[object]:
     try:
         return list(given)
     except TypeError:
-        raise OptionError(f"expected a list of images, got {type(given).__name__}") from None
+        raise OptionError(f"expected a list of images, not {type(given).__name__}") from None

@@ -174,15 +174,15 @@ class _Plan:
 def _plan(call: object, repeat: object, warmup: object, calls: object, limit_s: object, flush_cache: object) -> _Plan:
     if not callable(call):
         raise ArgumentError(
-            f"{type(call).__name__} {spell(call)} cannot be called"[:200],
-            help="cujit.time(kernel[grid, block], x, y, n), or a function that launches",
+            f"{type(call).__name__} {spell(call)} is not callable"[:200],
+            help="write cujit.time(kernel[grid, block], x, y, n), or pass a function that launches",
         )
     if calls is not None and flush_cache and calls != 1:
-        raise ArgumentError(f"with flush_cache a sample is one call, not {spell(calls)}", help="remove calls")
+        raise ArgumentError(f"with flush_cache, a sample is one call, not {spell(calls)}", help="remove calls")
     try:
         seconds = float(limit_s)  # type: ignore[arg-type]
     except (TypeError, ValueError):
-        raise ArgumentError(f"limit_s is a number of seconds, not {spell(limit_s)}") from None
+        raise ArgumentError(f"limit_s must be a number of seconds, not {spell(limit_s)}") from None
     if not seconds > 0:
         raise ArgumentError(f"limit_s is {spell(limit_s)}, expected more than 0 seconds")
     return _Plan(

@@ -423,7 +423,7 @@ def test_root_reads_the_cache_of_a_group_and_does_not_write_there(root: Path) ->
         os.chown(place, 12345, gid)
     cache = Cache(root, trusted_gid=gid)
     assert cache.get_or_make(key_of(5), nobody)[1].outcome is Outcome.DISK
-    made_twice_with_one_warning(cache, "root does not write into")
+    made_twice_with_one_warning(cache, "root doesn't write to")
 
 
 def test_too_many_open_files_cost_one_warning(root: Path) -> None:

@@ -304,5 +304,5 @@ def test_the_locks_of_a_remote_root_are_on_this_machine(tmp_path: Path, monkeypa
         assert found.parent == tmp_path / f"cujit-{os.geteuid()}"
         assert found.parent.stat().st_mode & 0o777 == 0o700
     (tmp_path / f"cujit-{os.geteuid()}").chmod(0o777)
-    with pytest.raises(PermissionError, match="can be written by others"):
+    with pytest.raises(PermissionError, match="other users can write to"):
         lock_file(remote, None)

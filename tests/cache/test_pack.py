@@ -157,7 +157,9 @@ def test_a_damaged_closure_is_none(cache: Cache, tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b"was found", b"was never"))
     pack = opened(path)
     assert list(pack.closures(key_of(500).digest)) == []
-    assert [fault for _, fault in pack.verify() if fault] == ["a damaged record: its SHA-256 doesn't match the index"]
+    assert [fault for _, fault in pack.verify() if fault] == [
+        "the record is damaged: its SHA-256 doesn't match the index"
+    ]
     with raises(FormatError, "format", "SHA-256"):
         write_pack(tmp_path / "again.pack", [pack])
 
@@ -194,9 +196,9 @@ def damages(path: Path) -> Iterator[tuple[str, bytes, str]]:
     whole = path.read_bytes()
     yield "empty", b"", "0 bytes"
     yield "cut in the head", whole[:100], "192"
-    yield "cut in the index", whole[: _HEAD_BYTES + 90], "claims"
-    yield "cut in a record", whole[:-1], "claims"
-    yield "longer", whole + b"\0", "claims"
+    yield "cut in the index", whole[: _HEAD_BYTES + 90], "declares"
+    yield "cut in a record", whole[:-1], "declares"
+    yield "longer", whole + b"\0", "declares"
     yield "of another kind", b"PK\3\4" + whole[4:], "begins"
     yield (
         "of a later version",
@@ -230,7 +232,7 @@ def test_what_is_no_pack_is_refused_once_and_is_none_from_then_on(path: Path, tm
 def test_a_damaged_pack_is_one_warning_and_a_miss(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
     cache = read_only(path)
-    with pytest.warns(CacheWarning, match="is not used") as caught:
+    with pytest.warns(CacheWarning, match="ignores the pack") as caught:
         assert [cache.find(key_of(n)) for n in range(3)] == [None] * 3
     assert len(caught) == 1
 
@@ -241,7 +243,7 @@ def test_a_damaged_pack_is_a_failure_for_a_search_for_headers_and_the_next_pack_
     bad, good = searched(tmp_path / "bad.pack", cache, b"a"), searched(tmp_path / "good.pack", cache, b"b")
     bad.write_bytes(bad.read_bytes()[:-1])
     both = Cache(None, read_only=[bad, good])
-    with pytest.warns(CacheWarning, match=r"bad\.pack is not used"):
+    with pytest.warns(CacheWarning, match=r"ignores the pack .*bad\.pack"):
         assert list(both.closures(key_of(500).digest)) == [b"b"]
     assert both.counters.failures == 1
 
@@ -253,7 +255,7 @@ def test_a_record_may_be_as_large_as_the_most_and_no_larger(tmp_path: Path, monk
     monkeypatch.setattr("cujit.cache.pack.MAX_RECORD_BYTES", most)
     assert opened(path).get(key_of(0).digest).record is not None
     monkeypatch.setattr("cujit.cache.pack.MAX_RECORD_BYTES", most - 1)
-    assert opened(path).get(key_of(0).digest).damage.startswith(f"{path}: a pack of ")
+    assert opened(path).get(key_of(0).digest).damage.startswith(f"{path}: the pack has ")
 
 
 def test_every_byte_of_a_record_is_proved(path: Path) -> None:
@@ -290,9 +292,9 @@ def test_an_index_that_lies_is_found_out(path: Path) -> None:
     first, second = (row[:32].hex() for row in rows[:2])
     far = struct.pack("<Q", 1 << 50)
     lies = {
-        "swapped": ([rows[0][:32] + rows[1][32:], rows[1][:32] + rows[0][32:], *rows[2:]], "a record of the key"),
-        "beyond the end": ([rows[0][:64] + far + rows[0][72:], *rows[1:]], "a pack of"),
-        "in the tables": ([rows[0][:64] + struct.pack("<Q", 8) + rows[0][72:], *rows[1:]], "a pack of"),
+        "swapped": ([rows[0][:32] + rows[1][32:], rows[1][:32] + rows[0][32:], *rows[2:]], "the record has the key"),
+        "beyond the end": ([rows[0][:64] + far + rows[0][72:], *rows[1:]], "the pack has"),
+        "in the tables": ([rows[0][:64] + struct.pack("<Q", 8) + rows[0][72:], *rows[1:]], "the pack has"),
         "overlapping": ([rows[0][:64] + rows[1][64:72] + rows[0][72:], *rows[1:]], "where another record does|SHA-256"),
         "unsorted": ([rows[1], rows[0], *rows[2:]], "not sorted"),
         "twice": ([rows[0], rows[0], *rows[2:]], "not sorted|lies where"),
@@ -365,7 +367,7 @@ def test_a_record_that_does_not_unpack_is_damage(cache: Cache, tmp_path: Path) -
     whole[_HEAD_BYTES + 32 : _HEAD_BYTES + 64] = hashlib.sha256(bytes(stored)).digest()
     whole[40:72] = hashlib.sha256(whole[_HEAD_BYTES : _HEAD_BYTES + _ROW_BYTES]).digest()
     path.write_bytes(whole)
-    assert "does not unpack" in opened(path).get(key_of(0).digest).damage
+    assert "cannot decompress" in opened(path).get(key_of(0).digest).damage
 
 
 def test_who_has_a_pack_open_goes_on_with_it_when_it_is_replaced(cache: Cache, path: Path) -> None:
@@ -441,7 +443,7 @@ def test_packs_that_disagree_are_not_merged(cache: Cache, tmp_path: Path) -> Non
 def test_what_is_not_there_cannot_be_packed(cache: Cache, tmp_path: Path) -> None:
     with raises(FormatError, "format", "record"):
         write_pack(tmp_path / "k.pack", cache.stores, wanted=[key_of(999).digest])
-    with raises(FormatError, "format", "records"):
+    with raises(FormatError, "format", "record"):
         write_pack(tmp_path / "k.pack", cache.stores, wanted=[], requests={key_of(1).digest: key_of(2).digest})
 
 

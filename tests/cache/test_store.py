@@ -116,7 +116,7 @@ def test_two_entries_swapped_are_both_misses(store: Store) -> None:
     a.write_bytes(second)
     b.write_bytes(first)
     for n in (0, 1):
-        assert f"where {key_of(n).digest} should be" in store.get(key_of(n).digest).damage
+        assert f"expected {key_of(n).digest}" in store.get(key_of(n).digest).damage
         assert not path_of(store, n).exists()
 
 
@@ -137,7 +137,7 @@ def test_a_hard_link_to_another_file_is_a_miss_and_that_file_stays(store: Store,
         path.unlink()
         os.link(secret, path)
 
-    assert "a truncated record" in damaged_by(store, harm)
+    assert "the record is truncated" in damaged_by(store, harm)
     assert secret.read_bytes() == b"not an entry"
 
 

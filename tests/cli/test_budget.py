@@ -78,7 +78,7 @@ def test_not_known_is_status_1(check: Check, spilling: Path) -> None:
     result = check(spilling, "--spills", 10000)
     assert result.exit_code == 1
     assert "not known" in result.stdout
-    assert "try: build with -O verbose and specify the log" in result.stdout
+    assert "try: build with -O verbose and pass the log" in result.stdout
 
 
 def test_the_log_of_the_build_tells_spills(check: Check, spilling: Path) -> None:
@@ -186,7 +186,7 @@ def test_a_file_and_a_limit_beside_it_is_status_2(check: Check, fatbin: Path, tm
 def test_no_kernel_of_that_name_is_status_1_with_a_message(cujit: Callable[..., Result], fatbin: Path) -> None:
     result = cujit("budget", str(fatbin), "--registers", "64", "--kernels", "axpi*")
     assert result.exit_code == 1
-    assert "is called 'axpi*'" in result.stderr
+    assert "named 'axpi*'" in result.stderr
     assert "axpy<float>" in result.stderr
     assert result.stdout == ""
 

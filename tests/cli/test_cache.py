@@ -185,7 +185,10 @@ def test_what_has_no_source_says_so(verb: CacheVerb, root: Path, source: Path) -
 
 
 def test_a_key_that_is_none_or_of_nobody_is_an_error_with_what_to_try(verb: CacheVerb) -> None:
-    for key, message in (("xyz", "a key is hex digits"), ("abc", "no entry has a key that begins with abc")):
+    for key, message in (
+        ("xyz", "a key consists of hex digits"),
+        ("abc", "no cache entry has a key that starts with abc"),
+    ):
         for words in (["show", key], ["why", key], ["export", key, "image"]):
             result = verb(*words)
             assert (result.exit_code, message in result.stderr, "cujit cache ls" in result.stderr) == (1, True, True)
@@ -354,7 +357,7 @@ def test_verify_finds_an_image_of_a_source_that_does_not_compile(verb: CacheVerb
     assert isinstance(keyed, Keyed)
     cache.get_or_make(keyed.key, lambda: image, recipe=lambda: write_recipe(wrong))
     told = said(verb("verify", "--fraction", "1", "--json"), 1)
-    assert (told["wrong"], "the same inputs fail now" in told["entries"][0]["why"]) == (1, True)
+    assert (told["wrong"], "recompiling the same inputs fails" in told["entries"][0]["why"]) == (1, True)
 
 
 def test_verify_finds_a_damaged_entry(verb: CacheVerb, root: Path, source: Path) -> None:
@@ -417,7 +420,7 @@ def test_a_share_that_is_no_number_is_refused(verb: CacheVerb, root: Path) -> No
     Cache(root).keep(make_key("nvrtc", []), Artifact(Kind.PTX, b".version 9.1\n"))
     result = verb("verify", "--fraction", "nan")
     assert result.exit_code == 1
-    assert "a fraction is from 0 to 1" in result.stderr
+    assert "the fraction must be between 0 and 1" in result.stderr
 
 
 def test_info_says_that_nothing_is_cached(verb: CacheVerb, monkeypatch: pytest.MonkeyPatch) -> None:

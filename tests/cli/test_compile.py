@@ -56,7 +56,7 @@ def test_the_ending_sass_writes_machine_code_as_text(cujit: Cujit, scale: str) -
     assert "was declared but never referenced" in cujit("compile", "unused.cu", "-o", "k.sass").stderr
     refused = cujit("compile", scale, "-D", "FACTOR=3", "-o", "k.sass", "--to", "ptx")
     assert refused.exit_code == 2
-    assert "SASS is the machine code of a cubin, and --to is ptx" in refused.stderr
+    assert "SASS is the machine code of a cubin, but --to is ptx" in refused.stderr
 
 
 def test_several_architectures_are_refused_with_the_command_to_type(cujit: Cujit, scale: str) -> None:
@@ -80,16 +80,19 @@ def test_llvm_ir_is_compiled_too(cujit: Cujit, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("said", "message"),
     [
-        (("compile", "-o", "k.ptx", "--to", "cubin"), "k.ptx ends as ptx does, and cubin was asked for"),
-        (("compile", "-o", "k.cubin", "-a", "compute_90"), "k.cubin ends as cubin does, and ptx was asked for"),
-        (("compile", "--to", "ptx", "-a", "lto_90"), "lto_90 stands for ltoir, but --to is ptx"),
-        (("compile", "-o", "k.fatbin"), "this makes ptx or cubin or ltoir or optixir or tileir; cujit build and"),
-        (("build", "-o", "k.ptx"), "this makes fatbin; cujit compile and cujit link make PTX"),
+        (("compile", "-o", "k.ptx", "--to", "cubin"), "the suffix of k.ptx means ptx, but you asked for cubin"),
+        (("compile", "-o", "k.cubin", "-a", "compute_90"), "the suffix of k.cubin means cubin, but you asked for ptx"),
+        (("compile", "--to", "ptx", "-a", "lto_90"), "lto_90 means ltoir, but --to is ptx"),
+        (
+            ("compile", "-o", "k.fatbin"),
+            "this command writes ptx or cubin or ltoir or optixir or tileir; cujit build and",
+        ),
+        (("build", "-o", "k.ptx"), "this command writes fatbin; cujit compile and cujit link make PTX"),
         (("build", "-o", "k.cubin", "-t", "sm_90"), "cujit compile and cujit link make cubins"),
         (("bundle", "-o", "k.ltoir"), "cujit compile and cujit link make LTO-IR"),
-        (("link", "-o", "k.ptx", "--to", "cubin"), "k.ptx ends as ptx does, and cubin was asked for"),
-        (("link", "-o", "k.FATBIN"), "this makes cubin or ptx"),
-        (("retarget", "-o", "k.cubin", "--ptx-version", "8.0"), "this makes ptx"),
+        (("link", "-o", "k.ptx", "--to", "cubin"), "the suffix of k.ptx means ptx, but you asked for cubin"),
+        (("link", "-o", "k.FATBIN"), "this command writes cubin or ptx"),
+        (("retarget", "-o", "k.cubin", "--ptx-version", "8.0"), "this command writes ptx"),
     ],
 )
 def test_an_ending_that_disagrees_is_usage_and_nothing_is_written(
@@ -139,7 +142,7 @@ def test_llvm_ir_gets_the_mathematical_functions_where_they_are_asked_for(cujit:
     (tmp_path / "sine.ll").write_text(SINE)
     refused = cujit("compile", "sine.ll", "--arch", "sm_90")
     assert refused.exit_code == 1
-    assert "try: --libdevice; or -O rdc" in refused.stderr
+    assert "try: add --libdevice, or -O rdc" in refused.stderr
     assert cujit("compile", "sine.ll", "--arch", "sm_90", "--libdevice", "-o", "sine.ptx").exit_code == 0
     assert cujit("build", "sine.ll", "--target", "sm_90", "--libdevice").exit_code == 0
     assert cujit("link", "sine.ll", "--libdevice", "-o", "sine.cubin", "--arch", "sm_90").exit_code == 0

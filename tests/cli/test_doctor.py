@@ -265,7 +265,7 @@ def test_a_report_names_nobody(cujit: Cujit, monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setenv("CUJIT_CACHE_DIR", str(home / "kept"))
     monkeypatch.setenv("CUJIT_CACHE_ROOTS", "/scratch/ada/difference/packs")
     monkeypatch.setenv("CUJIT_REMOTE", "https://ada:key@store.engine.example/kernels?token=1")
-    assert "nobody who is believed, try: CUJIT_TRUST=FILE" in cujit("doctor", "--report").output
+    assert "no key is trusted, try: CUJIT_TRUST=FILE" in cujit("doctor", "--report").output
     monkeypatch.setenv("CUJIT_TRUST", str(home / "keys"))
     text = cujit("doctor", "--report").output
     assert "| ~/kept | yes | 0 | 0 |" in text

@@ -120,9 +120,9 @@ def test_signals_go_to_the_command_and_its_end_by_one_is_passed_on(tmp_path: Pat
 
 def test_what_cannot_be_emulated_or_started_is_said() -> None:
     for arguments, words in (
-        (["--cc", "3.0", "true"], "no device of compute capability (3, 0)"),
-        (["--cc", "nine", "true"], "is not a compute capability"),
-        (["--check", "nonsense", "true"], "no check is called 'nonsense'"),
+        (["--cc", "3.0", "true"], "doesn't support compute capability (3, 0)"),
+        (["--cc", "nine", "true"], "is not a valid compute capability"),
+        (["--check", "nonsense", "true"], "unknown check 'nonsense'"),
         (["--log", "/no/such/folder/log", "true"], "cannot write to /no/such/folder/log"),
         (["--log", "/", "true"], "cannot write to /"),
         ([""], "COMMAND is empty"),

@@ -163,7 +163,7 @@ def test_run_and_profile_compile_for_what_they_are_told(run: object) -> None:
         ("compile -fatbin k.cu", 2, "use cujit build"),
         ("build -ptx k.cu", 2, "use cujit compile -ptx"),
         ("run -cubin k.cu", 2, "writes no image"),
-        ("compile -std", 2, "-std needs a value"),
+        ("compile -std", 2, "-std requires a value"),
         ("compile -maxrregcount=many k.cu", 1, "option maxrregcount is 'many'"),
         ("compile -arch=sm_9x k.cu", 2, "sm_9x"),
     ],

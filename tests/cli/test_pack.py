@@ -126,7 +126,7 @@ def test_damage_is_told_with_the_record(verb: PackVerb, pack: Path) -> None:
 def test_what_is_no_pack_is_refused_in_words(verb: PackVerb, tmp_path: Path, verb_of: tuple[str, ...]) -> None:
     (tmp_path / "no.pack").write_bytes(b"something else, of more than the hundred and ninety-two bytes of a head" * 4)
     told = verb(verb_of[0], tmp_path / "no.pack", *verb_of[1:])
-    assert (told.exit_code, "is not used: no pack: it begins" in told.output) == (1, True)
+    assert (told.exit_code, "no.pack: the file is not a pack: it begins" in told.output) == (1, True)
 
 
 def test_a_pack_is_told_by_its_name(verb: PackVerb, caches: list[Path], tmp_path: Path) -> None:

@@ -116,9 +116,9 @@ def test_what_cannot_be_compared_or_launched_is_said(cujit: Cujit, copy: Path) -
     Path("odd.json").write_text("{}")
     result = cujit("profile", str(copy), *LAUNCH, "--arg", "1", "--against", "odd.json")
     assert result.exit_code == 1
-    assert "'odd.json' is not what cujit profile --json writes" in result.stderr
+    assert "'odd.json' was not written by cujit profile --json" in result.stderr
     Path("odd.json").write_text('{"schema": 1, "kernels": []}')
-    assert "has 0 kernels" in cujit("profile", str(copy), *LAUNCH, "--arg", "1", "--against", "odd.json").stderr
+    assert "contains 0 kernels" in cujit("profile", str(copy), *LAUNCH, "--arg", "1", "--against", "odd.json").stderr
     empty = cujit("profile", str(copy), "--over", "0", *LAUNCH[4:], "--arg", "1")
     assert empty.exit_code == 2
     assert "--over is 0" in empty.stderr

@@ -265,7 +265,7 @@ def test_coverage_is_written_for_lcov(cujit: Cujit, axpy: Path, tmp_path: Path) 
         (("--coverage", "c.info", "--device", "cuda:0"), "--coverage requires the CPU device"),
         (("--coverage", "."), "is a directory"),
         (("--check", "memory", "--device", "cuda:0"), "--check requires the CPU device"),
-        (("--check", "memroy"), "no check is called 'memroy'"),
+        (("--check", "memroy"), "unknown check 'memroy'"),
     ],
     ids=[
         "thread",
@@ -334,7 +334,10 @@ def test_the_only_kernel_needs_no_name(cujit: Cujit, tmp_path: Path) -> None:
 def test_several_kernels_without_a_name_are_usage_and_listed(cujit: Cujit, tmp_path: Path) -> None:
     (tmp_path / "k.cu").write_text(_TWO_KERNELS)
     result = cujit("run", "k.cu", *_ONCE)
-    assert (result.exit_code, "k.cu has 2 kernels: specify --kernel with one of one, two" in result.stderr) == (2, True)
+    assert (result.exit_code, "k.cu contains 2 kernels: specify --kernel with one of one, two" in result.stderr) == (
+        2,
+        True,
+    )
     assert cujit("run", "k.cu", "-k", "two", *_ONCE).stdout == "[2]\n"
 
 

@@ -108,11 +108,11 @@ def test_info_says_where_is_asked_last(verb: Verb, monkeypatch: pytest.MonkeyPat
     [
         (["push", "ftp://x/y", "--key", "farm.key"], "names no shared cache"),
         (["push", "file:///tmp/x", "--key", "gone.key"], "No such file"),
-        (["push", "file:///tmp/x", "--key", "believed.json", "--scope", "A"], "is not a scope"),
+        (["push", "file:///tmp/x", "--key", "believed.json", "--scope", "A"], "is not a valid scope"),
         (["push", "file:///tmp/x", "--key", "believed.json"], "can read|no private key"),
         (["pull", "file:///nowhere", "ab" * 32], "no key is trusted"),
         (["pull", "file:///nowhere", "--trust", "believed.json"], "nothing to download"),
-        (["pull", "file:///nowhere", "ab", "--trust", "believed.json"], "whole key|FORMAT"),
+        (["pull", "file:///nowhere", "ab", "--trust", "believed.json"], "complete key|FORMAT"),
         (["keygen", "farm.key"], "File exists"),
     ],
 )

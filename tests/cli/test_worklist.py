@@ -79,7 +79,7 @@ def test_a_pack_is_built_and_what_fails_ends_with_1(verb: Verb, recordings: Path
     built = verb("pack", "build", recordings, "-o", path)
     assert built.exit_code == 1
     assert "1 image: 0 made, 1 found; 2 failed" in built.output
-    assert "k\\x1b[2J.cu for sm_100: k\\x1b[2J.cu needs the headers in {elsewhere}/usr" in built.output
+    assert "k\\x1b[2J.cu for sm_100: k\\x1b[2J.cu requires the headers in {elsewhere}/usr" in built.output
     cover = verb("worklist", "cover", path, recordings, "--json")
     told = json.loads(cover.output)
     assert (cover.exit_code, told["share_of_calls"], len(told["missing"])) == (1, 0.2, 2)
@@ -112,7 +112,7 @@ def test_a_pack_says_the_time_that_it_is_told(
     assert images[0] == images[2] != images[1]
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "now")
     assert "SOURCE_DATE_EPOCH is 'now'" in verb("pack", "build", recordings, "-o", path).output
-    assert "does not end in .pack" in verb("pack", "build", recordings, "-o", tmp_path / "k.bin").output
+    assert "must end in .pack" in verb("pack", "build", recordings, "-o", tmp_path / "k.bin").output
 
 
 def test_what_is_no_list_ends_with_1(verb: Verb, tmp_path: Path) -> None:

@@ -203,7 +203,7 @@ def test_cuda_h_is_an_error_that_names_the_option_and_its_map_of_tensors_is_ther
     text = "#include <cuda.h>\n__global__ void k(const __grid_constant__ CUtensorMap map) {}"
     with pytest.raises(CompileError) as caught:
         compile(text)
-    assert "<cuda.h> is for the host: specify host_code='skip'" in (caught.value.help or "")
+    assert "<cuda.h> is for the host: set host_code='skip'" in (caught.value.help or "")
     assert ".align 64 .b8 _Z1k" in compile(text, host_code="skip").text
 
 

@@ -80,7 +80,7 @@ def test_a_launch_is_an_error_that_names_its_line() -> None:
 def test_a_function_of_the_host_is_told_of_the_option_that_leaves_it_out() -> None:
     with pytest.raises(CompileError) as caught:
         compile(LAUNCHING.replace("std::vector<int>& v", "int* v").replace("v.data()", "v"), host_headers="stub")
-    assert "say host_code='skip' to leave out main and what launches kernels" in (caught.value.help or "")
+    assert "set host_code='skip' to skip main and kernel launches" in (caught.value.help or "")
     with pytest.raises(CompileError) as unmarked:
         compile("int twice(int x) { return 2 * x; }\n__global__ void k(int* x) { *x = twice(*x); }")
     assert "default_device=True" in (unmarked.value.help or "")

@@ -338,8 +338,8 @@ def test_arrays_of_other_libraries_go_to_a_gpu(gpu_memory: Device) -> None:
         ({"shape": (4.0,)}, "cannot be read"),
         ({"shape": (-4,)}, "negative size"),
         ({"shape": 4}, "cannot be read"),
-        ({"data": (0, False)}, "is null"),
-        ({"data": (None, False)}, "is null"),
+        ({"data": (0, False)}, "null address"),
+        ({"data": (None, False)}, "null address"),
         ({"data": ("0x2000", False)}, "cannot be read"),
         ({"data": (8192.5, False)}, "cannot be read"),
         ({"data": (-8, False)}, "64 bits"),
@@ -433,7 +433,7 @@ class HostInterface:
         ({"typestr": ">f4"}, "byte order"),
         ({"shape": (4.0,)}, "cannot be read"),
         ({"shape": (-4,)}, "negative size"),
-        ({"data": (0, False)}, "is null"),
+        ({"data": (0, False)}, "null address"),
         ({"data": ("1", False)}, "cannot be read"),
     ],
 )
@@ -535,7 +535,7 @@ def test_a_structure_that_only_is_called_like_a_vector_takes_its_bytes(host: Dev
 
 
 @pytest.mark.parametrize(
-    ("arguments", "advice"), [([1], "add what is missing: float"), ([1, 2.0, 3], "leave out the last 1")]
+    ("arguments", "advice"), [([1], "add the missing arguments: float"), ([1, 2.0, 3], "remove the last 1")]
 )
 def test_a_wrong_count_says_what_to_add_or_leave_out(host: Device, arguments: list[object], advice: str) -> None:
     with pytest.raises(ArgumentError) as caught:

@@ -165,7 +165,7 @@ def test_what_it_does_not_do_it_refuses_by_its_name(
 
 
 def test_options_of_a_launch_that_it_does_not_take_are_refused(module: cujit.Module) -> None:
-    with raises(LaunchError, "launch", "here"):
+    with raises(LaunchError, "launch", "launch options"):
         module["scale"].prepare(1, 1, priority=1)
 
 

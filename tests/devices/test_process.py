@@ -100,7 +100,7 @@ for ask in (lambda d: d.cpu(), lambda d: d.named("cpu"), lambda d: d.cpu(2)):
     except MissingError as e:
         print(e.help)
 """
-    assert printed(code).splitlines() == ["pip install cujit"] * 3
+    assert printed(code).splitlines() == ["run pip install cujit"] * 3
 
 
 def test_the_default_device_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:

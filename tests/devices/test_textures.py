@@ -390,7 +390,7 @@ REFUSED: list[tuple[str, object, dict[str, object], tuple[str, ...]]] = [
     ("an unknown address", np.zeros(4, np.float32), {"address": "repeat"}, ("wrap", "clamp", "mirror")),
     ("an unknown filter", np.zeros(4, np.float32), {"filter": "cubic"}, ("point", "linear")),
     ("an unknown read", np.zeros(4, np.float32), {"read": "float"}, ("element", "normalized_float")),
-    ("wrapped texels", np.zeros(4, np.float32), {"address": "wrap"}, ("0", "1", "normalized=True")),
+    ("wrapped texels", np.zeros(4, np.float32), {"address": "wrap"}, ("wrap", "normalized=True")),
     ("filtered integers", np.zeros(4, np.int32), {"filter": "linear"}, ("read='normalized_float'",)),
     ("normalised words", np.zeros(4, np.int32), {"read": "normalized_float"}, ("8", "16", "read='element'")),
     ("sRGB of floats", np.zeros(4, np.float32), {"srgb": True}, ("8", "sRGB")),

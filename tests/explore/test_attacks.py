@@ -145,7 +145,7 @@ def test_how_a_worker_died_is_said(alone: Serve, monkeypatch: pytest.MonkeyPatch
     asking = alone()
     ways = {"sys.exit(0)": "status 0", "sys.exit(3)": "status 3", "os.kill(os.getpid(), 9)": "SIGKILL"}
     for ends, said in ways.items():
-        assert asking.look(ends)["message"] == f"the process that compiles and reports died: {said}"
+        assert asking.look(ends)["message"] == f"the worker process died: {said}"
 
 
 _NOISY = """
@@ -182,7 +182,7 @@ def test_no_process_outlives_the_explorer(serve: Serve, alone: Serve) -> None:
     eventually(launched)
     asking.explorer.close()
     looping.join(30)
-    assert said == [{"stage": "failed", "message": "the explorer was ended", "help": None}]
+    assert said == [{"stage": "failed", "message": "the explorer was stopped", "help": None}]
     eventually(lambda: not launched() and _workers() == others)
 
 

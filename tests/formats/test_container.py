@@ -102,5 +102,5 @@ def test_damage_is_a_format_error_or_another_content() -> None:
         damage.survives(read_container, damaged)
         damage.survives(read_cubin, damaged)
     nested = write_container(Container(b"", SM_90, False, write_container(Container(b"", SM_90))))
-    with raises(FormatError, "format", "within"):
+    with raises(FormatError, "format", "another"):
         read_cubin(nested)

@@ -292,7 +292,7 @@ def test_a_record_of_an_unknown_format_is_refused_with_its_place() -> None:
 def test_parameters_that_overlap_are_refused() -> None:
     image = images.cubin(images.SAXPY)
     at = info(image, Attribute.KPARAM_INFO)  # of the last parameter: the records are in falling order
-    with raises(FormatError, "format", "precede"):
+    with raises(FormatError, "format", "before it"):
         read_cubin(patched(image, at + 10, b"\x01\0"))
 
 

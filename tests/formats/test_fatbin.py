@@ -231,8 +231,8 @@ def test_a_host_file_without_device_code_has_none() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "neither"),
-        (b"MZ\x90\0", "neither"),
+        (b"", "expected a fatbin"),
+        (b"MZ\x90\0", "expected a fatbin"),
         (b"!<thin>\n", "thin"),
         (b"!<arch>\nm.o/", "at byte 8"),
         (archive(bytes(100))[:-4], "truncated"),

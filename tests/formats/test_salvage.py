@@ -92,7 +92,7 @@ def test_a_damage_is_placed_once() -> None:
     at = read_fatbin(DATA).entries[1].offset
     (entries,) = salvage(DATA[: at + 0x1C] + bytes(4) + DATA[at + 0x20 :])
     assert isinstance(entries[1], Damaged)
-    assert entries[1].why == f"an entry for no architecture: 0 (at byte {at + 0x1C}), in the entry at byte {at}"
+    assert entries[1].why == f"an entry has the unknown architecture 0 (at byte {at + 0x1C}), in the entry at byte {at}"
     (entries,) = salvage(DATA[: at + 20])
     assert isinstance(entries[1], Damaged)
     assert entries[1].why == f"an entry truncated inside its header (at byte {at})"

@@ -327,7 +327,7 @@ def test_what_does_not_fit_is_refused_when_jax_traces(jax: Any, ops: Any, define
         define(outputs=lambda x: jax.ShapeDtypeStruct(x.shape, "int4"), input_output_aliases=None)(x)
     for more, message in (
         ({"outputs": lambda x: 3}, "output 0 is a int, which has no shape and dtype"),
-        ({"outputs": lambda x: ()}, "outputs gives none"),
+        ({"outputs": lambda x: ()}, "outputs returns nothing"),
         ({"input_output_aliases": {3: 0}}, "JAX doesn't accept cujit_tests::again: .* outside the range"),
     ):
         with pytest.raises(OptionError, match=message):
@@ -365,7 +365,7 @@ def test_what_does_not_fit_the_kernel_is_an_error_of_xla_with_name_and_cause(jax
         ({"kernel": "scale<{z}>"}, "has z in braces"),
         ({"kernel": "scale<{x"}, "is malformed"),
         ({"outputs": lambda *x: x[0]}, r"the parameters of outputs are \(\*x\)"),
-        ({"outputs": lambda *, x: x}, "have to name arrays"),
+        ({"outputs": lambda *, x: x}, "must name arrays"),
         ({"vmap_method": "fast"}, "vmap_method is 'fast'"),
     ],
 )

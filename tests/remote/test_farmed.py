@@ -141,7 +141,7 @@ def test_what_another_key_has_signed_is_neither_taken_for_ours_nor_written_over(
     lies_there = server.files[object_name(key)]
     report = build(1, "root", RemoteStore(server.url, farm.signer))
     assert (report.made, report.published) == (1, 0)
-    assert "has one that is not signed by this key: cujit cache push --replace" in report.failed[0].reason
+    assert "already has one that isn't signed with this key: run cujit cache push --replace" in report.failed[0].reason
     assert server.files[object_name(key)] == lies_there
 
 

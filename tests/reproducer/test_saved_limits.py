@@ -89,7 +89,7 @@ def test_a_launch_that_has_the_most_comes_back_whole() -> None:
         ("arguments 1 dtype", "<f123", "elements of dtype '<f123'"),
         ("arguments 1 dtype", "<V4", "elements of dtype '<V4'"),
         ("cooperative", 1, "cooperative is neither true nor false"),
-        ("lowered", "a\nb", "where a name should be"),
+        ("lowered", "a\nb", "expected a name"),
         ("texts 0 0", None, "is no text"),
         ("variables 0 1", 3, "its pieces have 53 bytes, its body 52"),
     ],

@@ -104,11 +104,13 @@ class Arch:
 
     def __post_init__(self) -> None:
         if not isinstance(self.kind, ArchKind):
-            raise ArchError(f"no kind of architecture: {spell(self.kind)}", help="Arch.parse('sm_90') reads a name")
+            raise ArchError(
+                f"unknown architecture prefix: {spell(self.kind)}", help="to parse a name, write Arch.parse('sm_90')"
+            )
         if not isinstance(self.number, int) or isinstance(self.number, bool) or not isinstance(self.suffix, str):
             raise ArchError(
-                f"an architecture has an int and a suffix, not {spell(self.number)} and {spell(self.suffix)}",
-                help="Arch.parse('sm_90a') reads a name",
+                f"an Arch takes an int and a suffix, not {spell(self.number)} and {spell(self.suffix)}",
+                help="to parse a name, write Arch.parse('sm_90a')",
             )
         if self.number < 10 or self.suffix not in ("", "a", "f"):
             raise ArchError(f"no architecture {self.number}{self.suffix}", help=_HELP)
@@ -132,7 +134,8 @@ class Arch:
             return name
         if not isinstance(name, str):
             raise ArchError(
-                f"an architecture is a name such as 'sm_90', not {type(name).__name__} {spell(name)}", help=_HELP
+                f"expected the name of an architecture, such as 'sm_90', not {type(name).__name__} {spell(name)}",
+                help=_HELP,
             )
         return _parsed(name)
 
@@ -239,7 +242,7 @@ class Arch:
         """
         if not isinstance(device, Arch):
             raise ArchError(
-                f"runs_on takes an Arch, not {type(device).__name__} {spell(device)}", help="Arch.parse('sm_90')"
+                f"runs_on expects an Arch, not {type(device).__name__} {spell(device)}", help="Arch.parse('sm_90')"
             )
         if self.is_real and self.number != device.number and not _TEGRA.isdisjoint((self.number, device.number)):
             return False

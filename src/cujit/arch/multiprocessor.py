@@ -123,7 +123,6 @@ def limits_of(arch: Arch) -> ProcessorLimits:
     if arch.number not in LIMITS:
         have = ", ".join(f"sm_{n}" for n in LIMITS)
         raise ArchError(
-            f"the limits of a multiprocessor of {arch.real} are not known",
-            help=f"choose an architecture with known limits: {have}",
+            f"the limits of an SM of {arch.real} are unknown", help=f"choose an architecture with known limits: {have}"
         )
     return LIMITS[arch.number]

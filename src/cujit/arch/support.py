@@ -125,7 +125,7 @@ def require_arch(arch: Arch, supported: tuple[int, ...], tool: str, version: Ver
     if arch.suffix and (since is None or since > version):
         when = f"since CUDA {dotted(since)}" if since else "in no toolkit"
         raise ArchError(
-            f"{name} has no {arch}: the suffix '{arch.suffix}' exists for {arch.number} {when}",
+            f"{name} doesn't support {arch}: the suffix '{arch.suffix}' exists for {arch.number} {when}",
             help=f"{arch.kind.value}_{arch.number}",
             code="arch-unsupported",
         )
@@ -136,15 +136,13 @@ def _without_number(arch: Arch, supported: tuple[int, ...], name: str, version: 
     have = ", ".join(f"{arch.kind.value}_{n}" for n in supported)
     if row is not None and row.last is not None and not knows(version, arch):
         return ArchError(
-            f"{name} no longer builds for {arch}: CUDA {dotted(row.last)} was the last toolkit that did",
-            help=f"run {install(extra_for(arch))} to build for {arch}; {name} builds for {have}",
+            f"{name} no longer compiles for {arch}: CUDA {dotted(row.last)} was the last toolkit that supported it",
+            help=f"run {install(extra_for(arch))} to build for {arch}; {name} supports {have}",
             code="arch-unsupported",
         )
     first = f"CUDA {dotted(row.first)} was the first that does" if row else "no toolkit known to cujit does"
     below = max((n for n in supported if n < arch.number), default=None)
     portable = f"; PTX for compute_{below} runs on it through the driver's JIT" if below and not arch.suffix else ""
     return ArchError(
-        f"{name} doesn't build for {arch}: {first}",
-        help=f"choose an architecture that it builds for: {have}{portable}",
-        code="arch-unsupported",
+        f"{name} doesn't support {arch}: {first}", help=f"it supports {have}{portable}", code="arch-unsupported"
     )

@@ -95,14 +95,12 @@ def _is_optix(data: bytes) -> bool:
 
 def _kind_of_elf(data: bytes) -> Kind:
     if len(data) < 64:
-        raise FormatError("an ELF file truncated inside its header", offset=len(data))
+        raise FormatError("the ELF header is truncated", offset=len(data))
     machine = int.from_bytes(data[18:20], "big" if data[5] == 2 else "little")
     if machine == magic.EM_CUDA:
         return Kind.CUBIN
     if machine not in _HOSTS:
-        raise FormatError(
-            f"the ELF file is for machine {machine}, which is neither a GPU nor a supported host", offset=18
-        )
+        raise FormatError(f"an ELF file for machine {machine}, which is neither a GPU nor a supported host", offset=18)
     return Kind.OBJECT
 
 
@@ -113,7 +111,9 @@ def _kind_of_text(data: bytes) -> Kind:
         is_utf16 = data.startswith((b"\xff\xfe", b"\xfe\xff"))
         hint = " (it looks like UTF-16: save it as UTF-8)" if is_utf16 else ""
         raise FormatError(
-            f"neither PTX, cubin, LTO-IR, fatbin, object, library nor LLVM IR{hint}: {spell(data[:8])}…", offset=0
+            f"expected PTX, a cubin, LTO-IR, a fatbin, an object, a library or LLVM IR{hint}; the data begins "
+            f"with {spell(data[:8])}…",
+            offset=0,
         ) from e
     for line in text.splitlines():
         word = line.strip()
@@ -124,16 +124,19 @@ def _kind_of_text(data: bytes) -> Kind:
         ):
             return _whole(text, Kind.NVVMIR)
     raise FormatError(
-        f"text that is neither PTX (no .version line) nor LLVM IR: it begins {spell(text[:40])}",
+        f"the text is neither PTX (it has no .version line) nor LLVM IR; it begins with {spell(text[:40])}",
         offset=0,
-        help=Hint("CUDA C++ goes through cujit.compile, not cujit.load", shell="CUDA C++ goes through cujit compile"),
+        help=Hint(
+            "to compile CUDA C++, call cujit.compile instead of cujit.load",
+            shell="to compile CUDA C++, run cujit compile",
+        ),
     )
 
 
 def _whole(text: str, kind: Kind) -> Kind:
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
-        raise FormatError(f"line {line}: the text contains a NUL byte, at which tools stop reading")
+        raise FormatError(f"line {line}: the text contains a NUL byte, at which most tools would stop reading")
     return kind
 
 
@@ -158,7 +161,7 @@ def image_bytes(data: object) -> bytes:
         try:
             return data.encode()
         except UnicodeEncodeError as e:
-            raise FormatError(f"the text is not valid Unicode: half a surrogate pair at {e.start}") from e
+            raise FormatError(f"the text is not valid Unicode: it has an unpaired surrogate at index {e.start}") from e
     try:
         return memoryview(data).tobytes()  # type: ignore[arg-type]
     except (TypeError, ValueError, BufferError):
@@ -168,7 +171,7 @@ def image_bytes(data: object) -> bytes:
         hint = "pass artifact.data"
     elif isinstance(data, os.PathLike):
         hint = "Artifact.open(path) reads a file"
-    raise FormatError(f"an image is bytes or text, not {type(data).__name__}", help=hint)
+    raise FormatError(f"expected an image as bytes or text, not {type(data).__name__}", help=hint)
 
 
 class ArtifactOrigin(Protocol):
@@ -227,12 +230,12 @@ class Artifact:
         if not isinstance(self.kind, Kind):
             raise OptionError(
                 f"the kind of an Artifact must be a Kind, not {type(self.kind).__name__} {spell(self.kind)}",
-                help="Artifact.of(data) finds it from the content",
+                help="Artifact.of(data) detects the kind from the content",
             )
         if not isinstance(self.data, bytes):
             raise OptionError(
                 f"the data of an Artifact must be bytes, not {type(self.data).__name__}",
-                help="Artifact.of(data) takes text and buffers too",
+                help="Artifact.of(data) also accepts text and buffers",
             )
         if self.arch is not None and not isinstance(self.arch, Arch):
             raise OptionError(
@@ -345,11 +348,11 @@ class Artifact:
             FormatError: the image is binary.
         """
         if self.kind not in _TEXT:
-            raise FormatError(f"a {self.kind.value} is not text")
+            raise FormatError(f"a {self.kind.value} is binary, not text")
         try:
             return self.data.rstrip(b"\0").decode()
         except UnicodeDecodeError as e:
-            raise FormatError(f"this {self.kind.value} is not text", offset=e.start) from e
+            raise FormatError(f"this {self.kind.value} is not valid text", offset=e.start) from e
 
     def __hash__(self) -> int:
         return hash((self.kind, self.arch, self.data))

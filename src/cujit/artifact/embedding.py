@@ -203,8 +203,8 @@ def c_header(artifact: Embeddable, prefix: str) -> str:
     """
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", prefix) or "__" in prefix:
         raise OptionError(
-            f"{spell(prefix)} is not an identifier of C and C++",
-            help=f"write a name such as {spell(c_identifier(prefix))}",
+            f"{spell(prefix)} is not a valid C and C++ identifier",
+            help=f"use a name such as {spell(c_identifier(prefix))}",
         )
     return _HEADER.format(
         summary=_summary(artifact),

@@ -32,7 +32,7 @@ def open_image(image: object, verb: str) -> Artifact:
     if isinstance(held, Artifact):
         return held
     raise ArgumentError(
-        f"{verb} takes an Artifact, a Module, bytes, text or a path, not {type(image).__name__}",
+        f"{verb} expects an Artifact, a Module, bytes, text or a path, not {type(image).__name__}",
         help=f"cujit.{verb}('axpy.fatbin')",
     )
 
@@ -45,11 +45,10 @@ def require_content(name: str, kernels: Iterable[str], variables: Iterable[str],
     """
     if not is_part and not any(True for names in (kernels, variables) for _ in names):
         raise CompileError(
-            f"{name} has no kernel and no variable to load",
+            f"{name} contains no kernel or variable to load",
             help=Hint(
-                "declare the kernel with __global__; if it is a template, name its instances: names=['kernel<float>']",
-                shell="declare the kernel with __global__; if it is a template, name its instances: <-n> "
-                "'kernel<float>'",
+                "declare the kernel with __global__; for a template, list its instances: names=['kernel<float>']",
+                shell="declare the kernel with __global__; for a template, list its instances: <-n> 'kernel<float>'",
             ),
         )
 

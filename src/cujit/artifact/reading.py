@@ -43,7 +43,8 @@ def path_of(given: object) -> str:
     except (TypeError, ValueError):
         pass
     raise OptionError(
-        f"no path: {type(given).__name__} {spell(given)}", help="a str or a pathlib.Path; bytes go to Artifact.of"
+        f"expected a path, not {type(given).__name__} {spell(given)}",
+        help="pass a str or a pathlib.Path; for bytes, call Artifact.of",
     )
 
 
@@ -116,7 +117,7 @@ def _read(path: str) -> bytes:
         if e.errno == errno.ENXIO:  # what opening a socket says
             raise _no_file(path, "a socket") from None
         raise FileError(
-            f"{shown or repr(path)} cannot be read: {e.strerror or e}",
+            f"cannot read {shown or repr(path)}: {e.strerror or e}",
             filename=path,
             errno=e.errno,
             help=_where(path) if e.errno == errno.ENOENT else None,
@@ -154,7 +155,7 @@ def no_file(path: str, mode: int) -> FileError:
 def _no_file(path: str, what: str) -> FileError:
     number = errno.EISDIR if what == "a directory" else errno.EINVAL
     help = None if what == "a directory" else _READ_YOURSELF
-    return FileError(f"{shown_path(path)} cannot be read: it is {what}", filename=path, errno=number, help=help)
+    return FileError(f"cannot read {shown_path(path)}: it is {what}", filename=path, errno=number, help=help)
 
 
 def _where(path: str) -> str:

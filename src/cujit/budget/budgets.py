@@ -95,12 +95,12 @@ class Budget:
         if self.occupancy is None and (self.block is not None or self.dynamic_shared_bytes):
             what = "block" if self.block is not None else "dynamic_shared_bytes"
             raise OptionError(
-                f"a budget with {what} requires a limit of the occupancy", help="add a limit, such as occupancy=0.5"
+                f"a budget with {what} doesn't limit occupancy", help="add a limit, such as occupancy=0.5"
             )
         if self.threads is not None and self.threads > MAX_BLOCK_THREADS:
             raise OptionError(f"block is {self.threads} threads, expected at most {MAX_BLOCK_THREADS}")
         if not self.limits:
-            raise OptionError("this budget limits nothing", help=f"set at least one of {', '.join(_LIMITS)}")
+            raise OptionError("this budget sets no limit", help=f"set one of {', '.join(_LIMITS)}")
 
     @property
     def threads(self) -> int | None:
@@ -208,7 +208,8 @@ def _run(rules: Sequence[tuple[str, Budget]]) -> Iterable[str]:
 def _some(report: BudgetReport, what: str) -> BudgetReport:
     if not report.rows:
         raise OptionError(
-            f"{what} contains no value that these budgets limit", help=f"not checked: {report.unchecked[0]}"
+            f"these budgets set no limit that {what} can be checked against",
+            help=f"remove or replace the limit that isn't checked: {report.unchecked[0]}",
         )
     return report
 
@@ -217,7 +218,7 @@ def _examine_profile(
     what: object, kernels: Sequence[ProfiledKernel], rules: Sequence[tuple[str, Budget]], kernel: Names, place: object
 ) -> BudgetReport:
     if place is not None:
-        raise OptionError("arch and on choose machine code, and a profile has none", help="remove arch and on")
+        raise OptionError("arch and on select machine code, and a profile contains none", help="remove arch and on")
     name = Path(what).name if isinstance(what, (str, os.PathLike)) else "this profile"
     wanted = [kernel] if isinstance(kernel, str) else kernel
     limits = [(pattern, dict(budget.limits)) for pattern, budget in rules]
@@ -229,9 +230,9 @@ def _rules(budget: object) -> list[tuple[str, Budget]]:
         return [("*", budget)]
     if not isinstance(budget, Mapping) or not all(isinstance(b, Budget) for b in budget.values()):
         kind = type(budget).__name__
-        raise OptionError(f"a budget is a Budget, or a mapping of name patterns to Budgets, not {kind}", help=_USE)
+        raise OptionError(f"expected a Budget or a mapping from name patterns to Budgets, not {kind}", help=_USE)
     if not budget:
-        raise OptionError("these budgets are for no kernel", help=_USE)
+        raise OptionError("these budgets apply to no kernel", help=_USE)
     return list(budget.items())
 
 
@@ -243,7 +244,7 @@ def _product(on: object) -> Product | None:
         return None
     if not isinstance(on, (str, Arch, Device)):
         raise OptionError(
-            f"on is a GPU's name, an architecture or a Device, not {type(on).__name__}",
+            f"on must be the name of a GPU, an architecture or a Device, not {type(on).__name__}",
             help=Hint("on='H200'", shell="--on H200"),
         )
     return product_of(on)
@@ -320,9 +321,9 @@ def _spills(info: KernelInfo, called: Mapping[str, int], allowed: float) -> _Fou
 
 _INLINE = "mark these functions __forceinline__, or allow for what they spill too"
 _VERBOSE = Hint(
-    "build with verbose=True and check the Artifact, limit stack_bytes instead, or give the log of a saved file "
-    "(cujit budget --assembler-log)",
-    shell="build with -O verbose and specify the log by --assembler-log, or limit --stack-bytes instead",
+    "build with verbose=True and check the Artifact, limit stack_bytes instead, or pass the log of a saved "
+    "file (cujit budget --assembler-log)",
+    shell="build with -O verbose and pass the log with --assembler-log, or limit --stack-bytes instead",
 )
 
 

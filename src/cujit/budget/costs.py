@@ -84,9 +84,13 @@ def _fitting(patterns: Sequence[str], known: Sequence[KernelInfo]) -> set[str]:
 
 def _nothing(name: str, kernels: Sequence[ProfiledKernel], patterns: Sequence[str]) -> NameNotFoundError:
     if not kernels:
-        return NameNotFoundError(f"{name} has no kernel", help="launch one on cujit.cpu(profile=…)")
+        return NameNotFoundError(
+            f"{name} contains no kernel", help="to profile a kernel, launch it on cujit.cpu(profile=…)"
+        )
     there = listed((kernel.name for kernel in kernels), _SHOWN_NAMES)
-    return NameNotFoundError(f"{name} has no kernel called {', '.join(patterns)}", help=f"it has {there}")
+    return NameNotFoundError(
+        f"{name} contains no kernel named {', '.join(patterns)}", help=f"choose one of its kernels: {there}"
+    )
 
 
 def _rows(kernel: ProfiledKernel, limits: Mapping[str, float]) -> Iterator[BudgetRow]:

@@ -34,7 +34,7 @@ def read_budgets(path: str | os.PathLike[str]) -> dict[str, Budget]:
     found = _toml(path)
     if unknown := set(found) - {"budget"}:
         raise OptionError(
-            f"{path}: no {spell(sorted(unknown)[0])} in a file of budgets", help=_TOML, code="option-unknown"
+            f"{path}: unknown key {spell(sorted(unknown)[0])} in a budget file", help=_TOML, code="option-unknown"
         )
     entries = found.get("budget")
     if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
@@ -43,7 +43,7 @@ def read_budgets(path: str | os.PathLike[str]) -> dict[str, Budget]:
     for number, entry in enumerate(entries, 1):
         pattern, budget = _entry(entry, f"{path}: budget {number}")
         if pattern in budgets:
-            raise OptionError(f"{path}: two budgets have the pattern {spell(pattern)}", help="merge the two budgets")
+            raise OptionError(f"{path}: there are two budgets for {spell(pattern)}", help="merge them into one")
         budgets[pattern] = budget
     return budgets
 
@@ -60,7 +60,7 @@ def _toml(path: str) -> dict[str, object]:
     try:
         return tomllib.loads(data.decode("utf-8-sig"))
     except (ValueError, RecursionError) as e:
-        raise FormatError(f"{path} is no TOML: {e}", help=_TOML) from e
+        raise FormatError(f"{path} is not valid TOML: {e}", help=_TOML) from e
 
 
 def _entry(entry: Mapping[str, object], place: str) -> tuple[str, Budget]:
@@ -71,9 +71,7 @@ def _entry(entry: Mapping[str, object], place: str) -> tuple[str, Budget]:
         if name not in names:
             near = alike(name, names, most=1) or names
             raise OptionError(
-                f"{place}: no limit is called {spell(name)}",
-                help=f"write one of {', '.join(near)}",
-                code="option-unknown",
+                f"{place}: unknown limit {spell(name)}", help=f"did you mean {', '.join(near)}?", code="option-unknown"
             )
     if not isinstance(pattern, str):
         raise OptionError(f"{place}: kernel is {spell(pattern)}, expected a name or a pattern")

@@ -107,24 +107,28 @@ def show(cache: Cache, prefix: str) -> Shown:
         OSError: a root cannot be read.
     """
     if not isinstance(prefix, str) or not prefix or not _HEX.issuperset(prefix):
-        raise OptionError(f"a key is hex digits, and this is {spell(prefix)}", help="cujit cache ls")
+        raise OptionError(
+            f"a key consists of hex digits, but this is {spell(prefix)}", help="run cujit cache ls to list keys"
+        )
     found: dict[str, Root] = {}
     for store in cache.stores:
         for entry in store.entries():
             if entry.digest.startswith(prefix):
                 found.setdefault(entry.digest, store)
     if not found:
-        raise NameNotFoundError(f"no entry has a key that begins with {prefix}", help="cujit cache ls")
+        raise NameNotFoundError(
+            f"no cache entry has a key that starts with {prefix}", help="run cujit cache ls to list keys"
+        )
     if len(found) > 1:
         some = ", ".join(digest[: len(prefix) + 4] for digest in sorted(found)[:8])
         raise OptionError(
-            f"{len(found)} entries have keys that begin with {prefix}",
+            f"{len(found)} cache entries have keys that start with {prefix}",
             help=f"write more digits of one of these keys: {some}",
         )
     ((digest, store),) = found.items()
     lookup = store.get(digest)
     if lookup.record is None:
-        raise FormatError(lookup.damage or f"the cache entry {digest} was deleted in the meantime")
+        raise FormatError(lookup.damage or f"the cache entry {digest} no longer exists")
     return Shown(store.root, lookup.record, lookup.record.key())
 
 
@@ -148,9 +152,11 @@ def trim(cache: Cache, to_bytes: int) -> int:
         OSError: an entry cannot be deleted.
     """
     if to_bytes < 0:
-        raise OptionError(f"a cache can be trimmed to 0 bytes or more, not to {to_bytes}")
+        raise OptionError(f"the target size must be 0 bytes or more, not {to_bytes}")
     if cache.budget is None:
-        raise MissingError("this cache has no root to write to", help="CUJIT_CACHE_DIR=<a directory of yours>")
+        raise MissingError(
+            "this cache has no writable root", help="set CUJIT_CACHE_DIR to a directory that you can write to"
+        )
     return cache.budget.trim(to_bytes)
 
 
@@ -192,7 +198,7 @@ def verify(
         OSError: an entry cannot be read.
     """
     if not 0 <= fraction <= 1:
-        raise OptionError(f"a fraction is from 0 to 1, not {fraction}")
+        raise OptionError(f"the fraction must be between 0 and 1, not {fraction}")
     entries = [] if cache.store is None else sorted(cache.store.entries(), key=lambda e: e.digest)
     sample = random.Random(seed).sample(entries, sample_size(len(entries), fraction))
     return (verdict for entry in sample if (verdict := _verdict(cache.store, entry, remake)) is not None)

@@ -164,7 +164,7 @@ class Cache:
                 f"read_only is {spell(chosen.read_only)}, expected a list", help="read_only=[pathlib.Path('…')]"
             )
         if not callable(keep_failure):
-            raise OptionError(f"keep_failure is {spell(keep_failure)}, expected a function of an exception")
+            raise OptionError(f"keep_failure is {spell(keep_failure)}, expected a function that accepts an exception")
         self.compiling = Compiling.of(compile)
         self.distribution = ""
         self.own_packs: tuple[PackagedPack, ...] = ()
@@ -614,7 +614,7 @@ def _remote_tiers(chosen: CacheSettings) -> Iterator[Tier]:
         return
     if chosen.trust is None:
         raise OptionError(
-            "a shared cache requires at least one trusted key",
+            "a shared cache is set, but no key is trusted",
             help="CUJIT_TRUST=FILE: docs/remote.md",
             code="trust-missing",
         )

@@ -55,7 +55,8 @@ class Part:
         """
         if not is_digest(sha256) or size < 0:
             raise OptionError(
-                f"the part {spell(label)} has the digest {spell(sha256)} of {size} bytes", help="use Part.content"
+                f"the key part {spell(label)} has the digest {spell(sha256)} and a size of {size} bytes",
+                help="use Part.content",
             )
         return cls(label, sha256, size)
 

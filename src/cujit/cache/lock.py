@@ -143,7 +143,7 @@ def lock_file(store: Store, runtime_dir: Path | str | None) -> Path:
     with contextlib.suppress(FileExistsError):
         os.mkdir(private, 0o700)
     if not _is_private(private, store.trust):
-        raise PermissionError(f"{private} can be written by others")
+        raise PermissionError(f"other users can write to {private}")
     return private / name
 
 

@@ -260,7 +260,7 @@ class Pack:
     def _require(self) -> _Opened:
         tables = self._tables()
         if tables is None:
-            raise FileNotFoundError(2, "there is no such pack", str(self.root))
+            raise FileNotFoundError(2, "this pack doesn't exist", str(self.root))
         return tables
 
     def _tables(self) -> _Opened | None:
@@ -271,7 +271,7 @@ class Pack:
                 return None
             except (UntrustedFileError, FormatError) as e:
                 self._is_refused = True
-                raise CacheRefusedError(f"the pack {self.root} is not used: {e}", help=_help(e)) from e
+                raise CacheRefusedError(f"cujit ignores the pack {self.root}: {e}", help=_help(e)) from e
             except CacheRefusedError:
                 self._is_refused = True
                 raise
@@ -296,24 +296,28 @@ class _Opened:
         self._file = file
         head = file.read(0, _HEAD.size)
         if len(head) < _HEAD.size:
-            raise FormatError(f"a truncated pack: {len(head)} bytes, and its head alone has {_HEAD.size}")
+            raise FormatError(f"the pack is truncated: it has {len(head)} bytes, and its header alone has {_HEAD.size}")
         magic, version, self.count_of_closures, self.records, self.requests, size, sha256 = _HEAD.unpack(head)
         if magic != _MAGIC:
-            raise FormatError(f"no pack: it begins {spell(bytes(head[:8]))}", offset=0)
+            raise FormatError(f"the file is not a pack: it begins with {spell(bytes(head[:8]))}", offset=0)
         if version != _VERSION:
-            raise FormatError(f"a pack of version {version}, and this cujit reads version {_VERSION}", offset=8)
+            raise FormatError(
+                f"the pack has format version {version}, but this cujit reads version {_VERSION}", offset=8
+            )
         if size != self.size:
-            raise FormatError(f"a pack of {self.size} bytes that claims to have {size}")
+            raise FormatError(f"the pack has {self.size} bytes, but its header declares {size}")
         ends = [_HEAD.size + self.records * _ROW.size]
         ends.append(ends[0] + self.requests * _REQUEST.size)
         self.records_at = ends[1] + self.count_of_closures * _ROW.size
         if self.records_at > self.size:
-            raise FormatError(f"a pack of {self.size} bytes whose tables would end at {self.records_at}")
+            raise FormatError(f"the pack has {self.size} bytes, but its tables would end at byte {self.records_at}")
         if self.records_at > MAX_RECORD_BYTES:
-            raise FormatError(f"a pack with tables of {self.records_at} bytes, expected at most {MAX_RECORD_BYTES}")
+            raise FormatError(
+                f"the tables of the pack end at byte {self.records_at}, expected at most {MAX_RECORD_BYTES}"
+            )
         tables = file.read(_HEAD.size, self.records_at - _HEAD.size)
         if hashlib.sha256(tables).digest() != sha256:
-            raise FormatError("a damaged pack: the SHA-256 of its tables is another")
+            raise FormatError("the pack is damaged: the SHA-256 of its tables doesn't match")
         first, second = (end - _HEAD.size for end in ends)
         self._index = _PackTable(tables[:first], _ROW)
         self._answers = _PackTable(tables[first:second], _REQUEST)
@@ -348,10 +352,12 @@ class _Opened:
         """
         digest, sha256, at, stored_bytes, record_bytes = row
         if at < self.records_at or at + stored_bytes > self.size or record_bytes > MAX_RECORD_BYTES:
-            raise FormatError(f"a pack of {self.size} bytes with {stored_bytes} at {at}: {digest.hex()}")
+            raise FormatError(
+                f"the pack has {self.size} bytes, but its index lists {stored_bytes} bytes at {at}: {digest.hex()}"
+            )
         stored = self._file.read(at, stored_bytes)
         if hashlib.sha256(stored).digest() != sha256:
-            raise FormatError("a damaged record: its SHA-256 doesn't match the index")
+            raise FormatError("the record is damaged: its SHA-256 doesn't match the index")
         return stored if stored_bytes == record_bytes else _unpacked(stored, record_bytes)
 
     def head(self, row: _Fields) -> bytes | memoryview:
@@ -446,9 +452,9 @@ def _unpacked(stored: memoryview, size: int) -> bytes:
     try:
         data = zstandard.ZstdDecompressor().decompress(stored, max_output_size=size)
     except (zstandard.ZstdError, MemoryError) as e:
-        raise FormatError(f"a record that does not unpack: {e}") from e
+        raise FormatError(f"cannot decompress a record: {e}") from e
     if len(data) != size:
-        raise FormatError(f"a record of {size} bytes that unpacks to {len(data)}")
+        raise FormatError(f"a record should decompress to {size} bytes, but decompressed to {len(data)}")
     return data
 
 
@@ -495,7 +501,7 @@ def write_pack(
     digests = portable(roots) if wanted is None else set(wanted)
     answers = set((requests or {}).items())
     if missing := {key for _, key in answers} - digests:
-        raise FormatError(f"a request is answered by {min(missing)}, which is not among the records of the pack")
+        raise FormatError(f"a request refers to {min(missing)}, which is not a record of the pack")
     searches = {search: (hashlib.sha256(data).hexdigest(), data) for search, data in (closures or {}).items()}
     answers |= {(search, digest) for search, (digest, _) in searches.items()}
     found = dict(searches.values())
@@ -561,12 +567,12 @@ def _normalised(roots: Sequence[Root], digest: str, *, made_s: int, with_recipes
         if lookup.record is not None:
             found.setdefault(encoded_anew(lookup.record, made_s=made_s, with_recipes=with_recipes), root.root)
     if not found:
-        raise FormatError(damage or f"no record of the key {digest} in {', '.join(str(r.root) for r in roots)}")
+        raise FormatError(damage or f"{', '.join(str(r.root) for r in roots)} contains no record with the key {digest}")
     (record, first), *others = found.items()
     for other, root_path in others:
         image = _image(record, digest)
         if _image(other, digest) != image and kind_of(image) is not Kind.TUNING:  # of which the first is as good
-            raise FormatError(f"{first} and {root_path} have different images for the key {digest}")
+            raise FormatError(f"{first} and {root_path} contain different images for the key {digest}")
     return record
 
 

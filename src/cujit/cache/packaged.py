@@ -47,7 +47,9 @@ def packs_of(distribution: str) -> tuple[RecordedPack, ...]:
         OptionError: it is no name.
     """
     if not isinstance(distribution, str) or not re.fullmatch(r"[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", distribution):
-        raise OptionError(f"{spell(distribution)} names no distribution", help="cujit.Cache.packaged('mylib')")
+        raise OptionError(
+            f"{spell(distribution)} is not the name of a distribution", help="cujit.Cache.packaged('mylib')"
+        )
     wanted = normal_name(distribution)
     directories = {normal_name(os.path.basename(path).partition("-")[0]): path for path in reversed(list(_metadata()))}
     if wanted not in directories:
@@ -75,8 +77,8 @@ def _require_installed(distribution: str) -> None:
         importlib.metadata.distribution(distribution)
     except importlib.metadata.PackageNotFoundError:
         raise MissingError(
-            f"no distribution {distribution} is installed",
-            help=f"pip install {distribution}; in its tree, pip install -e .",
+            f"the distribution {distribution} is not installed",
+            help=f"run pip install {distribution}, or pip install -e . in its source tree",
         ) from None
 
 
@@ -155,6 +157,6 @@ class PackagedPack(Pack):
         for at in range(0, status.st_size, _CHUNK_BYTES):
             digest.update(file.read(at, min(_CHUNK_BYTES, status.st_size - at)))
         if digest.hexdigest() != self.recorded.sha256:
-            raise FormatError(f"its SHA-256 is not that in the RECORD of {self.recorded.distribution}")
+            raise FormatError(f"its SHA-256 doesn't match the RECORD of {self.recorded.distribution}")
         if self._hints is not None:
             self._hints.put(name, stamp)

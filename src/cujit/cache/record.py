@@ -108,7 +108,7 @@ class EntryRecord:
         """
         key = make_key(self.work, _read_parts(self._parts))
         if key.digest != self.digest:
-            raise FormatError(f"the parts of the record give the key {key.digest}, but the record states {self.digest}")
+            raise FormatError(f"the record's parts hash to the key {key.digest}, but the record declares {self.digest}")
         return key
 
 
@@ -122,11 +122,11 @@ def encode(key: Key, artifact: Artifact, *, make_ms: float, made_s: int, recipe:
     try:
         header = _json(_header(key, artifact, round(make_ms, 3), made_s))
     except (TypeError, ValueError, AttributeError, RecursionError) as e:
-        raise FormatError(f"an Artifact that no record can hold: {e}") from e
+        raise FormatError(f"a record cannot store this Artifact: {e}") from e
     parts = _json([[part.label, part.value, part.size] for part in key.parts])
     lengths = (len(header), len(parts), len(recipe), len(artifact.data))
     if PREFIX_BYTES + sum(lengths) > MAX_RECORD_BYTES:
-        raise FormatError(f"a record of {PREFIX_BYTES + sum(lengths)} bytes, expected at most {MAX_RECORD_BYTES}")
+        raise FormatError(f"the record has {PREFIX_BYTES + sum(lengths)} bytes, expected at most {MAX_RECORD_BYTES}")
     fields = _FIELDS.pack(_MAGIC, VERSION, *lengths, bytes.fromhex(key.digest))
     body = (header, parts, recipe, artifact.data)
     return b"".join((fields, sha256(fields, *body).digest(), *body))
@@ -142,7 +142,7 @@ def decode(data: bytes | memoryview, digest: str, *, is_proved: bool = False) ->
     view = memoryview(data)
     fields, rest = view[: _FIELDS.size], view[PREFIX_BYTES:]
     if not is_proved and sha256(fields, rest).digest() != view[_FIELDS.size : PREFIX_BYTES]:
-        raise FormatError("a damaged record: its SHA-256 doesn't match")
+        raise FormatError("the record is damaged: its SHA-256 doesn't match")
     parts_at = PREFIX_BYTES + prefix.header_bytes
     recipe_at = parts_at + prefix.parts_bytes
     payload_at = recipe_at + prefix.recipe_bytes
@@ -160,7 +160,7 @@ def decode(data: bytes | memoryview, digest: str, *, is_proved: bool = False) ->
             recipe=bytes(view[recipe_at:payload_at]),
         )
     except _NO_HEADER as e:
-        raise FormatError(f"a record with an invalid header: {e}") from e
+        raise FormatError(f"the header of the record is invalid: {e}") from e
     _check_payload(artifact.kind, artifact.data)
     return made
 
@@ -221,7 +221,7 @@ def peek(head: bytes | memoryview) -> tuple[Summary, tuple[Part, ...]]:
             prefix.recipe_bytes,
         )  # fmt: skip
     except _NO_HEADER as e:
-        raise FormatError(f"a record with an invalid header: {e}") from e
+        raise FormatError(f"the header of the record is invalid: {e}") from e
     return summary, parts
 
 
@@ -229,23 +229,23 @@ def _prefix_of(data: bytes | memoryview, digest: str) -> _Prefix:
     """Read the prefix of a record that should be whole and answer the key ``digest``."""
     prefix = _prefix(data)
     if prefix.digest != bytes.fromhex(digest):
-        raise FormatError(f"a record of the key {prefix.digest.hex()} where {digest} should be")
+        raise FormatError(f"the record has the key {prefix.digest.hex()}, expected {digest}")
     if prefix.total_bytes != len(data):
-        raise FormatError(f"a record of {len(data)} bytes that claims to have {prefix.total_bytes}")
+        raise FormatError(f"the record has {len(data)} bytes, but its prefix declares {prefix.total_bytes}")
     return prefix
 
 
 def _prefix(data: bytes | memoryview) -> _Prefix:
     if len(data) < PREFIX_BYTES:
-        raise FormatError(f"a truncated record: {len(data)} bytes, and its prefix alone has {PREFIX_BYTES}")
+        raise FormatError(f"the record is truncated: it has {len(data)} bytes, and its prefix alone has {PREFIX_BYTES}")
     magic, version, header, parts, recipe, payload, digest = _FIELDS.unpack_from(data)
     if magic != _MAGIC:
-        raise FormatError(f"no record of the cache: it begins {spell(magic)}", offset=0)
+        raise FormatError(f"this is not a cache record: it begins with {spell(magic)}", offset=0)
     if version != VERSION:
-        raise FormatError(f"a record of version {version}, and this cujit reads version {VERSION}", offset=8)
+        raise FormatError(f"the record has format version {version}, but this cujit reads version {VERSION}", offset=8)
     total = PREFIX_BYTES + header + parts + recipe + payload
     if total > MAX_RECORD_BYTES:
-        raise FormatError(f"a record that claims to have {total} bytes, expected at most {MAX_RECORD_BYTES}")
+        raise FormatError(f"the record declares {total} bytes, expected at most {MAX_RECORD_BYTES}")
     fields = header, parts, recipe, payload, digest, total
     return tuple.__new__(_Prefix, fields)  # start-up: no method is written for it
 
@@ -268,7 +268,7 @@ def _check_payload(kind: Kind, data: bytes) -> None:
     except FormatError:
         found = kind_of(data)
     if found is not kind:
-        raise FormatError(f"a record of kind {kind.value} that holds {found.value}")
+        raise FormatError(f"the record declares a {kind.value}, but contains a {found.value}")
 
 
 def _begins_as_ptx(data: bytes) -> bool:
@@ -340,10 +340,10 @@ def _read_parts(data: bytes) -> list[Part]:
         rows = json.loads(data)
         return [Part(_text(label), _text(value), None if size is None else int(size)) for label, value, size in rows]
     except (TypeError, ValueError, OverflowError, RecursionError) as e:
-        raise FormatError(f"the parts of the record are invalid: {e}") from e
+        raise FormatError(f"the key parts of the record are invalid: {e}") from e
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{spell(value)} is no text")
+        raise TypeError(f"expected text, not {spell(value)}")
     return value

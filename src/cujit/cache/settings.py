@@ -70,7 +70,9 @@ def parse_bytes(text: str) -> int:
     """
     match = re.fullmatch(_SIZE, text)
     if match is None:
-        raise OptionError(f"{spell(text)} is not a size in bytes", help="write a size such as 2GiB, 500MB or 1048576")
+        raise OptionError(
+            f"{spell(text)} is not a valid size in bytes", help="write a size such as 2GiB, 500MB or 1048576"
+        )
     number, unit, binary = match.groups()
     scale = (1024 if binary else 1000) ** _POWER[unit.upper()] if unit else 1
     return round(float(number) * scale) if "." in number else int(number) * scale
@@ -181,7 +183,7 @@ def _is_on(text: str) -> bool:
     if word not in _OFF + _ON:
         raise OptionError(
             f"CUJIT_CACHE is {spell(text)}, expected 0 or 1",
-            help="CUJIT_CACHE_DIR names the directory",
+            help="set CUJIT_CACHE_DIR to choose the directory",
             code="environment-value",
         )
     return word not in _OFF
@@ -231,5 +233,5 @@ def directory_of(path: Path | DirectoryName) -> DirectoryName:
     if type(path) is DirectoryName:
         return path
     if not isinstance(path, pathlib.Path) or "\0" in str(path):
-        raise OptionError(f"no directory: {spell(path)}", help="pathlib.Path('…')")
+        raise OptionError(f"{spell(path)} is not a directory", help="pathlib.Path('…')")
     return DirectoryName(os.path.abspath(path))

@@ -86,5 +86,7 @@ def one_arch(ctx: click.Context, option: click.Parameter, arches: Sequence[str])
     """Take one architecture, or none; ``native`` is that of the first GPU."""
     if len(arches) > 1:
         listed = " ".join(f"--arch {arch}" for arch in arches)
-        raise click.UsageError(f"{ctx.info_name} makes one image, for one architecture: use cujit build FILE {listed}")
+        raise click.UsageError(
+            f"{ctx.info_name} creates one image, for one architecture; for several, run cujit build FILE {listed}"
+        )
     return next(iter(_named(ctx, option, arches)), None)

@@ -84,7 +84,7 @@ def build(
         check_name(output)
     if store is None and key is not None:
         raise OptionError(
-            "--key signs what is published, and there is no --store", help="pass --store URL", code="option-conflict"
+            "--key signs published images, but --store is missing", help="pass --store URL", code="option-conflict"
         )
     if store is not None:
         given["store"] = RemoteStore(store, signer_of(key, scope, valid_days), with_recipes=with_recipes)

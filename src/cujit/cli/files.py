@@ -89,9 +89,11 @@ def kind_of_output(output: Path | None, stated: Kind | None, made: Collection[Ki
     """
     ending = ENDINGS.get(output.suffix.lower()) if output is not None else None
     if ending is not None and stated is not None and ending is not stated:
-        raise click.UsageError(f"{output} ends as {ending.value} does, and {stated.value} was asked for")
+        raise click.UsageError(f"the suffix of {output} means {ending.value}, but you asked for {stated.value}")
     if ending is not None and ending not in made:
-        raise click.UsageError(f"{output}: this makes {' or '.join(kind.value for kind in made)}; {_MAKERS[ending]}")
+        raise click.UsageError(
+            f"{output}: this command writes {' or '.join(kind.value for kind in made)}; {_MAKERS[ending]}"
+        )
     return stated or ending
 
 

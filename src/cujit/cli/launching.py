@@ -82,7 +82,7 @@ def options_for(file: Path, compiler: WrittenOptions) -> Options | None:
         return compiler.read()
     if any(compiler):
         raise click.UsageError(
-            f"-O, -I, -D, --arch and --libdevice require a source file (.cu), and {file.name} is an image"
+            f"-O, -I, -D, --arch and --libdevice require a source file (.cu), but {file.name} is an image"
         )
     return None
 
@@ -120,6 +120,7 @@ def _only(module: Module, file: Path) -> str:
     names = list(module)
     if len(names) != 1:
         raise click.UsageError(
-            f"{file.name} has {counted(len(names), 'kernel')}: specify --kernel with one of {listed(names, _SHOWN)}"
+            f"{file.name} contains {counted(len(names), 'kernel')}: specify --kernel with one of "
+            f"{listed(names, _SHOWN)}"
         )
     return names[0]

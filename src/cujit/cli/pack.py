@@ -99,7 +99,7 @@ def check_name(output: Path) -> None:
     """
     if output.suffix != PACK_SUFFIX:
         raise OptionError(
-            f"{output} does not end in {PACK_SUFFIX}, by which a pack is known", help=f"-o {output}{PACK_SUFFIX}"
+            f"the name of a pack must end in {PACK_SUFFIX}, but this is {output}", help=f"-o {output}{PACK_SUFFIX}"
         )
 
 

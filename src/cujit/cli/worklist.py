@@ -248,7 +248,8 @@ def _print_source(worklist: Worklist, beginning: str, *, as_json: bool) -> None:
     found = [digest for digest in worklist.recipes if digest.startswith(beginning)]
     if len(found) != 1:
         raise NameNotFoundError(
-            f"{len(found)} recipes have digests that begin with {spell(beginning)}", help="cujit worklist show"
+            f"{len(found)} recipes have digests that begin with {spell(beginning)}",
+            help="run cujit worklist show to list the digests",
         )
     recipe = worklist.recipes[found[0]]
     if as_json:

@@ -60,7 +60,7 @@ def parse_targets(
     if not listed:
         raise OptionError("targets is empty", help=_TARGETS_HELP)
     if not callable(native):
-        raise OptionError(f"native is {spell(native)}, expected a function that gives architectures")
+        raise OptionError(f"native is {spell(native)}, expected a function that returns architectures")
     compilers = _compilers(parts, tools)
     common = sorted(set.intersection(*(set(compiler.arches) for compiler in compilers)))
     arches: list[Arch] = []
@@ -74,7 +74,7 @@ def parse_targets(
 
 _TARGETS_HELP = Hint(
     "write targets=['sm_90', 'compute_90'], 'all', 'portable' or 'native'",
-    shell="--target sm_90 --target compute_90, or --target all, portable or native",
+    shell="write --target sm_90 --target compute_90, or --target all, portable or native",
 )
 
 
@@ -94,7 +94,7 @@ def _words(target: str | Arch, native: Native, numbers: Sequence[int]) -> Sequen
         present = native()
         here = [present] if isinstance(present, str | Arch) else _iterated(present, "what native gives")
         if not here:
-            raise DeviceNotFoundError("the target 'native', but there is no GPU", help=_TARGETS_HELP)
+            raise DeviceNotFoundError("the target is 'native', but this machine has no GPU", help=_TARGETS_HELP)
         return sorted({Arch.parse(arch) for arch in here})
     if target == "portable":
         return [Arch(ArchKind.VIRTUAL, numbers[0])]

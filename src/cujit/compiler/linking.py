@@ -39,7 +39,7 @@ def parts_of(given: object) -> tuple[Part, ...]:
     if not isinstance(given, list | tuple):
         return (Source.of(given),)
     if not given:
-        raise OptionError("there is nothing to build", help="write build(source), or build([source, source, image])")
+        raise OptionError("there is nothing to build", help="write build(source) or build([source, source, image])")
     return (Source.of(given[0]),) if len(given) == 1 else tuple(part_of(part) for part in given)
 
 
@@ -95,8 +95,11 @@ def _link(images: Sequence[Artifact], to: Kind, arch: Arch | None, options: Opti
     """Link images; PTX to PTX by our own linker, without nvJitLink and cache."""
     if options.get("relocatable") and to is not Kind.CUBIN:
         raise OptionError(
-            f"relocatable=True creates a cubin, not {to.value}",
-            help=Hint("to='cubin', or to='ltoir' without it", shell="--to cubin, or --to ltoir without it"),
+            f"relocatable=True makes a cubin, not {to.value}",
+            help=Hint(
+                "use to='cubin', or to='ltoir' without relocatable=True",
+                shell="use --to cubin, or --to ltoir without --relocatable",
+            ),
         )
     if to is Kind.CUBIN and not options.get("relocatable") and any(map(needs_device_runtime, images)):
         images = with_device_runtime(images, runner)
@@ -146,7 +149,7 @@ def with_device_runtime(images: Sequence[Artifact], runner: Runner) -> tuple[Art
     path = find_device_runtime([home for _, home in runner.toolchain.settings.cuda_homes])
     if path is None:
         raise LinkError(
-            f"{images[0].name} has kernels that launch kernels, and {DEVICE_RUNTIME} is not found",
+            f"{images[0].name} contains kernels that launch kernels, but cujit cannot find {DEVICE_RUNTIME}",
             help=f"run {install('cu13')}, or add the path of {DEVICE_RUNTIME} to the inputs of the link",
         )
     return (*images, replace(Artifact.open(path), name=DEVICE_RUNTIME))
@@ -166,7 +169,7 @@ def _highest(parts: Iterable[Part]) -> Arch:
     known = [image.arch for image in images if image.arch is not None]
     if not known:
         raise LinkError(
-            "none of the inputs states the architecture to link for",
+            "none of the inputs specifies the architecture to link for",
             help=Hint("write arch='sm_…'", shell="<--arch> sm_…"),
             code="link-input",
         )
@@ -177,17 +180,18 @@ def _require_taken(options: Options, tools: Sequence[Tool]) -> None:
     for name in options:
         if not any(isinstance(OPTIONS[name].spelling(tool), Spelling) for tool in tools):
             raise OptionError(
-                f"none of {', '.join(tool.value for tool in tools)} supports the option {name}", code="option-rejected"
+                f"none of {', '.join(tool.value for tool in tools)} accepts the option {name}", code="option-rejected"
             )
 
 
 def _require_owner(names: Sequence[str], sources: Sequence[Source]) -> None:
     if names and sum(source.language == "cuda" for source in sources) != 1:
         raise OptionError(
-            "names are name expressions of CUDA C++, and it is not clear of which of the sources",
+            "names lists CUDA C++ name expressions, but there are several sources, and it doesn't say which "
+            "one they belong to",
             help=Hint(
-                "compile each source with its names (to='ltoir') and give the Artifacts",
-                shell="compile each source with its names (--to ltoir) and give the Artifacts",
+                "compile each source with its own names (to='ltoir') and pass the Artifacts",
+                shell="compile each source with its own names (--to ltoir) and pass the Artifacts",
             ),
             code="name-expression",
         )

@@ -83,7 +83,7 @@ class Request:
             parsed = Arch(_ARCH_KIND[kind], parsed.number, parsed.suffix)
         if options.get("dlto") and kind is not Kind.LTOIR:
             raise OptionError(
-                f"dlto makes LTO-IR, not {kind.value}",
+                f"dlto creates LTO-IR, not {kind.value}",
                 help=Hint("to='ltoir'", shell="--to ltoir"),
                 code="option-conflict",
             )
@@ -105,8 +105,8 @@ class Request:
         """
         if self.source.language not in _LANGUAGES:
             raise OptionError(
-                f"there is no compiler for the language {spell(self.source.language)}",
-                help=f"use one of the languages {', '.join(_LANGUAGES)}",
+                f"cujit has no compiler for the language {spell(self.source.language)}",
+                help=f"supported languages: {', '.join(_LANGUAGES)}",
             )
         self._arguments  # noqa: B018 - it raises
         self.assembler_arguments()
@@ -116,8 +116,8 @@ class Request:
                 raise OptionError(
                     f"include: {directory} is {what}",
                     help=Hint(
-                        "a header itself is given by pre_include=[…]",
-                        shell="a header itself is given by -O pre_include=HEADER",
+                        "to pass a header itself, use pre_include=[…]",
+                        shell="to pass a header itself, use -O pre_include=HEADER",
                     ),
                 )
             allow_quotes(os.path.abspath(directory))
@@ -282,8 +282,8 @@ def _kind(to: Kind | str | None, arch: Arch | None) -> Kind:
         if isinstance(word, str) and word.lower() == kind.value:
             return kind
     raise OptionError(
-        f"a compile makes ptx, cubin, ltoir, optixir or tileir, not {spell(word)}",
-        help=Hint("cujit.build makes fatbins", shell="cujit build makes fatbins")
+        f"cujit compiles to ptx, cubin, ltoir, optixir or tileir, not to {spell(word)}",
+        help=Hint("use cujit.build to create a fatbin", shell="cujit build makes fatbins")
         if word == Kind.FATBIN.value
         else None,
     )
@@ -298,7 +298,7 @@ def _names(names: object) -> tuple[str, ...]:
     for name in texts:
         if not isinstance(name, str) or not name.strip() or any(c in name for c in "\0\n\r") or not is_utf8(name):
             raise OptionError(
-                f"{spell(name)} is not a name expression",
+                f"{spell(name)} is not a valid name expression",
                 help=Hint("names=['axpy<float>', 'ns::scale']", shell="<-n> 'axpy<float>'"),
                 code="name-expression",
             )

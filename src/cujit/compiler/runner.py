@@ -465,8 +465,8 @@ def uncached(make: Callable[[], Artifact], reason: str) -> Artifact:
 def _too_long(job: Job, limits: WorkLimits) -> ToolTimeoutError:
     given = "" if limits.timeout_s is None else f" in the {limits.timeout_s:g} s that it had"
     more = Hint(
-        "allow more time (timeout_s), or compile fewer kernels or template instances at a time",
-        shell="more time (--timeout), fewer kernels or instances of templates at a time",
+        "allow more time (timeout_s), or compile fewer kernels or template instances at once",
+        shell="allow more time (--timeout), or compile fewer kernels or template instances at once",
     )
     if not limits.isolate:
         end = "in a separate process ({}) what is given up ends at once"

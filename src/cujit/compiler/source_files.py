@@ -72,7 +72,7 @@ def _put(path: Path, put: Callable[[Path, str], object], what: str) -> None:
         put(path, what)
     except OSError as e:
         message = f"CUJIT_SOURCES: {path} cannot be written: {os.strerror(e.errno or 0)}"
-        raise FileError(message, help="CUJIT_SOURCES=<a directory of yours>") from e
+        raise FileError(message, help="set CUJIT_SOURCES to a directory that you can write to") from e
 
 
 @single_flight_cache(8)

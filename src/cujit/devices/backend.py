@@ -125,7 +125,7 @@ class BackendKernel(abc.ABC):
         """
         del shape
         if options != PLAIN:
-            raise LaunchError(f"{self.title}: options of a launch are not taken here")
+            raise LaunchError(f"{self.title}: this device doesn't support launch options")
 
     def preload(self) -> None:  # noqa: B027 - most have nothing to load
         """Load the code onto the device ahead of the first launch, if the device does that no sooner."""
@@ -182,7 +182,7 @@ class BackendKernel(abc.ABC):
         Raises:
             UnsupportedError: nobody can.
         """
-        raise UnsupportedError(f"{self.title}: this device can't end a launch")
+        raise UnsupportedError(f"{self.title}: this device cannot stop a launch")
 
     @abc.abstractmethod
     def together(self, shape: LaunchShape, cluster: Dim3 | None = None) -> int:
@@ -269,7 +269,7 @@ class Backend(Protocol):
             LinkError: the images do not link; ``log`` says why.
         """
         del artifacts
-        raise UnsupportedError(f"{self.name} doesn't support linking")
+        raise UnsupportedError(f"{self.name} cannot link")
 
     # -- memory -------------------------------------------------------------------------------------------
 
@@ -374,7 +374,7 @@ class Backend(Protocol):
             LaunchError: ``of`` is no stream, or the priority is none that the device has.
         """
         del device, of, priority
-        raise UnsupportedError(f"{self.name} has no streams")
+        raise UnsupportedError(f"{self.name} doesn't support streams")
 
     def graph(self, device: DeviceLike, stream: Stream, mode: str) -> Graph:
         """Make a graph that ``stream``, one of this place, will be captured into.
@@ -399,7 +399,7 @@ class Backend(Protocol):
         Raises:
             UnsupportedError: it has none.
         """
-        raise UnsupportedError(f"{self.name} has no textures")
+        raise UnsupportedError(f"{self.name} doesn't support textures")
 
     def encode_tensor_map(self, tiling: Tiling) -> bytes:
         """Write the 128 bytes of a tensor map that was checked.
@@ -409,4 +409,4 @@ class Backend(Protocol):
             DriverError: the driver reported an error.
         """
         del tiling
-        raise UnsupportedError(f"{self.name} has no tensor maps")
+        raise UnsupportedError(f"{self.name} doesn't support tensor maps")

@@ -96,8 +96,8 @@ class Device:
     def __init__(self, backend: Backend) -> None:
         if not hasattr(backend, "is_gpu"):
             raise ArgumentError(
-                f"a Device requires a back end, not {spell(backend)}",
-                help="cujit.cpu(), cujit.gpu(0) and cujit.default_device() give devices",
+                f"a Device needs a back end, not {spell(backend)}",
+                help="call cujit.cpu(), cujit.gpu(0) or cujit.default_device()",
             )
         self.backend = backend
         self.name = backend.name
@@ -203,7 +203,7 @@ class Device:
         """
         number = getattr(keep_bytes, "__index__", lambda: -1)()
         if not 0 <= number < 1 << 64:
-            raise ArgumentError(f"keep_bytes is {spell(keep_bytes)}, expected a number of bytes, 0 at least")
+            raise ArgumentError(f"keep_bytes is {spell(keep_bytes)}, expected a number of bytes of at least 0")
         self.backend.trim(number)
 
     @property
@@ -318,7 +318,9 @@ class Device:
         start = read_int(address, "address", ArgumentError, least=1)
         size = read_int(size_bytes, "size_bytes", ArgumentError, least=1)
         if start + size > 1 << 64:
-            raise ArgumentError(f"{spell(size)} bytes at address {spell(start)} end beyond 64 bits")
+            raise ArgumentError(
+                f"{spell(size)} bytes starting at {spell(start)} extend beyond the 64-bit address space"
+            )
         return arrays.DeviceArray(self, self.backend.adopt(start, size), (size,), np.dtype(np.uint8))
 
     # -- what lies on it: each is made, and documented, where its class is --------------------------------

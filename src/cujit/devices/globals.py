@@ -118,8 +118,8 @@ class Global:
         signed = values.view(values.dtype.str.replace("u", "i"))
         if (signed < 0).any():
             raise ArgumentError(
-                f"{self.name} is {spell(values.tolist())} if it is unsigned, or {spell(signed.tolist())} "
-                "if it is signed; the image doesn't contain the type",
+                f"{self.name} is {spell(values.tolist())} if unsigned and {spell(signed.tolist())} if signed; "
+                "the image doesn't specify the type",
                 help=f"write read({signed.dtype.name!r}) or read({values.dtype.name!r})",
             )
         return signed
@@ -130,13 +130,15 @@ class Global:
         if dtype is None and not self.is_typed:
             if not isinstance(value, (np.ndarray, np.generic)):
                 raise ArgumentError(
-                    f"the type of {self.name} is not known; it has {self.nbytes} bytes",
-                    help="write(value, dtype) sets the type; or pass a NumPy array or scalar of the same size",
+                    f"the type of {self.name} is unknown; its size is {self.nbytes} bytes",
+                    help="use write(value, dtype), or pass a NumPy array or scalar of that size",
                 )
             return self._of_size(np.ascontiguousarray(value).tobytes(), f"an array of {np.asarray(value).dtype}")
         element = self.dtype if dtype is None else np.dtype(dtype)
         if element.itemsize == 0 or self.nbytes % element.itemsize:
-            raise ArgumentError(f"{self.name} has {self.nbytes} bytes, which are no elements of {element}")
+            raise ArgumentError(
+                f"{self.name} has {self.nbytes} bytes, which is not a multiple of the size of {element}"
+            )
         whole = _cast(self.name, value, element, signless=dtype is None)
         count = self.nbytes // element.itemsize
         if whole.ndim == 0:
@@ -145,7 +147,7 @@ class Global:
 
     def _of_size(self, data: bytes, what: str) -> bytes:
         if len(data) != self.nbytes:
-            raise ArgumentError(f"{what}, {len(data)} bytes, doesn't fit into {self.name}, which has {self.nbytes}")
+            raise ArgumentError(f"{what} has {len(data)} bytes, but {self.name} has {self.nbytes}")
         return data
 
     def __repr__(self) -> str:
@@ -162,18 +164,18 @@ def _cast(name: str, value: npt.ArrayLike, dtype: np.dtype[Any], *, signless: bo
         if given.dtype.kind in "iub" and dtype.kind in "iu":
             _check_range(name, given, dtype)
         elif given.dtype.kind not in "iub" and not np.can_cast(given.dtype, dtype, "same_kind"):
-            raise TypeError(f"{given.dtype} is not {dtype}")
+            raise TypeError(f"the dtype is {given.dtype}, expected {dtype}")
         return given.astype(dtype)
     except (TypeError, ValueError, OverflowError) as e:
-        raise ArgumentError(f"{spell(value)} does not go into {name}, which is of {dtype}: {e}"[:300]) from e
+        raise ArgumentError(f"{name}, which has the type {dtype}, cannot hold {spell(value)}: {e}"[:300]) from e
 
 
 def _check_range(name: str, given: npt.NDArray[Any], dtype: np.dtype[Any]) -> None:
     limits = np.iinfo(dtype)
     if given.size and (int(given.min()) < limits.min or int(given.max()) > limits.max):
         raise ArgumentError(
-            f"{int(given.min())} to {int(given.max())} doesn't fit into {name}, which has the type "
-            f"{dtype}: {limits.min} to {limits.max}"
+            f"{name} has the type {dtype} ({limits.min} to {limits.max}), which cannot hold {int(given.min())} "
+            f"to {int(given.max())}"
         )
 
 
@@ -223,7 +225,7 @@ class Globals(Mapping[str, Global]):
             print(module.globals["bias"])
         """
         if not isinstance(name, str):
-            raise ArgumentError(f"a variable is found by its name, not by {type(name).__name__} {spell(name)}"[:200])
+            raise ArgumentError(f"the name of a variable must be a str, not {type(name).__name__} {spell(name)}"[:200])
         loaded = self._loaded()
         requested = self._artifact.names
         wanted = name.removeprefix("&").removeprefix("::")
@@ -232,8 +234,8 @@ class Globals(Mapping[str, Global]):
                 return Global(self._device, self._loaded, lowered, self._types.get(lowered))
         have = ", ".join(self._shown) or "none"
         raise NameNotFoundError(
-            f"no variable {spell(name)} in this module; it has {have}",
-            help="use the variable in a kernel: compilers remove unused variables",
+            f"this module has no variable {spell(name)}; it has {have}",
+            help="compilers drop unused variables",
         )
 
     def __iter__(self) -> Iterator[str]:

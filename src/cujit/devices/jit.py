@@ -136,7 +136,7 @@ def _llvm() -> Any:
         fork_lock(lock.acquire, lock.release)
     except (ImportError, OSError) as e:
         raise MissingError(
-            f"llvmlite, which the CPU device and the launcher compile with, does not load: {e}", help=_MEND
+            f"cannot load llvmlite, which the CPU device and the launcher need to compile: {e}", help=_MEND
         ) from e
     return llvm
 
@@ -180,7 +180,7 @@ def optimise(
         module.verify()
     except RuntimeError as e:
         raise CujitError(
-            f"LLVM refuses the code that cujit made: {e}", help="report this bug, and attach the PTX", code="internal"
+            f"LLVM rejects code that cujit generated: {e}", help="report this bug with the PTX", code="internal"
         ) from e
     try:
         _prepare(module, level, passes=passes, kernel=kernel)

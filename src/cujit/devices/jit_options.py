@@ -53,10 +53,12 @@ class JitOptions:
         _check_number("min_blocks", self.min_blocks, 1, _MOST_BLOCKS)
         _check_number("split_compile", self.split_compile, 0, _MOST_COMPILING)
         if self.min_blocks is not None and self.max_threads is None:
-            raise OptionError("min_blocks counts blocks of max_threads, which is not set", help="max_threads=256")
+            raise OptionError(
+                "min_blocks counts blocks of max_threads threads, but max_threads is not set", help="max_threads=256"
+            )
         for name in ("line_info", "debug", "override_directives"):
             if not isinstance(getattr(self, name), bool):
-                raise OptionError(f"{name} is True or False, not {spell(getattr(self, name))}")
+                raise OptionError(f"{name} must be True or False, not {spell(getattr(self, name))}")
         _check_word("cache_mode", self.cache_mode, CACHE_MODES)
         _check_word("assembler", self.assembler, ASSEMBLERS)
 
@@ -94,7 +96,8 @@ class JitOptions:
             return self
         if self.assembler == "nvjitlink":
             raise NotCompiledError(
-                f"nvJitLink was asked for, and nothing is compiled here ({compiling})", help="write assembler='auto'"
+                f"nvJitLink was requested, but compilation is disabled here ({compiling})",
+                help="write assembler='auto'",
             )
         is_driver_barred = compiling is Compiling.NEVER_JIT or self.assembler == "none"
         return replace(self, assembler="none" if is_driver_barred else "driver")
@@ -128,7 +131,7 @@ def _check_number(name: str, value: object, least: int, most: int) -> None:
     if value is None:
         return
     if type(value) is not int or not least <= value <= most:
-        raise OptionError(f"{name} is {spell(value)}, expected a number from {least} to {most}")
+        raise OptionError(f"{name} must be a number from {least} to {most}, not {spell(value)}")
 
 
 def _check_word(name: str, value: object, choices: tuple[str, ...]) -> None:

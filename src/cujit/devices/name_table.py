@@ -50,7 +50,7 @@ class NameTable:
         """
         if not isinstance(name, str):
             raise NameNotFoundError(
-                f"a kernel is found by its name, not by {type(name).__name__} {spell(name)}",
+                f"the name of a kernel must be a str, not {type(name).__name__} {spell(name)}",
                 help="module['axpy<float>']",
             )
         if name in self.display:
@@ -66,8 +66,7 @@ class NameTable:
         if found:
             listing = "".join(f"\n  {self.display[n]}" for n in found)
             raise NameNotFoundError(
-                f"{spell(name)} is the name of {len(found)} kernels:{listing}",
-                help="write the full name of one of them",
+                f"{len(found)} kernels have the name {spell(name)}:{listing}", help="write the full name of one of them"
             )
         raise self._missing(name, wanted)
 
@@ -92,19 +91,18 @@ class NameTable:
     def _missing(self, name: str, wanted: str) -> NameNotFoundError:
         if not self.lowered:
             return NameNotFoundError(
-                f"no kernel {spell(name)}: {self._place} has none",
+                f"no kernel {spell(name)}: {self._place} contains no kernels",
                 help=Hint(
-                    "a kernel is a __global__ function; a template is built by naming its instances: "
-                    "names=['k<float>']",
-                    shell="a kernel is a __global__ function; a template is built by naming its instances: <-n> "
-                    "'k<float>'",
+                    "declare a kernel with __global__; for a template, list its instances: names=['k<float>']",
+                    shell="declare a kernel with __global__; for a template, list its instances: <-n> 'k<float>'",
                 ),
             )
         near = alike(name, self.display.values())
         likely = f"did you mean {', '.join(near)}?" if near else None
         return NameNotFoundError(
-            f"no kernel {spell(name)} in {self._place}; it has {listed(self.display.values(), 12, wanted)}",
-            help=f"add the instance to the build: names=[{spell(name)}]" if "<" in name else likely,
+            f"there is no kernel {spell(name)} in {self._place}; it contains "
+            f"{listed(self.display.values(), 12, wanted)}",
+            help=f"add that instance: names=[{spell(name)}]" if "<" in name else likely,
         )
 
 

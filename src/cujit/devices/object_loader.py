@@ -58,7 +58,7 @@ class LoadedObject:
         self._size, self._release = 0, _system().munmap
         self.memory = _system().mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
         if self.memory == _NOWHERE:
-            raise CujitError(f"no memory for {size} bytes of machine code", code="out-of-memory")
+            raise CujitError(f"there is no memory for {size} bytes of machine code", code="out-of-memory")
         self._size = size
         self.addresses: dict[str, int] = {}
 
@@ -79,7 +79,7 @@ class LoadedObject:
         ctypes.memmove(self.memory, image, len(image))
         if _system().mprotect(self.memory, written, mmap.PROT_READ | mmap.PROT_EXEC):
             raise CujitError(
-                "this system doesn't allow processes to run code that they generate", help="allow execmem, or use a GPU"
+                "this system doesn't allow a process to run code that it generated", help="allow execmem, or use a GPU"
             )
 
 
@@ -206,7 +206,7 @@ class _Linker:
                 if field is None:
                     return False
                 if offset + field.size > size:
-                    raise FormatError(f"a relocation is outside of its section: {offset} of {size} bytes")
+                    raise FormatError(f"a relocation is outside its section: {offset} of {size} bytes")
                 at = begin + offset
                 is_own = symbol.section in self._begins
                 if not (is_own or (symbol.name in self._needs and kind == _ABSOLUTE)):

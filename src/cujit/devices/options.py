@@ -99,15 +99,16 @@ def check_cluster(kernel: str, shape: LaunchShape, cluster: Dim3, most: int) -> 
     """
     if cluster.volume > most:
         raise LaunchError(
-            f"{kernel}: a cluster of {cluster.volume} blocks; of this kernel with {shape.block.volume} threads and "
-            f"{shape.shared_bytes} bytes of dynamic shared memory a block, the device takes {most} at a time",
+            f"{kernel}: the cluster has {cluster.volume} blocks; with {shape.block.volume} threads and "
+            f"{shape.shared_bytes} bytes of dynamic shared memory per block, the device supports at most "
+            f"{most} blocks of this kernel per cluster",
             help=f"use a cluster of at most {most} blocks, or smaller blocks" if most else "use smaller blocks",
             code="cluster-size",
         )
     for axis, blocks, size in zip("xyz", shape.grid, cluster, strict=True):
         if blocks % size:
             raise LaunchError(
-                f"{kernel}: grid.{axis} is {blocks}, which is no multiple of cluster.{axis}, {size}",
+                f"{kernel}: grid.{axis} is {blocks}, which is not a multiple of cluster.{axis}, {size}",
                 help=f"use {-(-blocks // size) * size} blocks along {axis}, or another cluster",
                 code="cluster-size",
             )
@@ -123,15 +124,15 @@ def check_own_cluster(kernel: str, cluster: Dim3 | None, own: Dim3 | None, *, mu
     """
     if own is not None and cluster is not None and cluster != own:
         raise LaunchError(
-            f"{kernel}: a cluster of {tuple(cluster)} blocks; it was compiled for clusters of {tuple(own)} "
-            "(__cluster_dims__)",
+            f"{kernel}: the cluster is {tuple(cluster)} blocks, but the kernel was compiled for clusters of "
+            f"{tuple(own)} (__cluster_dims__)",
             help="remove the cluster, or compile the kernel without __cluster_dims__",
             code="cluster-size",
         )
     if must_be_set and cluster is None:
         raise LaunchError(
-            f"{kernel} was compiled for clusters whose size the launch says, and none came",
-            help=Hint("kernel.prepare(grid, block, cluster=2)", shell="--cluster 2"),
+            f"{kernel} requires the launch to set a cluster size, but this launch sets none",
+            help=Hint("write kernel.prepare(grid, block, cluster=2)", shell="--cluster 2"),
             code="cluster-size",
         )
 
@@ -144,12 +145,11 @@ def check_cooperative(kernel: str, shape: LaunchShape, most: int) -> None:
     """
     if shape.grid.volume > most:
         raise LaunchError(
-            f"{kernel}: a cooperative grid of {shape.grid.volume} blocks of {shape.block.volume} threads; the device "
-            f"runs {most} of them at a time",
+            f"{kernel}: a cooperative grid of {shape.grid.volume} blocks of {shape.block.volume} threads is "
+            f"too large; the device can run {most} of them concurrently",
             help=Hint(
-                "use kernel.cooperative_shape(), which returns a block and a grid that fill the device, "
-                "and loop over the elements",
-                shell="--cooperative alone fills the device; loop over the elements",
+                "kernel.cooperative_shape() returns a block and a grid that fill the device; loop over the elements",
+                shell="--cooperative without --grid fills the device; loop over the elements",
             ),
             code="cooperative-size",
         )
@@ -163,9 +163,12 @@ def check_priority(priority: object, of: object = None) -> int:
     """
     number = read_int(priority, "priority", LaunchError)
     if not -(1 << 31) <= number < 1 << 31:
-        raise LaunchError(f"priority is {spell(number)}, expected an int of 32 bits")
+        raise LaunchError(f"priority is {spell(number)}, expected a 32-bit int")
     if of is not None:
-        raise LaunchError(f"priority {priority} is for a new stream; this one has its own", help="remove priority")
+        raise LaunchError(
+            f"priority {priority} can be set only for a new stream; an existing stream keeps its own",
+            help="remove priority",
+        )
     return number
 
 

@@ -20,7 +20,7 @@ def wanted_lines() -> str:
     setting = os.environ.get(PERF_VARIABLE, "")
     if setting not in _VALUES:
         raise OptionError(
-            f"{PERF_VARIABLE} is 0, 1 or ptx, not {spell(setting)}",
+            f"{PERF_VARIABLE} is {spell(setting)}, expected 0, 1 or ptx",
             help=f"unset {PERF_VARIABLE}",
             code="environment-value",
         )

@@ -192,7 +192,7 @@ def _folder() -> Path:
         status = path.lstat()
     if not stat.S_ISDIR(status.st_mode):
         raise FileError(
-            f"{path} is not a folder", filename=str(path), help="set TMPDIR to a directory that you can write to"
+            f"{path} is not a directory", filename=str(path), help="set TMPDIR to a directory that you can write to"
         )
     _require_ours(status, path)
     return path
@@ -216,7 +216,7 @@ def _writing(path: Path) -> Iterator[None]:
         if isinstance(e, FileError) and e.help:
             raise
         raise FileError(
-            f"cannot write {path}, as {PERF_VARIABLE} asks: {os.strerror(e.errno or 0)}",
+            f"cannot write {path}, which {PERF_VARIABLE} requires: {os.strerror(e.errno or 0)}",
             filename=str(path), errno=e.errno,
             help=f"unset {PERF_VARIABLE}, or set TMPDIR to a directory that you can write to",
         ) from e  # fmt: skip

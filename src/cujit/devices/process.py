@@ -94,8 +94,10 @@ class Devices:
             threads = _int(threads, "the number of threads", "cujit.cpu(4), or cujit.cpu() for one a processor")
             if not 1 <= threads <= MAX_CPU_THREADS:
                 raise LoadError(
-                    f"the CPU device takes 1 to {MAX_CPU_THREADS} threads, not {spell(threads)}",
-                    help=Hint("cujit.cpu() takes one a processor", shell="--device cpu takes one a processor"),
+                    f"the CPU device supports 1 to {MAX_CPU_THREADS} threads, not {spell(threads)}",
+                    help=Hint(
+                        "cujit.cpu() uses one thread per processor", shell="--device cpu uses one thread per processor"
+                    ),
                 )
         with self._lock:
             key = (threads, check, None if timeout_s is None else check_timeout(timeout_s), contract)
@@ -144,11 +146,13 @@ class Devices:
             return name
         if not isinstance(name, str):
             raise OptionError(
-                f"expected a Device or the name of a device, got {type(name).__name__} {spell(name)}",
-                help=Hint("'cpu', 'cuda:0', cujit.cpu() or cujit.gpu(0)", shell="--device cpu or --device cuda:0"),
+                f"a device must be a name or a Device, not {type(name).__name__} {spell(name)}",
+                help=Hint(
+                    "write 'cpu', 'cuda:0', cujit.cpu() or cujit.gpu(0)", shell="write --device cpu or --device cuda:0"
+                ),
             )
         if not is_device_name(name):
-            raise DeviceNotFoundError(f"there is no device {spell(name)}", help=_NAMES)
+            raise DeviceNotFoundError(f"unknown device {spell(name)}", help=_NAMES)
         return self.cpu() if name == "cpu" else self.gpu(int(name.partition(":")[2] or 0))
 
 
@@ -164,7 +168,7 @@ def is_device_name(name: str) -> bool:
 
 def _int(value: object, what: str, example: str) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise OptionError(f"{what} is an int, not {type(value).__name__} {spell(value)}", help=example)
+        raise OptionError(f"{what} must be an int, not {type(value).__name__} {spell(value)}", help=example)
     return operator.index(value)
 
 
@@ -181,7 +185,9 @@ def _cpu_device(request: _DeviceRequest, watchers: Sequence[KernelWatcher]) -> t
     except ImportError:  # somebody's import hook
         found = False
     if not found:
-        raise MissingError("the CPU device compiles with llvmlite, which is not installed", help="pip install cujit")
+        raise MissingError(
+            "llvmlite is not installed; the CPU device needs it to compile", help="run pip install cujit"
+        )
     with importing():
         from cujit.devices.cpu.backend import CpuBackend  # optional: the CPU device needs llvmlite
 

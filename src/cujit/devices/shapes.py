@@ -182,13 +182,13 @@ def launch_shape(grid: object, block: object, shared_bytes: object = 0, kernel: 
     except TypeError:
         raise LaunchError(
             f"{prefix}shared_bytes is {type(shared_bytes).__name__} {spell(shared_bytes)}, expected an int",
-            help="pass the bytes of dynamic shared memory of a block, or remove it",
+            help="pass the number of bytes of dynamic shared memory per block, or remove it",
             code="shared-memory-size",
         ) from None
     if size < 0:
         raise LaunchError(
             f"{prefix}shared_bytes is {spell(size)}, expected at least 0",
-            help="remove shared_bytes if the kernel needs no dynamic shared memory",
+            help="remove it if the kernel needs none",
             code="shared-memory-size",
         )
     if size >= 1 << 63:
@@ -225,8 +225,8 @@ def check_launch(kernel: str, shape: LaunchShape, limits: Limits, resources: Res
     if threads > resources.max_threads:
         because = f", which uses {resources.registers} registers a thread" if resources.registers else ""
         raise LaunchError(
-            f"{kernel}: a block of {_product(shape.block)} = {threads} threads; this kernel{because}, takes "
-            f"{resources.max_threads}",
+            f"{kernel}: the block has {_product(shape.block)} = {threads} threads; this kernel{because}, "
+            f"accepts {resources.max_threads}",
             help=f"use at most {resources.max_threads} threads (kernel.max_block), or compile it with "
             f"__launch_bounds__({threads})",
             code="block-size",
@@ -255,7 +255,8 @@ def check_sizes(kernel: str, shape: LaunchShape, limits: Limits) -> None:
     threads = shape.block.volume
     if threads > limits.max_threads:
         raise LaunchError(
-            f"{kernel}: a block of {_product(shape.block)} = {threads} threads; the device takes {limits.max_threads}",
+            f"{kernel}: the block has {_product(shape.block)} = {threads} threads; the device supports "
+            f"{limits.max_threads}",
             help=Hint(
                 "use a smaller block and a larger grid, or kernel.over(n), which chooses both",
                 shell="use a smaller block and a larger grid, or --over N, which chooses both",
@@ -270,7 +271,7 @@ def _check_axes(kernel: str, what: str, sizes: Dim3, largest: Dim3, unit: str) -
     for axis, size, limit in zip("xyz", sizes, largest, strict=True):
         if size > limit:
             raise LaunchError(
-                f"{kernel}: {what}.{axis} is {size}; the device takes {limit} {unit} along {axis}",
+                f"{kernel}: {what}.{axis} is {size}; the device supports {limit} {unit} along {axis}",
                 help=f"use at most {limit} {unit} along {axis} and more along another axis, or let each thread loop "
                 "over several elements",
                 code="grid-size",
@@ -284,8 +285,9 @@ def _check_shared(kernel: str, dynamic: int, limits: Limits, resources: Resource
     static = f" ({resources.shared_bytes} static + {dynamic} dynamic)" if resources.shared_bytes else ""
     room = limits.shared_bytes_optin - resources.shared_bytes
     raise LaunchError(
-        f"{kernel}: {total} bytes of shared memory a block{static}; the device takes {limits.shared_bytes_optin}",
-        help=f"shared_bytes of at most {room}" if room > 0 else "declare less __shared__ memory in the kernel",
+        f"{kernel}: a block needs {total} bytes of shared memory{static}; the device supports "
+        f"{limits.shared_bytes_optin}",
+        help=f"use shared_bytes of at most {room}" if room > 0 else "declare less __shared__ memory in the kernel",
         code="shared-memory-size",
     )
 
@@ -311,18 +313,22 @@ def problem_size(size: object, kernel: str = "") -> tuple[int, ...]:
     sizes = size if isinstance(size, (tuple, list)) else (size,)
     if not 1 <= len(sizes) <= 3:
         raise LaunchError(
-            f"{prefix}a problem of {len(sizes)} dimensions; over() takes one to three", help=_COVERED, code="grid-size"
+            f"{prefix}the problem has {len(sizes)} dimensions; over() accepts one to three",
+            help=_COVERED,
+            code="grid-size",
         )
     try:
         result = tuple(operator.index(n) for n in sizes)
     except TypeError:
         raise LaunchError(
-            f"{prefix}over() requires an int or a tuple of ints, not {spell(size)}", help=_COVERED, code="grid-size"
+            f"{prefix}over() accepts an int or a tuple of ints, not {spell(size)}", help=_COVERED, code="grid-size"
         ) from None
     if min(result) < 0 or max(result) >= 1 << 63:
         given = ", ".join(map(spell, result))
         raise LaunchError(
-            f"{prefix}over() requires sizes from 0 up to 63 bits, not {given}", help=_COVERED, code="grid-size"
+            f"{prefix}over() accepts sizes of at least 0 that fit into 63 bits, not {given}",
+            help=_COVERED,
+            code="grid-size",
         )
     return result
 

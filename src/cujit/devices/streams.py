@@ -152,16 +152,18 @@ class Event(abc.ABC):
             assert second.elapsed_ms(first) >= 0
         """
         if not isinstance(since, Event):
-            raise ArgumentError(f"time is measured from an event, not from {type(since).__name__} {spell(since)}"[:200])
+            raise ArgumentError(
+                f"elapsed time is measured from an event, not from {type(since).__name__} {spell(since)}"[:200]
+            )
         if since.device is not self.device:
             raise ArgumentError(
-                f"an event of {since.device.name} and one of {self.device.name} have no common clock",
-                help="record both on one device",
+                f"an event of {since.device.name} and an event of {self.device.name} have no common clock",
+                help="record both events on the same device",
                 code="device-mismatch",
             )
         if not (self.timed and since.timed):
             raise ArgumentError(
-                "an event that was recorded with timing=False cannot be measured with",
+                "the event was recorded with timing=False and cannot measure time",
                 help="remove timing=False: stream.record()",
             )
         since.synchronize()
@@ -325,8 +327,8 @@ class Stream(abc.ABC):
         """Refuse what cannot be done while the stream is captured, before it spoils the capture."""
         if self.is_capturing:
             raise LaunchError(
-                f"this stream of {self.device.name} is captured into a graph: {what}",
-                help="move the call before or after the capture",
+                f"this stream of {self.device.name} is being captured into a graph: {what}",
+                help="do this before or after the capture",
                 code="stream-capture",
             )
 
@@ -461,8 +463,8 @@ class Graph(abc.ABC):
     def __enter__(self: _G) -> _G:
         if self._state is not _State.NEW:
             raise LaunchError(
-                f"this graph {self._state.value}; a capture makes one graph",
-                help="make another: with device.capture(stream) as graph",
+                f"this graph {self._state.value}; a capture creates only one graph",
+                help="create another one: with device.capture(stream) as graph",
                 code="stream-capture",
             )
         self.stream._require_free("a second capture cannot begin in it")
@@ -484,11 +486,11 @@ class Graph(abc.ABC):
 
     def _require(self) -> None:
         if self._state is _State.CLOSED:
-            raise ClosedError(f"this graph on {self.device.name} was closed, or its capture failed")
+            raise ClosedError(f"this graph on {self.device.name} is closed, or its capture failed")
         if self._state is not _State.READY:
             raise LaunchError(
                 f"this graph {self._state.value}",
-                help="with device.capture(stream) as graph: …; then graph.launch()",
+                help="write with device.capture(stream) as graph: …; then graph.launch()",
                 code="stream-capture",
             )
 
@@ -579,12 +581,12 @@ def stream_handle(stream: object, device: DeviceLike | None = None) -> int:
         value = operator.index(handle)
     except (TypeError, ValueError):
         raise LaunchError(
-            f"stream is {type(stream).__name__} {spell(stream)}, which is no stream",
+            f"stream is {type(stream).__name__} {spell(stream)}, which is not a stream",
             help="pass a CUstream handle as an int, or an object with __cuda_stream__",
             code="stream",
         ) from None
     if not 0 <= value < 1 << 64:
-        raise LaunchError(f"stream {spell(value)} is not a handle", code="stream")
+        raise LaunchError(f"stream {spell(value)} is not a valid handle", code="stream")
     return value
 
 
@@ -594,8 +596,8 @@ def _handle_of_ours(stream: Stream, device: DeviceLike | None) -> int:
         return handle if stream.device.is_gpu else 0
     if stream.device is not device:
         raise LaunchError(
-            f"a stream of {stream.device.name} has no work of {device.name} in it",
-            help="make one on the other device: device.stream()",
+            f"a stream of {stream.device.name} cannot contain work for {device.name}",
+            help="create a stream on the other device: device.stream()",
             code="stream",
         )
     return handle
@@ -610,6 +612,6 @@ def check_mode(mode: object) -> None:
     if not isinstance(mode, str) or mode not in CAPTURE_MODES:
         raise LaunchError(
             f"unknown capture mode {spell(mode)}",
-            help=f"write one of {', '.join(CAPTURE_MODES)}",
+            help=f"use one of {', '.join(CAPTURE_MODES)}",
             code="stream-capture",
         )

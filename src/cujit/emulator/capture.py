@@ -286,7 +286,9 @@ def safe() -> None:
         ]
         if met:
             raise _refuse(
-                Result.STREAM_CAPTURE_UNSUPPORTED, met, "this cannot be done while a stream is captured in this mode"
+                Result.STREAM_CAPTURE_UNSUPPORTED,
+                met,
+                "this call is not allowed while a stream is being captured in this mode",
             )
 
 
@@ -296,7 +298,7 @@ def safe() -> None:
 def _ask_context(context: int, *_: int) -> int:
     met = [capture for capture in _LIVE.values() if any(each.context == context for each in capture.streams())]
     if met:
-        raise _refuse(Result.STREAM_CAPTURE_UNSUPPORTED, met, "a stream of the context is captured")
+        raise _refuse(Result.STREAM_CAPTURE_UNSUPPORTED, met, "a stream of the context is being captured")
     return GO_ON
 
 
@@ -304,7 +306,9 @@ def _ask_stream(cell: int, *_: int) -> int:
     stream = StreamCell.from_address(cell)
     capture = _BY_STREAM.get(cell)
     if capture is not None:
-        raise _refuse(Result.STREAM_CAPTURE_UNSUPPORTED, [capture], "nobody can wait for a stream that is captured")
+        raise _refuse(
+            Result.STREAM_CAPTURE_UNSUPPORTED, [capture], "a stream that is being captured cannot be waited for"
+        )
     if stream.is_default:
         _check_legacy_default(stream)
     safe()
@@ -369,7 +373,7 @@ def _ask_wait(cell: int, event: int, flags: int) -> int:
     if source is not None:
         require(source.is_valid, Result.STREAM_CAPTURE_INVALIDATED)
         if capture is not None and capture is not source:
-            raise _refuse(Result.STREAM_CAPTURE_MERGE, [capture, source], "this would join two captures")
+            raise _refuse(Result.STREAM_CAPTURE_MERGE, [capture, source], "this would merge two captures")
         if capture is None and stream.is_default:
             _check_legacy_default(stream)
         source.join(stream, source.events[event])
@@ -493,7 +497,7 @@ def stream_end_capture(stream: int, graph: int) -> None:
         found = _BY_STREAM.get(ctypes.addressof(cell))
         capture = got(found, Result.ILLEGAL_STATE, "the stream is not captured")
         if capture.origin != ctypes.addressof(cell):
-            raise _refuse(Result.STREAM_CAPTURE_UNMATCHED, [capture], "the capture began in another stream")
+            raise _refuse(Result.STREAM_CAPTURE_UNMATCHED, [capture], "the capture started in another stream")
         allowed = capture.mode == RELAXED or capture.thread == threading.get_native_id()
         was_valid, is_joined = capture.is_valid, capture.is_joined()
         capture.is_valid = was_valid and is_joined and allowed

@@ -63,7 +63,7 @@ def _read(address: int, size: int, *, at_least: int | None = None) -> bytes:
     except (OSError, OverflowError):
         data = b""
     if len(data) < (size if at_least is None else at_least):
-        raise RefusedCall(Result.INVALID_IMAGE, f"the image at {address:#x} goes on where there is no memory")
+        raise RefusedCall(Result.INVALID_IMAGE, f"the image at {address:#x} extends into memory that doesn't exist")
     return data
 
 
@@ -100,7 +100,7 @@ def bytes_at(address: int) -> bytes:
         address = _WRAPPER_HEADER.unpack_from(head)[2]
         head = _read(address, HEADER_BYTES, at_least=_FATBIN_HEADER.size)
         if not head.startswith(magic.FATBIN):
-            raise RefusedCall(Result.INVALID_IMAGE, "the wrapper of a fatbin leads to something else")
+            raise RefusedCall(Result.INVALID_IMAGE, "the fatbin wrapper doesn't point to a fatbin")
     if head.startswith(magic.FATBIN):
         _, _, header_bytes, size = _FATBIN_HEADER.unpack_from(_read(address, _FATBIN_HEADER.size))
         require(size < _MOST_BYTES, Result.INVALID_IMAGE, f"a fatbin of {size} bytes")
@@ -169,13 +169,13 @@ def ptx_of(data: bytes, name: str = "") -> Artifact:
         if len(data) <= HEADER_BYTES:
             raise RefusedCall(
                 Result.NOT_SUPPORTED,
-                "LTO-IR does not say how long it is: link it by nvJitLink or cuLink, or put it into a fatbin",
+                "the length of LTO-IR is unknown: link it with nvJitLink or cuLink, or put it into a fatbin",
             )
         return linked([Artifact(Kind.LTOIR, data, name=name)])
     if data.startswith(magic.ELF):
         return _of_elf(data, name)
     if not _IS_PTX.match(data):
-        raise RefusedCall(Result.INVALID_IMAGE, f"no image: it begins {spell(data[:16])}")
+        raise RefusedCall(Result.INVALID_IMAGE, f"not an image: it begins with {spell(data[:16])}")
     return _checked(data, name)
 
 
@@ -194,7 +194,7 @@ def _of_elf(data: bytes, name: str) -> Artifact:
     """Take the PTX in the line information of a cubin that a device of this architecture would run."""
     (machine,) = struct.unpack_from("<H", data.ljust(HEADER_BYTES, b"\0"), _MACHINE_AT)
     if machine != magic.EM_CUDA:
-        raise RefusedCall(Result.INVALID_IMAGE, f"an ELF file for machine {machine}, which is none of CUDA")
+        raise RefusedCall(Result.INVALID_IMAGE, f"an ELF file for machine {machine}, which is not CUDA")
     try:
         arch = read_cubin(data).arch
     except FormatError as e:
@@ -309,7 +309,7 @@ class JitLog:
         numbers = (ctypes.c_uint32 * count).from_address(options) if count else ()
         self._at = {number: values + 8 * index for index, number in enumerate(numbers)}
         if any(number >= _OPTIONS for number in self._at):
-            raise RefusedCall(Result.INVALID_VALUE, f"there is no such option of the compiler: {spell(max(self._at))}")
+            raise RefusedCall(Result.INVALID_VALUE, f"unknown compiler option: {spell(max(self._at))}")
 
     def write(self, error: str = "", info: str = "") -> None:
         """Fill the buffers, as far as there are some, and say how much is in them."""

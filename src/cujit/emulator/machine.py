@@ -40,7 +40,7 @@ def _work(part: str) -> CompileTask:
         bitcode = read_file(str(_NATIVE / machine() / f"{part}.bc"))
     except FileNotFoundError:
         raise UnsupportedError(
-            f"the emulator doesn't support {machine()} processors", help="it runs on x86_64 and aarch64"
+            f"the emulator doesn't support {machine()} processors", help="it supports x86_64 and aarch64"
         ) from None
     return CompileTask("emulator", part, (Part.content("bitcode", bitcode),), lambda: bitcode)
 
@@ -70,7 +70,7 @@ class Native:
         found = self._part(_STATE, _parts()[_STATE])
         address = ctypes.CFUNCTYPE(ctypes.c_void_p)(found["cujit_emulator_start"])()
         if not address:
-            raise CujitError("there is no memory for the emulator's tables", code="out-of-memory")
+            raise CujitError("there isn't enough memory for the tables of the emulator", code="out-of-memory")
         self.state = Emulator.from_address(address)
         name_address("cujit_state", address)
         others = (part for part in _parts() if part not in (_BOOT, _STATE, _MEMORY, _GRAPHS))

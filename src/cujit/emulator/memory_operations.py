@@ -40,7 +40,7 @@ def _wait(operation: MemoryOperation, size: int) -> None:
     while not _holds(word.value, operation.value, how, 8 * size):
         waited = time.monotonic() - began
         if limit_s is not None and waited > limit_s:
-            raise RefusedCall(Result.LAUNCH_TIMEOUT, f"a stream waited {limit_s} s for a value that nobody wrote")
+            raise RefusedCall(Result.LAUNCH_TIMEOUT, f"a stream waited {limit_s} s for a value that was never written")
         if waited > _PATIENCE_S and not is_reported:
             say("a stream waits for a value in memory, which another thread has to write: calls return when done")
             is_reported = True

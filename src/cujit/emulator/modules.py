@@ -223,7 +223,7 @@ def _kernel_of(module: CpuModule, name: str) -> BackendKernel:
     kernel = module.kernels.get(name)
     if kernel is None:
         raise NameNotFoundError(
-            f"no function {spell(name)} in this module: it has {', '.join(module.kernels) or 'none'}"
+            f"there is no function {spell(name)} in this module: it contains {', '.join(module.kernels) or 'none'}"
         )
     assert isinstance(kernel.resources, Resources)  # of one that is not executed it is an error
     return kernel
@@ -445,7 +445,7 @@ def library_get_unified_function(out: int, handle: int, name: int) -> None:
     """Refuse: no function is the same for host and device here."""
     require(out)
     library_of(handle)
-    raise RefusedCall(Result.NOT_FOUND, f"no unified function {spell(text_at(name))}")
+    raise RefusedCall(Result.NOT_FOUND, f"this module has no unified function {spell(text_at(name))}")
 
 
 @started("cuLibraryGetKernelCount", "PP")

@@ -48,7 +48,7 @@ class EmulatorSettings:
     def __post_init__(self) -> None:
         if not _SMALLEST <= tuple(self.cc) <= _LARGEST:
             raise OptionError(
-                f"no device of compute capability {spell(self.cc)} is emulated",
+                f"the emulator doesn't support compute capability {spell(self.cc)}",
                 help=f"choose a compute capability from {_SMALLEST[0]}.{_SMALLEST[1]} to {_LARGEST[0]}.{_LARGEST[1]}",
                 code="option-unknown",
             )
@@ -65,7 +65,7 @@ class EmulatorSettings:
         """
         Checks.of(check)
         if unknown := more.keys() - cls.__dataclass_fields__.keys():
-            raise OptionError(f"unknown settings of the emulator: {', '.join(sorted(unknown))}", code="option-unknown")
+            raise OptionError(f"unknown emulator settings: {', '.join(sorted(unknown))}", code="option-unknown")
         return cls(cc=parse_cc(cc) if isinstance(cc, str) else cc, check=check, **more)
 
     @classmethod
@@ -88,7 +88,7 @@ class EmulatorSettings:
                 values[name] = kinds.get(name, str)(value)
             except ValueError:
                 raise OptionError(
-                    f"{spell(word)} is not a setting of the emulator",
+                    f"{spell(word)} is not a valid emulator setting",
                     help="write a setting as NAME=VALUE, such as threads=2",
                     code="option-unknown",
                 ) from None
@@ -115,7 +115,9 @@ class EmulatorSettings:
             words["cc"] = tuple(words.get("cc", (9, 0)))
             return replace(cls(), **words)
         except (ValueError, TypeError, AttributeError) as e:
-            raise OptionError(f"{VARIABLE} has {spell(text)}: {e}", help="let `cujit emulate` set it") from e
+            raise OptionError(
+                f"{VARIABLE} has {spell(text)}: {e}", help="run the program with `cujit emulate`, which sets it"
+            ) from e
 
 
 def parse_cc(text: str) -> tuple[int, int]:
@@ -126,5 +128,7 @@ def parse_cc(text: str) -> tuple[int, int]:
     """
     major, dot, minor = text.partition(".")
     if not (dot and major.isdecimal() and minor.isdecimal()):
-        raise OptionError(f"{spell(text)} is not a compute capability", help="write a compute capability such as 9.0")
+        raise OptionError(
+            f"{spell(text)} is not a valid compute capability", help="write a compute capability such as 9.0"
+        )
     return int(major), int(minor)

@@ -189,7 +189,7 @@ def write_library(
     processor = _PROCESSORS.get(machine)
     if processor is None:
         raise UnsupportedError(
-            f"the emulator doesn't support {spell(machine)} processors", help="it runs on x86_64 and aarch64"
+            f"the emulator doesn't support {spell(machine)} processors", help="it supports x86_64 and aarch64"
         )
     table, code, begin, code_at = _laid_out(soname, exports, boot, processor)
     slots_end = table + ctypes.sizeof(BootTable) + 8 * len(exports)

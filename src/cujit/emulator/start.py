@@ -116,7 +116,7 @@ def start(settings: EmulatorSettings) -> None:
     if (before := emulation().settings) != wanted:
         os.environ[VARIABLE] = before.text()
         raise CujitError(
-            f"this process emulates {before.text()} already, and cannot go on with {wanted.text()}",
-            help="say it once, before anything touches CUDA; or start a process of its own",
+            f"this process already emulates {before.text()} and cannot switch to {wanted.text()}",
+            help="set it once, before any CUDA call; or start a separate process",
         )
     library.load()

@@ -361,7 +361,7 @@ def _found(handle: int, *, is_texture: bool) -> _Object | None:
 def _object_of(handle: int, *, is_texture: bool) -> _Object:
     found = _found(handle, is_texture=is_texture)
     if found is None:
-        raise RefusedCall(Result.INVALID_VALUE, f"there is no such {'texture' if is_texture else 'surface'}")
+        raise RefusedCall(Result.INVALID_VALUE, f"this {'texture' if is_texture else 'surface'} doesn't exist")
     return found
 
 

@@ -483,5 +483,5 @@ def explain(code: str) -> ErrorCode:
     if code not in CODES:
         near = alike(code, CODES)
         help = f"did you mean {' or '.join(near)}?" if near else "cujit explain, with no code, lists all codes"
-        raise OptionError(f"no error has the code '{code}'", help=help, code="option-unknown")
+        raise OptionError(f"unknown error code '{code}'", help=help, code="option-unknown")
     return CODES[code]

@@ -146,4 +146,4 @@ def without_grid(kernel: str, arguments: Sequence[object], keywords: Mapping[str
         help = f"kernel[{spell(grid)}, {spell(block)}](…) takes the kernel's arguments alone"
     else:
         help = "kernel[grid, block](…) or kernel.over(n)(…)"
-    return LaunchError(f"{kernel} needs to know how many threads run it", help=help, code="grid-missing")
+    return LaunchError(f"{kernel} requires a grid and a block, or a number of elements", help=help, code="grid-missing")

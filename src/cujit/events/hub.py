@@ -66,7 +66,7 @@ def subscribe(listener: Callable[[Happening], object], *kinds: type[Happening]) 
         if not (isinstance(kind, type) and issubclass(kind, Happening)):
             raise OptionError(
                 f"{spell(kind)} is not a kind of event",
-                help="cujit.events.Made, CacheHit, Fallback, …",
+                help="pass cujit.events.Made, CacheHit, Fallback or another kind of event",
                 code="option-unknown",
             )
     return Subscription(listener, kinds)

@@ -180,7 +180,7 @@ class _Analyzer:
     def _only(self, module: Module) -> Kernel:
         names = list(module)
         if len(names) != 1:
-            raise OptionError(f"{self.scene.name} has {counted(len(names), 'kernel')}", help="name one of them")
+            raise OptionError(f"{self.scene.name} has {counted(len(names), 'kernel')}", help="specify one of them")
         return module[names[0]]
 
     # -- what is shown ------------------------------------------------------------------------------------------

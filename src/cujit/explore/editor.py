@@ -25,8 +25,8 @@ class EditedFile:
         name = path_of(path)
         if not name.lower().endswith(ENDINGS):
             raise FormatError(
-                f"the explorer can't edit {shown_path(name)}: its suffix isn't one of {', '.join(ENDINGS)}",
-                help="cujit inspect FILE --html shows what is in an image",
+                f"{shown_path(name)} is not an editable source: its name must end in {', '.join(ENDINGS)}",
+                help="to view an image, run cujit inspect FILE --html",
             )
         self.path = os.path.realpath(name)
         self.name = shown_path(os.path.basename(name))
@@ -51,7 +51,7 @@ class EditedFile:
                 f"{shown_path(self.path)} is not UTF-8", offset=e.start, help="save the file as UTF-8"
             ) from None
         if fault := fault_of(text):
-            raise FormatError(f"{shown_path(self.path)} {fault}, so the explorer can't edit it")
+            raise FormatError(f"{shown_path(self.path)} {fault}, so the explorer cannot edit it")
         self._newline = "\r\n" if "\r\n" in text and "\n" not in text.replace("\r\n", "") else "\n"
         return text.replace("\r\n", "\n") if self._newline == "\r\n" else text
 
@@ -63,9 +63,9 @@ class EditedFile:
         """
         if not is_forced and self._digest_now() not in (known, None):
             raise FileError(
-                f"{self.name} has changed on the disk since it was read",
+                f"{self.name} has changed on disk since the explorer read it",
                 filename=self.path,
-                help="save again to replace it",
+                help="save again to overwrite it",
             )
         data = (BOM if self._has_bom else b"") + text.replace("\n", self._newline).encode()
         write_file(self.path, data, links="refuse")

@@ -97,7 +97,8 @@ class Scene:
         names = set(cls.__match_args__)
         if not isinstance(given, dict) or given.keys() - names or "source" not in given:
             raise FormatError(
-                f"no scene: it has {spell(sorted(map(str, given)))}, and takes {', '.join(sorted(names))}"
+                f"the settings of the page are invalid: they contain {spell(sorted(map(str, given)))}, "
+                f"expected {', '.join(sorted(names))}"
             )
         for name, value in given.items():
             most = MOST_SOURCE_CHARS if name == "source" else _MOST_WORDS
@@ -168,8 +169,9 @@ class Scene:
             total += _bytes_of(word)
             if total > MOST_ARGUMENT_BYTES:
                 raise OptionError(
-                    f"{spell(word)}: the arrays have {total:,} bytes so far, expected at most {MOST_ARGUMENT_BYTES:,}",
-                    help="count over fewer elements; the costs of a line grow as they do",
+                    f"{spell(word)}: the arrays have {total:,} bytes in total, expected at most "
+                    f"{MOST_ARGUMENT_BYTES:,}",
+                    help="use fewer elements; the counters scale with them",
                 )
         return [argument(word) for word in words]
 
@@ -186,15 +188,19 @@ class Scene:
         shared = _sizes(self.shared_bytes, "shared_bytes", most=1)
         shared_bytes = shared[0] if shared else 0
         if grid and over:
-            raise LaunchError("over chooses the grid", help="clear the grid or over")
+            raise LaunchError("over chooses the grid itself", help="clear grid or over")
         if grid and not block:
-            raise LaunchError("a grid needs a block", help="write a block such as 256 or 32x32", code="grid-missing")
+            raise LaunchError(
+                "a grid requires a block", help="enter a block, such as 256 or 32x32", code="grid-missing"
+            )
         if grid and block:
             return kernel.prepare(grid, block, shared_bytes=shared_bytes, cluster=cluster, cooperative=self.cooperative)
         if self.cooperative:
             return kernel.cooperative(over, block=block, shared_bytes=shared_bytes, cluster=cluster)
         if cluster:
-            raise LaunchError("over has no clusters", help="grid and block, or cooperative", code="option-conflict")
+            raise LaunchError(
+                "over doesn't support clusters", help="set grid and block, or cooperative", code="option-conflict"
+            )
         return kernel.over(over or 0, block=block, shared_bytes=shared_bytes)
 
     def threads_of_block(self) -> int | None:
@@ -206,7 +212,7 @@ def _words(text: str, what: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as e:
-        raise OptionError(f"{what} {spell(text)}: {e}", help="close each quotation mark") from None
+        raise OptionError(f"{what} {spell(text)}: {e}", help="close every quote") from None
 
 
 def _sizes(text: str, what: str, most: int = 3) -> tuple[int, ...] | None:

@@ -111,9 +111,9 @@ class ExplorerServer:
         fields = await _read_fields(request, "save")
         source, known, is_forced = fields.get("source"), fields.get("digest"), fields.get("force", False)
         if not isinstance(source, str) or not isinstance(known, str) or type(is_forced) is not bool:
-            raise FormatError("a request to save requires source and digest, both str")
+            raise FormatError("saving requires source and digest, both str")
         if fault := fault_of(source):
-            raise FormatError(f"the source {fault}, so the explorer doesn't save it")
+            raise FormatError(f"cannot save: the source {fault}")
         digest = self.file.save(source, known, is_forced=is_forced)
         self._scene = replace(self._scene, source=source)
         return JSONResponse({"digest": digest})
@@ -132,9 +132,9 @@ async def _read_fields(request: Request, what: str) -> dict[str, Any]:
     try:
         given = json.loads(await request.body())
     except (ValueError, RecursionError) as e:
-        raise FormatError(f"{what}: no JSON: {e}") from None
+        raise FormatError(f"{what}: invalid JSON: {e}") from None
     if not isinstance(given, dict):
-        raise FormatError(f"{what}: {spell(given)} where an object of JSON should be")
+        raise FormatError(f"{what}: expected a JSON object, not {spell(given)}")
     return given
 
 

@@ -146,7 +146,7 @@ def start(
     while thread.is_alive() and not server.started:
         thread.join(0.01)
     if not server.started:
-        raise CujitError("the server of the explorer did not start")
+        raise CujitError("the explorer's server did not start")
     return Explorer(url, server, thread)
 
 
@@ -165,7 +165,7 @@ def _made(
     except ModuleNotFoundError as e:
         if e.name not in ("uvicorn", "starlette", "anyio", "h11"):
             raise
-        raise MissingError(f"an explorer needs {e.name}, which is not installed", help=install("explore")) from None
+        raise MissingError(f"the explorer needs {e.name}, which is not installed", help=install("explore")) from None
     if limits.memory_mib is not None:
         read_int(limits.memory_mib, "memory_mib", OptionError, least=1)
     limits = replace(limits, timeout_s=check_timeout(limits.timeout_s))
@@ -232,8 +232,7 @@ def _socket(port: int) -> socket.socket:
     except OSError as e:
         made.close()
         raise OptionError(
-            f"port {number} of {_HOST} cannot be had: {e.strerror or e}",
-            help="remove the port; cujit then uses a free one",
+            f"cannot open port {number} of {_HOST}: {e.strerror or e}", help="remove --port to use a free port"
         ) from None
     return made
 

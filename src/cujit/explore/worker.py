@@ -42,9 +42,9 @@ def _answer(answers: BinaryIO, request: dict[str, Any]) -> None:
     except CujitError as e:
         say("failed", message=e.message, help=e.help)
     except MemoryError:
-        say("failed", message="there is not enough memory to compile and report this", help=None)
+        say("failed", message="there is not enough memory to compile this and make the report", help=None)
     except Exception as e:
-        say("failed", message=f"a fault of cujit: {e!r}", help=None)
+        say("failed", message=f"internal error in cujit: {e!r}", help=None)
     else:
         answers.write(b'{"stage":"done","record":' + record.encode() + b"}\n")
         answers.flush()

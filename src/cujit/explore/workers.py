@@ -167,13 +167,13 @@ class WorkerPool:
         if worker.is_superseded:
             return _line("superseded")
         if self._is_closed:
-            return _line("failed", message="the explorer was ended", help=None)
+            return _line("failed", message="the explorer was stopped", help=None)
         if worker.is_late:
             late = f"it took longer than {self._limits.timeout_s + _COMPILE_S:g} s, and was given up"
-            return _line("failed", message=late, help="shorten the source")
+            return _line("failed", message=late, help="try a smaller source")
         name = how_ended(status)[0] if status < 0 else f"status {status}"
         help = "cujit compile FILE --isolate says more"
-        return _line("failed", message=f"the process that compiles and reports died: {name}", help=help)
+        return _line("failed", message=f"the worker process died: {name}", help=help)
 
     async def _taken(self) -> _Worker:
         """Take a worker that waits, or start one."""

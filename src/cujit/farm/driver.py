@@ -182,7 +182,7 @@ def cache_of(sink: object) -> Cache:
         cache = default_cache() if sink is None else sink
         if cache.store is None:
             raise OptionError(
-                "images go to a cache, and there is none that is written",
+                "the farm stores images in a cache, but no cache is writable",
                 help="sink=, CUJIT_CACHE",
                 code="option-conflict",
             )
@@ -209,7 +209,7 @@ def _mebibytes(memory_bytes: object) -> int:
 
 def _no_gpu() -> Sequence[Arch]:
     raise DeviceNotFoundError(
-        "'native' isn't supported, because a farm builds for other machines", help="write 'sm_90' or 'all'"
+        "a farm builds for other machines, so the target 'native' is not possible", help="write 'sm_90' or 'all'"
     )
 
 
@@ -246,8 +246,9 @@ class _Farm:
                 done, _ = wait(self._flying, self._patience_s(), return_when=FIRST_COMPLETED)
                 if not done and not self._engine.kill():
                     raise ToolCrashError(
-                        f"no worker has answered for {self._patience_s():.0f} s, although compiles have a deadline",
-                        help="the same call goes on where this one ended; executor='processes:8' ends what hangs",
+                        f"no worker has answered for {self._patience_s():.0f} s, although their compiles have "
+                        "a deadline",
+                        help="repeat the same call to continue; executor='processes:8' stops workers that hang",
                     )
                 for future in done:
                     self._landed(future, self._flying.pop(future))
@@ -337,8 +338,8 @@ class _Farm:
         except Exception as e:
             if type(e).__name__ not in _DEATHS:
                 raise ToolCrashError(
-                    f"a worker could not do its task: {type(e).__name__}: {e}",
-                    help="install the same version of cujit and of the toolkit for every worker",
+                    f"a worker could not run its task: {type(e).__name__}: {e}",
+                    help="install the same cujit and the same toolkit on every worker",
                 ) from e
             self._lost(units)
             return
@@ -400,9 +401,9 @@ class _Farm:
         if self._deaths > _DEATHS_EACH * self._engine.slots:
             built = counted(len(self._intake.tally.kept()), "image")
             raise ToolCrashError(
-                f"workers die before they finish a task, after {built}: {error}",
+                f"workers die before they finish anything, after {built}: {error}",
                 help=Hint(
-                    "cujit.compile(…, isolate=True) shows whether a process can compile here at all",
+                    "call cujit.compile(…, isolate=True) to see whether a process can compile here",
                     shell="cujit compile FILE --isolate shows whether a process can compile here at all",
                 ),
             ) from error
@@ -415,8 +416,8 @@ class _Farm:
             self._landed(future, self._flying.pop(future))
         built = counted(len(self._intake.tally.kept()), "image")
         return ToolCrashError(
-            f"the executor broke, after {built}, which are kept: {error}",
-            help="the same call goes on where this one ended; executor='processes:8' starts workers again",
+            f"the executor failed after {built}, which are stored: {error}",
+            help="repeat the same call to continue; executor='processes:8' restarts workers",
         )
 
     def _drop(self) -> None:

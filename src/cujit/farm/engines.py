@@ -60,7 +60,7 @@ def engine_of(executor: Executor | str, workers: int | None) -> Iterator[Engine]
         return
     open_named = next((make for name, make in _NAMED.items() if name.fullmatch(str(executor))), None)
     if open_named is None:
-        raise OptionError(f"no executor is called {spell(executor)}", help=_HELP, code="option-unknown")
+        raise OptionError(f"unknown executor {spell(executor)}", help=_HELP, code="option-unknown")
     with open_named(str(executor)) as engine:
         engine.slots = workers or engine.slots
         yield engine
@@ -95,13 +95,13 @@ def _dask(name: str) -> Iterator[Engine]:
     try:
         from distributed import Client  # whoever has no cluster does without
     except ImportError as e:
-        raise MissingError(f"{name} needs Dask: {e}", help=install("farm")) from e
+        raise MissingError(f"{name} requires Dask: {e}", help=install("farm")) from e
     address = name.replace("dask://", "tcp://")
     try:
         client = Client(address, timeout=_CONNECT_S, set_as_default=False)
     except OSError as e:
         raise ToolCrashError(
-            f"there is no Dask scheduler at {address}: {e}", help="run dask scheduler --port 8786"
+            f"cannot reach a Dask scheduler at {address}: {e}", help="run dask scheduler --port 8786"
         ) from e
     with client, client.get_executor(pure=False, retries=0) as executor:
         yield Engine(executor, _slots(executor))
@@ -112,7 +112,7 @@ def _mpi(name: str) -> Iterator[Engine]:
     try:
         from mpi4py.futures import MPIPoolExecutor  # it starts MPI, and whoever has none does without
     except (ImportError, RuntimeError) as e:
-        raise MissingError(f"{name} needs mpi4py and an MPI library: {e}", help="pip install mpi4py") from e
+        raise MissingError(f"{name} requires mpi4py and an MPI library: {e}", help="run pip install mpi4py") from e
     with MPIPoolExecutor() as executor:
         yield Engine(executor, _slots(executor))
 

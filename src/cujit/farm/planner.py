@@ -148,7 +148,9 @@ class Intake:
     def _each(self, requests: Iterable[Request], arches: Sequence[Arch]) -> Iterator[Request]:
         for request in requests:
             if not isinstance(request, Request):
-                raise OptionError(f"{spell(request)} is not a request", help="cujit.request(source, arch='sm_90')")
+                raise OptionError(
+                    f"{spell(request)} is not a valid request", help="cujit.request(source, arch='sm_90')"
+                )
             yield from (request.for_arch(arch) for arch in arches) if arches else (request,)
 
     def _unit(self, request: Request) -> Unit | None:

@@ -135,4 +135,4 @@ def _answer(chunk: WorkChunk) -> ChunkResult | CujitError:
     try:
         return work(chunk)
     except Exception as e:
-        return ToolCrashError(f"a fault of cujit in a worker: {e!r}", log=traceback.format_exc())
+        return ToolCrashError(f"internal error of cujit in a worker: {e!r}", log=traceback.format_exc())

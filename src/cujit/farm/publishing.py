@@ -34,7 +34,8 @@ def publishing(shared: RemoteStore | None, roots: Sequence[Root], tally: BuildTa
         return
     if not isinstance(shared, RemoteStore):
         raise OptionError(
-            f"{spell(shared)} is not a writable shared cache", help="write store=cujit.remote.RemoteStore(url, signer)"
+            f"{spell(shared)} is not a shared cache that cujit can write to",
+            help="write store=cujit.remote.RemoteStore(url, signer)",
         )
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="cujit-remote") as pool:
         publisher = Publisher(shared, roots, tally, pool)
@@ -117,11 +118,13 @@ class Publisher:
             RemoteError: the store does not answer.
         """
         if self._unpublished >= _MOST_UNPUBLISHED:
-            raise RemoteError(f"not tried, for {self._shared.url} does not answer")
+            raise RemoteError(f"cujit didn't try this, because {self._shared.url} doesn't answer")
         if self._shared.put(record_of(self._roots, digest)):
             return True
         if not self._shared.has(digest):
-            raise FormatError(f"{self._shared.url} has one that is not signed by this key: cujit cache push --replace")
+            raise FormatError(
+                f"{self._shared.url} already has one that isn't signed with this key: run cujit cache push --replace"
+            )
         return False
 
     def _brought(self, digest: str) -> bool:
@@ -132,5 +135,8 @@ class Publisher:
             RemoteError: the store does not answer.
         """
         if not self._shared.has(digest):
-            raise FormatError("others have made and signed what is here; a new directory has it made")
+            raise FormatError(
+                "the image comes from another shared cache, with another key's signature; to "
+                "sign it, build it in a new cache directory"
+            )
         return False

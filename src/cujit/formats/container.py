@@ -80,7 +80,7 @@ def container_bytes(head: bytes) -> int:
         FormatError: they are not.
     """
     if len(head) < _HEADER.size:
-        raise FormatError("the container of PTX is truncated", offset=len(head))
+        raise FormatError("the PTX container is truncated", offset=len(head))
     table_at: int = _HEADER.unpack_from(head)[12]
     return table_at + _SECTIONS * _SECTION.size
 
@@ -95,18 +95,18 @@ def read_container(data: bytes) -> Container | None:
         return None
     end = container_bytes(data)
     if len(data) < end:
-        raise FormatError("the container of PTX is truncated", offset=len(data))
+        raise FormatError("the PTX container is truncated", offset=len(data))
     table_at = end - _SECTIONS * _SECTION.size
     ptx, arch, cubin = (_content(data, table_at + index * _SECTION.size) for index in (1, 2, 3))
     try:
         name = arch.decode("ascii")
         return Container(ptx, Arch.parse(name).real, _HEADER.unpack_from(data)[7] == _RELOCATABLE, cubin)
     except (UnicodeDecodeError, ArchError) as e:
-        raise FormatError(f"a container of PTX for no architecture: {spell(arch[:32])}") from e
+        raise FormatError(f"the PTX container has an invalid architecture: {spell(arch[:32])}") from e
 
 
 def _content(data: bytes, row_at: int) -> bytes:
     _, _, _, _, start, size, *_ = _SECTION.unpack_from(data, row_at)
     if start + size > len(data):
-        raise FormatError("a container of PTX with a section that goes on behind its end", offset=row_at)
+        raise FormatError("a section of the PTX container extends past its end", offset=row_at)
     return data[start : start + size]

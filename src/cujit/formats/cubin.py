@@ -148,7 +148,7 @@ class Cubin:
             if kernel.name == name:
                 return kernel
         have = ", ".join(k.name for k in self.kernels) or ("PTX, and no machine code" if self.ptx else "none")
-        raise NameNotFoundError(f"no kernel {spell(name)} in this cubin", help=f"it has: {have}")
+        raise NameNotFoundError(f"this cubin has no kernel {spell(name)}", help=f"choose one of its kernels: {have}")
 
 
 def read_cubin(data: bytes) -> Cubin:
@@ -179,7 +179,7 @@ def _of_container(held: Container) -> Cubin:
     if not held.cubin:
         return Cubin(held.arch, _ABI_8, held.is_relocatable, None, (), ptx=held.ptx)
     if is_container(held.cubin):
-        raise FormatError("a container of PTX within another")
+        raise FormatError("a PTX container contains another PTX container")
     return replace(read_cubin(held.cubin), ptx=held.ptx)
 
 
@@ -218,7 +218,7 @@ class _CubinReader:
         try:
             return Arch(ArchKind.REAL, self._number, self._suffix())
         except ArchError as e:
-            raise FormatError(f"a cubin for no architecture: flags {self._elf.flags:#x}", offset=48) from e
+            raise FormatError(f"the cubin has an unknown architecture: flags {self._elf.flags:#x}", offset=48) from e
 
     def _suffix(self) -> str:
         """``a`` is in the flags up to CUDA 12.9, then in ``.nv.compat``; ``f`` only in a command line."""
@@ -395,7 +395,9 @@ def _parameters(kernel: str, records: list[InfoRecord]) -> list[KernelParameter]
         if p.ordinal != expected:
             raise FormatError(f"parameter {expected} of {kernel} is missing or duplicated")
         if p.offset < end:
-            raise FormatError(f"parameter {p.ordinal} of {kernel} is at {p.offset}, but {end} bytes precede it")
+            raise FormatError(
+                f"parameter {p.ordinal} of {kernel} is at offset {p.offset}, but the parameters before it end at {end}"
+            )
         end = p.offset + p.size
     return found
 

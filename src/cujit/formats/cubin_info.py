@@ -56,7 +56,7 @@ class InfoRecord(NamedTuple):
         except struct.error:
             size = len(self.content)
             raise FormatError(
-                f"record {self.attribute:#x} has {size} of {4 * count} bytes", offset=self.offset
+                f"the record {self.attribute:#x} has {size} of {4 * count} bytes", offset=self.offset
             ) from None
 
 
@@ -69,7 +69,7 @@ def read_records(content: bytes, base: int) -> list[InfoRecord]:
     records, at, end, head = [], 0, len(content), _HEAD.unpack_from
     while at < end:
         if end - at < _HEAD.size:
-            raise FormatError("a truncated record", offset=base + at)
+            raise FormatError("a record is truncated", offset=base + at)
         kind, attribute, half = head(content, at)
         after = at + 4
         if kind == _SIZED:

@@ -128,11 +128,11 @@ class Elf:
         content, notes, at = self.content(section), [], 0
         while at < len(content):
             if len(content) - at < _NOTE.size:
-                raise FormatError(f"a truncated note in {section.name}", offset=section.offset + at)
+                raise FormatError(f"a note in {section.name} is truncated", offset=section.offset + at)
             owner_bytes, note_bytes, kind = _NOTE.unpack_from(content, at)
             start = at + _NOTE.size + _padded(owner_bytes, 4)
             if start + note_bytes > len(content):
-                raise FormatError(f"a note is truncated in {section.name}", offset=section.offset + at)
+                raise FormatError(f"a note in {section.name} is truncated", offset=section.offset + at)
             owner = content[at + _NOTE.size : at + _NOTE.size + owner_bytes].rstrip(b"\0")
             notes.append(Note(_text(owner), kind, content[start : start + note_bytes]))
             at = start + _padded(note_bytes, 4)
@@ -170,9 +170,9 @@ class _Strings:
         string at its start.
         """
         if self._start + offset < self._end:
-            raise FormatError("a name does not end", offset=self._start + offset)
+            raise FormatError("a name has no end", offset=self._start + offset)
         if offset:
-            raise FormatError(f"a name at {offset} lies outside of its string table", offset=self._start)
+            raise FormatError(f"a name at {offset} is outside of its string table", offset=self._start)
         return ""
 
 
@@ -255,7 +255,7 @@ def elf_type(data: bytes) -> int:
 
 def _header(data: bytes) -> tuple[bytes, int, int, int, int, int, int, int, int, int, int, int, int, int]:
     if len(data) < _HEADER.size or data[: len(magic.ELF)] != magic.ELF:
-        raise FormatError(f"no ELF file: {spell(data[:8])}, {len(data)} bytes", offset=0)
+        raise FormatError(f"not an ELF file: {spell(data[:8])}, {len(data)} bytes", offset=0)
     if data[4] != _CLASS_64 or data[5] != _LITTLE_ENDIAN:
         raise FormatError("the ELF file is not 64-bit little-endian", offset=4)
     return _HEADER.unpack_from(data)
@@ -275,7 +275,9 @@ def _read_tables(data: bytes, available: int | None = None) -> _Tables:
         length = max(length, table_at + len(rows) * _SECTION.size, _end_of(rows, table_at, available))
         names = rows[0][6] if names == _XINDEX else names
     if length > available:
-        raise FormatError(f"the ELF file of {length} bytes is truncated after {available}", offset=available)
+        raise FormatError(
+            f"the ELF file should have {length} bytes, but is truncated after {available}", offset=available
+        )
     return _Tables(ident, kind, machine, version, flags, names, rows, table_at, length)
 
 
@@ -283,15 +285,15 @@ def _section_rows(data: bytes, at: int, entry_bytes: int, count: int) -> list[_R
     if at == 0:
         return []
     if entry_bytes != _SECTION.size:
-        raise FormatError(f"the section headers have {entry_bytes} bytes", offset=58)
+        raise FormatError(f"the ELF section headers have {entry_bytes} bytes each", offset=58)
     if at + _SECTION.size > len(data):
-        raise FormatError(f"the section table at {at} lies outside of {len(data)} bytes", offset=40)
+        raise FormatError(f"the section table at {at} is outside the {len(data)} bytes of the file", offset=40)
     if count == 0:  # more than fit into the header: the first section tells
         count = _SECTION.unpack_from(data, at)[5]
     end = at + count * _SECTION.size
     if end > len(data):
         raise FormatError(
-            f"a table of {count} sections ends at {end}, past the end of the file of {len(data)} bytes", offset=40
+            f"the table of {count} sections ends at {end}, beyond the {len(data)} bytes of the file", offset=40
         )
     return list(_SECTION.iter_unpack(data[at:end]))
 

@@ -92,7 +92,11 @@ def read_fatbin(data: bytes) -> Fatbin:
     data = image_bytes(data)
     fatbin = _read_container(data, 0, len(data), Recent())
     if _NO_NUL.search(data, fatbin.size):
-        raise FormatError("something follows the fatbin", offset=fatbin.size, help="find_fatbins reads several of them")
+        raise FormatError(
+            "there are more bytes after the fatbin",
+            offset=fatbin.size,
+            help="to read several fatbins, call find_fatbins",
+        )
     return fatbin
 
 
@@ -103,13 +107,18 @@ def _read_container(data: bytes, start: int, limit: int, recent: Recent) -> Fatb
         FormatError: no container is there, or it is cut off or contradicts itself.
     """
     if limit - start < _CONTAINER.size or not data.startswith(magic.FATBIN, start):
-        raise FormatError(f"no fatbin: {spell(data[start : min(limit, start + 8)])}", offset=start)
+        raise FormatError(f"not a fatbin: {spell(data[start : min(limit, start + 8)])}", offset=start)
     _, version, header_bytes, size = _CONTAINER.unpack_from(data, start)
     if version != _CONTAINER_VERSION or header_bytes < _CONTAINER.size:
-        raise FormatError(f"a fatbin of version {version}, header of {header_bytes} bytes", offset=start + 4)
+        raise FormatError(
+            f"the fatbin has version {version} and a header of {header_bytes} bytes, which cujit doesn't know",
+            offset=start + 4,
+        )
     at, end = start + header_bytes, start + header_bytes + size
     if end > limit:
-        raise FormatError(f"the fatbin of {end - start} bytes is truncated after {limit - start}", offset=start)
+        raise FormatError(
+            f"the fatbin should have {end - start} bytes, but is truncated after {limit - start}", offset=start
+        )
     entries: list[FatbinEntry] = []
     while at < end:
         more, at = read_entries(data, at, end, recent)

@@ -93,9 +93,9 @@ class FatbinEntry:
         """
         if self.flags & FatbinFlag.SCRAMBLED:
             raise FormatError(
-                "compressed LTO-IR in a fatbin can be read by nvJitLink alone",
+                "only nvJitLink can read compressed LTO-IR in a fatbin",
                 offset=self.offset,
-                help="link the fatbin as it is, or bundle without compression",
+                help="link the whole fatbin, or bundle without compression",
             )
         data = self._stored.read()
         if self.kind is EntryKind.CUBIN:
@@ -173,7 +173,7 @@ class _Header:
     def unpack(cls, data: bytes, at: int, end: int) -> _Header:
         """Read the fields; nothing but their presence is checked."""
         if at + _ENTRY.size > end:
-            raise FormatError("an entry truncated inside its header", offset=at)
+            raise FormatError("an entry is truncated inside its header", offset=at)
         kind, _, header, payload, packed, options, minor, major, number, id_at, id_bytes, flags, _, unpacked = (
             _ENTRY.unpack_from(data, at)
         )
@@ -287,7 +287,7 @@ def _arch(kind: EntryKind, h: _Header) -> Arch | None:
     try:
         return Arch(_ARCH_KINDS.get(kind, ArchKind.REAL), h.number, suffix)
     except ArchError as e:
-        raise FormatError(f"an entry for no architecture: {h.number}", offset=h.at + 0x1C) from e
+        raise FormatError(f"an entry has the unknown architecture {h.number}", offset=h.at + 0x1C) from e
 
 
 def _concatenated(data: bytes, outer: _Header, recent: Recent) -> Iterator[FatbinEntry]:

@@ -28,9 +28,11 @@ def places_of_sections(data: bytes, names: tuple[str, ...]) -> Iterator[tuple[in
             if data.startswith(magic.ELF, start):
                 yield from _in_member(data[start:end], names, start)
     elif data.startswith(magic.THIN_ARCHIVE):
-        raise FormatError("a thin archive doesn't contain its members", offset=0, help="pass the object files instead")
+        raise FormatError("a thin archive doesn't contain its members", offset=0, help="pass its object files instead")
     else:
-        raise FormatError(f"neither a fatbin, an ELF file nor an archive: {spell(data[:8])}", offset=0)
+        raise FormatError(
+            f"expected a fatbin, an ELF file or an archive; the file begins with {spell(data[:8])}", offset=0
+        )
 
 
 def _in_elf(data: bytes, names: tuple[str, ...], base: int) -> list[tuple[int, int]]:
@@ -54,7 +56,7 @@ def _members(data: bytes) -> Iterator[tuple[int, int]]:
         header = data[at : at + _AR_HEADER_BYTES]
         digits = header[48:58].strip()
         if len(header) < _AR_HEADER_BYTES or not header.endswith(_AR_HEADER_END) or not digits.isdigit():
-            raise FormatError("an archive's member without a header", offset=at)
+            raise FormatError("an archive member has no header", offset=at)
         start = at + _AR_HEADER_BYTES
         end = start + int(digits)
         if end > len(data):

@@ -56,20 +56,20 @@ def read_ltoir(data: bytes) -> Ltoir:
         FormatError: it is no LTO-IR, is cut inside its header, or names no architecture.
     """
     if len(data) < _HEADER.size:
-        raise FormatError(f"LTO-IR truncated inside its header, after {len(data)} bytes", offset=len(data))
+        raise FormatError(f"the LTO-IR is truncated in its header, after {len(data)} bytes", offset=len(data))
     first, container, container_minor, ir, ir_minor = _HEADER.unpack_from(data)[:5]
     if first != int.from_bytes(magic.LTOIR, "little"):
-        raise FormatError(f"no LTO-IR: it begins {spell(data[:4])}", offset=0)
+        raise FormatError(f"not LTO-IR: it begins with {spell(data[:4])}", offset=0)
     tags = dict(_tags(data))
     if _TAG_ARCH not in tags:
-        raise FormatError("LTO-IR without an architecture", offset=_HEADER.size)
+        raise FormatError("the LTO-IR specifies no architecture", offset=_HEADER.size)
     number = tags[_TAG_ARCH] // 10
     if number == 101 and container_minor >= _FIRST_CONTAINER_13:
         number = 110  # CUDA 13.0 renamed 10.1 to 11.0; the IR kept the old number
     try:
         arch = Arch(ArchKind.LTO, number, "a" if tags.get(_TAG_SPECIFIC) else "")
     except ArchError as e:
-        raise FormatError(f"LTO-IR for no architecture: {tags[_TAG_ARCH]}", offset=_HEADER.size) from e
+        raise FormatError(f"the LTO-IR has the unknown architecture {tags[_TAG_ARCH]}", offset=_HEADER.size) from e
     return Ltoir(arch, (container, container_minor), (ir, ir_minor), _TOOLKITS.get(ir_minor))
 
 
@@ -82,4 +82,4 @@ def _tags(data: bytes) -> Iterator[tuple[int, int]]:
             return
         yield tag, value
         at += _TAG.size
-    raise FormatError("LTO-IR truncated inside its header", offset=len(data))
+    raise FormatError("the LTO-IR is truncated in its header", offset=len(data))

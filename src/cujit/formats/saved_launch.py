@@ -138,12 +138,14 @@ def write_saved(saved: SavedLaunch) -> bytes:
     size = sum(map(len, pieces))
     if size > MAX_BODY_BYTES:
         raise FormatError(
-            f"{saved.kernel} with its arguments has {size:,} bytes; a saved launch has {MAX_BODY_BYTES:,} at most",
-            help="launch over fewer elements that still show the failure",
+            f"{saved.kernel} with its arguments needs {size:,} bytes; a saved launch can have {MAX_BODY_BYTES:,}",
+            help="launch it over fewer elements, as long as it still fails",
         )
     header = json.dumps(_header(saved, [len(text) for text in texts]), separators=(",", ":")).encode("ascii")
     if len(header) > MAX_HEADER_BYTES:
-        raise FormatError(f"{saved.kernel}: a header of {len(header):,} bytes, expected at most {MAX_HEADER_BYTES:,}")
+        raise FormatError(
+            f"{saved.kernel}: the header has {len(header):,} bytes, expected at most {MAX_HEADER_BYTES:,}"
+        )
     body = zstandard.ZstdCompressor(level=_LEVEL, write_content_size=True).compress(b"".join(pieces))
     fields = _FIELDS.pack(_MAGIC, VERSION, len(header), len(body), size)
     return b"".join((fields, _digest(fields, header, body), header, body))
@@ -185,34 +187,38 @@ def read_saved(data: bytes) -> SavedLaunch:
         FormatError: it is no saved launch, damaged, cut off, of another version, or says what cannot be.
     """
     if len(data) < PREFIX_BYTES:
-        raise FormatError(f"the saved launch is truncated: it has {len(data)} bytes, but its prefix has {PREFIX_BYTES}")
+        raise FormatError(
+            f"the saved launch is truncated: it has {len(data)} bytes, and its prefix alone has {PREFIX_BYTES}"
+        )
     magic, version, header_bytes, packed_bytes, size = _FIELDS.unpack_from(data)
     if magic != _MAGIC:
-        raise FormatError(f"no saved launch: it begins {spell(magic)}", offset=0)
+        raise FormatError(f"not a saved launch: it begins with {spell(magic)}", offset=0)
     if version != VERSION:
-        raise FormatError(f"a saved launch of version {version}, and this cujit reads version {VERSION}", offset=8)
+        raise FormatError(
+            f"the saved launch has format version {version}, but this cujit reads version {VERSION}", offset=8
+        )
     total = PREFIX_BYTES + header_bytes + packed_bytes
     if total != len(data):
-        raise FormatError(f"a saved launch of {len(data):,} bytes that claims to have {total:,}")
+        raise FormatError(f"the saved launch has {len(data):,} bytes, but declares {total:,}")
     if header_bytes > MAX_HEADER_BYTES or size > MAX_BODY_BYTES:
         raise FormatError(
-            f"the saved launch states a header of {header_bytes:,} and a body of {size:,} bytes, "
-            f"expected at most {MAX_HEADER_BYTES:,} and {MAX_BODY_BYTES:,}"
+            f"the saved launch declares {header_bytes:,} and {size:,} bytes; the limits are "
+            f"{MAX_HEADER_BYTES:,} and {MAX_BODY_BYTES:,}"
         )
     body_at = PREFIX_BYTES + header_bytes
     view = memoryview(data)
     if _digest(view[: _FIELDS.size], view[PREFIX_BYTES:]) != view[_FIELDS.size : PREFIX_BYTES]:
-        raise FormatError("a damaged saved launch: its SHA-256 doesn't match")
+        raise FormatError("the saved launch is damaged: its SHA-256 doesn't match")
     try:
         header = json.loads(data[PREFIX_BYTES:body_at])
         sizes = _sizes(header)
         if sum(sizes) != size:
-            raise ValueError(f"its pieces have {sum(sizes):,} bytes, its body {size:,}")
+            raise ValueError(f"its pieces have {sum(sizes):,} bytes, but its body has {size:,}")
         return _read(header, list(unpack_pieces(data[body_at:], sizes, body_at)))
     except CujitError as e:
-        raise FormatError(f"a saved launch with an invalid body: {e.message}") from e
+        raise FormatError(f"the body of the saved launch is invalid: {e.message}") from e
     except _NO_HEADER as e:
-        raise FormatError(f"a saved launch with an invalid header: {type(e).__name__}: {e}") from e
+        raise FormatError(f"the header of the saved launch is invalid: {type(e).__name__}: {e}") from e
 
 
 def _sizes(header: Mapping[str, Any]) -> list[int]:
@@ -230,7 +236,7 @@ def _read(header: Mapping[str, Any], pieces: Sequence[bytes]) -> SavedLaunch:
     variables = tuple(SavedVariable(_text(row[0]), next(left)) for row in header["variables"])
     arguments = tuple(_argument(row, blocks) for row in header["arguments"])
     if (passed := sum(len(argument.data) for argument in arguments)) > _MOST_PARAMETER_BYTES:
-        raise ValueError(f"parameters of {passed:,} bytes; a kernel takes {_MOST_PARAMETER_BYTES:,}")
+        raise ValueError(f"the parameters have {passed:,} bytes; a kernel accepts {_MOST_PARAMETER_BYTES:,}")
     if type(header["cooperative"]) is not bool:
         raise TypeError("cooperative is neither true nor false")
     return SavedLaunch(
@@ -254,26 +260,26 @@ def _argument(row: Mapping[str, Any], blocks: Sequence[SavedBlock]) -> SavedArgu
     data = bytes.fromhex(_text(row["data"]))
     dtype = _text(row["dtype"])
     if dtype and not _PLAIN.fullmatch(dtype):
-        raise ValueError(f"elements of dtype {spell(dtype)}")
+        raise ValueError(f"elements have the unknown dtype {spell(dtype)}")
     shape = None if row["shape"] is None else tuple(_int(n, 0, MAX_BODY_BYTES) for n in row["shape"])
     place, nbytes = None, _int(row["nbytes"], 0, MAX_BODY_BYTES)
     if row["place"] is not None:
         block, offset = row["place"]
         place = SavedPlace(_int(block, 0, len(blocks) - 1), _int(offset, 0, MAX_BODY_BYTES))
         if place.offset + nbytes > len(blocks[place.block].data):
-            raise ValueError(f"an argument of {nbytes:,} bytes that reaches beyond its memory")
+            raise ValueError(f"an argument of {nbytes:,} bytes extends beyond its memory")
         if len(data) != 8:
-            raise ValueError(f"a pointer of {len(data)} bytes")
+            raise ValueError(f"a pointer has {len(data)} bytes")
     elif nbytes:
-        raise ValueError("an array that is nowhere")
+        raise ValueError("an array has no memory")
     if dtype and shape is not None and math.prod(shape) * int(dtype[2:]) != nbytes:
-        raise ValueError(f"an array {spell(shape)} of {dtype} that has {nbytes:,} bytes")
+        raise ValueError(f"an array {spell(shape)} of {dtype} is declared with {nbytes:,} bytes")
     return SavedArgument(_text(row["type"]), data, place, dtype, shape, nbytes)
 
 
 def _int(value: object, least: int, most: int) -> int:
     if type(value) is not int or not least <= value <= most:
-        raise ValueError(f"{spell(value)} where an int from {least} to {most:,} should be")
+        raise ValueError(f"expected an int from {least} to {most:,}, not {spell(value)}")
     return value
 
 
@@ -284,7 +290,7 @@ def _three(value: Sequence[object]) -> tuple[int, int, int]:
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{spell(value)} is no text")
+        raise TypeError(f"expected text, not {spell(value)}")
     if not value.isprintable():
-        raise ValueError(f"{spell(value)} where a name should be")
+        raise ValueError(f"expected a name, not {spell(value)}")
     return value

@@ -37,13 +37,13 @@ def unpack(packed: bytes, compression: Compression, size: int, offset: int) -> b
         return packed
     ratio = _LZ4_RATIO if compression is Compression.LZ4 else _ZSTD_RATIO
     if size > min(_MAX_BYTES, (len(packed) + 1) * ratio):
-        raise FormatError(f"{len(packed)} {compression.value} bytes cannot become {size}", offset=offset)
+        raise FormatError(f"{len(packed)} {compression.value} bytes cannot decompress to {size}", offset=offset)
     try:
         data = _unpack_lz4(packed, size) if compression is Compression.LZ4 else _unpack_zstd(packed, size)
     except (lz4.block.LZ4BlockError, zstandard.ZstdError, ValueError, OverflowError) as e:
-        raise FormatError(f"a damaged {compression.value} payload: {e}", offset=offset) from e
+        raise FormatError(f"the {compression.value} payload is damaged: {e}", offset=offset) from e
     if len(data) != size:
-        raise FormatError(f"a part decompresses to {len(data)} bytes, expected {size}", offset=offset)
+        raise FormatError(f"decompressed {len(data)} bytes, expected {size}", offset=offset)
     return data
 
 
@@ -54,7 +54,7 @@ def _unpack_lz4(packed: bytes, size: int) -> bytes:
 def _unpack_zstd(packed: bytes, size: int) -> bytes:
     declared = zstandard.frame_content_size(packed)
     if declared != size:
-        raise ValueError(f"the frame declares {declared} bytes, the entry {size}")
+        raise ValueError(f"the frame declares {declared} bytes, but the entry {size}")
     return zstandard.ZstdDecompressor().decompress(packed)
 
 
@@ -66,18 +66,18 @@ def unpack_pieces(packed: bytes, sizes: Sequence[int], offset: int) -> Iterator[
     """
     total = sum(sizes)
     if total > min(_MAX_BYTES, (len(packed) + 1) * _ZSTD_RATIO):
-        raise FormatError(f"{len(packed)} zstd bytes cannot become {total}", offset=offset)
+        raise FormatError(f"{len(packed)} zstd bytes cannot decompress to {total}", offset=offset)
     try:
         declared = zstandard.frame_content_size(packed)
         if declared != total:
-            raise ValueError(f"the frame declares {declared} bytes, the pieces {total}")
+            raise ValueError(f"the frame declares {declared} bytes, but the pieces {total}")
         with zstandard.ZstdDecompressor().stream_reader(packed) as reader:
             for size in sizes:
                 piece = reader.read(size) if size else b""
                 if len(piece) != size:
-                    raise ValueError(f"a part decompresses to {len(piece)} bytes, expected {size}")
+                    raise ValueError(f"decompressed {len(piece)} bytes, expected {size}")
                 yield piece
             if reader.read(1):
-                raise ValueError("the payload decompresses to more bytes than it states")
+                raise ValueError("the payload decompresses to more bytes than it declares")
     except (zstandard.ZstdError, ValueError, OverflowError) as e:
-        raise FormatError(f"a damaged zstd payload: {e}", offset=offset) from e
+        raise FormatError(f"the zstd payload is damaged: {e}", offset=offset) from e

@@ -18,8 +18,8 @@ Names = str | Sequence[str] | None
 
 _SHOWN_NAMES = 12
 _BUILD = Hint(
-    "build it for an architecture: cujit.compile(source, arch='sm_90'), cujit.link([image], arch='sm_90')",
-    shell="build it for an architecture: cujit compile FILE -a sm_90, cujit link FILE -a sm_90 -o x.cubin",
+    "build it for a real architecture: cujit.compile(source, arch='sm_90') or cujit.link([image], arch='sm_90')",
+    shell="build it for a real architecture: cujit compile FILE -a sm_90, or cujit link FILE -a sm_90 -o x.cubin",
 )
 
 
@@ -54,10 +54,10 @@ def choose_kernels(
     kernels = [kernel for image in images for kernel in image.kernels]
     if not kernels:
         raise NameNotFoundError(
-            f"no kernel in the machine code of {_called(inspection)}",
+            f"the machine code of {_called(inspection)} contains no kernel",
             help=Hint(
-                "a template is built by naming its instances: names=['axpy<float>']",
-                shell="a template is built by naming its instances: <-n> 'axpy<float>'",
+                "for a template, list its instances: names=['axpy<float>']",
+                shell="for a template, list its instances: <-n> 'axpy<float>'",
             ),
         )
     bytecode_only = _only_as_ptx(inspection)
@@ -120,7 +120,8 @@ def _decide(
         if not new:
             earlier = patterns[decided[min(found)]]
             raise OptionError(
-                f"{spell(pattern)} decides for no kernel: {spell(earlier)}, before it, fits all that it fits",
+                f"the pattern {spell(pattern)} has no effect: {spell(earlier)}, which comes first, matches "
+                "every kernel that it matches",
                 help="put the narrower pattern first",
             )
         decided.update(dict.fromkeys(new, index))
@@ -131,15 +132,13 @@ def _found(
     pattern: object, kernels: Sequence[KernelInfo], ptx_only: Sequence[KernelInfo], inspection: Inspection
 ) -> set[str]:
     if not isinstance(pattern, str) or not pattern.strip():
-        raise OptionError(
-            f"a kernel's name or a pattern is wanted, not {spell(pattern)}", help="'axpy<float>', 'axpy<*>'"
-        )
+        raise OptionError(f"expected a kernel name or a pattern, not {spell(pattern)}", help="'axpy<float>', 'axpy<*>'")
     if missing := names_matching(pattern, ptx_only):
-        raise FormatError(f"{', '.join(sorted(missing))}: only PTX, and no machine code, to check", help=_BUILD)
+        raise FormatError(f"{', '.join(sorted(missing))}: there is only PTX, and no machine code to check", help=_BUILD)
     found = names_matching(pattern, kernels)
     if not found:
         raise NameNotFoundError(
-            f"no kernel in the machine code of {_called(inspection)} is called {spell(pattern)}",
+            f"the machine code of {_called(inspection)} contains no kernel named {spell(pattern)}",
             help=f"it has {listed((k.display for k in kernels), _SHOWN_NAMES, pattern)}",
         )
     return found
@@ -160,18 +159,21 @@ def _images(inspection: Inspection, arches: Sequence[Arch] | None, device: Arch 
     if not code:
         kinds = ", ".join(dict.fromkeys(image.kind.value for image in inspection)) or "no image"
         raise FormatError(
-            f"what a kernel uses is known of machine code, and {_called(inspection)} has {kinds}", help=_BUILD
+            f"the resources of a kernel are known only for machine code, but {_called(inspection)} contains {kinds}",
+            help=_BUILD,
         )
     there = {image.arch for image in code}
     for arch in arches or ():
         if arch not in there:
             raise ArchError(
-                f"no machine code for {arch} in {_called(inspection)}", help=f"it has {have}", code="arch-mismatch"
+                f"{_called(inspection)} contains no machine code for {arch}",
+                help=f"choose one of its architectures: {have}",
+                code="arch-mismatch",
             )
     matching = [image for image in code if _matches(image.arch, arches, device)]
     if not matching:
         raise ArchError(
-            f"no machine code of {_called(inspection)} runs on {device}",
+            f"{_called(inspection)} contains no machine code that runs on {device}",
             help=f"build it for that GPU; the image is for {have}",
             code="arch-mismatch",
         )
@@ -182,17 +184,17 @@ def _images(inspection: Inspection, arches: Sequence[Arch] | None, device: Arch 
 def _require_readable(inspection: Inspection, arches: Sequence[Arch] | None, device: Arch | None) -> None:
     for image in inspection:
         if image.error and _matches(image.arch, arches, device):
-            raise FormatError(f"{_called(inspection)}: image {image.index} ({image}) cannot be checked: {image.error}")
+            raise FormatError(f"{_called(inspection)}: cannot check image {image.index} ({image}): {image.error}")
 
 
 def _require_linked(inspection: Inspection, images: Sequence[ImageInfo]) -> None:
     for image in images:
         if image.is_relocatable:
             raise FormatError(
-                f"{_called(inspection)}: image {image.index} ({image}) is still to be linked, which settles what its "
-                "kernels use",
+                f"{_called(inspection)}: image {image.index} ({image}) must still be linked, and the link "
+                "determines the resources of its kernels",
                 help=Hint(
-                    f"cujit.link([image], arch='{image.arch}')", shell=f"cujit link FILE -a {image.arch} -o x.cubin"
+                    f"cujit.link([image], arch='{image.arch}')", shell=f"run cujit link FILE -a {image.arch} -o x.cubin"
                 ),
             )
 
@@ -207,11 +209,11 @@ def _arches(arch: str | Arch | Sequence[str | Arch] | None) -> tuple[Arch, ...] 
     if arch is None:
         return None
     if not isinstance(arch, (str, Arch, Sequence)):
-        raise ArchError(f"an architecture is 'sm_90' or an Arch, not {spell(arch)}")
+        raise ArchError(f"an architecture must be a name such as 'sm_90' or an Arch, not {spell(arch)}")
     found = tuple(map(Arch.parse, [arch] if isinstance(arch, (str, Arch)) else arch))
     if not found or not all(a.is_real for a in found):
         target = next((str(a) for a in found if not a.is_real), "none")
-        raise ArchError(f"machine code is of a real architecture, not {target}", help="sm_90")
+        raise ArchError(f"machine code needs a real architecture, not {target}", help="sm_90")
     return found
 
 

@@ -82,8 +82,11 @@ def requirements(image: object) -> tuple[PtxNeeds, ...]:
     found = inspect(image)
     if not found.with_ptx:
         raise FormatError(
-            "there is no PTX in it",
-            help=Hint("cujit.inspect(image) tells what there is", shell="cujit inspect FILE tells what there is"),
+            "the image contains no PTX",
+            help=Hint(
+                "cujit.inspect(image) shows what the image contains",
+                shell="cujit inspect FILE shows what the file contains",
+            ),
         )
     return tuple(image_needs(part, found.name) for part in found.with_ptx)
 

@@ -253,7 +253,7 @@ class ImageInfo:
             from cujit.formats.ptx.recovered import ptx_of_cubin  # start-up: few ask
 
             return ptx_of_cubin(self.payload())
-        raise FormatError(f"{self} has no PTX")
+        raise FormatError(f"{self} contains no PTX")
 
     @property
     def carries_ptx(self) -> bool:
@@ -411,7 +411,7 @@ class Inspection:
         place = self.name or "this image"
         if wanted is not None and not there:
             have = ", ".join(map(str, self.arches)) or "none"
-            raise NameNotFoundError(f"no kernel for {wanted} in {place}", help=f"it has {have}")
+            raise NameNotFoundError(f"{place} contains no kernel for {wanted}", help=f"choose one of these: {have}")
         names = dict.fromkeys(k.name for k in there)
         lowered = NameTable({k.display: k.name for k in there}, names, place).find(name)
         return min((k for k in there if k.name == lowered), key=lambda k: k.kind is not ImageKind.CUBIN)

@@ -116,7 +116,7 @@ def program_cache(cache: Cache | None = None) -> ProgramCache:
     try:
         from cuda.core.utils import ProgramCacheResource  # optional: cuda.core
     except ImportError as e:
-        raise MissingError(f"cuda.core has no cache for programs here: {e}", help="pip install 'cuda-core>=1.2'") from e
+        raise MissingError(f"this cuda.core has no program cache: {e}", help="run pip install 'cuda-core>=1.2'") from e
     ProgramCacheResource.register(ProgramCache)
     return ProgramCache(default_cache() if cache is None else cache)
 
@@ -124,7 +124,7 @@ def program_cache(cache: Cache | None = None) -> ProgramCache:
 def _key(key: object) -> Key:
     """Make the key of a key of cuda.core, where text is the same as its UTF-8."""
     if not isinstance(key, (bytes, bytearray, str)):
-        raise TypeError(f"a key is bytes or str, not {type(key).__name__}")
+        raise TypeError(f"a key must be bytes or str, not {type(key).__name__}")
     return make_key(_KIND, [Part.content("key", key if isinstance(key, str) else bytes(key))])
 
 
@@ -134,5 +134,5 @@ def _image(value: object) -> bytes:
     if isinstance(code, str) and code is not value:
         return Path(code).read_bytes()
     if not isinstance(code, (bytes, bytearray, memoryview)):
-        raise TypeError(f"a value is bytes or an ObjectCode, not {type(value).__name__}")
+        raise TypeError(f"a value must be bytes or an ObjectCode, not {type(value).__name__}")
     return bytes(code)

@@ -48,12 +48,12 @@ def module_of(raw: Any, device: DeviceLike | str | None = None, *, cache: Cache 
         axpy = module_of(raw)["axpy<float>"]
     """
     if type(raw).__name__ not in ("RawModule", "RawKernel") or not type(raw).__module__.startswith("cupy"):
-        raise ArgumentError(f"a RawModule or a RawKernel of CuPy is taken, not {spell(raw)}", help="cujit.jit(source)")
+        raise ArgumentError(f"expected a RawModule or RawKernel of CuPy, got {spell(raw)}", help="cujit.jit(source)")
     if raw.file_path is not None:
         return load(raw.file_path, device)
     if raw.backend != "nvrtc":
         raise UnsupportedError(
-            f"this {type(raw).__name__} is compiled by {raw.backend}", help="cujit.jit(source, options=…)"
+            f"{type(raw).__name__} uses the compiler {raw.backend}", help="cujit.jit(source, options=…)"
         )
     # A kernel says its names only to pickle, a module only as an attribute.
     names = raw.name_expressions if hasattr(raw, "name_expressions") else raw.__getstate__()["name_expressions"]
@@ -101,10 +101,10 @@ def raw_module(image: Artifact | bytes | str | os.PathLike[str]) -> Any:
     try:
         import cupy  # optional: CuPy
     except ImportError as e:
-        raise MissingError(f"CuPy can't be imported: {e}", help="pip install cupy-cuda13x") from e
+        raise MissingError(f"CuPy can't be imported: {e}", help="run pip install cupy-cuda13x") from e
     artifact = open_image(image, "raw_module")
     if artifact.kind not in _LOADED:
-        raise FormatError(f"CuPy loads no {artifact.kind.value}", help="cujit.link([…], arch=…) makes a cubin")
+        raise FormatError(f"CuPy can't load {artifact.kind.value}", help="link it to a cubin: cujit.link([…], arch=…)")
     path = _folder() / f"{hashlib.sha256(artifact.data).hexdigest()}.{artifact.kind.value}"
     if not path.exists():
         write_file(path, artifact.data)

@@ -328,7 +328,7 @@ def cujit_budget(request: pytest.FixtureRequest) -> CheckBudget:
         if unknown := [name for name in limits if name not in Budget.__dataclass_fields__]:
             known = ", ".join(Budget.__dataclass_fields__)
             raise OptionError(
-                f"no limit is called {', '.join(unknown)}", help=f"write one of {known}", code="option-unknown"
+                f"unknown limit {', '.join(unknown)}", help=f"write one of {known}", code="option-unknown"
             )
         report = examine(what, Budget(**limits) if budget is None else budget, kernel=kernel, arch=arch, on=on)
         _keep(request.node, report)

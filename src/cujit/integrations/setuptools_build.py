@@ -52,5 +52,5 @@ class BuildPy(build_py):  # type: ignore[misc]
         project = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))
         table = project.get("tool", {}).get("cujit", {}).get("pack")
         if not isinstance(table, dict):
-            raise OptionError("pyproject.toml has no table tool.cujit.pack", help="docs/shipping.md")
+            raise OptionError("pyproject.toml contains no table [tool.cujit.pack]", help="docs/shipping.md")
         return WantedPack.of(table, Path.cwd(), where="tool.cujit.pack")

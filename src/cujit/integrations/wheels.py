@@ -41,7 +41,7 @@ class WantedPack:
         """
         unknown = [key for key in table if key not in _KEYS]
         if unknown:
-            raise OptionError(f"{where} has no key {spell(unknown[0])}", help=_HELP)
+            raise OptionError(f"{where}: unknown key {spell(unknown[0])}", help=_HELP)
         lists, arch = (_texts(table.get(key, ()), f"{where}: {key}") for key in ("worklist", "arch"))
         pack, ptx = table.get("pack", ""), table.get("ptx", True)
         if not lists:

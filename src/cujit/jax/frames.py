@@ -120,7 +120,8 @@ class _ForeignError(Exception):
 
 def _unknown(what: str) -> UnsupportedError:
     return UnsupportedError(
-        f"this XLA has another form for {what} than cujit reads", help="a jaxlib that docs/frameworks.md names"
+        f"this version of XLA passes {what} in a form that cujit doesn't know",
+        help="install a version of jaxlib that docs/frameworks.md lists",
     )
 
 

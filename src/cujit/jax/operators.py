@@ -98,16 +98,19 @@ def operator(
     """
     if not isinstance(name, str) or name.count("::") != 1:
         raise OptionError(
-            f"an operator of JAX is called namespace::name, not {spell(name)}", help="write a name such as mylib::axpy"
+            f"the name of a JAX operator has the form namespace::name, not {spell(name)}",
+            help="write a name such as mylib::axpy",
         )
     if over is not None and grid is not None:
         raise OptionError(
-            f"{name} has both over and grid",
+            f"{name} sets both over and grid",
             help="set threads with over=, or blocks with grid=",
             code="option-conflict",
         )
     if vmap_method not in _VMAP_METHODS:
-        raise OptionError(f"{name}: vmap_method is {spell(vmap_method)}", help=" or ".join(_VMAP_METHODS))
+        raise OptionError(
+            f"{name}: vmap_method is {spell(vmap_method)}, which JAX doesn't know", help=" or ".join(_VMAP_METHODS)
+        )
     signature = _Signature.of(name, outputs)
     instances = Instances(name, source, kernel, [*signature.arrays, *signature.numbers], options, cache)
     plain = signature.plain
@@ -165,8 +168,8 @@ class _Signature(NamedTuple):
         arrays = kinds.pop(inspect.Parameter.POSITIONAL_OR_KEYWORD, [])
         if kinds or not arrays:
             raise OptionError(
-                f"{name}: the parameters of outputs are {found}, and have to name arrays, then numbers",
-                help="outputs=lambda x, y, *, a: x",
+                f"{name}: the parameters of outputs are {found}, but must name arrays first, then numbers",
+                help="write outputs=lambda x, y, *, a: x",
             )
         return cls(name, tuple(arrays), tuple(numbers), found)
 
@@ -192,7 +195,7 @@ class _Signature(NamedTuple):
                 bound = self.whole.bind(*given, **named)
             except TypeError as e:
                 raise ArgumentError(
-                    f"{self.name}{self.whole}: {e}", help="pass arrays first, then numbers by name"
+                    f"{self.name}{self.whole}: {e}", help="pass arrays first, then numbers by keyword"
                 ) from e
             bound.apply_defaults()
             given, named = bound.args, bound.kwargs
@@ -205,8 +208,9 @@ class _Signature(NamedTuple):
             return value  # type: ignore[no-any-return]
         what = "an array" if isinstance(value, jax.Array) else f"a {type(value).__name__}"
         raise ArgumentError(
-            f"{self.name}: {key} is {what}, and it has to be a number that is known when JAX traces",
-            help=f"jax.jit(…, static_argnames={spell(key)}), or make it an array, which the kernel gets as a pointer",
+            f"{self.name}: {key} is {what}, but must be a number that is known when JAX traces",
+            help=f"write jax.jit(…, static_argnames={spell(key)}), or pass an array, which the kernel receives "
+            "as a pointer",
         )
 
 
@@ -258,7 +262,7 @@ class _JaxOperator:
         def back(text: str, kept: Any, grads: Any) -> tuple[Any, ...]:
             if backward is None:
                 raise UnsupportedError(
-                    f"{name} has no backward, and its gradient was requested",
+                    f"{name} has no backward, but its gradient was requested",
                     help="write cujit.jax.operator(…, backward=…), or jax.lax.stop_gradient(x)",
                 )
             found = backward(kept, *(grads if isinstance(grads, tuple) else (grads,)), **json.loads(text))
@@ -286,10 +290,7 @@ class _JaxOperator:
         several = isinstance(made, (tuple, list))
         wanted = [self._shape(k, out) for k, out in enumerate(made if several else (made,))]
         if not wanted:
-            raise OptionError(
-                f"{self.name}: outputs gives none",
-                help="return at least one output: a JAX function must return a value",
-            )
+            raise OptionError(f"{self.name}: outputs returns nothing", help="a JAX function must return something")
         self._instances.spelled([*given, *numbers.values()])
         try:
             called = jax.ffi.ffi_call(
@@ -315,7 +316,7 @@ class _JaxOperator:
     def _require(self, x: jax.ShapeDtypeStruct, what: str) -> None:
         if x.dtype not in _DTYPES:
             raise ArgumentError(
-                f"{self.name}: {what} has elements of {x.dtype}, and kernels take those of whole bytes",
+                f"{self.name}: {what} has elements of {x.dtype}, but kernels accept only elements of whole bytes",
                 help="convert the array: x.astype(jnp.int8)",
             )
 
@@ -354,8 +355,8 @@ class _JaxOperator:
             bare, is_const = without_const(parameter.pointee)
             if not is_const:
                 raise ArgumentError(
-                    f"{launch.kernel.name} may write to argument {place}, {parameter}, which is an array that JAX gave",
-                    help=f"`const {bare}*` in the kernel, or input_output_aliases={{0: 0}}",
+                    f"{launch.kernel.name} may write to argument {place}, {parameter}, which is an immutable JAX array",
+                    help=f"declare `const {bare}*` in the kernel, or set input_output_aliases={{0: 0}}",
                 )
 
 

@@ -40,7 +40,7 @@ def load(shell: Any) -> None:
         MissingError: there is no shell of IPython.
     """
     if shell is None:
-        raise MissingError("there is no IPython here", help="%load_ext cujit in a notebook or in ipython")
+        raise MissingError("this function requires IPython", help="run %load_ext cujit in a notebook or in ipython")
     names: dict[str, str] = {}
 
     def cuda(line: str, cell: str) -> None:
@@ -131,9 +131,8 @@ class _Cell:
             taken = "which is the name of a function of Python's"
         if taken:
             raise OptionError(
-                f"{what} is called {name}, {taken}",
-                help=f"write %%cuda --module cell to keep the kernels together (cell[{spell(name)}]), or rename "
-                "the kernel",
+                f"{what} has the name {name}, {taken}",
+                help=f"use %%cuda --module cell to keep the kernels together (cell[{spell(name)}]), or rename it",
             )
 
     def leave(self, found: Mapping[str, object]) -> None:
@@ -161,17 +160,19 @@ class _WatchOptions(NamedTuple):
 @click.command("%%cuda", context_settings={"help_option_names": ["-h", "--help"]})
 @names_option
 @arch_option("Compile for another architecture than the device's: sm_90a.")
-@click.option("--std", metavar="DIALECT", help="The dialect of C++: c++20.")
+@click.option("--std", metavar="DIALECT", help="C++ dialect, such as c++20.")
 @define_options
 @settings(
     "watch",
     _WatchOptions,
     device_option,
     check_option,
-    click.option("--profile", metavar="NAME", help="Count what launches cost, in NAME. Runs on the CPU device."),
+    click.option(
+        "--profile", metavar="NAME", help="Count the costs of launches, and store them in NAME. Runs on the CPU device."
+    ),
 )
-@click.option("--module", metavar="NAME", help="Leave the module in NAME, and not its kernels.")
-@click.option("-q", "--quiet", is_flag=True, help="Print neither names nor warnings.")
+@click.option("--module", metavar="NAME", help="Store the module, instead of its kernels, in NAME.")
+@click.option("-q", "--quiet", is_flag=True, help="Hide names and warnings.")
 @click.pass_obj
 def _command(
     cell: _Cell,
@@ -195,9 +196,7 @@ def _command(
     device: Any = watch.device_name or ("cpu" if VARIABLE in os.environ else None)
     if watch.check is not None or watch.profile is not None:
         if watch.device_name not in (None, "cpu"):
-            raise click.UsageError(
-                f"--check and --profile are for the CPU device: leave --device {watch.device_name} out"
-            )
+            raise click.UsageError(f"--check and --profile require the CPU device: remove --device {watch.device_name}")
         counts = None if watch.profile is None else Profile()
         device = cpu(check=watch.check, profile=counts)
     if std is not None:

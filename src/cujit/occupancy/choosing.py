@@ -33,8 +33,8 @@ def shared_bytes_of(shared_bytes: SharedBytes, threads: int) -> int:
         size = wanted.__index__()
     except (AttributeError, TypeError):
         raise LaunchError(
-            f"shared_bytes is {type(wanted).__name__} {spell(wanted)}, expected an int, or a function of the block's "
-            "threads",
+            f"shared_bytes is {type(wanted).__name__} {spell(wanted)}, expected an int, or a function of the "
+            "number of threads per block",
             code="shared-memory-size",
         ) from None
     if size < 0:
@@ -200,12 +200,12 @@ def clusters_bound(limits: ProcessorLimits, blocks: int, processors: int, cluste
     """
     if limits.number < _CLUSTERS_SINCE:
         raise LaunchError(
-            f"sm_{limits.number} has no clusters", help="use sm_90 or later, or remove the cluster", code="cluster-size"
+            f"sm_{limits.number} doesn't support clusters", help="clusters need sm_90 or later", code="cluster-size"
         )
     if not 1 <= cluster <= _MAX_CLUSTER:
         raise LaunchError(
-            f"a cluster of {cluster} blocks; it has 1 to {_MAX_CLUSTER}",
-            help="use at most 8 blocks, which every GPU with clusters supports",
+            f"the cluster has {cluster} blocks; a cluster can have 1 to {_MAX_CLUSTER}",
+            help="every GPU with clusters supports 8",
             code="cluster-size",
         )
     return blocks * processors // cluster

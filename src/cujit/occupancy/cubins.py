@@ -13,26 +13,26 @@ from cujit.formats.fatbin import EntryKind, Fatbin, FatbinEntry, find_fatbins, s
 
 _HOW_TO_LINK = {
     Kind.PTX: Hint(
-        "cujit.compile(source, arch='sm_90') compiles for an architecture, cujit.link([ptx], arch='sm_90') "
-        "assembles PTX",
-        shell="cujit compile FILE -a sm_90 compiles for an architecture, cujit link FILE -a sm_90 -o "
-        "x.cubin assembles PTX",
+        "compile for an architecture with cujit.compile(source, arch='sm_90'), or assemble PTX with "
+        "cujit.link([ptx], arch='sm_90')",
+        shell="compile for an architecture with cujit compile FILE -a sm_90, or assemble PTX with cujit link "
+        "FILE -a sm_90 -o x.cubin",
     ),
     Kind.LTOIR: Hint(
-        "cujit.link([image], arch='sm_90') makes machine code of it",
-        shell="cujit link FILE -a sm_90 -o x.cubin makes machine code of it",
+        "make machine code with cujit.link([image], arch='sm_90')",
+        shell="make machine code with cujit link FILE -a sm_90 -o x.cubin",
     ),
     Kind.OPTIXIR: Hint(
-        "cujit.compile(source, arch='sm_90') compiles the same source to machine code",
-        shell="cujit compile FILE -a sm_90 compiles the same source to machine code",
+        "compile the source to machine code with cujit.compile(source, arch='sm_90')",
+        shell="compile the source to machine code with cujit compile FILE -a sm_90",
     ),
     Kind.TILEIR: Hint(
         "cujit.compile(image, arch='sm_90') makes machine code of it",
         shell="cujit compile FILE -a sm_90 makes machine code of it",
     ),
     Kind.NVVMIR: Hint(
-        "cujit.compile(cujit.Source.nvvm(...), arch='sm_90') makes machine code of it",
-        shell="cujit compile FILE.ll -a sm_90 makes machine code of it",
+        "make machine code with cujit.compile(cujit.Source.nvvm(...), arch='sm_90')",
+        shell="make machine code with cujit compile FILE.ll -a sm_90",
     ),
 }
 
@@ -41,13 +41,14 @@ def cubins_for(artifact: Artifact, device: Arch | None) -> list[Cubin]:
     """The machine code of an image that a GPU would run, one cubin for each container in it."""
     if artifact.kind in _HOW_TO_LINK:
         raise FormatError(
-            f"registers are known of machine code, and this is {artifact.kind.value}", help=_HOW_TO_LINK[artifact.kind]
+            f"registers are known only for machine code, and this is {artifact.kind.value}",
+            help=_HOW_TO_LINK[artifact.kind],
         )
     if artifact.kind is Kind.CUBIN:
         return [_only_cubin(artifact, device)]
     fatbins = find_fatbins(artifact.data)
     if not any(fatbins):
-        raise FormatError(f"there is no device code in {artifact.name or 'this image'}")
+        raise FormatError(f"{artifact.name or 'this image'} contains no device code")
     arch = device or _only_arch(fatbins)
     chosen = [entry for entry in (select(fatbin, arch) for fatbin in fatbins) if entry is not None]
     found = [_machine_code(entry.payload()) for entry in chosen if entry.kind is EntryKind.CUBIN]
@@ -60,7 +61,7 @@ def _only_cubin(artifact: Artifact, device: Arch | None) -> Cubin:
     cubin = _machine_code(artifact.data)
     if device is not None and not cubin.arch.runs_on(device):
         raise ArchError(
-            f"this cubin is for {cubin.arch} and does not run on {device}",
+            f"this cubin is for {cubin.arch} and doesn't run on {device}",
             help=f"build it for {device}",
             code="arch-mismatch",
         )
@@ -71,8 +72,9 @@ def _machine_code(data: bytes) -> Cubin:
     cubin = read_cubin(data)
     if cubin.ptx and not cubin.kernels:
         raise FormatError(
-            "registers are known of machine code, and this holds PTX in place of it: it was made under cujit emulate",
-            help="compile it without cujit emulate",
+            "registers are known only for machine code, but this image was made under cujit emulate and "
+            "contains PTX instead",
+            help="compile the source without cujit emulate",
         )
     return cubin
 
@@ -82,10 +84,10 @@ def _only_arch(fatbins: tuple[Fatbin, ...]) -> Arch:
     if len(arches) == 1:
         return arches[0].real
     if not arches:
-        raise FormatError("there is no machine code in this image", help=_HOW_TO_LINK[Kind.PTX])
+        raise FormatError("this image contains no machine code", help=_HOW_TO_LINK[Kind.PTX])
     raise ArchError(
-        f"this image has machine code for {', '.join(map(str, arches))}",
-        help=Hint("on='H200', or on='sm_90', says where", shell="--on H200, or --on sm_90, says where"),
+        f"this image contains machine code for {', '.join(map(str, arches))}",
+        help=Hint("choose one with on='H200' or on='sm_90'", shell="choose one with --on H200 or --on sm_90"),
         code="arch-mismatch",
     )
 
@@ -95,8 +97,8 @@ def _refuse(artifact: Artifact, fatbins: tuple[Fatbin, ...], arch: Arch, chosen:
     name = artifact.name or "this image"
     if any(e.arch is not None and e.arch.runs_on(arch) for fatbin in fatbins for e in fatbin.cubin_entries):
         raise FormatError(
-            f"the machine code of {name} for {arch} is still to be linked, which can change the registers",
-            help=Hint(f"cujit.link([image], arch='{arch}')", shell=f"cujit link FILE -a {arch} -o x.cubin"),
+            f"the machine code of {name} for {arch} must still be linked, which can change the registers",
+            help=Hint(f"cujit.link([image], arch='{arch}')", shell=f"run cujit link FILE -a {arch} -o x.cubin"),
         )
     why = f"{name} has nothing that runs on {arch}"
     if chosen:

@@ -56,13 +56,12 @@ def plot_path(path: str | os.PathLike[str]) -> Path:
     """
     if not isinstance(path, (str, os.PathLike)):
         raise OptionError(
-            f"the path of a plot must be a str or a Path, not {type(path).__name__} {spell(path)}",
-            help="write, for example, plot.svg",
+            f"the plot needs a path, not {type(path).__name__} {spell(path)}", help="write, for example, plot.svg"
         )
     target = Path(path)
     if target.suffix.lower() not in (".svg", ".png"):
         raise OptionError(
-            f"the name of a plot must end in .svg or .png, not {spell(target.name)}",
+            f"the file of a plot must end in .svg or .png, not {spell(target.name)}",
             help="write, for example, plot.svg",
         )
     return target
@@ -82,7 +81,7 @@ def write(path: Path, inches: tuple[float, float], paint: Callable[[Figure, Them
         import matplotlib as mpl
         from matplotlib.figure import Figure
     except ImportError as e:
-        raise MissingError("matplotlib, which draws, is not installed", help=install("plot")) from e
+        raise MissingError("matplotlib is not installed; cujit needs it for plots", help=install("plot")) from e
     theme = _DARK if dark else _LIGHT
     with mpl.rc_context({"svg.hashsalt": "cujit", "svg.fonttype": "path", "font.family": "DejaVu Sans"}):
         figure = Figure(figsize=inches, dpi=100)

@@ -143,13 +143,13 @@ def find_product(name: str) -> Product:
         ArchError: nothing is called so; the message has the nearest names.
     """
     if not isinstance(name, str):
-        raise ArchError(f"a GPU is found by its name, not by {type(name).__name__} {spell(name)}", help=_HELP)
+        raise ArchError(f"the name of a GPU must be a str, not {type(name).__name__} {spell(name)}", help=_HELP)
     found = _by_key().get(_key(name))
     if found is not None:
         return found
     if name.startswith(("sm_", "compute_", "lto_")):
         return product_of_arch(Arch.parse(name).real)
-    raise ArchError(f"no GPU {spell(name)} in the table", help=_nearest(name) + _HELP)
+    raise ArchError(f"the table has no GPU {spell(name)}", help=_nearest(name) + _HELP)
 
 
 def product_of_arch(arch: Arch, processors: int | None = None) -> Product:
@@ -159,13 +159,13 @@ def product_of_arch(arch: Arch, processors: int | None = None) -> Product:
         ArchError: ``processors`` is below 1.
     """
     if processors is not None and processors < 1:
-        raise ArchError(f"processors is {processors}, expected at least 1", help="remove it if it is not known")
+        raise ArchError(f"processors is {processors}, expected at least 1", help="remove it if you don't know it")
     return Product(str(arch.real), arch.real, processors, Mark.USER)
 
 
 _HELP = Hint(
-    "any other GPU is given by its architecture and its multiprocessors: on='sm_90', processors=132",
-    shell="any other GPU is given by its architecture and its multiprocessors: --on sm_90, --processors 132",
+    "for other GPUs, pass the architecture and the number of SMs: on='sm_90', processors=132",
+    shell="for other GPUs, pass the architecture and the number of SMs: --on sm_90, --processors 132",
 )
 
 

@@ -118,7 +118,7 @@ def residency(demand: Demand, threads: int, dynamic_bytes: int = 0) -> Residency
     """
     if threads < 1 or dynamic_bytes < 0:
         what = f"a block of {threads} threads" if threads < 1 else f"shared_bytes of {dynamic_bytes}"
-        raise LaunchError(f"{what}: the smallest is {1 if threads < 1 else 0}")
+        raise LaunchError(f"{what} is too small: the minimum is {1 if threads < 1 else 0}")
     limits = demand.limits
     shared = block_shared(demand, dynamic_bytes)
     allowed: list[tuple[Limiter, int]] = [

@@ -130,15 +130,14 @@ class Subject:
             )
         if threads > MAX_BLOCK_THREADS:
             raise LaunchError(
-                f"a block of {threads} threads; a GPU takes {MAX_BLOCK_THREADS}",
+                f"the block has {threads} threads; a GPU supports {MAX_BLOCK_THREADS}",
                 help="use a smaller block and a larger grid",
                 code="block-size",
             )
         if threads > self.demand.max_threads:
             raise LaunchError(
-                f"a block of {threads} threads is too large; {self.kernel} was built for at most "
-                f"{self.demand.max_threads}",
-                help=f"use at most {self.demand.max_threads}, or build it with __launch_bounds__({threads})",
+                f"the block has {threads} threads; {self.kernel} was built for {self.demand.max_threads}",
+                help=f"use at most {self.demand.max_threads} threads, or build it with __launch_bounds__({threads})",
                 code="block-size",
             )
 
@@ -308,8 +307,8 @@ def _place(on: str | Arch | Device | None, processors: int | None) -> Product | 
 def _of_device(device: Device) -> Product:
     if not device.is_gpu:
         raise ArgumentError(
-            f"occupancy is of GPUs, and {device.name} is the CPU device",
-            help=Hint("on='H200', or on='sm_90'", shell="--on H200, or --on sm_90"),
+            f"occupancy applies to GPUs, and {device.name} is the CPU device",
+            help=Hint("write on='H200' or on='sm_90'", shell="write --on H200 or --on sm_90"),
             code="device-mismatch",
         )
     return Product(device.product, device.arch, device.limits.processors, Mark.DEVICE)
@@ -322,10 +321,10 @@ def _of_numbers(place: Product | None, kernel: str | None, changes: dict[str, in
     if place is None or "registers" not in changes:
         missing = "on" if place is None else "registers"
         raise ArgumentError(
-            f"without an image, occupancy needs to know {missing}",
+            f"without an image, occupancy requires {missing}",
             help=Hint(
-                "write cujit.occupancy.of(registers=64, on='H200'), or cujit.occupancy.of('k.cubin')",
-                shell="cujit occupancy --registers 64 --on H200, or cujit occupancy k.cubin",
+                "write cujit.occupancy.of(registers=64, on='H200') or cujit.occupancy.of('k.cubin')",
+                shell="run cujit occupancy --registers 64 --on H200, or cujit occupancy k.cubin",
             ),
         )
     demand = Demand(limits_of(place.arch), **changes)
@@ -339,7 +338,7 @@ def _of_loaded(loaded: LoadedKernel, place: Product | None, kernel: str | None, 
     resources = loaded.resources
     if not loaded.device.is_gpu and "registers" not in changes:
         raise ArgumentError(
-            f"the registers of {loaded.name} are not known: on {loaded.device.name} it runs as PTX",
+            f"the registers of {loaded.name} are unknown: on {loaded.device.name} it runs as PTX",
             help=Hint(
                 "pass a cubin (cujit.compile(source, arch='sm_90')), or registers= and on=",
                 shell="pass a cubin (cujit compile FILE -a sm_90), or --registers and --on",
@@ -353,8 +352,8 @@ def _of_loaded(loaded: LoadedKernel, place: Product | None, kernel: str | None, 
         )
     if loaded.device.is_gpu and place.arch.number != loaded.device.arch.number:
         raise ArchError(
-            f"{loaded.name} is loaded as code for {loaded.device.arch}, and {place} is another architecture",
-            help="pass an image with machine code for that GPU",
+            f"{loaded.name} is loaded as code for {loaded.device.arch}, but {place} is another architecture",
+            help="pass an image with SASS for that GPU",
             code="arch-mismatch",
         )
     known = attributes(resources, "registers shared_bytes max_threads") | {"barriers": resources.barriers or 0}
@@ -371,15 +370,17 @@ def _of_image(
     place = place or product_of_arch(cubin.arch, processors)
     if cubin.is_relocatable:
         raise FormatError(
-            f"{artifact.name or 'the cubin'} isn't linked yet, and linking can change the registers of {shown}",
-            help=Hint(f"cujit.link([image], arch='{cubin.arch}')", shell=f"cujit link FILE -a {cubin.arch} -o x.cubin"),
+            f"{artifact.name or 'the cubin'} must still be linked, which can change the registers of {shown}",
+            help=Hint(
+                f"cujit.link([image], arch='{cubin.arch}')", shell=f"run cujit link FILE -a {cubin.arch} -o x.cubin"
+            ),
         )
     known = attributes(found, "registers shared_bytes barriers virtual_resources")
     known |= {"max_threads": found.max_threads or MAX_BLOCK_THREADS} | changes
     if known["registers"] is None:
         raise FormatError(
-            f"the image doesn't contain the register count of {shown}",
-            help=Hint("pass the number of registers: registers=…", shell="--registers says them"),
+            f"the image doesn't specify the registers of {shown}",
+            help=Hint("set them with registers=…", shell="set them with --registers"),
         )
     cluster = math.prod(found.cluster) if found.cluster else 0
     return Subject(
@@ -404,6 +405,6 @@ def _kernel(artifact: Artifact, cubins: list[Cubin], kernel: str | None) -> tupl
         have = listed(sorted(names.display.values()), 20)
         raise NameNotFoundError(
             f"{artifact.name or 'this image'} contains {len(found)} kernels",
-            help=f"choose one of its kernels: {have}" if found else None,
+            help=f"choose one: {have}" if found else None,
         )
     return *found[lowered], names.display[lowered]

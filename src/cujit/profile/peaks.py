@@ -142,7 +142,7 @@ def peaks(on: str | Device) -> Peaks:
     row = _KNOWN.get(f"{product.name} {memory[1]}GB") if memory else None
     row = row or _KNOWN.get(product.name)
     if row is None or product.processors is None:
-        raise ArchError(f"the clock and the bandwidths of {product} are not in the table", help=known)
+        raise ArchError(f"the table doesn't contain the clock and the bandwidths of {product}", help=known)
     number = product.arch.number
     half, types = _TENSOR[number]
     return Peaks(

@@ -32,12 +32,12 @@ def read_profile(path: str | os.PathLike[str]) -> tuple[ProfiledKernel, ...]:
         record = json.loads(read_file(path))
         if record.get("schema", _SCHEMA) != _SCHEMA:
             name = spell(os.path.basename(path))
-            raise FormatError(f"{name} is of schema {spell(record['schema'])}, and this cujit reads {_SCHEMA}")
+            raise FormatError(f"{name} has schema {spell(record['schema'])}, but this cujit reads schema {_SCHEMA}")
         return tuple(map(ProfiledKernel.from_json, record["kernels"]))
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as e:
         if isinstance(e, FormatError):
             raise
         name = spell(os.path.basename(path))
         raise FormatError(
-            f"{name} is not what cujit profile --json writes", help="run cujit profile … --json > FILE"
+            f"{name} was not written by cujit profile --json", help="run cujit profile … --json > FILE"
         ) from e

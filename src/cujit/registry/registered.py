@@ -78,8 +78,7 @@ class Tasks(SingleFlight[Any]):
             if wanted.thread == me:
                 chain = " needs ".join([*ring, ring[0]])
                 raise OptionError(
-                    f"{chain}: it would wait for itself",
-                    help="build the part that both modules need under a third name",
+                    f"{chain}: the module would wait for itself", help="move what both need into a third module"
                 )
             wanted = self._waits_for.get(wanted.thread)
 
@@ -174,7 +173,7 @@ class RegisteredModule:
         if configure is not None and not callable(configure):
             raise OptionError(
                 f"configure is {type(configure).__name__} {spell(configure)}, expected a function of the kernel",
-                help="configure=lambda kernel: …",
+                help="write configure=lambda kernel: …",
             )
         description = None if configure is None else described(configure)
         return self._configured(name, ready, configure, description).kernel
@@ -200,9 +199,9 @@ class RegisteredModule:
         if description is not None and description != ready.configured:
             first = "handed out without one" if ready.configured is None else "configured by another one"
             raise OptionError(
-                f"the kernel {ready.kernel.name} of the module {spell(self.name)} was {first}: this configure is "
-                "too late",
-                help="pass the same configure wherever the kernel is asked for",
+                f"the kernel {ready.kernel.name} of the module {spell(self.name)} was {first}: this configure "
+                "comes too late",
+                help="pass the same configure wherever you request the kernel",
             )
         return ready
 

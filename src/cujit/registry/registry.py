@@ -72,7 +72,7 @@ class _Order(NamedTuple):
         chosen = _DEFAULT_OPTIONS if options is None else Options.of(options, {})
         if version is not None and (not isinstance(version, str) or not version.strip()):
             raise OptionError(
-                f"version is {spell(version)}, expected the version of the library as str, or None",
+                f"version is {spell(version)}, expected the version of the library as a str, or None",
                 help="write version=mylibrary.__version__",
             )
         if not isinstance(builder, ModuleSpec) and not callable(builder):
@@ -348,9 +348,9 @@ def _require_same(registered: RegisteredModule, order: _Order) -> None:
 
 def _taken(name: str, device: Device, difference: str) -> OptionError:
     return OptionError(
-        f"the module {name[:_LONGEST_NAME]!r} on {device.name} already exists; the two differ in {difference}",
-        help="put what the source depends on into the name, and change the version when the builder changes; "
-        "cujit.default_registry().forget(name) forgets the first",
+        f"the module {name[:_LONGEST_NAME]!r} on {device.name} already exists with different {difference}",
+        help="put everything that the source depends on into the name, and change the version when the "
+        "builder changes; cujit.default_registry().forget(name) removes the first module",
     )
 
 
@@ -433,7 +433,7 @@ def module(
 def _named(name: object) -> str:
     if not isinstance(name, str) or not name.strip():
         raise OptionError(
-            f"a module is called by text, not {spell(name)}"[:200], help="cujit.module('scale_float32', …)"
+            f"the name of a module must be a str, not {spell(name)}"[:200], help="cujit.module('scale_float32', …)"
         )
     return name
 

@@ -63,19 +63,19 @@ class ModuleSpec:
         if isinstance(taken, Artifact):
             if chosen or chosen.extra:
                 raise OptionError(
-                    "an image is compiled already: it takes no options", help=_EXAMPLE, code="option-rejected"
+                    "an image is already compiled: it accepts no options", help=_EXAMPLE, code="option-rejected"
                 )
             if isinstance(names, Mapping):
                 taken = replace(taken, names={**taken.names, **_texts(names)})
         elif isinstance(names, Mapping):
             raise OptionError(
-                "the names of a source must be a list, because its compiler finds the lowered names", help=_EXAMPLE
+                "the names of a source must be a list: the compiler determines the lowered names", help=_EXAMPLE
             )
         for field, value in (("source", taken), ("names", _names(names)), ("options", chosen)):
             object.__setattr__(self, field, value)
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"a ModuleSpec is never changed; make another one to have another {name}")
+        raise AttributeError(f"a ModuleSpec is immutable; to have another {name}, create another ModuleSpec")
 
     @cached_property
     def digest(self) -> str:
@@ -152,16 +152,16 @@ def _source(given: object, headers: Mapping[str, str] | None, name: str | None) 
     if isinstance(given, Source | Artifact | bytes | bytearray | memoryview):
         if headers is not None or (name is not None and isinstance(given, Source | Artifact)):
             raise OptionError(
-                f"headers and name require text, but this is {type(given).__name__}",
-                help="give them to cujit.Source.cuda",
+                f"headers and name apply to text, and this is {type(given).__name__}",
+                help="pass them to cujit.Source.cuda",
                 code="option-conflict",
             )
         return given if isinstance(given, Source | Artifact) else Artifact.of(given, name=name or "")
     if isinstance(given, str) and _PTX_TEXT.search(given) and "__global__" not in given:
-        raise OptionError("the text is PTX, but the text of a builder must be CUDA C++", help="cujit.Artifact.of(text)")
+        raise OptionError("the text is PTX, but a builder's text must be CUDA C++", help="cujit.Artifact.of(text)")
     if not isinstance(given, str | os.PathLike):
         raise OptionError(
-            f"neither a source nor an image, but {type(given).__name__} {spell(given)}"[:200], help=_EXAMPLE
+            f"expected a source or an image, not {type(given).__name__} {spell(given)}"[:200], help=_EXAMPLE
         )
     return Source.cuda(given, name=name, headers=headers)
 
@@ -169,13 +169,15 @@ def _source(given: object, headers: Mapping[str, str] | None, name: str | None) 
 def _names(given: Iterable[str] | str) -> tuple[str, ...]:
     names = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else ("",)
     if not all(isinstance(name, str) and name.strip() for name in names):
-        raise OptionError(f"the names of kernels are a list of str, not {spell(given)}"[:200], help=_EXAMPLE)
+        raise OptionError(f"kernel names must be a list of str, not {spell(given)}"[:200], help=_EXAMPLE)
     return names
 
 
 def _texts(names: Mapping[str, str]) -> Mapping[str, str]:
     if not all(isinstance(lowered, str) for lowered in names.values()):
-        raise OptionError(f"the names of an image are lowered names by name, not {spell(names)}"[:200], help=_EXAMPLE)
+        raise OptionError(
+            f"the names of an image must map names to lowered names, not {spell(names)}"[:200], help=_EXAMPLE
+        )
     return names
 
 

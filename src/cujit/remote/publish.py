@@ -102,9 +102,11 @@ def pull(url: str, keys: Iterable[str], cache: Cache, trust: Path) -> Pulled:
     """
     store, believed, transport = cache.store, TrustedKeys.read(trust), transport_of(url, SOCKET_S)
     if store is None:
-        raise MissingError("this cache has no root to write to", help="CUJIT_CACHE_DIR=<a directory of yours>")
+        raise MissingError(
+            "this cache has no writable root", help="set CUJIT_CACHE_DIR to a directory that you can write to"
+        )
     if not patiently(lambda: read_format(transport)):
-        raise RemoteError(f"{shown_url(url)} has no FORMAT: there is no shared cache", help="cujit cache push")
+        raise RemoteError(f"{shown_url(url)} is not a shared cache: it has no FORMAT file", help="run cujit cache push")
     store.prepare()
     ledger = Ledger(store, trust, cache.hints)
     wanted = sorted({_digest(key) for key in keys})
@@ -118,7 +120,7 @@ def pull(url: str, keys: Iterable[str], cache: Cache, trust: Path) -> Pulled:
         except FormatError as e:
             return 0, e.message
         if reason := cache.adopt(digest, fetched, ledger):
-            raise CacheRefusedError(f"{store.root} can't store {digest[:12]}: {reason}")
+            raise CacheRefusedError(f"{store.root} cannot store {digest[:12]}: {reason}")
         return len(fetched.data), ""
 
     return _counted(len(wanted), dict(zip(missing, _each(one, missing), strict=True)))
@@ -143,5 +145,7 @@ def _each(work: Callable[[str], T], digests: Sequence[str]) -> list[T]:
 
 def _digest(key: str) -> str:
     if not is_digest(key):
-        raise OptionError(f"{spell(key)} is not a whole key", help="64 hex digits: cujit cache ls --json")
+        raise OptionError(
+            f"{spell(key)} is not a complete key", help="a key has 64 hex digits: see cujit cache ls --json"
+        )
     return key

@@ -277,7 +277,7 @@ class Run:
         signature = kernel.signature
         if len(signature) != len(saved.arguments):
             takes = counted(len(signature), "parameter")
-            raise ArgumentError(f"{saved.kernel} requires {takes} in its image, but {len(saved.arguments)} were saved")
+            raise ArgumentError(f"{saved.kernel} has {takes} in its image, but {len(saved.arguments)} were saved")
         buffer = bytearray(signature.size)
         for parameter, offset, argument in zip(signature, signature.offsets, saved.arguments, strict=True):
             if parameter.size != len(argument.data):
@@ -336,7 +336,8 @@ class Run:
                 continue
             if variable.nbytes != len(data):
                 raise ArgumentError(
-                    f"{len(data)} bytes were saved for the variable {name}, which has {variable.nbytes}"
+                    f"the saved value of the variable {name} has {len(data)} bytes, but the variable has "
+                    f"{variable.nbytes}"
                 )
             variable.copy_from(np.frombuffer(data, np.uint8))
 

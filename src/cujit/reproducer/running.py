@@ -110,7 +110,7 @@ def open(path: str | os.PathLike[str]) -> SavedLaunch:
     text = path_of(path)
     with contextlib.suppress(OSError):
         if (size := os.stat(text).st_size) > MAX_FILE_BYTES:
-            raise FormatError(f"{shown_path(text)} has {size:,} bytes; a saved launch has {MAX_FILE_BYTES:,} at most")
+            raise FormatError(f"{shown_path(text)} has {size:,} bytes; a saved launch can have {MAX_FILE_BYTES:,}")
     try:
         return read_saved(read_file(text))
     except FormatError as e:
@@ -209,10 +209,10 @@ def _device(name: str | None, watched: Sequence[object]) -> str:
     if name is None:
         return "cpu" if watched else default_device().name
     if not isinstance(name, str) or not is_device_name(name):
-        raise OptionError(f"no device is called {spell(name)}", help="write 'cpu' or 'cuda:0'", code="option-unknown")
+        raise OptionError(f"unknown device {spell(name)}", help="write 'cpu' or 'cuda:0'", code="option-unknown")
     if name != "cpu" and watched:
         raise ArgumentError(
-            f"checks, traces and profiles are of the CPU device, not of {name}",
+            f"checks, traces and profiles require the CPU device, not {name}",
             help="remove the check, trace or profile, or replay on 'cpu'",
             code="device-mismatch",
         )
@@ -310,9 +310,10 @@ class _Child:
         """
         if is_late:
             raise ToolTimeoutError(
-                f"{self._saved.kernel} ran for {self._request['timeout_s']:g} s in a separate process without ending",
+                f"{self._saved.kernel} ran in a separate process for {self._request['timeout_s']:g} s without "
+                "finishing",
                 tool=_TOOL,
-                help=Hint("pass a larger timeout_s", shell="a larger --timeout"),
+                help=Hint("set a larger timeout_s", shell="set a larger --timeout"),
             )
         if len(self._answer) < LENGTH.size:
             raise self._death(status)
@@ -327,9 +328,7 @@ class _Child:
                 raise error
             blocks = memoryview(self._answer)[size:]
             if len(blocks) != self._saved.memory_bytes:
-                raise ValueError(
-                    f"the separate process returned {len(blocks)} bytes of memory, expected {self._saved.memory_bytes}"
-                )
+                raise ValueError(f"received {len(blocks)} bytes of memory, but sent {self._saved.memory_bytes}")
             profile = None if answer.get("profile") is None else ProfiledKernel.from_json(answer["profile"])
             if profile is not None:
                 profile.to_json()  # adds up: what is no number shows here
@@ -351,10 +350,11 @@ class _Child:
             if isinstance(e, CujitError):
                 raise
             raise ToolCrashError(
-                f"{self._saved.kernel}: the separate process sent an invalid answer; its kernel may write wildly",
+                f"{self._saved.kernel}: the separate process sent an invalid answer; its kernel may write to "
+                "arbitrary memory",
                 tool=_TOOL,
                 log=self._last_words() or f"{type(e).__name__}: {e}",
-                help='check="memory" (--check memory) names the access',
+                help='check="memory" (--check memory) reports the invalid access',
             ) from None
 
     def _arguments(self, blocks: memoryview) -> tuple[npt.NDArray[Any] | bytes, ...]:

@@ -120,15 +120,15 @@ def give_up_rights() -> None:
     """
     machine = _MACHINES.get(platform.machine())
     if machine is None or sys.byteorder != "little":
-        raise MissingError(f"no filter of system calls is written for {platform.machine()} processors")
+        raise MissingError(f"cujit has no system-call filter for {platform.machine()} processors")
     libc = ctypes.CDLL(None, use_errno=True)
     text = filter_of(machine, os.getpid())
     held = ctypes.create_string_buffer(text, len(text))
     program = struct.pack("<H6xQ", len(text) // 8, ctypes.addressof(held))
     if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
-        raise MissingError(f"the rights of this process cannot be limited: {os.strerror(ctypes.get_errno())}")
+        raise MissingError(f"cannot limit the privileges of this process: {os.strerror(ctypes.get_errno())}")
     if libc.syscall(_SECCOMP[machine.column], _SET_MODE_FILTER, _FLAG_TSYNC, program):
-        raise MissingError(f"this system takes no filter of system calls: {os.strerror(ctypes.get_errno())}")
+        raise MissingError(f"this system doesn't support system-call filters: {os.strerror(ctypes.get_errno())}")
 
 
 def end_with_parent(parent: int) -> None:

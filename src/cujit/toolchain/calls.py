@@ -217,18 +217,19 @@ class ToolLibrary:
 
     def _handle(self, function: str, given: object) -> HandleNumber:
         if isinstance(given, bool) or not hasattr(given, "__index__"):
-            raise self._no_handle(function, f"{spell(given)} is not a handle")
+            raise self._no_handle(function, f"{spell(given)} is not a valid handle")
         number = given if isinstance(given, HandleNumber) else operator.index(given)
         found = self.ledger.find(number)
         if found is not None:
             return found
         if not isinstance(number, HandleNumber):
             raise self._no_handle(
-                function, f"{number:#x} is not an open handle of {self.name}: never made here, or destroyed"
+                function,
+                f"{number:#x} is not an open handle of {self.name}: it was never created here, or is destroyed",
             )
         if not number.what.startswith(self.name):
-            raise self._no_handle(function, f"this is a handle of another library: {number.what}")
-        raise self._no_handle(function, f"this {number.what} was destroyed")
+            raise self._no_handle(function, f"this handle belongs to another library: {number.what}")
+        raise self._no_handle(function, f"this {number.what} is destroyed")
 
     def _no_handle(self, function: str, message: str) -> CallError:
         return self.misused(
@@ -236,7 +237,7 @@ class ToolLibrary:
             f"{function}: {message}",
             tool=self.tool,
             call=function,
-            help="pass the value that the creating call returned, before it is destroyed",
+            help="pass the handle that the create call returned, before you destroy it",
         )
 
     # Arguments

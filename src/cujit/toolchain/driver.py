@@ -28,8 +28,8 @@ _LOG_BYTES = 25_600
 """The most that the driver stores. Source: as of ``_new_log``."""
 
 _INSTALL = Hint(
-    "install NVIDIA's display driver, or run on the CPU device: device=cujit.cpu()",
-    shell="install NVIDIA's display driver, or run on the CPU device: --device cpu",
+    "install the NVIDIA driver, or run on the CPU device: device=cujit.cpu()",
+    shell="install the NVIDIA driver, or run on the CPU device: --device cpu",
 )
 _FORKED = (
     "this process was forked from one that had used CUDA, which the driver does not support: start workers "
@@ -80,7 +80,7 @@ class Driver:
         except (AttributeError, RuntimeError) as e:
             # cuda.bindings raises RuntimeError for a symbol that libcuda lacks.
             raise DriverError(
-                f"{function} is not there: {e}",
+                f"the driver doesn't provide {function}: {e}",
                 tool=self.name,
                 call=function,
                 result="not found",
@@ -139,16 +139,16 @@ class Driver:
 _REMEDIES = {
     "CUDA_ERROR_OUT_OF_MEMORY": "free arrays that are no longer needed, or work on smaller pieces",
     "CUDA_ERROR_ILLEGAL_ADDRESS": Hint(
-        "a kernel touched memory that is not its own; the context is lost and the "
-        "process must end. Run the same kernel on cujit.cpu(), or under compute-sanitizer, to find where",
-        shell="a kernel touched memory that is not its own; the context is lost and the process must "
-        "end. Run the same kernel with --device cpu, or under compute-sanitizer, to find where",
+        "a kernel accessed memory that doesn't belong to it; the context is lost and the process must end. To "
+        "find the access, run the same kernel on cujit.cpu(), or under compute-sanitizer",
+        shell="a kernel accessed memory that doesn't belong to it; the context is lost and the process must "
+        "end. To find the access, run the same kernel with --device cpu, or under compute-sanitizer",
     ),
     "CUDA_ERROR_MISALIGNED_ADDRESS": Hint(
-        "a kernel used an address that is not a multiple of the value's size; the "
-        "context is lost and the process must end. Run the same kernel on cujit.cpu() to find where",
-        shell="a kernel used an address that is not a multiple of the value's size; the context is lost "
-        "and the process must end. Run the same kernel with --device cpu to find where",
+        "a kernel used a misaligned address; the context is lost and the process must end. To find the "
+        "access, run the same kernel on cujit.cpu()",
+        shell="a kernel used a misaligned address; the context is lost and the process must end. To find the "
+        "access, run the same kernel with --device cpu",
     ),
     "CUDA_ERROR_ASSERT": "an assert in a kernel failed; its message is on standard error",
     "CUDA_ERROR_LAUNCH_FAILED": "a kernel died; the context is lost and the process must end. Run it under "
@@ -171,12 +171,12 @@ def open_driver() -> Driver:
     try:
         from cuda.bindings import driver as bindings  # optional: a machine without a GPU may lack it
     except ImportError as e:
-        raise DriverNotFoundError(f"cuda.bindings does not import: {e}", help="pip install cuda-bindings") from e
+        raise DriverNotFoundError(f"cannot import cuda.bindings: {e}", help="run pip install cuda-bindings") from e
     driver = Driver(bindings, _version(bindings))
     if driver.version < OLDEST_DRIVER:
         raise DeviceNotFoundError(
-            f"the driver is of CUDA {driver.version[0]}.{driver.version[1]}; the oldest that works is "
-            f"{OLDEST_DRIVER[0]}.{OLDEST_DRIVER[1]} (r550)",
+            f"the driver supports CUDA {driver.version[0]}.{driver.version[1]}; cujit needs "
+            f"{OLDEST_DRIVER[0]}.{OLDEST_DRIVER[1]} (r550) or later",
             help=Hint(
                 "update the driver, or run on the CPU device: device=cujit.cpu()",
                 shell="update the driver, or run on the CPU device: --device cpu",
@@ -186,17 +186,17 @@ def open_driver() -> Driver:
     if status == bindings.CUresult.CUDA_ERROR_NO_DEVICE:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         raise DeviceNotFoundError(
-            f"{driver.name} is installed but shows no GPU"
+            f"{driver.name} is installed, but shows no GPU"
             + (f" (CUDA_VISIBLE_DEVICES={spell(visible)})" if visible is not None else ""),
             help=Hint(
-                "give the process (or the container) a GPU, or run on the CPU device: device=cujit.cpu()",
-                shell="give the process (or the container) a GPU, or run on the CPU device: --device cpu",
+                "make a GPU available to the process or container, or run on the CPU device: device=cujit.cpu()",
+                shell="make a GPU available to the process or container, or run on the CPU device: --device cpu",
             ),
         )
     if status != bindings.CUresult.CUDA_SUCCESS:
         raise DriverNotFoundError(
-            f"{driver.name} does not answer: cuInit -> {status.name}: {driver.describe(status)}",
-            help="look at nvidia-smi: the driver's library and its kernel module must be of the same version",
+            f"{driver.name} doesn't respond: cuInit -> {status.name}: {driver.describe(status)}",
+            help="run nvidia-smi: the driver library and the kernel module must have the same version",
         )
     return driver
 
@@ -209,10 +209,10 @@ def _version(bindings: Any) -> Version:
     try:
         status, number = bindings.cuDriverGetVersion()
     except RuntimeError as e:  # cuda.pathfinder's DynamicLibNotFoundError is one
-        raise DriverNotFoundError(f"no CUDA driver on this machine: {e}", help=_INSTALL) from e
+        raise DriverNotFoundError(f"this machine has no CUDA driver: {e}", help=_INSTALL) from e
     if status != bindings.CUresult.CUDA_SUCCESS:
         # CUDA_ERROR_STUB_LIBRARY: the link-time stub of the toolkit was found in place of the driver.
         raise DriverNotFoundError(
-            f"the CUDA driver does not answer: cuDriverGetVersion -> {status.name}", help=_INSTALL
+            f"the CUDA driver doesn't respond: cuDriverGetVersion -> {status.name}", help=_INSTALL
         )
     return number // 1000, number % 1000 // 10

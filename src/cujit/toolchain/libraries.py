@@ -39,7 +39,7 @@ def missing_library(library: str, reason: BaseException) -> ToolchainNotFoundErr
     """Make the error that ``library`` is not installed, or does not open, and which extra installs it."""
     first_line = re.sub(r"(No such file: [^,]+)(?:, \1)+", r"\1", str(reason).strip().split("\n", 1)[0])
     return ToolchainNotFoundError(
-        f"{library} is not installed, or cannot be loaded: {first_line}",
+        f"{library} is not installed, or can't be loaded: {first_line}",
         help=f"run {install('cu13')} to install the compiler, linker and headers (for CUDA 12.9: {install('cu12')})",
     )
 

@@ -67,8 +67,8 @@ def __getattr__(name: str) -> InputType:
             return InputType[name]
         listed = ", ".join(member for member in InputType.__members__ if member.startswith("NVJITLINK_INPUT_"))
         raise AttributeError(
-            f"there is no {name}; there is {listed}. LLVM IR is compiled to LTO-IR first, by libNVVM with -gen-lto or "
-            "by cujit.compile(cujit.Source.nvvm(…), to='ltoir')"
+            f"there is no input kind {name}; the kinds are {listed}. Compile LLVM IR to LTO-IR first, with "
+            "libNVVM's -gen-lto or with cujit.compile(cujit.Source.nvvm(…), to='ltoir')"
         )
     raise AttributeError(f"module {spell(__name__)} has no attribute {spell(name)}")
 

@@ -248,7 +248,7 @@ def find_libdevice(library: Path) -> Path:
         for file in sorted(place.glob("libdevice.*.bc")):
             return file
     raise ToolchainNotFoundError(
-        "libdevice is not installed; looked for libdevice.*.bc in " + ", ".join(map(str, places)),
+        "libdevice is not installed; cujit searched for libdevice.*.bc in " + ", ".join(map(str, places)),
         help=f"run {install('cu13')} to install it with libNVVM (for CUDA 12.9: {install('cu12')})",
     )
 

@@ -75,18 +75,18 @@ def operator(
     parsed = _parsed(name, schema)
     if over is not None and grid is not None:
         raise OptionError(
-            f"{name} has both over and grid",
+            f"{name} sets both over and grid",
             help="set threads with over=, or blocks with grid=",
             code="option-conflict",
         )
     if parsed.returns and outputs is None:
         raise OptionError(
-            f"{name} returns something, and nothing makes it", help="write outputs=lambda …: torch.empty(…)"
+            f"{name} returns a tensor, but nothing creates it", help="write outputs=lambda …: torch.empty(…)"
         )
     written = tuple(k for k, a in enumerate(parsed.arguments) if a.alias_info is not None and a.alias_info.is_write)
     if written and backward is not None:
         raise OptionError(
-            f"{name} writes to an argument, and torch takes no backward of such an operator",
+            f"{name} writes to an argument, and torch supports no backward for such an operator",
             help="return a new tensor instead, or remove backward",
         )
     if over is None and grid is None:
@@ -102,7 +102,7 @@ def _parsed(name: str, schema: str) -> Any:
     """Read a schema by torch, and refuse what operators of ours do not have."""
     if not isinstance(name, str) or name.count("::") != 1:
         raise OptionError(
-            f"an operator of torch is called namespace::name, not {spell(name)}",
+            f"the name of a torch operator must have the form namespace::name, not {spell(name)}",
             help="write a name such as mylib::axpy",
         )
     try:
@@ -110,13 +110,15 @@ def _parsed(name: str, schema: str) -> Any:
     except RuntimeError as e:
         raise OptionError(
             f"torch doesn't accept the schema {spell(schema)} of {name}: {e}",
-            help="(Tensor x, float a) -> Tensor",
+            help="write a schema such as (Tensor x, float a) -> Tensor",
             code="option-rejected",
         ) from e
     if named := [a.name for a in parsed.arguments if a.kwarg_only]:
-        raise OptionError(f"{name}: {', '.join(named)} can be given by name alone", help="remove * from the schema")
+        raise OptionError(f"{name}: {', '.join(named)} can be passed only by name", help="remove * from the schema")
     if any(r.alias_info is not None for r in parsed.returns):
-        raise OptionError(f"{name} returns what it was given", help="return nothing instead: outputs are new tensors")
+        raise OptionError(
+            f"{name} returns one of its arguments", help="return nothing instead: outputs are new tensors"
+        )
     return parsed
 
 
@@ -162,8 +164,8 @@ def _with_autograd(made: _TorchOperator, found: Any) -> Callable[..., Any]:
         def backward(ctx: Any, *grads: Any) -> Any:
             if made.backward is None:
                 raise UnsupportedError(
-                    f"{made.name} has no backward, and its gradient was requested",
-                    help="cujit.torch.operator(…, backward=…), or x.detach()",
+                    f"{made.name} has no backward, but its gradient was requested",
+                    help="write cujit.torch.operator(…, backward=…), or x.detach()",
                 )
             return made.backward(ctx, *grads)
 
@@ -172,7 +174,7 @@ def _with_autograd(made: _TorchOperator, found: Any) -> Callable[..., Any]:
             return below(*given)
         if made.written:
             raise UnsupportedError(
-                f"{made.name} writes to an argument, and its gradient was requested",
+                f"{made.name} writes to an argument, but its gradient was requested",
                 help="write with torch.no_grad(): …, or an operator that returns a new tensor",
             )
         return _Node.apply(*made.all(given))
@@ -188,7 +190,7 @@ def _elements(name: str, outputs: int, written: tuple[int, ...]) -> Callable[...
     """Count the elements of the first output, or else of the first tensor that is written to."""
     if not outputs and not written:
         raise OptionError(
-            f"{name} returns nothing and writes to nothing", help="mark the tensor that it writes to: Tensor(a!) y"
+            f"{name} neither returns a tensor nor writes to one", help="mark the tensor that it writes to: Tensor(a!) y"
         )
     place = 0 if outputs else written[0]
 
@@ -221,7 +223,7 @@ class _TorchOperator:
         tensors = [k for k, a in enumerate(schema.arguments) if str(a.type) == "Tensor"]
         if not tensors:
             raise OptionError(
-                f"{name} takes no tensor, so nothing says where it runs", help="add a tensor to the schema: Tensor x"
+                f"{name} has no tensor argument, so its device is unknown", help="add a tensor to the schema: Tensor x"
             )
         self._tensor = tensors[0]
 
@@ -239,7 +241,7 @@ class _TorchOperator:
         places = {str(t.device) for t in given if isinstance(t, torch.Tensor)}
         if len(places) > 1:
             raise ArgumentError(
-                f"{self.name} takes tensors of one device, and these are on {' and '.join(sorted(places))}",
+                f"{self.name} requires tensors on one device, but these are on {' and '.join(sorted(places))}",
                 help="move the tensor: x.to(y.device)",
                 code="device-mismatch",
             )

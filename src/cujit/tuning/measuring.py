@@ -124,7 +124,7 @@ class Bench:
         self.calls.clear()
         seconds = sum(bounds(kernel, self.gpu).seconds for kernel in profile.kernels)
         if not seconds:
-            raise CujitError("nothing that it launched has a bound")
+            raise CujitError("none of its launches has a lower bound")
         return Measured(variant.values, bound_ms=seconds * 1e3)
 
     def _ready(self, place: Device, number: int, variant: Variant) -> Callable[[], object]:

@@ -118,7 +118,7 @@ class TuningRecord:
             texts = str(record["kernel"]), str(record["shape"]), device, numbers[0], str(record["driver"])
             return cls(*texts, candidates, numbers[1])
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as e:
-            raise FormatError(f"no record of a tuning: {e}") from None
+            raise FormatError(f"not a tuning record: {e}") from None
 
     def __reduce__(self) -> tuple[object, ...]:
         # It goes to the ranks of a group as it goes into a cache.

@@ -67,7 +67,7 @@ def variants_of(
     ways = _ways(becomes, braced, choices)
     count = math.prod(map(len, choices.values()))
     if count > _MOST:
-        raise OptionError(f"a space of {count:,} combinations, expected at most {_MOST:,}", help="use fewer values")
+        raise OptionError(f"the space has {count:,} combinations, expected at most {_MOST:,}", help="use fewer values")
     if constraint is not None and not callable(constraint):
         raise OptionError(f"constraint is {spell(constraint)}, expected a function of the values")
     found = []
@@ -84,16 +84,16 @@ def variants_of(
 
 def _choices(space: object) -> dict[str, tuple[Value, ...]]:
     if not isinstance(space, Mapping) or not space:
-        raise OptionError(f"space is {spell(space)}, expected a dict of names and their values", help=_HELP)
+        raise OptionError(f"space is {spell(space)}, expected a dict of names to lists of values", help=_HELP)
     found = {}
     for name, given in space.items():
         if not isinstance(name, str) or not name.isidentifier():
-            raise OptionError(f"{spell(name)} is not a name of a value in a space", help=_HELP)
+            raise OptionError(f"{spell(name)} is not a valid name of a value in a space", help=_HELP)
         if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
             raise OptionError(f"the values of {name} are {spell(given)}, expected a list", help=_HELP)
         values = tuple(_value(name, value) for value in given)
         if not values or len(set(values)) < len(values):
-            raise OptionError(f"the values of {name} are {spell(values)}; each is there once, and one at least")
+            raise OptionError(f"the values of {name} are {spell(values)}, expected at least one value, and none twice")
         found[name] = values
     return found
 
@@ -157,7 +157,8 @@ def shape_text(shape: object) -> str:
         text = ""
     if text in ("", "null", "[]", "{}", '""'):
         raise ArgumentError(
-            f"shape is {spell(shape)}; it says what the workload depends on: numbers, texts, a list or dict of them",
+            f"shape is {spell(shape)}, expected the sizes and types that the workload depends on: numbers, "
+            "str, or a list or dict of them",
             help="write, for example, shape=(m, n, k, 'float32'); cujit stores a result for each shape",
         )
     return text

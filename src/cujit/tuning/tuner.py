@@ -209,7 +209,8 @@ def tune(
     answer = ranks.agreed(task.decided)
     if answer.program != program:
         raise OptionError(
-            f"rank {ranks.rank} asks for another tuning than rank 0: another source, compiler, shape or set",
+            f"rank {ranks.rank} requests another tuning than rank 0: another source, compiler, shape or set of "
+            "candidates",
             help="pass the same arguments in all ranks",
         )
     return task.tuned(answer)
@@ -504,20 +505,22 @@ def _peaks(on: str, places: tuple[Device, ...] = ()) -> Peaks:
     if not isinstance(on, str):
         raise OptionError(f"on is {spell(on)}, expected the name of a GPU", help="on='H200'")
     if any(place.is_gpu for place in places):
-        raise OptionError(f"on={spell(on)} is for where no such GPU is, and {places[0].name} is one", help="remove on")
+        raise OptionError(
+            f"on={spell(on)} applies only if there is no such GPU, but {places[0].name} is one", help="remove on"
+        )
     return peaks(on)
 
 
 def _places(device: Any) -> tuple[Device, ...]:
     places = tuple(map(resolve_device, device)) if isinstance(device, list | tuple) else (resolve_device(device),)
     if not places or len(set(places)) < len(places):
-        raise OptionError(f"device is {spell(device)}; each is there once, and one at least")
+        raise OptionError(f"device is {spell(device)}, expected at least one device, and none twice")
     first = places[0]
     for place in places:
         if (place.product, place.limits.processors) != (first.product, first.limits.processors):
             raise OptionError(f"{spell(place)} is another model than {spell(first)}, so their times can't be compared")
         if place.backend.watchers and not place.is_gpu:  # of a GPU that is emulated, they say nothing anyway
-            raise OptionError(f"{place.name} checks or watches what it runs: its times say nothing")
+            raise OptionError(f"{place.name} checks or observes its launches, so their times mean nothing")
     return places
 
 

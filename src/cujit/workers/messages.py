@@ -64,19 +64,19 @@ def read_message(stream: IO[bytes], *, is_order: bool = False) -> Any:
         return None
     values_bytes, images_bytes = _LENGTHS.unpack(lengths)
     if values_bytes > _MOST_VALUES_BYTES or images_bytes > _MOST_IMAGES_BYTES:
-        raise ValueError(f"a message of {values_bytes + images_bytes:,} bytes")
+        raise ValueError(f"the message has {values_bytes + images_bytes:,} bytes")
     values = stream.read(values_bytes)
     images = stream.read(images_bytes) if images_bytes else b""
     if len(values) < values_bytes or len(images) < images_bytes:
         return None
     containers = sum(values.count(code) for code in _CONTAINERS)
     if containers * _CONTAINER_BYTES > max(_FREE_BYTES, values_bytes):
-        raise ValueError(f"a message of {values_bytes:,} bytes with {containers:,} lists, tuples and dicts")
+        raise ValueError(f"the message has {values_bytes:,} bytes with {containers:,} lists, tuples and dicts")
     reader = (_Reader if is_order else _AnswerReader)(io.BytesIO(values), memoryview(images))
     try:
         return reader.load()
     except (pickle.UnpicklingError, LookupError, TypeError, AttributeError, ImportError, EOFError) as e:
-        raise ValueError(f"no message: {e}") from e
+        raise ValueError(f"not a message: {e}") from e
 
 
 class _Writer(pickle.Pickler):
@@ -117,7 +117,7 @@ class _Reader(pickle.Unpickler):
         begin, size = place
         self._left -= size
         if not size >= 0 or not 0 <= begin <= len(self._images) - size or self._left < 0:
-            raise pickle.UnpicklingError("an image that did not come")
+            raise pickle.UnpicklingError("an image is missing")
         return bytes(self._images[begin : begin + size])
 
 
@@ -132,11 +132,11 @@ class _AnswerReader(_Reader):
             found = super().find_class(module, name)
             if isinstance(found, type) and found.__module__ == module:
                 return found
-        raise pickle.UnpicklingError(f"an answer names {module}.{name}")
+        raise pickle.UnpicklingError(f"the answer refers to {module}.{name}")
 
 
 def _of(found: Any, name: object) -> Any:
     """Return the method ``of`` of a class, by which values write themselves."""
     if name != "of" or not isinstance(found, type):
-        raise pickle.UnpicklingError(f"an answer names getattr of {name}")
+        raise pickle.UnpicklingError(f"the answer refers to getattr of {name}")
     return found.of  # type: ignore[attr-defined]

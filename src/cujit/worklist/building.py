@@ -228,7 +228,7 @@ class _Work(NamedTuple):
         named, is_recorded = _named(arch), not arch or RECORDED in arch
         uses = [use for use in self.worklist.uses if use.outcome != "failed"]
         if not uses:
-            raise FormatError("there is nothing in this list", help="CUJIT_RECORD=<a directory> records what is asked")
+            raise FormatError("the list is empty", help="set CUJIT_RECORD to a directory to record compile requests")
         newest = max([*named, *(use.arch for use in uses if is_recorded)])
         found: dict[tuple[str, Arch], _WorkUnit] = {}
         for use in uses:
@@ -255,7 +255,7 @@ class _Work(NamedTuple):
         job.check()
         keyed = job.key(self.runner.keys)
         if isinstance(keyed, Uncacheable):
-            raise FormatError(f"not cached: {keyed.reason}")
+            raise FormatError(f"it can't be cached: {keyed.reason}")
         return keyed.key.digest
 
     def lacks(self, unit: _WorkUnit, shipped: Cache) -> str:

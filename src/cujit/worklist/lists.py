@@ -101,7 +101,7 @@ class Worklist:
         def directory(name: str) -> str:
             path = places.path(name)
             if path is None:
-                raise FileError(f"{self.name(recipe)} needs the headers in {name}", help=_PLACES_HELP)
+                raise FileError(f"{self.name(recipe)} requires the headers in {name}", help=_PLACES_HELP)
             return path
 
         def file(name: str) -> str:  # what lies elsewhere has no neighbours here, as a source in memory
@@ -183,7 +183,9 @@ def read(paths: Iterable[str | os.PathLike[str]] | str | os.PathLike[str]) -> Wo
     """
     listed = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not listed:
-        raise OptionError("no worklist", help="the file that cujit worklist merge wrote, or a directory of recordings")
+        raise OptionError(
+            "no worklist", help="pass the file that cujit worklist merge wrote, or a directory of recordings"
+        )
     recipes: dict[str, Mapping[str, Any]] = {}
     uses: dict[tuple[str, Arch], RecipeUse] = {}
     for file, is_whole in dict(pair for path in listed for pair in _files(Path(path))).items():
@@ -309,7 +311,7 @@ _HELP = "cujit worklist merge writes lists; recordings are what CUJIT_RECORD nam
 def _object(line: bytes) -> dict[str, Any]:
     record = json.loads(line)
     if not isinstance(record, dict):
-        raise FormatError("no line of a worklist: it is not an object")
+        raise FormatError("not a line of a worklist: it is not an object")
     return record
 
 
@@ -317,9 +319,9 @@ def _check_version(record: Mapping[str, Any]) -> None:
     if record.get(_HEADER) != _VERSION:
         version = record.get(_HEADER)
         raise FormatError(
-            f"a worklist of version {spell(version)}, and this cujit reads version {_VERSION}"
+            f"the worklist has format version {spell(version)}, but this cujit reads version {_VERSION}"
             if version is not None
-            else f"no worklist: its first line has no {spell(_HEADER)}"
+            else f"not a worklist: its first line has no {spell(_HEADER)}"
         )
 
 
@@ -327,7 +329,7 @@ def _proved(record: dict[str, Any]) -> str:
     """Take a recipe's digest out of its line; the rest has to be what the digest is of, and a request."""
     digest = record.pop("recipe")
     if digest != hashlib.sha256(json.dumps(record).encode()).hexdigest():
-        raise FormatError("the recipe was changed: its digest is another")
+        raise FormatError("the recipe was changed: its digest doesn't match")
     whole = _moved({**_LEAST, **record, "text": _text(record["text"]), "name": _text(record["name"])}, _text, _text)
     request_of({**whole, "kind": Kind.PTX.value, "arch": [ArchKind.VIRTUAL.value, 90, ""]})
     return str(digest)
@@ -335,7 +337,7 @@ def _proved(record: dict[str, Any]) -> str:
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{spell(value)} is no text")
+        raise TypeError(f"expected text, got {spell(value)}")
     return value
 
 
@@ -343,10 +345,10 @@ def _use(record: dict[str, Any], recipes: Mapping[str, object]) -> RecipeUse:
     names = ("use", "arch", "key", "outcome", "make_ms", "calls", "seen")
     recipe, arch, key, outcome, make_ms, calls, seen = (record[name] for name in names)
     if recipe not in recipes:
-        raise FormatError(f"no recipe {spell(recipe)} stands above its use")
+        raise FormatError(f"the use of the recipe {spell(recipe)} has no recipe line before it")
     is_good = (key is None or is_digest(key)) and outcome in _OUTCOMES and _DAY.fullmatch(seen)
     if not is_good or type(calls) is not int or not 1 <= calls < 1 << 63 or not 0 <= make_ms < math.inf:
-        raise FormatError("no use of a recipe: a value is out of range")
+        raise FormatError("the use of a recipe contains a value that is out of range")
     return RecipeUse(
         recipe, Arch.parse(arch), key, outcome, float(make_ms), calls, seen, str(record.get("elsewhere", ""))
     )

@@ -331,7 +331,7 @@ def test_a_header_is_read_up_to_a_size_and_left_closed(tree: Path, monkeypatch: 
     with raises(NotModelledError, "failure", "more.h", "10"):
         content(str(tree / "more.h"))
     os.mkfifo(tree / "pipe.h")
-    for name, said in (("none.h", "No such file"), ("a", "changes while it is read"), ("pipe.h", "changes")):
+    for name, said in (("none.h", "No such file"), ("a", "changed while cujit was reading it"), ("pipe.h", "changed")):
         with raises(NotModelledError, "failure", name, said):
             content(str(tree / name))
     assert len(os.listdir("/proc/self/fd")) == opened_before

@@ -114,10 +114,10 @@ def test_a_fatbin_without_ptx_gives_that_of_its_best_cubin() -> None:
 
 def test_a_cubin_without_line_information_is_refused_with_what_to_do() -> None:
     plain = cujit.compile(AXPY, names=["axpy<float>"], to="cubin", arch="sm_90")
-    with raises(LoadError, "load", "CPU", "PTX", "recovered") as caught:
+    with raises(LoadError, "load", "CPU", "PTX", "recover") as caught:
         cujit.load(plain, cujit.cpu())
     assert "lineinfo=True" in (caught.value.help or "")
-    with raises(LoadError, "load", "PTX", "sm_90", "recovered"):
+    with raises(LoadError, "load", "PTX", "sm_90", "recover"):
         cujit.load(cujit.bundle([plain]), cujit.cpu())
 
 

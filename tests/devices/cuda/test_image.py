@@ -97,7 +97,7 @@ def test_a_fatbin_says_which_image_runs() -> None:
 def test_a_fatbin_with_nothing_for_this_device_lists_what_it_has() -> None:
     message = refused(build(CODE, ["sm_80", "sm_120"]))
     assert "cubin sm_80, cubin sm_120" in message
-    assert "cuda:0 is sm_90" in message
+    assert "cuda:0, which is sm_90" in message
 
 
 def test_ptx_of_a_fatbin_goes_the_ways_of_ptx() -> None:

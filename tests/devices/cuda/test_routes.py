@@ -141,7 +141,7 @@ def test_where_compiling_is_forbidden_the_driver_may_compile_and_nvjitlink_may_n
     never = JitOptions().under(Compiling.NEVER)
     assert route(ptx("8.0"), assembler=assembler, options=never).route == "PTX compute_80 through the driver's JIT"
     assert "lowered from 9.4 to 9.0" in route(ptx(), assembler=assembler, options=never).route
-    with raises(NotCompiledError, "not-compiled", "nvJitLink", "asked"):
+    with raises(NotCompiledError, "not-compiled", "nvJitLink", "requested"):
         JitOptions(assembler="nvjitlink").under(Compiling.NEVER)
     for compiling, said in ((Compiling.NEVER_JIT, "auto"), (Compiling.NEVER, "none"), (Compiling.AUTO, "none")):
         with raises(NotCompiledError, "not-compiled", "k.ptx", "PTX", "compute_80"):
@@ -200,7 +200,7 @@ def test_a_driver_of_an_older_major_version_is_not_sent_to_a_linker_that_it_cann
     message = str(refusal(ptx(body=NEW), (12, 9), Written((13, 4))))
     assert "nvidia-nvjitlink" not in message
     assert "nvidia-cuda-nvrtc-cu12==12.9.*" in message
-    assert "nvJitLink 13.4 makes code of CUDA 13" in message
+    assert "nvJitLink 13.4 produces code for CUDA 13" in message
 
 
 def test_a_version_whose_driver_is_not_known_yet_still_names_its_wheel() -> None:

@@ -400,7 +400,7 @@ def test_a_launch_that_was_refused_runs_with_the_right_arguments(module: Module)
         ({"cooperative": 1}, ("launch", "cooperative", "int 1")),
         ({"overlap": "yes"}, ("launch", "overlap", "str 'yes'")),
         ({"priority": 1.5}, ("launch", "priority", "float 1.5")),
-        ({"priority": 1 << 31}, ("launch", "priority", "2147483648", "32 bits")),
+        ({"priority": 1 << 31}, ("launch", "priority", "2147483648", "32-bit")),
         ({"priority": 10**5000}, ("launch", "priority", "16610 bits")),
         ({"stream": 10**5000}, ("stream", "16610 bits")),
         ({"priority": True}, ("launch", "priority", "bool True")),

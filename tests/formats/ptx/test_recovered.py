@@ -149,7 +149,7 @@ def test_quoted_sources_leave_their_lines_empty() -> None:
     tricky = (LINED / "cutile-add-sm_90.cubin").read_bytes().replace(b'"tile ir"', b'"}}}}} }"')
     assert ptx_of_cubin(tricky) == ptx_of_cubin(cubin)
     endless = cubin.replace(b"\0.source_end\0", b"\0.source_eng\0")
-    with raises(FormatError, "format", "quotes"):
+    with raises(FormatError, "format", "quotation"):
         ptx_of_cubin(endless)
 
 

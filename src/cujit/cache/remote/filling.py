@@ -67,7 +67,7 @@ class RemoteStore:
         digest = peek(record)[0].digest
         entry = decode(record, digest)
         if entry.key().kind not in PORTABLE:
-            raise FormatError(f"{entry.work} never goes to another machine: {digest}")
+            raise FormatError(f"cujit never publishes {entry.work}: {digest}")
         data = encoded_anew(entry, made_s=entry.made_s, make_ms=entry.make_ms, with_recipes=self._with_recipes)
         content = self._signer.head(digest, data) + data
         if not patiently(lambda: self._transport.put(object_name(digest), content, replace=replace)):
@@ -111,7 +111,7 @@ def record_of(roots: Sequence[Root], digest: str) -> bytes:
         entry = root.get(digest).record
         if entry is not None:
             return encoded_anew(entry, made_s=entry.made_s, make_ms=entry.make_ms, with_recipes=True)
-    raise FormatError(f"no valid record has the key {digest} in {', '.join(str(root.root) for root in roots)}")
+    raise FormatError(f"{', '.join(str(root.root) for root in roots)} contains no valid record with the key {digest}")
 
 
 def patiently(ask: Callable[[], T]) -> T:

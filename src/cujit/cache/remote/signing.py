@@ -101,7 +101,9 @@ class TrustedKeys:
             rows = json.loads(data)["keys"]
             keys = [_trusted(row) for row in rows]
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError) as e:
-            raise FormatError(f"{path} lists no keys: {e}", help="cujit cache keygen prints such a file") from e
+            raise FormatError(
+                f"{path} contains no list of keys: {e}", help="cujit cache keygen prints a file in this format"
+            ) from e
         if len({key.id for key in keys}) < len(keys):
             raise FormatError(f"{path} lists a key twice", help="write one row for each key")
         return cls({key.id: key for key in keys})
@@ -117,31 +119,35 @@ class TrustedKeys:
             FormatError: none has.
         """
         if len(head) < HEAD_BYTES:
-            raise FormatError(f"it is truncated after {len(head)} bytes")
+            raise FormatError(f"the signature is truncated after {len(head)} bytes")
         magic, version, not_after, size, signer_id, sha256, padded, signature = _HEAD.unpack_from(head)
         if magic != _MAGIC or version != _VERSION:
-            raise FormatError(f"not signed as this cujit reads it: it begins {spell(bytes(head[:12]))}")
+            raise FormatError(
+                f"it isn't signed in a format that this cujit reads: it begins with {spell(bytes(head[:12]))}"
+            )
         if not PREFIX_BYTES <= size <= MAX_RECORD_BYTES:
-            raise FormatError(f"signed for {size} bytes")
+            raise FormatError(f"the signature is for {size} bytes")
         scope = padded.rstrip(b"\0").decode("ascii", "replace")
         key = self._key_of(signer_id, scope, now_s)
         if now_s > not_after:
-            raise FormatError(f"it is signed by {key.name}, but the signature has expired")
+            raise FormatError(f"{key.name} signed it, but the signature has expired")
         message = _message(scope, digest, sha256, size, not_after)
         if not _verifies(signature, message, key.public):
-            raise FormatError(f"not signed by {key.name}, as it says it is")
+            raise FormatError(f"{key.name} didn't sign it, although it claims so")
         return Signed(key.id, sha256, size)
 
     def _key_of(self, signer_id: bytes, scope: str, now_s: float) -> TrustedKey:
         key = self.keys.get(signer_id.hex())
         if key is None:
             allowed = listed((f"{one.id[:_SHOWN]} ({one.name})" for one in self.keys.values()), 4) or "none"
-            raise FormatError(f"signed by the key {signer_id.hex()[:_SHOWN]}, and these are believed: {allowed}")
+            raise FormatError(f"the key {signer_id.hex()[:_SHOWN]} signed it, but cujit trusts only {allowed}")
         if key.is_revoked or now_s > key.until_s:
-            raise FormatError(f"signed by {key.name}, which is {'revoked' if key.is_revoked else 'believed no more'}")
+            raise FormatError(
+                f"{key.name} signed it, but this key is {'revoked' if key.is_revoked else 'no longer trusted'}"
+            )
         if scope not in key.scopes:
             raise FormatError(
-                f"it is signed by {key.name} for the scope {spell(scope)}, but the key is trusted only for "
+                f"{key.name} signed it for the scope {spell(scope)}, but may sign only for "
                 f"{listed(sorted(key.scopes), 4)}"
             )
         return key
@@ -207,7 +213,7 @@ class Signer:
         """
         check_scope(scope)
         if type(valid_days) is not int or not 0 < valid_days <= 36_500:
-            raise OptionError(f"a signature is valid for 1 to 36500 days, not for {spell(valid_days)}")
+            raise OptionError(f"a signature can be valid for 1 to 36500 days, not for {spell(valid_days)}")
         text = read_key_file(Path(path), is_private=True).decode("ascii", "replace")
         try:
             body = text.partition(_PEM[0])[2].partition(_PEM[1].rstrip())[0]
@@ -215,7 +221,7 @@ class Signer:
         except ValueError:
             der = b""
         if len(der) != len(_PKCS8) + _KEY_BYTES or not der.startswith(_PKCS8):
-            raise FormatError(f"{path} holds no private key for Ed25519", help="cujit cache keygen FILE")
+            raise FormatError(f"{path} doesn't contain an Ed25519 private key", help="run cujit cache keygen FILE")
         return cls(der[len(_PKCS8) :], scope, valid_days)
 
     @property
@@ -278,8 +284,7 @@ def check_scope(scope: object) -> None:
     """
     if not isinstance(scope, str) or not _SCOPE.fullmatch(scope):
         raise OptionError(
-            f"{spell(scope)} is not a scope",
-            help="write a scope such as main, release/2 or pr/17, with at most 64 characters",
+            f"{spell(scope)} is not a valid scope", help="a scope has up to 64 characters: main, release/2, pr/17"
         )
 
 
@@ -299,11 +304,11 @@ def read_key_file(path: Path, *, is_private: bool = False) -> bytes:
         trust.check_root(real.parent)
         data, status = read_trusted(real, trust, _MOST_BYTES)
     except UntrustedFileError as e:
-        raise CacheRefusedError(f"cujit doesn't trust {path}: it {e}", help=f"chmod go-w {path}") from e
+        raise CacheRefusedError(f"cujit doesn't trust {path}: {e}", help=f"run chmod go-w {path}") from e
     except CacheRefusedError as e:
         reason = e.message.removeprefix("the cache is not used: ")
         raise CacheRefusedError(
-            f"cujit doesn't trust {path}: {reason}", help="put the file into a directory that only you can write to"
+            f"cujit doesn't trust {path}: {reason}", help="use a directory that only you can write to"
         ) from e
     except OSError as e:
         raise FileError(f"{path}: {e.strerror}", filename=str(path), errno=e.errno) from e
@@ -321,7 +326,9 @@ def bindings() -> Any:
     try:
         import nacl.bindings  # optional: of the extra "remote"
     except ImportError as e:
-        raise MissingError("PyNaCl, which verifies signatures, is not installed", help=install("remote")) from e
+        raise MissingError(
+            "PyNaCl is not installed; cujit needs it to verify signatures", help=install("remote")
+        ) from e
     return nacl.bindings
 
 
@@ -344,13 +351,15 @@ def _verifies(signature: bytes, message: bytes, public: bytes) -> bool:
 
 def _trusted(row: dict[str, Any]) -> TrustedKey:
     if unknown := row.keys() - _PUBLIC_FIELDS:  # a word that is misspelt may have been a revocation
-        raise ValueError(f"a key has no {spell(min(unknown))}; it has {', '.join(sorted(_PUBLIC_FIELDS))}")
+        raise ValueError(
+            f"a key has no field {spell(min(unknown))}; its fields are {', '.join(sorted(_PUBLIC_FIELDS))}"
+        )
     public = base64.b64decode(row["ed25519"], validate=True)
     if len(public) != _KEY_BYTES:
-        raise ValueError(f"a public key has {_KEY_BYTES} bytes, not {len(public)}")
+        raise ValueError(f"a public key has {_KEY_BYTES} bytes, but this one has {len(public)}")
     scopes, revoked = row["scopes"], row.get("revoked", False)
     if not isinstance(scopes, list) or not isinstance(revoked, bool):
-        raise TypeError("scopes is a list, and revoked is true or false")
+        raise TypeError("scopes must be a list, and revoked must be true or false")
     for scope in scopes:
         check_scope(scope)
     return TrustedKey(str(row.get("name", "a key without a name")), public, frozenset(scopes), _until(row), revoked)

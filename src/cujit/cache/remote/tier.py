@@ -68,18 +68,20 @@ def fetch(
             if signed is None and len(data) >= HEAD_BYTES:
                 signed = keys.prove(bytes(data[:HEAD_BYTES]), digest, now_s=time.time())
             if signed is not None and len(data) > HEAD_BYTES + signed.size_bytes:
-                raise FormatError(f"it is longer than the {signed.size_bytes} bytes that were signed")
+                raise FormatError(f"it is longer than the signed {signed.size_bytes} bytes")
             may_go_on(0 if signed is None else len(data))
     if signed is None:
         raise FormatError(f"it is truncated after {len(data)} bytes")
     record = bytes(data[HEAD_BYTES:])
     if len(record) < signed.size_bytes:
-        raise RemoteError(f"it is truncated: cujit received {len(record)} of {signed.size_bytes} bytes")
+        raise RemoteError(f"it is truncated: {len(record)} of {signed.size_bytes} bytes arrived")
     if hashlib.sha256(record).digest() != signed.sha256:
-        raise FormatError("not the record that was signed: its SHA-256 doesn't match")
+        raise FormatError("it is not the signed record: its SHA-256 doesn't match")
     entry = decode(record, digest)
     if entry.key().kind not in PORTABLE or entry.artifact.kind is Kind.OBJECT:
-        raise FormatError(f"{entry.work} of kind {entry.artifact.kind.value} never comes from another machine")
+        raise FormatError(
+            f"cujit never downloads {entry.work} of kind {entry.artifact.kind.value} from another machine"
+        )
     return Fetched(entry, record, signed.signer)
 
 
@@ -99,7 +101,7 @@ def read_format(transport: Transport) -> bool:
     except FileNotFoundError:
         return False
     if found != FORMAT:
-        raise RemoteError(f"its FORMAT is not that of this cujit: it begins {spell(found[:20])}")
+        raise RemoteError(f"this cujit doesn't support its FORMAT, which begins with {spell(found[:20])}")
     return True
 
 
@@ -175,7 +177,9 @@ class RemoteTier:
     def _check(self, transport: Transport, may_go_on: Callable[[int], None]) -> Fetched:
         """See whether there is a shared cache, in a thread of its own."""
         if not read_format(transport):
-            raise RemoteError("there is no shared cache: it has no FORMAT", help="cujit cache push makes one")
+            raise RemoteError(
+                "this location is not a shared cache: it has no FORMAT file", help="run cujit cache push to create one"
+            )
         may_go_on(0)
         self._is_checked = True
         return Fetched()
@@ -275,7 +279,9 @@ class _Attempt:
                 if not self._is_done and self._left_s() <= 0:
                     self._is_late = True
                     self.took_s = time.monotonic() - self._begin
-                    self.fetched = Fetched(fault=RemoteError(f"no answer within {self._allowed_s:.2g} s"))
+                    self.fetched = Fetched(
+                        fault=RemoteError(f"the shared cache didn't answer within {self._allowed_s:.2g} s")
+                    )
                     break
         return self.fetched
 
@@ -311,7 +317,7 @@ class _Attempt:
     def _go_on(self, came_bytes: int) -> None:
         self._more_s = came_bytes / _BYTES_PER_S
         if self._is_late:
-            raise RemoteError("the answer came too late")
+            raise RemoteError("the answer arrived too late")
 
     def _left_s(self) -> float:
         uncounted_s = max(0.0, self._ready_s - self._allowed_s * _IMPORTS)

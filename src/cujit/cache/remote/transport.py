@@ -72,14 +72,14 @@ def check_url(url: str) -> SplitResult:
     """
     fault = f"{spell(url)} names no shared cache"
     if not isinstance(url, str) or any(character <= " " or character > "~" for character in url):
-        raise OptionError(fault, help="https://host/path, s3://bucket/path, gs://…, az://…, file:///path")
+        raise OptionError(fault, help="write https://host/path, s3://bucket/path, gs://…, az://… or file:///path")
     with contextlib.suppress(ValueError):  # of a bracket or a port that is none
         parts = urlsplit(url)
         _ = parts.port
         is_file = parts.scheme == "file" and not parts.netloc and parts.path.startswith("/")
         if is_file or (parts.scheme in ("http", "https", *_OBJECT_STORES) and parts.hostname):
             return parts
-    raise OptionError(fault, help="https://host/path, s3://bucket/path, gs://…, az://…, file:///path")
+    raise OptionError(fault, help="write https://host/path, s3://bucket/path, gs://…, az://… or file:///path")
 
 
 def shown_url(url: str) -> str:
@@ -163,7 +163,7 @@ class _Http:
                 while piece := answer.read1(_CHUNK_BYTES):
                     yield piece
                 if answer.length:
-                    raise RemoteError(f"the answer is truncated: {answer.length} bytes of {name} are missing")
+                    raise RemoteError(f"it is truncated: {answer.length} bytes of {name} did not arrive")
                 answer.read()  # which marks it as read
         except self._trouble as e:
             raise _failure(e, name) from e
@@ -210,7 +210,7 @@ class _Http:
             raise RemoteError(f"status {answer.status} {answer.reason}"[:200], retry_after_s=_retry_after(answer))
         encoding = answer.headers.get("Content-Encoding", "identity")
         if encoding != "identity":
-            raise RemoteError(f"content in the encoding {spell(encoding)}, which was not asked for")
+            raise RemoteError(f"the content has the encoding {spell(encoding)}, which cujit didn't request")
 
     def _put_away(self, connection: http.client.HTTPConnection, answer: http.client.HTTPResponse) -> None:
         """Keep a connection for the next question, if its answer was read to the end."""
@@ -255,9 +255,8 @@ class _ObjectStore:
             import obstore.store
         except ImportError as e:
             raise MissingError(
-                f"obstore, which reads {urlsplit(url).scheme}://, is not installed",
-                help=f"run {install('remote')}, which includes obstore for Python 3.11 and later; http:// and "
-                "file:// don't need it",
+                f"obstore is not installed; cujit needs it for {urlsplit(url).scheme}://",
+                help=f"run {install('remote')} (Python 3.11 or later); http:// and file:// don't need obstore",
             ) from e
         import datetime  # start-up time, as above
 
@@ -271,7 +270,7 @@ class _ObjectStore:
                 retry_config={"max_retries": 0, "retry_timeout": datetime.timedelta(seconds=timeout_s)},
             )
         except (obstore.exceptions.BaseError, ValueError, TypeError) as e:
-            raise OptionError(f"{shown_url(url)} names no shared cache: {_first_line(e)}") from e
+            raise OptionError(f"{shown_url(url)} is not a shared cache: {_first_line(e)}") from e
 
     def get(self, name: str) -> Generator[bytes, None, None]:
         self._check_process()
@@ -298,7 +297,7 @@ class _ObjectStore:
 
     def _check_process(self) -> None:
         if self._is_of_parent:  # its threads are not here, and it would wait for them
-            raise RemoteError("obstore doesn't work in a forked child if the parent process has used it")
+            raise RemoteError("obstore doesn't work in a child process that was forked after the parent used it")
 
     @property
     def _trouble(self) -> tuple[type[Exception], ...]:

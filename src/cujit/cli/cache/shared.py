@@ -45,7 +45,9 @@ def signer_of(key: Path | None, scope: str, valid_days: int) -> Signer:
     """
     if key is None:
         raise OptionError(
-            "there is no key to sign images", help="--key FILE, of cujit cache keygen", code="trust-missing"
+            "cujit has no key to sign images with",
+            help="pass --key FILE; cujit cache keygen FILE creates a key",
+            code="trust-missing",
         )
     return Signer.read(key, scope=scope, valid_days=valid_days)
 
@@ -132,7 +134,7 @@ def pull(
     if trust is None:
         raise OptionError(
             "no key is trusted, so cujit can't download images",
-            help="--trust FILE, or CUJIT_TRUST",
+            help="pass --trust FILE, or set CUJIT_TRUST",
             code="trust-missing",
         )
     if not keys and not lists:

@@ -45,7 +45,9 @@ def _print_source(shown: Shown, as_json: bool) -> None:
     """Print the source, and in JSON the headers that were given as text too."""
     if not shown.record.recipe:
         what = f"a {shown.record.work}" if shown.record.work in ("link", "bundle") else "an entry of this size"
-        raise NameNotFoundError(f"{what} is kept without a source", help="cujit cache show KEY lists what went into it")
+        raise NameNotFoundError(
+            f"{what} is kept without a source", help="run cujit cache show KEY to list the inputs of the key"
+        )
     source = read_recipe(shown.record.recipe).source
     texts = [(m.name, m.text) for m in source.modules] or [(source.name, source.text)]
     if as_json:

@@ -69,7 +69,7 @@ class Remake:
             made = self._runner.remake(shown)
             reason = _CHANGED if shown.record.recipe else _NO_RECIPE
         except ToolError as e:
-            raise FormatError(f"it was kept, and the same inputs fail now: {e.message}") from e
+            raise FormatError(f"the cache has an image, but recompiling the same inputs fails: {e.message}") from e
         except (CujitError, OSError) as e:
             made, reason = None, e.message if isinstance(e, CujitError) else str(e)
         if made is None:

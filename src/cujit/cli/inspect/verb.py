@@ -195,7 +195,7 @@ def _kernels_called(pattern: str | None, found: Sequence[Inspection]) -> KernelF
     if not names:
         have = listed((kernel.display for kernel in kernels), _SHOWN_NAMES) or "none"
         raise NameNotFoundError(
-            f"no kernel goes by {spell(pattern)}", help=f"choose one of the kernels in the file: {have}"
+            f"no kernel matches {spell(pattern)}", help=f"choose one of the kernels in the file: {have}"
         )
     return KernelFilter(frozenset(names))
 
@@ -204,7 +204,9 @@ def _print_ptx(found: list[Inspection], keep: KernelFilter) -> None:
     """Print the PTX of each image; a comment goes before each where there are several."""
     images = [(i, image) for i in found for image in i.with_ptx if image in keep.chosen(i)]
     if not images:
-        raise FormatError("there is no PTX in it", help="cujit inspect FILE tells what there is; --sass prints cubins")
+        raise FormatError(
+            "the file contains no PTX", help="run cujit inspect FILE to list its content; --sass disassembles cubins"
+        )
     for inspection, image in images:
         if len(images) > 1:
             click.echo(f"// {inspection.name}: image {image.index}, {image}")
@@ -225,7 +227,7 @@ def _print_sass(found: list[Inspection], keep: KernelFilter) -> None:
     """Print the disassembly of each cubin, or of the kernels that were asked for."""
     images = [(i, image) for i in found for image in keep.chosen(i) if image.kind is ImageKind.CUBIN]
     if not images:
-        raise FormatError("there is no machine code in it", help="cujit build FILE --target sm_90 makes some")
+        raise FormatError("the file contains no SASS", help="run cujit build FILE --target sm_90 to create SASS")
     nvdisasm = find_nvdisasm()
     for inspection, image in images:
         if image.error:

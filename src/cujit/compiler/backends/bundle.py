@@ -29,7 +29,7 @@ def bundle_images(entries: Sequence[Entry], compress: str, toolchain: Toolchain)
         ToolchainNotFoundError: nvFatbin is not installed.
     """
     if not entries:
-        raise BundleError("nothing to bundle")
+        raise BundleError("there is nothing to bundle")
     nvfatbin = toolchain.nvfatbin
     images = [_image(entry, index) for index, entry in enumerate(entries)]
     _check_once(images)
@@ -47,7 +47,7 @@ def bundle_images(entries: Sequence[Entry], compress: str, toolchain: Toolchain)
                 code="option-rejected",
             ) from None
         raise BundleError(
-            f"{' + '.join(i.name for i in images)} do not go into one fatbin",
+            f"one fatbin cannot contain all of {' + '.join(i.name for i in images)}",
             **e.facts,
         ) from None
     artifacts = [entry.image for entry in entries]
@@ -61,18 +61,18 @@ def _image(entry: Entry, index: int) -> InputImage:
     kind = entry.image.kind
     if kind not in _BUNDLED:
         raise BundleError(
-            f"entry {index + 1} is a {kind.value}; a fatbin holds cubins, PTX, LTO-IR and Tile IR",
-            help="pass the entries of the fatbin one by one" if kind is Kind.FATBIN else None,
+            f"entry {index + 1} is a {kind.value}; a fatbin can contain only cubins, PTX, LTO-IR and Tile IR",
+            help="pass its entries individually" if kind is Kind.FATBIN else None,
         )
     image = InputImage(entry.image, index)
     actual = None if kind in _FOR_ALL else InputImage(Artifact(kind, entry.image.data), index).arch
     arch = entry.image.arch
     if kind not in _FOR_ALL and (arch or actual) is None:
-        raise BundleError(f"{image.name} doesn't state its architecture")
+        raise BundleError(f"cujit cannot determine the architecture of {image.name}")
     if kind is Kind.TILEIR:
         read_tileir(entry.image.data)
     if arch and actual and (arch.number, kind) != (actual.number, kind):
-        raise BundleError(f"{image.name} states that it is for {arch}, but its content is for {actual}")
+        raise BundleError(f"{image.name} is labeled {arch}, but its content is for {actual}")
     return image
 
 
@@ -87,9 +87,10 @@ def _check_once(images: Sequence[InputImage]) -> None:
         if other is not image:
             raise BundleError(
                 f"{other.name} and {image.name} are both {kind.value}{f' for {arch}' if arch else ''}; "
-                "a loader would take only the first",
+                "a loader would use only the first",
                 help=Hint(
-                    "link them into one image first: cujit.link", shell="link them into one image first: cujit link"
+                    "link them into one image first with cujit.link",
+                    shell="link them into one image first with cujit link",
                 ),
                 code="bundle-conflict",
             )
@@ -112,9 +113,9 @@ def check_shadows(entries: Sequence[Entry]) -> None:
             is_behind = (first.artifact.kind is Kind.CUBIN, arch) > (other.artifact.kind is Kind.CUBIN, others_arch)
             if lost and is_behind and others_arch.runs_on(arch):
                 raise BundleError(
-                    f"{first.name} for {arch} has no {', '.join(lost)}, which {other.name} has: a GPU that takes the "
-                    "first would not find it",
-                    help="bundle images of one source; put kernels of different sources into separate fatbins",
+                    f"{first.name} for {arch} lacks {', '.join(lost)}, which {other.name} defines: a GPU that "
+                    "loads the first would not find it",
+                    help="bundle images of the same source, and use separate fatbins for kernels of different sources",
                     code="bundle-conflict",
                 )
 

@@ -48,12 +48,12 @@ def link_images(
     """
     rendered = options.render(Tool.NVJITLINK)
     if not artifacts:
-        raise LinkError("nothing to link", code="link-input")
+        raise LinkError("there is nothing to link", code="link-input")
     linker = toolchain.nvjitlink
     if to is Kind.LTOIR and linker.version < LTOIR_SINCE:
         raise OptionError(
-            f"{linker.tool} does not link to LTO-IR; {dotted(LTOIR_SINCE)} is the first that does",
-            help=f"pip install 'nvidia-nvjitlink>={dotted(LTOIR_SINCE)}'",
+            f"{linker.tool} doesn't link to LTO-IR; {dotted(LTOIR_SINCE)} is the first release that does",
+            help=f"run pip install 'nvidia-nvjitlink>={dotted(LTOIR_SINCE)}'",
             code="option-rejected",
         )
     images = InputImage.all_of(artifacts)
@@ -63,10 +63,10 @@ def link_images(
         image.check(target)
         if to is Kind.LTOIR and not image.has_ltoir:
             raise LinkError(
-                f"{image.name} is {image.artifact.kind.value}; LTO-IR is linked from LTO-IR and sources only",
+                f"{image.name} is {image.artifact.kind.value}; only LTO-IR and sources can be linked to LTO-IR",
                 help=Hint(
-                    "compile it with to='ltoir', or link it later, to a cubin",
-                    shell="compile it with --to ltoir, or link it later, to a cubin",
+                    "compile it with to='ltoir', or link it later to a cubin",
+                    shell="compile it with --to ltoir, or link it later to a cubin",
                 ),
                 code="link-input",
             )
@@ -80,12 +80,12 @@ def link_images(
     cubin = read_cubin(data) if to is Kind.CUBIN else None
     if cubin is not None and cubin.is_empty:
         raise LinkError(
-            f"the link for {target} came out empty: {_all_names(images)} hold no code for it",
+            f"the link for {target} produced an empty image: {_all_names(images)} contain no code for it",
             tool=linker.tool,
             log=log,
             help=Hint(
-                "compile the inputs with rdc=True, or as PTX or LTO-IR; a kernel of LLVM IR is marked as one",
-                shell="compile the inputs with -O rdc, or as PTX or LTO-IR; a kernel of LLVM IR is marked as one",
+                "compile the inputs with rdc=True, or as PTX or LTO-IR; in LLVM IR, mark each kernel",
+                shell="compile the inputs with -O rdc, or as PTX or LTO-IR; in LLVM IR, mark each kernel",
             ),
             code="link-empty",
         )
@@ -111,7 +111,7 @@ def _target(images: Sequence[InputImage], arch: Arch | None) -> Arch:
     known = [image.arch for image in images if image.arch is not None]
     if not known:
         raise LinkError(
-            "none of the inputs states the architecture to link for",
+            "none of the inputs specifies the architecture to link for",
             help=Hint("write arch='sm_…'", shell="<--arch> sm_…"),
             code="link-input",
         )
@@ -152,11 +152,12 @@ def _run(
 
 _UNRESOLVED = re.compile(r"(?:Undefined reference to|Unresolved extern (?:function|variable)) '([^']+)'")
 _UNRESOLVED_HELP = Hint(
-    "add the image that defines it; code to be linked is compiled with rdc=True or to='ltoir'",
-    shell="add the image that defines it; code to be linked is compiled with -O rdc or --to ltoir",
+    "add the image that defines it; compile code to be linked with rdc=True or to='ltoir'",
+    shell="add the image that defines it; compile code to be linked with -O rdc or --to ltoir",
 )
 _LIBDEVICE_HELP = Hint(
-    "these are libdevice's: cujit.Source.nvvm(…, libdevice=True)", shell="these are libdevice's: --libdevice"
+    "these functions are in libdevice: write cujit.Source.nvvm(…, libdevice=True)",
+    shell="these functions are in libdevice: add --libdevice",
 )
 _DUPLICATE = re.compile(r"Multiple definition of '([^']+)'|globals named '([^']+)': symbol multiply defined")
 _TOO_NEW = re.compile(r"Unsupported \.version ([\d.]+); current version is '([\d.]+)'")
@@ -180,13 +181,13 @@ def _explain(
             f"{error.tool} rejects the arguments {' '.join(arguments)}: {'; '.join(newer) or error.result}",
             help=Hint(
                 "see docs/options.md for the options; cujit passes extra=(…) to the linker unchanged",
-                shell="docs/options.md lists the options; -O extra=… is given to the linker as it is",
+                shell="see docs/options.md for the options; cujit passes -O extra=… to the linker unchanged",
             ),
             code="option-rejected",
         )
     if symbols := list(dict.fromkeys(_UNRESOLVED.findall(error.log))):
         return LinkError(
-            f"symbols are undefined in {inputs}: {', '.join(map(spelled, symbols))}",
+            f"undefined in {inputs}: {', '.join(map(spelled, symbols))}",
             help=_LIBDEVICE_HELP if all(s.startswith("__nv_") for s in symbols) else _UNRESOLVED_HELP,
             **error.facts,
             code="undefined-symbol",
@@ -199,17 +200,17 @@ def _explain(
         )
     if match := _TOO_NEW.search(error.log):
         return LinkError(
-            f"PTX {match[1]} among {inputs} is newer than {error.tool}, which supports PTX up to {match[2]}",
-            help=f"update nvJitLink: {install('cu13')}",
+            f"PTX {match[1]} in {inputs} is too new for {error.tool}, which supports PTX up to {match[2]}",
+            help=f"run {install('cu13')} to update nvJitLink",
             **error.facts,
             code="link-version",
         )
     if error.result == "NVJITLINK_ERROR_OUTDATED_LIBRARY":
         return LinkError(
-            f"{', '.join(_newer(images, error.tool)) or inputs}: LTO-IR that is newer than {error.tool}",
-            help=f"run {install('cu13')} to update nvJitLink, or compile with the NVRTC of its release",
+            f"{', '.join(_newer(images, error.tool)) or inputs}: the LTO-IR is newer than {error.tool}",
+            help=f"run {install('cu13')} to update nvJitLink, or compile with the NVRTC of the same release",
             **error.facts,
             code="link-version",
         )
     first = next((str(d) for d in parse_log(error.log) if d.severity == "error"), error.result)
-    return LinkError(f"{inputs} can't be linked: {first}", **error.facts)
+    return LinkError(f"cannot link {inputs}: {first}", **error.facts)

@@ -53,24 +53,23 @@ _SEED = "frandom-seed"
 _SEED_SINCE = (12, 9)
 """The first NVRTC that takes a seed. Source: measured, NVRTC 12.0, 12.4, 12.6, 12.9, 13.2 and 13.5."""
 _HOST_HEADER = Hint(
-    "NVRTC compiles code for the GPU alone, and <{0}> is for the host: say host_code='skip' to leave out all code for "
-    "the host, or host_headers='stub' for an empty header; <cuda/std/…> is for kernels",
-    shell="NVRTC compiles code for the GPU alone, and <{0}> is for the host: say -O host_code=skip "
-    "to leave out all code for the host, or -O host_headers=stub for an empty header; "
-    "<cuda/std/…> is for kernels",
+    "NVRTC compiles only GPU code, and <{0}> is a host header: set host_code='skip' to skip all host code, or "
+    "host_headers='stub' for an empty header; <cuda/std/…> works in kernels",
+    shell="NVRTC compiles only GPU code, and <{0}> is a host header: add -O host_code=skip to skip all host "
+    "code, or -O host_headers=stub for an empty header; <cuda/std/…> works in kernels",
 )
 _DIALECT = Hint(
-    "pass dialect='nvcc' to define {}: NVRTC defines fewer names than nvcc",
-    shell="pass -O dialect=nvcc to define {}: NVRTC defines fewer names than nvcc",
+    "pass dialect='nvcc' to define {}: NVRTC predefines fewer names than nvcc",
+    shell="pass -O dialect=nvcc to define {}: NVRTC predefines fewer names than nvcc",
 )
 _UNDEFINED = re.compile(
     r'identifier "(\w+)" is undefined|namespace "std" has no (?:actual )?member "(\w+)"|on (lambda) is'
 )
 _HEADER_HELP = Hint(
-    "give its directory (include=[…]) or its text (headers={name: text}); a source read from a file also "
-    f"finds headers beside it; {install('cu13')} installs the toolkit's headers",
-    shell="give its directory (-I DIR); a source read from a file also finds headers beside it; "
-    f"{install('cu13')} installs the toolkit's headers",
+    f"pass its directory (include=[…]) or its text (headers={{name: text}}); cujit also searches the directory "
+    f"of a source file; {install('cu13')} installs the toolkit's headers",
+    shell=f"pass its directory (-I DIR); cujit also searches the directory of a source file; {install('cu13')} "
+    "installs the toolkit's headers",
 )
 
 _WHEELS = (
@@ -89,30 +88,28 @@ _HOST_FUNCTION = " not allowed in JIT mode"
 _LAUNCH = "kernel launch"
 _DEVICE_LAUNCH = "device-side kernel launch"
 _NESTED = Hint(
-    "say rdc=True to compile kernels that launch kernels; cujit.jit and cujit.link add libcudadevrt for a GPU",
-    shell="say -O rdc to compile kernels that launch kernels; cujit run and cujit link add libcudadevrt for a GPU",
+    "set rdc=True to compile kernels that launch kernels; cujit.jit and cujit.link add libcudadevrt for a GPU",
+    shell="add -O rdc to compile kernels that launch kernels; cujit run and cujit link add libcudadevrt for a GPU",
 )
 _GUARD = Hint(
-    "NVRTC compiles code for the GPU alone{}; say host_code='skip' to leave out what runs on the host (main, launches, "
+    "NVRTC compiles only GPU code{}; set host_code='skip' to skip host code (main, launches, containers), or "
+    "put it between #ifndef __CUDACC_RTC__ and #endif, and launch from Python",
+    shell="NVRTC compiles only GPU code{}; add -O host_code=skip to skip host code (main, launches, "
     "containers), or put it between #ifndef __CUDACC_RTC__ and #endif, and launch from Python",
-    shell="NVRTC compiles code for the GPU alone{}; say -O host_code=skip to leave out what runs "
-    "on the host (main, launches, containers), or put it between #ifndef __CUDACC_RTC__ and "
-    "#endif, and launch from Python",
 )
 
 _SKIP = Hint(
-    "NVRTC compiles only code for the GPU, and {} is for the host: specify host_code='skip' to leave it out, "
-    "or put it between #ifndef __CUDACC_RTC__ and #endif",
-    shell="NVRTC compiles only code for the GPU, and {} is for the host: specify -O host_code=skip to "
-    "leave it out, or put it between #ifndef __CUDACC_RTC__ and #endif",
+    "NVRTC compiles only GPU code, and {} is for the host: set host_code='skip' to skip it, or put it between "
+    "#ifndef __CUDACC_RTC__ and #endif",
+    shell="NVRTC compiles only GPU code, and {} is for the host: add -O host_code=skip to skip it, or put it "
+    "between #ifndef __CUDACC_RTC__ and #endif",
 )
 
 _UNMARKED = Hint(
-    "mark the function __device__, or say default_device=True for all without a mark; say host_code='skip' to leave "
-    "out main and what launches kernels: NVRTC compiles code for the GPU alone",
-    shell="mark the function __device__, or say -O default_device for all without a mark; say -O "
-    "host_code=skip to leave out main and what launches kernels: NVRTC compiles code for the "
-    "GPU alone",
+    "mark the function __device__, or set default_device=True for all unmarked functions; set "
+    "host_code='skip' to skip main and kernel launches: NVRTC compiles only GPU code",
+    shell="mark the function __device__, or add -O default_device for all unmarked functions; add -O "
+    "host_code=skip to skip main and kernel launches: NVRTC compiles only GPU code",
 )
 
 _DEVICE_HEADERS = (
@@ -341,7 +338,7 @@ def _explain(request: Request, toolchain: Toolchain, error: ToolError, log: str)
             f"{error.tool} rejects the arguments {' '.join(request.arguments())}: {why}",
             help=Hint(
                 "see docs/options.md for the options; cujit passes extra=(…) to the compiler unchanged",
-                shell="docs/options.md lists the options; -O extra=… is given to the compiler as it is",
+                shell="see docs/options.md for the options; cujit passes -O extra=… to the compiler unchanged",
             ),
             code="option-rejected",
         )
@@ -450,7 +447,7 @@ def _explain_names(request: Request, unnamed: Sequence[str], facts: dict[str, An
     helps: list[str] = [
         Hint(
             f"write names=['(void(*)(int*)){name}'], with the types of its parameters",
-            shell=f"<-n> '(void(*)(int*)){name}', with the types of its parameters",
+            shell=f"write <-n> '(void(*)(int*)){name}', with the types of its parameters",
         )
         for name in overloaded
     ]

@@ -27,17 +27,16 @@ _VARIABLE = re.compile(
 )
 _ADDRESS_SPACE = {"global": 1, "const": 4}
 _MARK_HELP = Hint(
-    "mark each kernel: `define ptx_kernel void @{0}(…)`, or add `!nvvm.annotations = !{{!0}}` and "
-    '`!0 = !{{{1} @{0}, !"kernel", i32 1}}`; rdc=True keeps functions alone, to be linked',
-    shell="mark each kernel: `define ptx_kernel void @{0}(…)`, or add `!nvvm.annotations = "
-    '!{{!0}}` and `!0 = !{{{1} @{0}, !"kernel", i32 1}}`; -O rdc keeps functions alone, to '
-    "be linked",
+    "mark each kernel: `define ptx_kernel void @{0}(…)`, or add `!nvvm.annotations = !{{!0}}` and `!0 = "
+    '!{{{1} @{0}, !"kernel", i32 1}}`; with rdc=True, a module can consist of functions only',
+    shell="mark each kernel: `define ptx_kernel void @{0}(…)`, or add `!nvvm.annotations = !{{!0}}` and `!0 = "
+    '!{{{1} @{0}, !"kernel", i32 1}}`; with -O rdc, a module can consist of functions only',
 )
 _DIALECT_HELP = Hint(
-    "write typed pointers (float*), which libNVVM takes for every architecture; or say nvvm_latest=True, or build for "
-    "compute_100 and later",
-    shell="write typed pointers (float*), which libNVVM takes for every architecture; or say -O "
-    "nvvm_latest, or build for compute_100 and later",
+    "write typed pointers (float*), which libNVVM accepts for every architecture; or set nvvm_latest=True, or "
+    "build for compute_100 or later",
+    shell="write typed pointers (float*), which libNVVM accepts for every architecture; or add -O "
+    "nvvm_latest, or build for compute_100 or later",
 )
 _PTX_VERSION = re.compile(rb"^\.version\s+(\d+)\.(\d+)", re.MULTILINE)
 _VERSION_HELP = "add to the module: !nvvmir.version = !{!0} and !0 = !{i32 2, i32 0}"
@@ -95,9 +94,10 @@ def compile_nvvm(request: Request, toolchain: Toolchain) -> Artifact:
     require_arch(request.arch, nvvm.arches, "libNVVM", nvvm.release)
     if kind is Kind.CUBIN and request.options.get("rdc"):
         raise OptionError(
-            "nvJitLink can't compile LLVM IR to a relocatable cubin",
+            "nvJitLink cannot make a relocatable cubin from LLVM IR",
             help=Hint(
-                "to='ltoir', or to='ptx' with rdc=True, and link", shell="--to ltoir, or --to ptx with -O rdc, and link"
+                "use to='ltoir', or to='ptx' with rdc=True, and link the result",
+                shell="use --to ltoir, or --to ptx with -O rdc, and link the result",
             ),
             code="option-rejected",
         )
@@ -154,8 +154,8 @@ def _assemble(request: Request, toolchain: Toolchain, ptx: bytes) -> tuple[bytes
     except ToolError as e:
         if e.result.endswith("_ARCH"):
             raise ArchError(
-                f"{toolchain.nvvm.tool} builds for {request.arch}, but {e.tool} makes no machine code for it",
-                help=f"install libNVVM and nvJitLink of one release: {install(extra_for(request.arch))}",
+                f"{toolchain.nvvm.tool} compiles for {request.arch}, but {e.tool} cannot assemble the result",
+                help=f"install libNVVM and nvJitLink of the same release: {install(extra_for(request.arch))}",
                 code="arch-mismatch",
             ) from None
         if e.call == "nvJitLinkCreate":
@@ -167,12 +167,12 @@ def _assemble(request: Request, toolchain: Toolchain, ptx: bytes) -> tuple[bytes
         diagnostics = parse_log(e.log)
         first = next((d.message for d in diagnostics if d.severity == "error"), e.result)
         raise CompileError(
-            f"{request.source.name} compiles to PTX, of which {e.tool} makes no machine code: {first}",
+            f"{request.source.name} compiles to PTX, but {e.tool} cannot assemble that PTX: {first}",
             diagnostics=diagnostics,
             **e.facts,
             help=Hint(
-                "functions of other modules come from Source.nvvm(module, module, …) or from cujit.link",
-                shell="functions of other modules come from cujit link",
+                "to call functions of other modules, use Source.nvvm(module, module, …) or cujit.link",
+                shell="to call functions of other modules, use cujit link",
             ),
         ) from None
 
@@ -183,10 +183,10 @@ def _require_version(request: Request, ptx: bytes, tool: str) -> None:
     if wanted is not None and found is not None and int(found[1] + found[2]) != wanted:
         version = f"{found[1].decode()}.{found[2].decode()}"
         raise OptionError(
-            f"{tool} writes PTX {version} for {request.arch}, not ptx_version_target={wanted}",
+            f"{tool} generates PTX {version} for {request.arch}, not ptx_version_target={wanted}",
             help=Hint(
-                "nvvm_latest=True, or an architecture from compute_100 on; or lower it by cujit.retarget",
-                shell="-O nvvm_latest, or an architecture from compute_100 on; or lower it by cujit retarget",
+                "set nvvm_latest=True, build for compute_100 or later, or lower the version with cujit.retarget",
+                shell="add -O nvvm_latest, build for compute_100 or later, or lower the version with cujit retarget",
             ),
             code="option-rejected",
         )
@@ -198,17 +198,18 @@ def _require_whole(request: Request, symbols: _Symbols) -> None:
     wanted = [name for name in symbols.wanted if name.startswith("__nv_")]
     if wanted:
         raise CompileError(
-            f"{source.name} calls the libdevice functions {', '.join(wanted)}, which the program doesn't contain",
+            f"{source.name} calls the libdevice functions {', '.join(wanted)}, but the program doesn't include "
+            "libdevice",
             help=Hint(
-                "Source.nvvm(…, libdevice=True); or rdc=True, to link it later",
-                shell="--libdevice; or -O rdc, to link it later",
+                "write Source.nvvm(…, libdevice=True), or set rdc=True to link libdevice later",
+                shell="add --libdevice, or -O rdc to link libdevice later",
             ),
         )
     if not symbols.kernels:
         shown = ", ".join(symbols.functions) or "nothing that can be called from outside"
         name = symbols.functions[0] if symbols.functions else "k"
         raise CompileError(
-            f"{source.name} has no kernel; it defines {shown}, and marks none of it as a kernel",
+            f"{source.name} contains no kernel; it defines {shown}, but marks none of them as a kernel",
             help=_MARK_HELP.format(name, _pointer_to(source.modules, name)),
         )
 
@@ -238,13 +239,13 @@ def _names(request: Request, symbols: _Symbols) -> dict[str, str]:
         source = request.source
         if name in symbols.functions:
             raise CompileError(
-                f"{name} in {source.name} is a function, but isn't marked as a kernel",
+                f"{name} in {source.name} is a function that isn't marked as a kernel",
                 help=_MARK_HELP.format(name, _pointer_to(source.modules, name)),
             )
         near = alike(name, defined, most=2)
         raise CompileError(
-            f"{source.name} has no {name}",
-            help=f"did you mean {', '.join(near)}?" if near else f"it has {', '.join(defined) or 'nothing'}",
+            f"{source.name} doesn't define {name}",
+            help=f"did you mean {', '.join(near)}?" if near else f"it defines {', '.join(defined) or 'nothing'}",
         )
     return {name: name for name in request.names or symbols.kernels}
 
@@ -279,7 +280,7 @@ def _explain(request: Request, error: ToolError, nvvm: Nvvm, arguments: Sequence
             f"{tool} rejects the arguments {' '.join(arguments)}: {why}",
             help=Hint(
                 "see docs/options.md for the options; cujit passes extra=(…) to libNVVM unchanged",
-                shell="docs/options.md lists the options; -O extra=… is given to libNVVM as it is",
+                shell="see docs/options.md for the options; cujit passes -O extra=… to libNVVM unchanged",
             ),
             code="option-rejected",
         )

@@ -40,16 +40,16 @@ def link_to_ptx(artifacts: Sequence[Artifact], arch: Arch | None, options: Optio
         CujitError: as of ``link_lto``.
     """
     if not artifacts:
-        raise LinkError("nothing to link", code="link-input")
+        raise LinkError("there is nothing to link", code="link-input")
     if arch is not None and arch.is_lto:
-        raise OptionError(f"PTX can be linked only for {arch.virtual}, not for {arch}")
+        raise OptionError(f"PTX is linked for {arch.virtual}, not for {arch}")
     images = InputImage.all_of(artifacts)
     found = [part for image in images for part in _parts(image, arch)]
     lto, ptx = ([part for part in found if part.kind is kind] for kind in (Kind.LTOIR, Kind.PTX))
     if not lto and (options or options.extra):
         raise OptionError(
-            f"linking PTX to PTX supports no options, but got {spell(options)}",
-            help="pass the options where the PTX is loaded",
+            f"linking PTX to PTX accepts no options: {spell(options)}",
+            help="pass the options where you load the PTX",
             code="option-rejected",
         )
     if lto:
@@ -90,8 +90,8 @@ def check_ptx(images: Sequence[InputImage]) -> None:
 
 _TOOL = f"cujit {__version__}"
 _NO_FUNCTIONS = Hint(
-    "functions in LTO-IR are not there for PTX: compile that input with to='ptx', rdc=True",
-    shell="functions in LTO-IR are not there for PTX: compile that input with --to ptx, -O rdc",
+    "PTX cannot call functions in LTO-IR: compile that input with to='ptx', rdc=True",
+    shell="PTX cannot call functions in LTO-IR: compile that input with --to ptx, -O rdc",
 )
 
 
@@ -133,10 +133,10 @@ def _parts(image: InputImage, arch: Arch | None) -> list[Artifact]:
     if not found:
         what = "for it " if arch else ""
         raise LinkError(
-            f"{image.name} has neither PTX nor LTO-IR {what}that could become PTX",
+            f"{image.name} contains no PTX or LTO-IR {what}that cujit could convert to PTX",
             help=Hint(
-                "machine code cannot be turned back: compile it with to='ptx', rdc=True",
-                shell="machine code cannot be turned back: compile it with --to ptx, -O rdc",
+                "machine code cannot be converted back to PTX: compile the source with to='ptx', rdc=True",
+                shell="machine code cannot be converted back to PTX: compile the source with --to ptx, -O rdc",
             ),
             code="link-input",
         )

@@ -30,8 +30,8 @@ def require_result(artifact: Artifact, extra: Sequence[str], wanted: Iterable[st
     if not extra:
         raise ToolError(message, tool=artifact.tool, log=artifact.log)
     raise OptionError(
-        f"{message}: extra={spell(tuple(extra))} changes the kind of the result",
-        help="leave out the argument; set arch= and to= to choose the architecture and the kind of image",
+        f"{message}: extra={spell(tuple(extra))} changes the kind of result",
+        help="remove the argument, and set arch= and to= to choose the architecture and the kind of image",
         code="option-rejected",
     )
 

@@ -134,7 +134,7 @@ class _Walk:
         if refusal:
             raise NotModelledError(f"{place.name} has {refusal}")
         if len(self._taken) > _MOST_FILES:
-            raise NotModelledError(f"there are more than {_MOST_FILES} headers")
+            raise NotModelledError(f"the source includes more than {_MOST_FILES} headers")
         self._texts.append(facts.defines)
         if facts.directives:
             self._waiting.append((place, facts))

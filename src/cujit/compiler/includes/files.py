@@ -87,7 +87,7 @@ def is_absent(path: str) -> bool:
             return True
         raise NotModelledError(f"{path}: {e.strerror}") from None
     except ValueError:
-        raise NotModelledError(f"the name {spell(path)} contains a NUL") from None
+        raise NotModelledError(f"the name {spell(path)} contains a NUL character") from None
 
 
 class Listings:
@@ -184,7 +184,7 @@ class Files:
             return known
         data, _ = content(path)
         if sha256(data).hexdigest() != text.digest:
-            raise NotModelledError(f"{path} changes while it is read")
+            raise NotModelledError(f"{path} changed while cujit was reading it")
         calls = read_calls(data, names)
         with self._lock:
             self._calls[of] = calls
@@ -220,9 +220,9 @@ def content(path: str) -> tuple[bytes, Stamp]:
     except OSError as e:
         raise NotModelledError(f"{path}: {e.strerror}") from None
     if stamp_of(before) != stamp_of(after) or not stat.S_ISREG(after.st_mode):
-        raise NotModelledError(f"{path} changes while it is read")
+        raise NotModelledError(f"{path} changed while cujit was reading it")
     if len(data) > _LARGEST_BYTES:
-        raise NotModelledError(f"{path} has more than {_LARGEST_BYTES} bytes")
+        raise NotModelledError(f"{path} is larger than {_LARGEST_BYTES} bytes")
     return data, stamp_of(after)
 
 

@@ -69,7 +69,7 @@ def tested_headers(call: str, macros: Macros) -> list[tuple[str, str]]:
             if token == HAS_INCLUDE:
                 arguments, _ = _arguments(tokens[at + 1 :])
                 if arguments is None or len(arguments) != 1:
-                    raise UnresolvedError(f"{HAS_INCLUDE} has no literal header name")
+                    raise UnresolvedError(f"{HAS_INCLUDE} without a header name")
                 operands += arguments
     return _named(operands, macros)
 
@@ -84,18 +84,18 @@ def _named(texts: Iterable[str], macros: Macros) -> list[tuple[str, str]]:
                 continue
             for word in _IDENTIFIER.findall(name) if form == "<" else ():
                 if _PREDEFINED.fullmatch(word) and word not in macros:
-                    raise UnresolvedError(f"{word} in <{name}> is the compiler's own")
+                    raise UnresolvedError(f"{word} in <{name}> is a macro that the compiler defines")
             found[form, name] = None
             found[form, name.strip()] = None
     if not found:
-        raise UnresolvedError("it comes to no header's name")
+        raise UnresolvedError("the macro doesn't expand to a header name")
     return list(found)
 
 
 def _expand(text: str, macros: Macros, hidden: frozenset[str]) -> list[str]:
     """Return every text that ``text`` may expand to."""
     if len(hidden) > _DEPTH:
-        raise UnresolvedError("macros too deep")
+        raise UnresolvedError("macros are nested too deeply")
     tokens = _TOKEN.findall(text)
     at = next((i for i, token in enumerate(tokens) if token in macros and token not in hidden), None)
     if at is None:

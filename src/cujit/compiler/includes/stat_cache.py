@@ -127,7 +127,7 @@ class Manifest(NamedTuple):
         listings = Listings({place.path.removesuffix(f"/{place.name}") for place in closure.absent})
         absent = [place.path for place in closure.absent]
         if not all(listings.lacks(path) or is_absent(path) for path in absent):
-            raise NotModelledError("a header appeared while cujit followed the includes")
+            raise NotModelledError("a header appeared while cujit was resolving includes")
         return manifest
 
     def holds(self, files: Files, *, wholly: bool = True) -> bool:

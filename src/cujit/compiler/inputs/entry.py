@@ -47,27 +47,27 @@ class Entry:
     def __post_init__(self) -> None:
         if not isinstance(self.image, Artifact):
             raise OptionError(
-                f"the image of an Entry is an Artifact, not {type(self.image).__name__}",
-                help="Entry(Artifact.open(path)), or Entry(Artifact.of(data))",
+                f"the image of an Entry must be an Artifact, not {type(self.image).__name__}",
+                help="write Entry(Artifact.open(path)) or Entry(Artifact.of(data))",
             )
         for name in ("options", "identifier"):
             text = getattr(self, name)
             if not isinstance(text, str) or "\0" in text or not is_utf8(text):
-                raise OptionError(f"{name} of an Entry is {spell(text)}, expected str without a NUL")
+                raise OptionError(f"{name} of an Entry is {spell(text)}, expected a str without NUL characters")
         if not self.options:
             return
         if self.image.kind not in (Kind.PTX, Kind.LTOIR, Kind.TILEIR):
             raise OptionError(
-                "options of an Entry are for PTX, LTO-IR and Tile IR, compiled later, and not for a "
+                "an Entry can have options only for PTX, LTO-IR and Tile IR, which are compiled later, not for a "
                 f"{self.image.kind.value}",
                 help=Hint(
-                    "say them where it is compiled: cujit.compile(…, extra=[…])",
-                    shell="say them where it is compiled: cujit compile -O extra=…",
+                    "pass the options when you compile: cujit.compile(…, extra=[…])",
+                    shell="pass the options when you compile: cujit compile -O extra=…",
                 ),
             )
         if not self.options.lstrip().startswith("-"):
             raise OptionError(
-                f"the options of an Entry are {spell(self.options)}, expected options that begin with a dash",
+                f"options of an Entry are {spell(self.options)}, which is not a valid option string",
                 help="options='-O1'",
                 code="option-unknown",
             )
@@ -95,7 +95,7 @@ class Entry:
         try:
             kind = Kind(held.kind.name.lower())
         except ValueError:
-            raise FormatError(f"cujit can't bundle {name}: unknown kind") from None
+            raise FormatError(f"cujit cannot bundle images of the kind of {name}") from None
         data = held.payload()
         image = Artifact(kind, data, held.arch, fatbin.names, fatbin.signatures, fatbin.log, name, fatbin.tool)
         return cls(image, held.options, held.identifier)

@@ -136,7 +136,7 @@ def _of_nvcc(extra: Sequence[str]) -> tuple[tuple[str, ...], Options]:
     line = read_nvcc(extra)
     if line.targets or line.kind or line.output:
         raise OptionError(
-            f"extra={spell(tuple(extra))} names a target or a file",
+            f"extra={spell(tuple(extra))} sets a target or a file",
             help="set arch= and to= instead, and save the result",
             code="option-rejected",
         )

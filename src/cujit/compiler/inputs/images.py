@@ -50,7 +50,7 @@ def as_artifact(given: object) -> Artifact:
         return Artifact.open(given)
     if isinstance(given, str):
         return Artifact.of(given)
-    raise OptionError(f"an image is an Artifact, a path or bytes, not {type(given).__name__}")
+    raise OptionError(f"expected an image as an Artifact, a path or bytes, not {type(given).__name__}")
 
 
 @dataclass(frozen=True)
@@ -69,20 +69,20 @@ class InputImage:
         """
         if artifact.kind is Kind.NVVMIR:
             raise LinkError(
-                f"input {index + 1} is LLVM IR, which must be compiled before it can be linked",
-                help="compile the input with to='ltoir'",
+                f"input {index + 1} is LLVM IR, which must be compiled before linking",
+                help=Hint("compile the input with to='ltoir'", shell="compile the input with --to ltoir"),
                 code="link-input",
             )
         if artifact.kind is Kind.OPTIXIR:
             raise LinkError(
-                f"input {index + 1} is OptiX IR, which optixModuleCreate compiles and links",
-                help="compile the input with to='ltoir'",
+                f"input {index + 1} is OptiX IR, which only optixModuleCreate compiles and links",
+                help=Hint("compile the input with to='ltoir'", shell="compile the input with --to ltoir"),
                 code="link-input",
             )
         if artifact.kind is Kind.TILEIR:
             raise not_linked(index)
         if artifact.kind is Kind.TUNING:
-            raise LinkError(f"input {index + 1} is a record of cujit.tune, and no image", code="link-input")
+            raise LinkError(f"input {index + 1} is a record of cujit.tune, not an image", code="link-input")
         return cls(artifact, index)
 
     @classmethod
@@ -161,15 +161,15 @@ class InputImage:
             return
         if self.arch is not None and not self.arch.runs_on(target):
             raise LinkError(
-                f"{self.name} is for {self.arch} and can't be linked for {target}",
+                f"{self.name} is for {self.arch} and cannot be linked for {target}",
                 help=f"compile it for {target}, or link for {self.arch.real}",
                 code="link-input",
             )
         if self.artifact.kind is Kind.CUBIN and not self.cubin.is_relocatable:
             raise LinkError(
-                f"{self.name} is a finished cubin; the link would leave out its code",
+                f"{self.name} is an executable cubin; the linker would leave its code out",
                 help=Hint(
-                    "compile it with rdc=True, or to='ltoir', or to='ptx'",
+                    "compile it with rdc=True, to='ltoir' or to='ptx'",
                     shell="compile it with -O rdc, or --to ltoir, or --to ptx",
                 ),
                 code="link-input",
@@ -180,10 +180,10 @@ class InputImage:
             return
         held = ", ".join(str(e) for fatbin in self.fatbins for e in fatbin.entries) or "nothing"
         raise LinkError(
-            f"{self.name} has no relocatable code for {target}; it holds {held}",
+            f"{self.name} contains no relocatable code for {target}; it contains {held}",
             help=Hint(
-                "what is to be linked holds PTX, LTO-IR, or cubins compiled with rdc=True",
-                shell="what is to be linked holds PTX, LTO-IR, or cubins compiled with -O rdc",
+                "the linker accepts PTX, LTO-IR, and cubins compiled with rdc=True",
+                shell="the linker accepts PTX, LTO-IR, and cubins compiled with -O rdc",
             ),
             code="link-input",
         )
@@ -261,8 +261,8 @@ def check_one_definition(images: Sequence[InputImage], target: Arch) -> None:
         for symbol in sorted(image.defined(target)):
             if symbol in first:
                 raise LinkError(
-                    f"{spelled(symbol)} is defined in {first[symbol].name} and again in {image.name}",
-                    help="make one of them static or inline, or remove one image",
+                    f"both {first[symbol].name} and {image.name} define {spelled(symbol)}",
+                    help="declare one of them static or inline, or remove one image",
                     code="duplicate-symbol",
                 )
             first[symbol] = image

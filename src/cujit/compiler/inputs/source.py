@@ -152,7 +152,7 @@ class Source:
         path = _file_of(text_or_path, _CUDA_ENDINGS)
         text = _read_text(path) if path else text_or_path
         if not isinstance(text, str):
-            raise OptionError(f"a source is str or a path, not {type(text).__name__}")
+            raise OptionError(f"a source must be a str or a path, not {type(text).__name__}")
         shown = name or (shown_path(path_of(path)) if path else "source.cu")
         known = _headers(headers)
         for what, content in ((shown, text), *known.items()):
@@ -317,8 +317,8 @@ def _headers(given: Mapping[str, str] | None) -> Mapping[str, str]:
     if given is None or isinstance(given, Mapping):
         return given or {}
     raise OptionError(
-        f"headers is {type(given).__name__} {spell(given)}, expected a dict of names to texts",
-        help="write headers={'scale.h': '…'}; pass directories as include=[…]",
+        f"headers is {type(given).__name__} {spell(given)}, expected a dict from names to texts",
+        help="write headers={'scale.h': '…'}; for directories, use include=[…]",
     )
 
 
@@ -349,7 +349,7 @@ def _without_comment(match: re.Match[str]) -> str:
 
 def _check_text(name: str, text: object) -> None:
     if not isinstance(name, str) or not name or "\0" in name or "\n" in name or "\r" in name:
-        raise OptionError(f"{spell(name)} is not a name for a source or a header")
+        raise OptionError(f"{spell(name)} is not a valid name for a source or a header")
     if not isinstance(text, str):
         raise OptionError(f"the header {name} is {type(text).__name__}, expected str")
     if "\0" in text:
@@ -359,7 +359,7 @@ def _check_text(name: str, text: object) -> None:
         (name + text).encode()
     except UnicodeEncodeError as e:
         shown = ascii(name)[1:-1]
-        raise FormatError(f"{shown}: the name or text can't be encoded as UTF-8: {e.reason}") from None
+        raise FormatError(f"{shown}: the name or the text cannot be encoded as UTF-8: {e.reason}") from None
 
 
 def _modules(given: Sequence[object], name: str | None) -> tuple[NvvmModule, ...]:
@@ -371,7 +371,9 @@ def _modules(given: Sequence[object], name: str | None) -> tuple[NvvmModule, ...
         FileError: a file cannot be read.
     """
     if not given:
-        raise OptionError("no module of LLVM IR was passed", help="Source.nvvm(text), or bytes of bitcode, or a path")
+        raise OptionError(
+            "expected at least one LLVM IR module", help="write Source.nvvm(text); bytes of bitcode or a path work too"
+        )
     alone = len(given) == 1
     modules = [
         _read(item, (name if alone else None) or f"module{'' if alone else number}.ll", alone and name is not None)
@@ -390,7 +392,7 @@ def _read(given: object, name: str, is_named: bool) -> NvvmModule:
         return _module(without_bom(given).encode("utf-8", "surrogatepass"), name)
     if isinstance(given, bytes | bytearray | memoryview):
         return _module(bytes(given).removeprefix(BOM), name)
-    raise OptionError(f"a module of LLVM IR is str, bytes or a path, not {type(given).__name__}")
+    raise OptionError(f"an LLVM IR module must be str, bytes or a path, not {type(given).__name__}")
 
 
 def _file_of(given: object, endings: tuple[str, ...]) -> str | os.PathLike[str] | None:
@@ -411,7 +413,7 @@ def _file_of(given: object, endings: tuple[str, ...]) -> str | os.PathLike[str] 
 
 def _module(data: bytes, name: str) -> NvvmModule:
     if any(c in name for c in "\0\n\r"):
-        raise OptionError(f"{spell(name)} is not a name for a module")
+        raise OptionError(f"{spell(name)} is not a valid name for a module")
     try:
         kind = kind_of(data)
     except FormatError as e:
@@ -419,7 +421,9 @@ def _module(data: bytes, name: str) -> NvvmModule:
     if kind is not Kind.NVVMIR:
         raise FormatError(
             f"{name} is {kind.value}, not LLVM IR",
-            help=Hint("images of device code go to cujit.link", shell="images of device code go to cujit link"),
+            help=Hint(
+                "to link images of device code, call cujit.link", shell="to link images of device code, run cujit link"
+            ),
         )
     module = NvvmModule(name, data)
     if module.text is None:

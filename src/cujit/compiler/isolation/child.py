@@ -39,7 +39,9 @@ def _answer(order: WorkOrder) -> Artifact | CujitError:
             message, result, log = "MemoryError: there is not enough memory", "MemoryError", ""
         else:
             message, result, log = f"a fault of cujit in the separate process: {e!r}", "", traceback.format_exc()
-        help = Hint("a larger memory_mib, or none", shell="a larger --memory, or none") if result else ""
+        help = (
+            Hint("set a larger memory_mib, or remove it", shell="set a larger --memory, or remove it") if result else ""
+        )
         return ToolCrashError(message, result=result, log=log, help=help)
 
 

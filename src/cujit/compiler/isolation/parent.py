@@ -181,8 +181,8 @@ on_fork_child(_forget_all)
 
 
 _MEMORY_HELP = Hint(
-    "a larger memory_mib, or no limit; it counts all that the process maps, libraries and stacks too",
-    shell="a larger --memory, or no limit; it counts all that the process maps, libraries and stacks too",
+    "set a larger memory_mib, or remove it; the limit counts all mapped memory, including libraries and stacks",
+    shell="set a larger --memory, or remove it; the limit counts all mapped memory, including libraries and stacks",
 )
 _NO_MEMORY = re.compile(r"out of memory|OUT_OF_MEMORY|MemoryError|bad_alloc|failed to map segment", re.IGNORECASE)
 
@@ -205,12 +205,12 @@ def _starved(job: Job, error: CujitError, memory_mib: int) -> CujitError:
 
 def _senseless(job: Job, child: _CompilerChild, answer: object) -> ToolCrashError:
     return ToolCrashError(
-        f"the separate process sent an invalid answer when asked to {job.step} {job.subject}",
+        f"the separate process sent an invalid answer to the request to {job.step} {job.subject}",
         tool=job.tool,
         call=f"{job.step} in a separate process",
         result=str(answer)[:_LAST_CHARS],
         log=child.last_words(),
-        help="either the input or the tool has an error: shorten the input until the tool accepts it",
+        help="the input or the tool is at fault: reduce the input until the crash disappears",
     )
 
 
@@ -223,7 +223,7 @@ def _death(job: Job, child: _CompilerChild, memory_mib: int | None) -> ToolCrash
         how += f", with {memory_mib} MiB of address space at most"
         help = _MEMORY_HELP
     return ToolCrashError(
-        f"{job.tool} {how} when asked to {job.step} {job.subject}",
+        f"{job.tool} {how} on the request to {job.step} {job.subject}",
         tool=job.tool,
         call=f"{job.step} in a separate process",
         result=result,

@@ -38,11 +38,11 @@ class WorkLimits(NamedTuple):
         seconds = None if timeout_s is None else _seconds(timeout_s)
         if memory_mib is not None:
             if type(memory_mib) is not int or not 0 < memory_mib <= _MOST_MIB:
-                raise OptionError(f"memory_mib is {spell(memory_mib)}, expected a number of MiB, an int of at least 1")
+                raise OptionError(f"memory_mib is {spell(memory_mib)}, expected an int of at least 1, in MiB")
             if not isolate:
                 raise OptionError(
-                    "memory_mib limits a separate process, and there is none",
-                    help=Hint("isolate=True, memory_mib=4096", shell="--isolate --memory 4096"),
+                    "memory_mib limits a separate process, but isolate is not set",
+                    help=Hint("isolate=True, memory_mib=4096", shell="add both: --isolate --memory 4096"),
                     code="option-conflict",
                 )
             return cls(seconds, isolate, memory_mib, _end(seconds))

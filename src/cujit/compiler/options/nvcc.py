@@ -165,7 +165,7 @@ class _CommandLine:
         elif name in _WITH_VALUE:
             given = value if value is not None else next(others, None)
             if given is None:
-                raise OptionError(f"{word} needs a value", help=f"{word}=VALUE", code="option-rejected")
+                raise OptionError(f"{word} requires a value", help=f"{word}=VALUE", code="option-rejected")
             self._give(word, name, given)
 
     def _leave(self, word: str, others: Iterator[str]) -> None:
@@ -244,7 +244,7 @@ def _generated(word: str, value: str) -> list[str]:
     match = re.fullmatch(r"arch=(\w+)(?:,code=(\[[^\]]*\]|\"[^\"]*\"|[\w,]+))?", value)
     if match is None:
         raise OptionError(
-            f"{word} {value} contains no targets" if word != value else f"{word} contains no targets",
+            f"{word} {value} specifies no targets" if word != value else f"{word} specifies no targets",
             help=f"-{_GENCODE[0]} arch=compute_90,code=[sm_90,compute_90]",
         )
     return _list(match[2]) if match[2] else [match[1]]

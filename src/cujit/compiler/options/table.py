@@ -165,10 +165,10 @@ def _macro(name: object) -> str:
     if isinstance(name, str) and re.fullmatch(_MACRO, name):
         return name
     raise OptionError(
-        f"define: {spell(name)} is not a name of a macro",
+        f"define: {spell(name)} is not a valid macro name",
         help=Hint(
-            "write, for example, define={'N': 4, 'FLAG': None, 'SQ(x)': '((x)*(x))'}",
-            shell="-D N=4 -D FLAG -D 'SQ(x)=((x)*(x))'",
+            "write define={'N': 4, 'FLAG': None, 'SQ(x)': '((x)*(x))'}",
+            shell="write -D N=4 -D FLAG -D 'SQ(x)=((x)*(x))'",
         ),
     )
 
@@ -181,8 +181,8 @@ def _macro_value(name: object, given: object) -> str | None:
     number = int(given) if isinstance(given, bool) else _int(given)
     if number is None:
         raise OptionError(
-            f"define: the value of {name} is {spell(given)}, expected str of one line, int or None",
-            help="pass values with a C++ spelling, such as 1.5f, as str",
+            f"define: the value of {name} is {spell(given)}, expected a str of one line, an int or None",
+            help="pass values that C++ spells differently, such as 1.5f, as str",
         )
     return str(number)
 

@@ -100,7 +100,7 @@ class Options(Mapping[str, Value]):
         for name in options or ():
             if not isinstance(name, str):
                 raise OptionError(
-                    f"{spell(name)} is not a name of an option; names are str",
+                    f"{spell(name)} is not an option name; names are str",
                     help=Hint("write options={'lineinfo': True}", shell="-O lineinfo"),
                 )
         return cls(**{**(options or {}), **more})  # type: ignore[arg-type]
@@ -205,8 +205,9 @@ def _require_exact(extra: Sequence[str]) -> None:
         taken = next((known for known in _BEGINNINGS if argument.startswith(known)), argument)
         if argument != taken:
             raise OptionError(
-                f"nvJitLink has no option {argument}, and would take it for {taken}: it compares how arguments begin",
-                help=f"write {taken} if you mean that option; see docs/options.md for the options",
+                f"nvJitLink has no option {argument}, but would accept it as {taken}, because it compares only "
+                "prefixes",
+                help=f"write {taken} if you mean that; see docs/options.md for the options",
                 code="option-unknown",
             )
 
@@ -222,14 +223,20 @@ def _require_value(tool: Tool, extra: Sequence[str]) -> None:
     if tool is Tool.NVVM and last in _TAKE_NEXT:
         raise OptionError(
             f"no argument follows {last}, and libNVVM takes the argument after it as its value",
-            help=f"write extra=('{last}', '-option'), or remove {last}",
+            help=Hint(
+                f"write extra=('{last}', '-option'), or remove {last}",
+                shell=f"write -O extra={last} -O extra=-option, or remove {last}",
+            ),
             code="option-rejected",
         )
     for name, equals, value in (argument.partition("=") for argument in extra if tool is Tool.NVRTC):
         if name in _TAKE_VALUE and equals and not value.strip():
             raise OptionError(
                 f"NVRTC's option {name} lacks its value",
-                help=f"write extra=('{name}=VALUE',), or remove {name}",
+                help=Hint(
+                    f"write extra=('{name}=VALUE',), or remove {name}",
+                    shell=f"write -O extra={name}=VALUE, or remove {name}",
+                ),
                 code="option-rejected",
             )
 
@@ -271,8 +278,8 @@ def _unknown(name: str, own: Sequence[str]) -> OptionError:
         if any(plain in text.strip("-").replace("-", "_").split("=")[0].split() for text in spelled):
             near = [row.name, *(n for n in near if n != row.name)]
     also = Hint(
-        "an argument that the table lacks goes through extra=('--flag',)",
-        shell="an argument that the table lacks goes through -O extra=--flag",
+        "pass an argument that isn't in the table with extra=('--flag',)",
+        shell="pass an argument that isn't in the table with -O extra=--flag",
     )
     return OptionError(
         f"unknown option {spell(name)}",

@@ -31,14 +31,14 @@ class Buffers:
             data = parameters if type(parameters) is bytes else memoryview(parameters).cast("B").tobytes()
         except (TypeError, ValueError) as e:
             raise ArgumentError(
-                f"{self._kernel} requires packed parameters as one contiguous buffer, not {_kind(parameters)}: {e}",
-                help="bytes, bytearray, a ctypes.Structure or a contiguous array of NumPy",
+                f"{self._kernel} expects packed parameters as one contiguous buffer, not {_kind(parameters)}: {e}",
+                help="pass bytes, bytearray, a ctypes.Structure or a contiguous NumPy array",
             ) from None
         if len(data) != self._size:
             takes = f"{counted(self._size, 'byte')} of packed parameters {self._signature}"
             raise ArgumentError(
-                f"{self._kernel} requires {takes}, but got {len(data)}",
-                help=f"each parameter lies at its offset, {[at for at, _ in self._rows]}, and nothing behind the last",
+                f"{self._kernel} takes {takes}, but the buffer has {len(data)}",
+                help=f"put each parameter at its offset, {[at for at, _ in self._rows]}, and nothing after the last",
                 code="argument-count",
             )
         return data

@@ -84,8 +84,8 @@ class Packer:
             passed = ", ".join(map(describe, arguments[:12]))
             missing = ", ".join(map(str, tuple(self.signature)[len(arguments) :]))
             raise ArgumentError(
-                f"{self.kernel} takes {takes}; you passed {len(arguments)}" + (f": {passed}" if passed else ""),
-                help=f"add what is missing: {missing}" if missing else f"leave out the last {len(arguments) - n}",
+                f"{self.kernel} requires {takes}, but you passed {len(arguments)}" + (f": {passed}" if passed else ""),
+                help=f"add the missing arguments: {missing}" if missing else f"remove the last {len(arguments) - n}",
                 code="argument-count",
             )
         values = [read(a, stream) for read, a in zip(self._readers, arguments, strict=True)]
@@ -134,7 +134,8 @@ def _field(parameter: Parameter, device: DeviceLike, refuse: Refuse, takes_ints:
     kind, size = parameter.kind, parameter.size
     if size <= 0:
         raise ArgumentError(
-            f"the size of a parameter ({parameter}) is not known, so nothing can be passed to it", code="argument-type"
+            f"the size of a parameter ({parameter}) is unknown, so cujit cannot pass a value to it",
+            code="argument-type",
         )
     if (number := _number(parameter, refuse)) is not None:
         return number

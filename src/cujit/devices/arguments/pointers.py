@@ -379,7 +379,7 @@ def _of_interface(interface: dict[str, Any], device: tuple[int, int] | None) -> 
     """
     shape = tuple(map(operator.index, interface["shape"]))
     if min(shape, default=0) < 0:
-        raise ValueError(f"shape {shape} has a negative size")
+        raise ValueError(f"the shape {shape} contains a negative size")
     dtype = _dtype_of(interface["typestr"])
     data, read_only = interface["data"]
     address = 0 if data is None else operator.index(data)
@@ -387,7 +387,7 @@ def _of_interface(interface: dict[str, Any], device: tuple[int, int] | None) -> 
     if not 0 <= address < 1 << 64:
         raise ValueError(f"the address {spell(address)} doesn't fit into 64 bits")
     if not address and not empty:
-        raise ValueError(f"the address of an array of shape {shape} is null")
+        raise ValueError(f"an array of shape {shape} has a null address")
     contiguous = True
     if (strides := interface.get("strides")) is not None and not empty:
         step = dtype.itemsize

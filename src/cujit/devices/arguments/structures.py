@@ -71,9 +71,9 @@ def bytes_by_value(value: object) -> bytes | None:
     """
     dtype = dtype_by_value(value)
     if dtype is not None and not all(leaf.isnative for leaf in leaves(dtype)):
-        raise LayoutError("it is not in this machine's byte order", "x.astype(x.dtype.newbyteorder('='))")
+        raise LayoutError("its byte order differs from this machine's", "x.astype(x.dtype.newbyteorder('='))")
     if dtype is not None and dtype.hasobject:
-        raise LayoutError("it holds Python objects", "numbers")
+        raise LayoutError("it contains Python objects", "numbers")
     if isinstance(value, (np.generic, np.ndarray)):
         return value.tobytes()
     if isinstance(value, (bytes, bytearray, memoryview, *_BY_VALUE)):
@@ -108,17 +108,17 @@ def check_layout(value: object, align: int) -> None:
     declared = _declared_align(value)
     if declared > align:
         raise LayoutError(
-            f"it is aligned to {declared} bytes and the parameter to {align}",
-            f"members that are aligned to at most {align} bytes, or a packed structure as the compiled one is",
+            f"its alignment is {declared} bytes, but the parameter's is {align}",
+            f"members with an alignment of at most {align} bytes, or a packed structure like the compiled one",
         )
     dtype = dtype_by_value(value)
     for name, offset, leaf in _placed(dtype, "", 0) if dtype is not None else ():
         natural = min(leaf.alignment, align)
         if offset % natural:
             raise LayoutError(
-                f"its member {name} ({leaf}) is at byte {offset}, and the parameter, which is aligned to {align} "
-                f"bytes, has such a number at multiples of {natural}",
-                "numpy.dtype(…, align=True), or a ctypes.Structure, whose members lie as in C++",
+                f"its member {name} ({leaf}) is at byte {offset}, but a parameter with an alignment of {align} "
+                f"bytes has such numbers at multiples of {natural}",
+                "numpy.dtype(…, align=True), or a ctypes.Structure, whose members have the layout of C++",
             )
 
 

@@ -53,7 +53,7 @@ def array(
     try:
         host = np.asarray(data, dtype=None if dtype is None else dtype_of(dtype))
     except (TypeError, ValueError, OverflowError) as e:
-        raise ArgumentError(f"{type(data).__name__} can't be converted to a device array: {e}") from e
+        raise ArgumentError(f"cannot make an array from this {type(data).__name__}: {e}") from e
     if stream is not None or NUMBERS.get(host.dtype.type) is not host.dtype or not host.flags.c_contiguous:
         result = empty(device, host.shape, host.dtype, stream=stream)
         result.copy_from(host)
@@ -209,7 +209,8 @@ class DeviceArray:
         """
         if self._allocation is None:
             raise ClosedError(
-                "this array was closed; its memory is gone", help="make another: device.array(x), or close it later"
+                "this array is closed, and its memory has been freed",
+                help="make another one with device.array(x), or close this one later",
             )
         if stream != 0:
             self.device.backend.settle()
@@ -357,12 +358,10 @@ class DeviceArray:
             element = np.array(value, dtype=self.dtype)
         except (TypeError, ValueError, OverflowError) as e:
             raise ArgumentError(
-                f"{spell(value)} can't be stored in an element of {self.dtype}: {e}", code="array-dtype"
+                f"an element of {self.dtype} cannot hold {spell(value)}: {e}", code="array-dtype"
             ) from e
         if element.shape:
-            raise ArgumentError(
-                f"an array is filled with one value, not with {element.shape} of them", help="x.copy_from(array)"
-            )
+            raise ArgumentError(f"fill takes one value, not {element.shape} values", help="x.copy_from(array)")
         address, queue = self.address, self.device.queue(self.stream if stream is None else stream)
         if self.nbytes:
             queue.fill(address, element.tobytes(), self.size)
@@ -380,11 +379,11 @@ class DeviceArray:
     def _check_fits(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         if shape != self.shape:
             raise ArgumentError(
-                f"an array of shape {shape} does not go into one of shape {self.shape}", code="array-shape"
+                f"cannot copy an array of shape {shape} into one of shape {self.shape}", code="array-shape"
             )
         if dtype.newbyteorder("=") != self.dtype:
             raise ArgumentError(
-                f"elements of {dtype} do not go into an array of {self.dtype}",
+                f"cannot copy elements of {dtype} into an array of {self.dtype}",
                 help=f"pass x.astype({spell(self.dtype.name)})",
                 code="array-dtype",
             )
@@ -393,16 +392,17 @@ class DeviceArray:
         """Check an array to copy to."""
         if not isinstance(out, np.ndarray):
             raise ArgumentError(
-                f"out must be a NumPy array, not {type(out).__name__}", help="y.copy_from(x) for devices"
+                f"out must be a NumPy array, not {type(out).__name__}",
+                help="to copy between devices, call y.copy_from(x)",
             )
         if out.shape != self.shape or out.dtype != self.dtype:
             raise ArgumentError(
-                f"an array of {self.dtype} and shape {self.shape} does not go into one of {out.dtype} and {out.shape}",
+                f"cannot copy an array of {self.dtype} and shape {self.shape} into one of {out.dtype} and {out.shape}",
                 code="array-shape",
             )
         if not (out.flags.c_contiguous and out.flags.writeable):
             raise ArgumentError(
-                "out is not C-contiguous, or is read-only",
+                "out must be C-contiguous and writable",
                 help=f"write out=np.empty({self.shape}, {spell(self.dtype.name)})",
             )
         return out
@@ -435,7 +435,7 @@ class DeviceArray:
                 sizes[sizes.index(-1)] = self.size // rest
         if min(sizes, default=0) < 0 or math.prod(sizes) != self.size:
             raise ArgumentError(
-                f"{self.size} elements of shape {self.shape} can't be reshaped to {wanted}", code="array-shape"
+                f"cannot reshape {self.size} elements of shape {self.shape} to {wanted}", code="array-shape"
             )
         return self._view(tuple(sizes), self.dtype, 0)
 
@@ -457,7 +457,7 @@ class DeviceArray:
             return self._view(self.shape, element, 0)
         if not self.shape or self.shape[-1] * self.dtype.itemsize % element.itemsize:
             raise ArgumentError(
-                f"an array of {self.dtype} of shape {self.shape} cannot be seen as {element}", code="array-shape"
+                f"cannot view an array of {self.dtype} and shape {self.shape} as {element}", code="array-shape"
             )
         last = self.shape[-1] * self.dtype.itemsize // element.itemsize
         return self._view((*self.shape[:-1], last), element, 0)
@@ -473,19 +473,21 @@ class DeviceArray:
             assert x[:10].numpy().tolist() == [1] * 10
         """
         if not self.shape:
-            raise ArgumentError("an array of no axes has nothing to index", code="array-index")
+            raise ArgumentError("a zero-dimensional array cannot be indexed", code="array-index")
         step = self.strides[0]
         if isinstance(index, slice):
             try:
                 start, stop, stride = index.indices(self.shape[0])
             except (TypeError, ValueError) as e:
                 raise ArgumentError(
-                    f"{spell(index)} is not a slice of an array: {e}", help="x[first:last], of ints", code="array-index"
+                    f"{spell(index)} is not a valid slice of an array: {e}",
+                    help="write x[first:last] with ints",
+                    code="array-index",
                 ) from None
             if stride != 1:
                 raise ArgumentError(
-                    f"a slice with step {stride} is not contiguous; only step 1 can share the memory",
-                    help="copy it: device.array(x.numpy()[::2])",
+                    f"a slice with step {stride} is not contiguous; only slices with step 1 can share memory",
+                    help="make a copy: device.array(x.numpy()[::2])",
                     code="array-index",
                 )
             return self._view((max(stop - start, 0), *self.shape[1:]), self.dtype, start * step)
@@ -493,8 +495,8 @@ class DeviceArray:
             i = operator.index(index)
         except TypeError:
             raise ArgumentError(
-                f"an array on a device is indexed by an int or a slice of its first axis, not {spell(index)}",
-                help="copy the array to the host: x.numpy()[…]",
+                f"the index of a device array must be an int or a slice of the first axis, not {spell(index)}",
+                help="copy the array to the host first: x.numpy()[…]",
                 code="array-index",
             ) from None
         if not -self.shape[0] <= i < self.shape[0]:
@@ -508,14 +510,14 @@ class DeviceArray:
 
     def __len__(self) -> int:
         if not self.shape:
-            raise ArgumentError("an array of no axes has no length", code="array-index")
+            raise ArgumentError("a zero-dimensional array has no length", code="array-index")
         return self.shape[0]
 
     def __iter__(self) -> Iterator[DeviceArray]:
         return (self[i] for i in range(len(self)))
 
     def __bool__(self) -> bool:
-        raise ArgumentError("the truth of an array is not defined", help="copy the array to the host: x.numpy()")
+        raise ArgumentError("a device array has no truth value", help="copy it to the host first: x.numpy()")
 
     def __str__(self) -> str:
         """Write the elements as NumPy does; of a long first axis, only the rows that are shown are copied."""
@@ -539,7 +541,7 @@ class DeviceArray:
     def __array_interface__(self) -> dict[str, Any]:
         """How NumPy sees memory of the CPU device (version 3)."""
         if self.device.is_gpu:
-            raise AttributeError("__array_interface__: the memory is a GPU's")
+            raise AttributeError("__array_interface__: the array is in GPU memory")
         self._share()
         return self._interface()
 
@@ -551,7 +553,7 @@ class DeviceArray:
     def __cuda_array_interface__(self) -> dict[str, Any]:
         """How GPU libraries see memory of a GPU (version 3)."""
         if not self.device.is_gpu:
-            raise AttributeError("__cuda_array_interface__: the memory is the host's")
+            raise AttributeError("__cuda_array_interface__: the array is in host memory")
         # A consumer in another stream then waits for this one. Source: numba-cuda, "CUDA Array Interface (Version 3)".
         return {**self._interface(), "stream": None if self.stream is None else self.stream.handle or 1}
 
@@ -572,7 +574,7 @@ class DeviceArray:
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
         if copy is False:
             raise ArgumentError(
-                f"an array on {self.device.name} becomes a NumPy array only by a copy", code="device-mismatch"
+                f"an array on {self.device.name} can become a NumPy array only by copying", code="device-mismatch"
             )
         host = self.numpy()
         return host if dtype is None else host.astype(dtype, copy=False)
@@ -592,7 +594,7 @@ class DeviceArray:
         if dl_device is not None and tuple(dl_device) != here:
             raise BufferError(f"this array is on DLPack device {here}, not {tuple(dl_device)}")
         if copy:
-            raise BufferError("DLPack shares this array; it does not copy")
+            raise BufferError("cujit exports arrays through DLPack only without copying")
         if self.device.is_gpu and stream != _NO_ORDER:
             mine = 0 if self.stream is None else self.stream.handle
             theirs = 0 if stream in (None, _LEGACY) else stream

@@ -122,7 +122,7 @@ def read(producer: Any, stream: int | None) -> Tensor:
     except ArgumentError:
         raise
     except Exception as e:
-        raise ArgumentError(f"{type(producer).__name__} doesn't return a DLPack capsule: {e}") from e
+        raise ArgumentError(f"this {type(producer).__name__} doesn't return a DLPack capsule: {e}") from e
     dtype = _dtype_of(tensor)
     return Tensor(
         (tensor.data or 0) + tensor.byte_offset,
@@ -141,7 +141,7 @@ def _tensor_of(capsule: object) -> tuple[_DLTensor, int]:
         return managed.tensor, managed.flags
     if _is_valid(capsule, b"dltensor"):
         return _DLTensor.from_address(_pointer(capsule, b"dltensor")), 0
-    raise ArgumentError(f"expected a DLPack capsule, got {type(capsule).__name__}")
+    raise ArgumentError(f"expected a DLPack capsule, not {type(capsule).__name__}")
 
 
 def _dtype_of(tensor: _DLTensor) -> np.dtype[Any] | None:

@@ -41,7 +41,7 @@ def _shape(shape: object) -> tuple[int, ...]:
             f"a shape must be an int or a tuple of ints, not {spell(shape)}", code="array-shape"
         ) from None
     if min(sizes, default=0) < 0:
-        raise ArgumentError(f"shape {sizes} has a negative size", code="array-shape")
+        raise ArgumentError(f"the shape {sizes} contains a negative size", code="array-shape")
     return sizes
 
 
@@ -58,6 +58,6 @@ def dtype_of(dtype: npt.DTypeLike) -> np.dtype[Any]:
         raise ArgumentError(f"{spell(dtype)} is not a valid NumPy dtype: {why}", code="array-dtype") from e
     if result.hasobject or result.itemsize == 0:
         raise ArgumentError(
-            f"elements of dtype {result} cannot live on a device", help="use a numeric dtype", code="array-dtype"
+            f"device memory cannot hold elements of dtype {result}", help="use a numeric dtype", code="array-dtype"
         )
     return result if result.isnative else result.newbyteorder("=")

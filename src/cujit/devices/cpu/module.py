@@ -283,9 +283,9 @@ class CpuKernel(BackendKernel):
     def _require(self, size: int) -> None:
         """Refuse a closed module, and a parameter buffer of too few bytes."""
         if self._module.closed:
-            raise ClosedError(f"the module of {self.title} is closed")
+            raise ClosedError(f"the module of {self.title} was closed")
         if size < self._facts.parameters_size:
-            raise LaunchError(f"{self.title} takes {self._facts.parameters_size} bytes of parameters, not {size}")
+            raise LaunchError(f"{self.title} requires {self._facts.parameters_size} bytes of parameters, not {size}")
 
     def _memory(self, shape: LaunchShape, launch: Launch) -> _Memory:
         """Count what one of the pool's threads needs for the blocks that it runs side by side."""
@@ -404,7 +404,7 @@ class CpuKernel(BackendKernel):
                 tool="LLVM",
                 help=Hint(
                     f"call kernel.compile({tuple(block)}) on a device without timeout_s, or pass a larger timeout_s",
-                    shell="specify a larger --timeout",
+                    shell="set a larger --timeout",
                 ),
             ) from None
 
@@ -547,7 +547,7 @@ class CpuModule(BackendModule):
             self.memory = zeroed_block(facts.size) if facts.size or watchers else _no_variables()
         except CujitError as e:
             took = f"{facts.size:,} bytes of memory, more than there is"
-            raise LoadError(f"the variables of this module require {took}", help=e.help) from e
+            raise LoadError(f"the variables of this module need {took}", help=e.help) from e
         for offset, piece in facts.pieces_at(self.memory.address):
             self.memory.write(piece, offset)
         self.closed = False
@@ -563,7 +563,9 @@ class CpuModule(BackendModule):
         """Find a ``__device__`` or ``__constant__`` variable: its address and its size in bytes."""
         if name not in self.variables:
             have = ", ".join(self.variables) or "none"
-            raise NameNotFoundError(f"no variable {spell(name)} in this module", help=f"it has {have}")
+            raise NameNotFoundError(
+                f"this module has no variable {spell(name)}", help=f"choose one of its variables: {have}"
+            )
         offset, size = self.variables[name]
         return self.memory.address + offset, size
 

@@ -72,7 +72,7 @@ def dumped() -> frozenset[str]:
     unknown = sorted(names - {*STAGES, _TIMES, _ALL})
     if unknown:
         raise OptionError(
-            f"{DUMP_VARIABLE} names no stage {spell(unknown[0])}",
+            f"{DUMP_VARIABLE} contains the unknown stage {spell(unknown[0])}",
             help=f"set {DUMP_VARIABLE} to one or several of {', '.join(STAGES)}, {_TIMES} and {_ALL}",
             code="option-unknown",
         )

@@ -32,7 +32,7 @@ def ptx_of(artifact: Artifact) -> tuple[str, str]:
     if artifact.kind is Kind.CUBIN:
         found = _recovered(artifact.data)
         if isinstance(found, FormatError):
-            raise LoadError(f"the CPU device executes PTX, and {found.message}", help=found.help)
+            raise LoadError(f"the CPU device executes PTX, but {found.message}", help=found.help)
         return found, f"PTX recovered from the cubin, {_COMPILED}"
     raise LoadError(
         f"the CPU device executes PTX, not a {artifact.kind.value}",
@@ -60,8 +60,8 @@ def _ptx_of_fatbin(data: bytes) -> tuple[str, str]:
             return found, f"PTX recovered from the cubin {arch} of the fatbin, {_COMPILED}"
         refused = refused or f": {found.message}"
     raise LoadError(
-        f"the CPU device executes PTX, and this fatbin has none{refused}",
-        help="add a compute_… target to the targets of the build",
+        f"the CPU device executes PTX, and this fatbin contains none{refused}",
+        help="add a compute_… target when you build it",
     )
 
 

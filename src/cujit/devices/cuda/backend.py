@@ -54,8 +54,8 @@ class CudaBackend(Backend):
         if not 0 <= ordinal < count:
             have = ", ".join(f"cuda:{i}" for i in range(count))
             raise DeviceNotFoundError(
-                f"no GPU {ordinal}: the driver shows {count} to this process" + (f" ({have})" if have else ""),
-                help="numbers count from 0, and CUDA_VISIBLE_DEVICES hides GPUs",
+                f"there is no GPU {ordinal}: the driver shows {count} to this process" + (f" ({have})" if have else ""),
+                help="GPU numbers start at 0, and CUDA_VISIBLE_DEVICES hides GPUs",
             )
         self.ordinal = ordinal
         self._count = count
@@ -232,10 +232,11 @@ class CudaBackend(Backend):
         """
         if self.arch.number < _FIRST_WITH_TENSOR_MAPS:
             raise UnsupportedError(
-                f"{self.product} ({self.arch}) has no tensor maps; GPUs from sm_{_FIRST_WITH_TENSOR_MAPS} on have",
+                f"{self.product} ({self.arch}) doesn't support tensor maps, which need "
+                f"sm_{_FIRST_WITH_TENSOR_MAPS} or later",
                 help=Hint(
-                    "copy by cp.async there, or run on the CPU device: device=cujit.cpu()",
-                    shell="copy by cp.async there, or run on the CPU device: --device cpu",
+                    "copy with cp.async, or run on the CPU device: device=cujit.cpu()",
+                    shell="copy with cp.async, or run on the CPU device: --device cpu",
                 ),
             )
         return encode(self.context, tiling)

@@ -120,7 +120,7 @@ def _verdicts(artifact: Artifact, target: _Target) -> list[Verdict]:
                 "LLVM IR",
                 False,
                 "it is not compiled yet",
-                Hint("cujit.compile(cujit.Source.nvvm(...))", shell="cujit compile FILE.ll"),
+                Hint("cujit.compile(cujit.Source.nvvm(...))", shell="run cujit compile FILE.ll"),
             )
         ]
     return _host_file(artifact, target) or [Verdict(artifact.kind.value, False, "there is no device code in it")]
@@ -138,15 +138,15 @@ def driver_version(driver: Version | int | str | None) -> Version | None:
     if type(read) is int:
         known = [release for release in RELEASES if release.driver <= read]
         if not known:
-            raise OptionError(f"no driver branch {spell(driver)}", help=_DRIVER_HELP, code="option-unknown")
+            raise OptionError(f"unknown driver branch {spell(driver)}", help=_DRIVER_HELP, code="option-unknown")
         return known[-1].toolkit
     if isinstance(read, tuple) and len(read) == 2 and all(type(n) is int for n in read):
         if read < RELEASES[0].toolkit:
             raise OptionError(
-                f"no driver of CUDA {dotted(read)} is known to cujit", help=_DRIVER_HELP, code="option-unknown"
+                f"cujit knows no driver for CUDA {dotted(read)}", help=_DRIVER_HELP, code="option-unknown"
             )
         return read
-    raise OptionError(f"no driver {spell(driver)}", help=_DRIVER_HELP, code="option-unknown")
+    raise OptionError(f"unknown driver {spell(driver)}", help=_DRIVER_HELP, code="option-unknown")
 
 
 def _read_driver(text: str) -> Version | int | None:
@@ -171,7 +171,10 @@ def _to_be_linked(entry: str) -> Verdict:
         entry,
         False,
         "it is linked first",
-        Hint("cujit.link([...], arch=...), and load the cubin", shell="cujit link FILE -o x.cubin, and load the cubin"),
+        Hint(
+            "use cujit.link([...], arch=...), and load the cubin",
+            shell="use cujit link FILE -o x.cubin, and load the cubin",
+        ),
     )
 
 

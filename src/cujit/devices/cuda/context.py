@@ -129,9 +129,9 @@ class GpuContext:
             f"{error.message}\n  {one} running, the newest first:{listing}{more}",
             **error.facts,
             help=(error.help or "restart the process: the CUDA context is lost")
-            + ". Which launch it is: synchronize the device after each, or run them one by one on the CPU device with "
-            "the same arguments (launch.replay_on_cpu(…) in a new process; launch.save(…) before it keeps it in a file "
-            "for cujit run), or the process under compute-sanitizer",
+            + ". To find the launch, synchronize the device after each one, or run the launches one by one on "
+            "the CPU device with the same arguments (launch.replay_on_cpu(…) in a new process; "
+            "launch.save(…) stores a launch for cujit run), or run the process under compute-sanitizer",
         )
 
     def refused(self, function: str, status: int) -> DriverError:
@@ -153,7 +153,7 @@ class GpuContext:
         if not greatest <= priority <= least:
             raise LaunchError(
                 f"{title}priority {priority} is out of range; {self.name} supports {greatest} to {least}",
-                help=f"{greatest} is the most urgent, {least} the default{also}",
+                help=f"{greatest} is the highest priority, {least} the default{also}",
             )
 
     def release(self, function: str, handle: Any) -> None:

@@ -42,8 +42,8 @@ class CudaGraph(Graph):
         handle = self.stream.handle
         if handle <= _LEGACY:
             raise LaunchError(
-                "the default stream cannot be captured",
-                help="capture in a stream of your own: device.stream()",
+                "the default stream can't be captured",
+                help="capture a separate stream: device.stream()",
                 code="stream-capture",
             )
         modes = self._context.driver.bindings.CUstreamCaptureMode
@@ -115,8 +115,8 @@ class CudaGraph(Graph):
         status, _id, outer, before, *_ = context.call(versioned(bindings, "cuStreamGetCaptureInfo", 3), stream)
         if status != bindings.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_ACTIVE:
             raise LaunchError(
-                "the capture of this stream has failed already",
-                help="leave the block; its end says why",
+                "the capture of this stream has already failed",
+                help="leave the with block; the error at its end names the reason",
                 code="stream-capture",
             )
         node = context.call("cuGraphAddChildGraphNode", outer, before, len(before), self._graph)
@@ -133,8 +133,8 @@ class CudaGraph(Graph):
             context.release("cuGraphDestroy", graph)
             why = driver.error("cuGraphExecUpdate", status)
             raise LaunchError(
-                f"a graph of {self.nodes} nodes can't be updated from a graph of {other.nodes} nodes: "
-                f"{why.message} ({why.result})",
+                f"a graph with {self.nodes} nodes cannot be updated from one with {other.nodes}: {why.message} "
+                f"({why.result})",
                 help="capture a new graph and launch it",
                 code="graph-update",
             )

@@ -27,7 +27,7 @@ def choose_image(artifact: Artifact, place: RoutePlace, options: JitOptions | No
         return _cubin(artifact, place)
     if artifact.kind is Kind.FATBIN:
         return _fatbin(artifact, place, options)
-    raise LoadError(f"{_what(artifact)} cannot be loaded")
+    raise LoadError(f"cannot load {_what(artifact)}")
 
 
 def _what(artifact: Artifact) -> str:
@@ -57,12 +57,12 @@ def _fatbin(artifact: Artifact, place: RoutePlace, options: JitOptions) -> Chose
             raise LoadError(f"{_what(artifact)} {refusal.why}", help=refusal.help)
         lto = any(e.kind is EntryKind.LTOIR for e in fatbin)
         raise LoadError(
-            f"{_what(artifact)} contains {have}, but none of these runs on {place.name}, which is {place.arch}",
-            help=f"build with the target {place.arch}, or with PTX: {place.arch.virtual}"
+            f"{_what(artifact)} contains {have}; none of these runs on {place.name}, which is {place.arch}",
+            help=f"add the target {place.arch}, or PTX: {place.arch.virtual}"
             + (
                 Hint(
-                    "; LTO-IR is linked first: cujit.link([...], arch=...)",
-                    shell="; LTO-IR is linked first: cujit link FILE -o x.cubin",
+                    "; link LTO-IR first: cujit.link([...], arch=...)",
+                    shell="; link LTO-IR first: cujit link FILE -o x.cubin",
                 )
                 if lto
                 else ""

@@ -183,7 +183,7 @@ class CudaKernel(BackendKernel):
             return
         if options.timeout_s is not None:
             raise LaunchError(
-                f"{self.title}: timeout_s is for the CPU device; a GPU runs a launch until it is done",
+                f"{self.title}: only the CPU device supports timeout_s; a GPU cannot stop a launch",
                 help="remove timeout_s, or launch on cujit.cpu()",
             )
         if options.priority is not None:
@@ -295,16 +295,18 @@ class CudaKernel(BackendKernel):
     def cancel(self) -> None:
         """Refuse: nobody can end a launch on a GPU."""
         raise UnsupportedError(
-            f"{self.title}: a launch on a GPU runs until it is done",
-            help=Hint("try it on the CPU device: cujit.cpu()", shell="try it on the CPU device: --device cpu"),
+            f"{self.title}: a GPU cannot stop a launch",
+            help=Hint(
+                "try the launch on the CPU device: cujit.cpu()", shell="try the launch on the CPU device: --device cpu"
+            ),
         )
 
     def _require_clusters(self) -> None:
         attribute = self._context.driver.bindings.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH
         if not self._context.call("cuDeviceGetAttribute", attribute, self._context.device):
             raise LaunchError(
-                f"{self.title}: this GPU has no clusters of blocks",
-                help="they came with sm_90; remove the cluster on older GPUs",
+                f"{self.title}: this GPU doesn't support clusters",
+                help="clusters need sm_90 or later; remove the cluster on older GPUs",
                 code="cluster-size",
             )
 
@@ -313,8 +315,8 @@ class CudaKernel(BackendKernel):
         major = int(self._context.call("cuDeviceGetAttribute", attribute, self._context.device))
         if major < _OVERLAP_SINCE:
             raise LaunchError(
-                f"{self.title}: overlap needs a GPU of compute capability {_OVERLAP_SINCE}.0, and this one has {major}",
-                help="remove overlap on GPUs older than sm_90: the kernel then waits for the one before it",
+                f"{self.title}: overlap needs compute capability {_OVERLAP_SINCE}.0 or later, and this GPU has {major}",
+                help="on GPUs older than sm_90, remove overlap: the kernel then waits for the preceding kernel",
             )
 
     def together(self, shape: LaunchShape, cluster: Dim3 | None = None) -> int:
@@ -393,8 +395,8 @@ class CudaKernel(BackendKernel):
         error = self._context.refused("cuLaunchKernel" if options == PLAIN else "cuLaunchKernelEx", status)
         if error.result in _FOREIGN_STREAM and stream and self._is_foreign(stream):
             raise LaunchError(
-                f"{self.title}: stream {stream:#x} is of another context of {self._context.name}, and cujit launches "
-                "in the primary context",
+                f"{self.title}: stream {stream:#x} belongs to another context of {self._context.name}, but "
+                "cujit launches in the primary context",
                 help="launch in a stream of the primary context: stream = device.stream()",
             ) from error
         if error.result in _BROKEN_LIMITS:
@@ -424,7 +426,7 @@ class CudaKernel(BackendKernel):
             f"bytes of shared memory a block, and takes {uses.max_threads} threads",
             **error.facts,
             help=error.help
-            or "use smaller blocks, less shared memory, or the block that it was compiled for (.reqntid)",
+            or "use smaller blocks, less shared memory, or the block size that the kernel was compiled for (.reqntid)",
         )
 
     def _layout(self) -> list[tuple[int, int]]:

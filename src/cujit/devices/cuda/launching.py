@@ -121,7 +121,7 @@ def driver_entries(driver: Driver) -> Entries:
         address, *_ = driver.call("cuGetProcAddress", name.encode(), version, _LEGACY_STREAM)
         if not int(address):
             raise DriverError(
-                f"{name} is not there",
+                f"the driver doesn't provide {name}",
                 tool=driver.name,
                 call="cuGetProcAddress",
                 result="not found",

@@ -88,7 +88,7 @@ class DriverLinker:
         missing = read_cubin(cubin).undefined
         if missing:  # seen with links that came out of the driver's own cache
             raise LinkError(
-                f"the driver left symbols undefined: {', '.join(missing)}",
+                f"undefined symbols after the driver's link: {', '.join(missing)}",
                 call="cuLinkComplete",
                 log=self.log,
                 help="add the image that defines them",
@@ -119,12 +119,12 @@ class DriverLinker:
         if status != driver.bindings.CUresult.CUDA_SUCCESS:
             first = next((line for line in self.log.splitlines() if line.strip()), driver.describe(status))
             raise LinkError(
-                f"the driver does not link {what}: {first}",
+                f"the driver cannot link {what}: {first}",
                 tool=driver.name,
                 call=function,
                 result=getattr(status, "name", str(status)),
                 log=self.log,
-                help=f"nvJitLink links more, LTO-IR and newer PTX among it: {install('cu13')}",
+                help=f"nvJitLink also links LTO-IR and newer PTX: {install('cu13')}",
             )
         return tuple(values)
 
@@ -149,7 +149,7 @@ def link_with_driver(
         raise LinkError(
             f"{made.name} produced an empty cubin",
             log=made.log,
-            help=Hint("compile the inputs with rdc=True, or as PTX", shell="compile the inputs with -O rdc, or as PTX"),
+            help=Hint("compile the inputs with rdc=True, or to PTX", shell="compile the inputs with -O rdc, or as PTX"),
             code="link-empty",
         )
     return made
@@ -158,8 +158,8 @@ def link_with_driver(
 def _input_type(context: GpuContext, kind: Kind, name: str) -> Any:
     if kind not in _INPUT_TYPE:
         raise LinkError(
-            f"the driver does not link {kind.value} ({name})",
-            help=f"nvJitLink links LTO-IR: {install('cu13')}; LLVM IR is compiled first",
+            f"the driver cannot link {kind.value} ({name})",
+            help=f"to link LTO-IR, install nvJitLink: {install('cu13')}; compile LLVM IR first",
         )
     return getattr(context.driver.bindings.CUjitInputType, f"CU_JIT_INPUT_{_INPUT_TYPE[kind]}")
 

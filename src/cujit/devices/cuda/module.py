@@ -115,8 +115,8 @@ class CudaModule(BackendModule):
             status, *place = driver.attempt("cuModuleGetGlobal", handle, name.encode())
             if status == result.CUDA_ERROR_NOT_FOUND:
                 raise NameNotFoundError(
-                    f"no variable {spell(name)} in this module",
-                    help="write the lowered name of the variable; the compiler removes unused variables",
+                    f"this module has no variable {spell(name)}",
+                    help="use the lowered name of the variable; the compiler drops unused variables",
                 )
             if status != result.CUDA_SUCCESS:
                 raise self._module.context.explained(driver.error("cuModuleGetGlobal", status))

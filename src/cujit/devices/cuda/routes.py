@@ -70,14 +70,14 @@ def route_ptx(text: bytes, what: str, place: RoutePlace, options: JitOptions, *,
     """
     header = read_header(text)
     if isinstance(header, str):
-        raise LoadError(f"{what} has no {header} line", help="make sure that the file is complete")
+        raise LoadError(f"{what} has no {header} directive", help="check that the file is complete")
     if refusal := target_refusal(header.arch, place.arch, place.name):
         raise LoadError(f"{what} {refusal.why}", help=refusal.help)
     if options.assembler == "none":
         raise NotCompiledError(
-            f"{what} is PTX for {header.arch}: the driver would have to compile it for {place.name}, "
-            "which is forbidden",
-            help=f"an image for {place.arch}, or assembler='driver' without CUJIT_COMPILE=never-jit",
+            f"{what} is PTX for {header.arch}: the driver would have to compile it for {place.name}, but JIT "
+            "compilation is forbidden",
+            help=f"use an image for {place.arch}, or assembler='driver' without CUJIT_COMPILE=never-jit",
         )
     newest = newest_ptx(place.driver)
     fits = newest is None or header.version <= newest
@@ -127,8 +127,8 @@ def _assemble(
         raise LoadError("nvJitLink is not installed", help=_bring_assembler(place.arch, place.driver))
     if assembler.version[0] > place.driver[0]:
         raise LoadError(
-            f"{assembler.name} makes code of CUDA {assembler.version[0]}, which drivers of CUDA {place.driver[0]} "
-            "do not load",
+            f"{assembler.name} produces code for CUDA {assembler.version[0]}, which drivers for CUDA "
+            f"{place.driver[0]} cannot load",
             code="load-mismatch",
         )
     newest = newest_ptx(assembler.version)

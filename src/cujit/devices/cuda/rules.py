@@ -82,8 +82,8 @@ def cubin_refusal(cubin: Cubin, device: Arch, name: str, *, is_emulated: bool = 
         return LoadRefusal(
             "is relocatable: it was compiled to be linked (rdc)",
             Hint(
-                "link it: cujit.link([...], arch=...), and load the cubin",
-                shell="link it: cujit link FILE -o x.cubin, and load the cubin",
+                "use cujit.link([...], arch=...), and load the cubin",
+                shell="use cujit link FILE -o x.cubin, and load the cubin",
             ),
         )
     if not cubin.arch.runs_on(device):

@@ -35,7 +35,7 @@ class CudaEvent(Event):
             ClosedError: it was closed.
         """
         if self._handle is None:
-            raise ClosedError(f"this event of {self.device.name} was closed")
+            raise ClosedError(f"this event of {self.device.name} is closed")
         return self._handle
 
     @property
@@ -130,7 +130,7 @@ class CudaStream(Stream):
 
     def _open(self) -> _Queue:
         if self._queue is None:
-            raise ClosedError(f"this stream of {self.device.name} was closed")
+            raise ClosedError(f"this stream of {self.device.name} is closed")
         return self._queue
 
     @property
@@ -205,7 +205,8 @@ class CudaStream(Stream):
             event = CudaEvent(self.device, self._context, timing=timing)
         elif not isinstance(event, CudaEvent) or event.device is not self.device:
             raise ArgumentError(
-                f"a stream of {self.device.name} records its own events, not {spell(event)}", code="device-mismatch"
+                f"a stream of {self.device.name} can record only its own events, not {spell(event)}",
+                code="device-mismatch",
             )
         self._context.call("cuEventRecord", event.handle, handle)
         return event
@@ -312,7 +313,7 @@ class CudaStream(Stream):
             return
         theirs = getattr(origin.backend, "context", None)
         if not isinstance(theirs, GpuContext):
-            raise LaunchError(f"{origin.name} is not a GPU from which {self.device.name} can copy")
+            raise LaunchError(f"{self.device.name} cannot copy from {origin.name}, which is not a GPU")
         context.call("cuMemcpyPeerAsync", to, context.handle, source, theirs.handle, size, self.handle)
 
     def fill(self, address: int, pattern: bytes, count: int) -> None:

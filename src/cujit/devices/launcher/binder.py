@@ -57,8 +57,9 @@ def refuse_keywords(kernel: str) -> None:
         ArgumentError: always.
     """
     raise ArgumentError(
-        f"{kernel} takes its arguments in order, and none by keyword",
-        help="pass the values alone; kernel[grid, block, shared_bytes, stream](…) takes everything else",
+        f"{kernel} accepts arguments only by position, not by keyword",
+        help="pass only the arguments of the kernel; write the launch configuration as kernel[grid, block, "
+        "shared_bytes, stream](…)",
         code="argument-count",
     )
 

@@ -119,7 +119,7 @@ class LoadedImage:
     def require(self) -> BackendModule:
         """Return the loaded module, unless it was closed."""
         if self.loaded is None:
-            raise ClosedError(f"this module on {self.device.name} was closed; its kernels no longer run")
+            raise ClosedError(f"this module on {self.device.name} is closed, so its kernels cannot run")
         return self.loaded
 
     @property

@@ -38,8 +38,8 @@ def replay(
     """
     if cpu.is_gpu:
         raise ArgumentError(
-            f"{entry.name} is replayed on the CPU device, not on {cpu.name}",
-            help="remove device, or cujit.cpu(threads)",
+            f"{entry.name} must be replayed on the CPU device, not on {cpu.name}",
+            help="remove device, or pass cujit.cpu(threads)",
             code="device-mismatch",
         )
     with contextlib.closing(replays(entry, shape, options, arguments, cpu)) as runs:
@@ -110,9 +110,9 @@ def load_copy(entry: LaunchEntry, cpu: Device) -> BackendModule:
         return cpu.load(artifact)
     except LoadError as e:
         raise LoadError(
-            f"{entry.name} cannot be replayed: {e.message}",
-            help="the CPU device runs PTX: build a fatbin that has some (a compute_… target beside sm_…), load it on "
-            "the GPU, and replay; or compile with to='ptx'",
+            f"cannot replay {entry.name}: {e.message}",
+            help="the CPU device runs PTX: build a fatbin that contains PTX (a compute_… target in addition "
+            "to sm_…), load it on the GPU, and replay; or compile with to='ptx'",
         ) from e
 
 

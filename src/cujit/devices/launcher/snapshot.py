@@ -48,7 +48,8 @@ def spans_of(
         size = getattr(value, "nbytes", None)
         if isinstance(value, (Pointer, ctypes.c_void_p)) and address:
             raise ArgumentError(
-                f"{kernel}: argument {i + 1} is {spell(value)}, memory whose size is not known, so it cannot be copied",
+                f"{kernel}: argument {i + 1} is {spell(value)}, a pointer to memory of unknown size, so cujit "
+                "cannot copy it",
                 help="pass the array instead of its address",
             )
         if address and isinstance(size, int) and not isinstance(value, np.generic):

@@ -59,10 +59,7 @@ class Im2col(Tiling):
             ArgumentError: a rule is broken; the message names the number.
         """
         if self.rank not in _CORNERS:
-            raise ArgumentError(
-                f"im2col requires images with 3 to 5 axes, not {self.rank}",
-                help="use the axes N, D, H, W and C, or some of them",
-            )
+            raise ArgumentError(f"the image has {self.rank} axes", help="use 3 to 5 axes: N, D, H, W and C")
         super().check()
         check_range("pixels", [self.pixels], 1, _MAX_PIXELS)
         most = _CORNERS[self.rank]
@@ -76,7 +73,7 @@ class Im2col(Tiling):
             if size + high <= low:
                 raise ArgumentError(
                     f"along axis {k + 1} of {size} pixels, the box extends from {low} to {size - 1 + high}",
-                    help="count upper from the last pixel: 0 is the last pixel, -1 the one before it",
+                    help="upper is relative to the last pixel: 0 is the last pixel, -1 the one before it",
                 )
 
 

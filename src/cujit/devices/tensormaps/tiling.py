@@ -168,8 +168,7 @@ class Tiling:
         """
         if not 1 <= self.rank <= MAX_RANK:
             raise ArgumentError(
-                f"a tensor map doesn't support a tensor with {self.rank} axes",
-                help=f"reshape the tensor to 1 to {MAX_RANK} axes",
+                f"the tensor has {self.rank} axes", help=f"use 1 to {MAX_RANK} axes; reshape the tensor"
             )
         for name, values in (("strides", self.strides), ("box", self.box), ("element_strides", self.steps)):
             if len(values) != self.rank:
@@ -180,37 +179,40 @@ class Tiling:
         self._check_places()
         self._check_row()
         if self.fill is OutOfBoundsFill.NAN and not self.data_type.is_float:
-            raise ArgumentError(f"{self.data_type.name.lower()} has no NaN to fill with", help="write fill='zero'")
+            raise ArgumentError(
+                f"fill='nan' requires floating-point elements, but {self.data_type.name.lower()} has no NaN",
+                help="write fill='zero'",
+            )
 
     def _check_places(self) -> None:
         """Check where the elements are."""
         size = self.data_type.bytes
         if self.strides[-1] != size:
             raise ArgumentError(
-                f"the elements of the innermost axis are {self.strides[-1]} bytes apart, but have {size} bytes",
-                help="pass an array with a contiguous last axis",
+                f"the elements of the innermost axis are {self.strides[-1]} bytes apart, but each has {size} bytes",
+                help="use an array whose last axis is contiguous",
             )
         if self.address % _PIECE:
-            raise ArgumentError(f"the tensor begins at {self.address:#x}, expected a multiple of {_PIECE}")
+            raise ArgumentError(f"the tensor starts at {self.address:#x}, expected a multiple of {_PIECE}")
         check_range("strides", self.strides[:-1], 0, _MAX_STRIDE - 1)
         for k, stride in enumerate(self.strides[:-1]):
             if stride % _PIECE:
                 raise ArgumentError(
                     f"strides[{k}] is {stride} bytes, expected a multiple of {_PIECE}",
-                    help=f"pad the rows: allocate the last axis with {-(-stride // _PIECE) * _PIECE // size} "
-                    f"elements and pass shape={self.shape}",
+                    help=f"pad the rows: allocate {-(-stride // _PIECE) * _PIECE // size} elements along the "
+                    f"last axis, and pass shape={self.shape}",
                 )
 
     def _check_row(self) -> None:
         """Check the innermost axis of the box against the swizzle."""
         row, span = self.box[-1] * self.data_type.bytes, self.swizzle.span
         if row % _PIECE:
-            raise ArgumentError(f"a row of the box is {row} bytes; it must be a multiple of {_PIECE}")
+            raise ArgumentError(f"a row of the box has {row} bytes; it must be a multiple of {_PIECE}")
         if span and row > span:
             fits = span // self.data_type.bytes
             raise ArgumentError(
-                f"a row of the box is {row} bytes, and the swizzle spans {span}",
-                help=f"take at most {fits} elements along the last axis, and several copies",
+                f"a row of the box has {row} bytes, but the swizzle spans {span}",
+                help=f"copy at most {fits} elements along the last axis, in several copies",
             )
 
 
@@ -222,7 +224,7 @@ def check_range(name: str, values: Sequence[int], low: int, high: int) -> None:
     """
     for k, value in enumerate(values):
         if not low <= value <= high:
-            raise ArgumentError(f"{name}[{k}] is {value}", help=f"write a number from {low} to {high}")
+            raise ArgumentError(f"{name}[{k}] is {value}", help=f"expected {low} to {high}")
 
 
 class TensorMap:
@@ -257,7 +259,7 @@ class TensorMap:
             try:
                 _ = self.source.address
             except ClosedError:
-                raise ClosedError("the array of this tensor map was closed; its memory is gone") from None
+                raise ClosedError("the array of this tensor map is closed, and its memory has been freed") from None
         return self._data
 
     def __repr__(self) -> str:
@@ -327,8 +329,9 @@ def tensor_map(
     """
     if str(interleave) != "none":
         raise UnsupportedError(
-            f"tensor maps are of tensors that are not interleaved, not of interleave={spell(interleave)}",
-            help="write interleave='none', and make the channels the last axis",
+            "cujit makes tensor maps only of tensors that are not interleaved, not with "
+            f"interleave={spell(interleave)}",
+            help="use interleave='none', with the channels as the last axis",
         )
     keywords = take(MapWords, words, tensor_map)
     memory = memory_of(device, array)
@@ -351,8 +354,8 @@ def tiling_of(
     steps = memory.strides if strides is None else ints_of("strides", strides)
     if shape is not None and strides is None and len(sizes) != len(memory.shape):
         raise ArgumentError(
-            f"shape {sizes} has {len(sizes)} axes, but the array has {len(memory.shape)}",
-            help="pass strides too, or an array of as many axes",
+            f"the shape {sizes} has {len(sizes)} axes, but the array has {len(memory.shape)}",
+            help="pass strides too, or an array with as many axes",
         )
     if len(steps) == len(sizes) - 1:
         steps = (*steps, kind.bytes)
@@ -372,9 +375,9 @@ def check_end(tiling: Tiling, memory: Mapped) -> None:
     """
     if tiling.end > memory.end:
         raise ArgumentError(
-            f"a tensor of shape {tiling.shape} and strides {tiling.strides} takes {tiling.end} bytes, and the array "
-            f"has {memory.end}",
-            help="pass a smaller shape or smaller strides",
+            f"a tensor of shape {tiling.shape} and strides {tiling.strides} needs {tiling.end} bytes, but the "
+            f"array has {memory.end}",
+            help="use a smaller shape or smaller strides",
         )
 
 
@@ -396,16 +399,16 @@ def memory_of(device: DeviceLike, array: object) -> Mapped:
     """
     if isinstance(array, DeviceArray):
         if array.device is not device and array.device.name != device.name:
-            raise ArgumentError(f"{spell(array)} belongs to another device than {device.name}", code="device-mismatch")
+            raise ArgumentError(f"{spell(array)} is not on {device.name}", code="device-mismatch")
         return Mapped(array.address, array.shape, array.strides, array.dtype, array.nbytes)
     name = "__cuda_array_interface__" if device.is_gpu else "__array_interface__"
     try:
         interface: dict[str, Any] | None = getattr(array, name, None)
     except Exception as e:  # torch raises for a tensor that requires grad
-        raise ArgumentError(f"what this {type(array).__name__} says of its memory cannot be read: {e}") from e
+        raise ArgumentError(f"cannot read the memory description of this {type(array).__name__}: {e}") from e
     if interface is None:
         raise ArgumentError(
-            f"a tensor map on {device.name} is made of an array there, not of a {type(array).__name__}",
+            f"a tensor map on {device.name} needs an array on that device, not a {type(array).__name__}",
             help="device.array(x)",
             code="device-mismatch",
         )
@@ -413,7 +416,7 @@ def memory_of(device: DeviceLike, array: object) -> Mapped:
     try:
         return _of_interface(device, interface)
     except (LookupError, TypeError, ValueError) as e:
-        raise ArgumentError(f"what this {type(array).__name__} says of its memory cannot be read: {e}") from e
+        raise ArgumentError(f"cannot read the memory description of this {type(array).__name__}: {e}") from e
 
 
 def _of_interface(device: DeviceLike, interface: dict[str, Any]) -> Mapped:
@@ -438,14 +441,16 @@ def _data_type(wanted: object, dtype: np.dtype[Any]) -> DataType:
     names = [t.name.lower() for t in DataType]
     if wanted is None:
         if dtype.name not in _OF_DTYPE or not dtype.isnative:
-            raise ArgumentError(f"a tensor map has no elements of {dtype}", help=f"data_type=, of {', '.join(names)}")
+            raise ArgumentError(
+                f"tensor maps don't support elements of {dtype}", help=f"set data_type= to one of {', '.join(names)}"
+            )
         return _OF_DTYPE[dtype.name]
     if not isinstance(wanted, str) or wanted not in names:
-        raise ArgumentError(f"data_type is one of {', '.join(names)}, not {spell(wanted)}")
+        raise ArgumentError(f"data_type must be one of {', '.join(names)}, not {spell(wanted)}")
     kind = DataType[wanted.upper()]
     if kind.bytes != dtype.itemsize:
         raise ArgumentError(
-            f"{wanted} has {kind.bytes} bytes, but the elements of the array ({dtype}) have {dtype.itemsize}"
+            f"{wanted} has {kind.bytes} bytes, but an element of the array ({dtype}) has {dtype.itemsize}"
         )
     return kind
 
@@ -460,7 +465,7 @@ def ints_of(name: str, values: object) -> tuple[int, ...]:
         items = values if isinstance(values, (tuple, list)) else (values,)
         return tuple(operator.index(n) for n in items)
     except TypeError:
-        raise ArgumentError(f"{name} is {spell(values)}, expected an int for each axis") from None
+        raise ArgumentError(f"{name} must be an int for each axis, not {spell(values)}") from None
 
 
 def _word(name: str, value: object, kind: type[_Words]) -> _Words:
@@ -468,5 +473,5 @@ def _word(name: str, value: object, kind: type[_Words]) -> _Words:
     words = {m.name.lower().removeprefix("bytes_"): m for m in kind}
     text = str(value) if isinstance(value, (str, int)) and not isinstance(value, bool) else ""
     if text not in words:
-        raise ArgumentError(f"{name} is one of {', '.join(map(repr, words))}, not {spell(value)}")
+        raise ArgumentError(f"{name} must be one of {', '.join(map(repr, words))}, not {spell(value)}")
     return words[text]

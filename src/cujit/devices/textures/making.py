@@ -140,7 +140,7 @@ def texture(
     if not isinstance(data, (Texels, DeviceArray)):
         data = texels(device, data, channels=channels, layered=layered, cube=cube)
     elif data.device is not device:
-        raise ArgumentError(f"{spell(data)} belongs to another device than {device.name}", code="device-mismatch")
+        raise ArgumentError(f"{spell(data)} is not on {device.name}", code="device-mismatch")
     if isinstance(data, Texels):
         extent, format = data.extent, data.format
     else:
@@ -167,10 +167,10 @@ def surface(device: TextureDevice, texels: Texels) -> Surface:
     """
     if not isinstance(texels, Texels):
         raise ArgumentError(
-            f"a surface requires texels, not a {type(texels).__name__}", help="device.surface(device.texels(x))"
+            f"a surface needs Texels, not a {type(texels).__name__}", help="device.surface(device.texels(x))"
         )
     if texels.device is not device:
-        raise ArgumentError(f"{spell(texels)} belongs to another device than {device.name}", code="device-mismatch")
+        raise ArgumentError(f"{spell(texels)} is not on {device.name}", code="device-mismatch")
     return Surface(device, device.textures.surface(texels), texels)
 
 
@@ -178,18 +178,17 @@ def _host(data: npt.ArrayLike) -> npt.NDArray[Any]:
     try:
         return np.ascontiguousarray(data)
     except (TypeError, ValueError, OverflowError) as e:
-        raise ArgumentError(f"{type(data).__name__} can't be converted to texels: {e}") from e
+        raise ArgumentError(f"cannot make Texels from this {type(data).__name__}: {e}") from e
 
 
 def _format(dtype: np.dtype[Any], channels: int) -> TexelFormat:
     if dtype.name not in _DTYPES or not dtype.isnative:
         raise ArgumentError(
-            f"no texture holds {dtype}; its channels are one of {', '.join(_DTYPES)}",
-            help="convert to a supported dtype: x.astype('float32'), or x.view('uint32') with channels=2 "
-            "for 64-bit elements",
+            f"textures don't support {dtype}; their channels can be {', '.join(_DTYPES)}",
+            help="use x.astype('float32'), or x.view('uint32') with channels=2 for 64-bit elements",
         )
     if not isinstance(channels, (int, np.integer)) or channels not in (1, 2, 4):
-        raise ArgumentError(f"a texture has 1, 2 or 4 channels, not {spell(channels)}")
+        raise ArgumentError(f"a texture can have 1, 2 or 4 channels, not {spell(channels)}")
     return TexelFormat(dtype, int(channels))
 
 
@@ -199,8 +198,8 @@ def _sizes(shape: tuple[int, ...], channels: int) -> tuple[int, ...]:
         return shape
     if not shape or shape[-1] != channels:
         raise ArgumentError(
-            f"the last axis of {shape} holds the channels, and there are {channels} of them",
-            help="an image of 4 channels is (height, width, 4)",
+            f"the last axis of {shape} should hold the {channels} channels",
+            help="an image with 4 channels has the shape (height, width, 4)",
         )
     return shape[:-1]
 
@@ -210,7 +209,7 @@ def _extent(sizes: tuple[int, ...], layered: bool, cube: bool) -> Extent:
     if not least <= len(sizes) <= most or 0 in sizes:
         kind = "a cube" if cube else "a layered texture" if layered else "a texture"
         wanted = {(1, 3): "1 to 3", (2, 3): "2 or 3 (layers first)", (3, 3): "3 (faces first)"}[least, most]
-        raise ArgumentError(f"{kind} has {wanted} axes without the channels, none of them 0; not {sizes}")
+        raise ArgumentError(f"{kind} needs {wanted} axes in addition to the channels, none of them 0, not {sizes}")
     *outer, width = sizes
     if not (layered or cube):
         height, depth = [0, 0, *outer][::-1][:2]
@@ -218,7 +217,7 @@ def _extent(sizes: tuple[int, ...], layered: bool, cube: bool) -> Extent:
     layers, *rows = outer
     if cube and (rows[0] != width or layers % 6 or (layers != 6 and not layered)):
         several = "layered=True takes several cubes, six layers each"
-        raise ArgumentError(f"a cube has six faces that are squares, not {sizes}", help=several)
+        raise ArgumentError(f"a cube map has six square faces, not {sizes}", help=several)
     return Extent(width, rows[0] if rows else 0, 0, layers, cube)
 
 
@@ -236,13 +235,17 @@ def _in_place(device: TextureDevice, data: DeviceArray, format: TexelFormat, is_
     copy = "make texels of it: device.texture(device.texels(x.numpy()))"
     sizes = _sizes(data.shape, format.channels)
     if is_layered or not 1 <= len(sizes) <= 2 or 0 in sizes:
-        raise ArgumentError(f"an array of {sizes} elements cannot be read in place; one or two axes can", help=copy)
+        raise ArgumentError(
+            f"an array of {sizes} elements cannot be read in place; it can have one or two axes", help=copy
+        )
     if data.address % device.textures.alignment:
         bytes_ = device.textures.alignment
-        raise ArgumentError(f"the array begins at {data.address:#x}; a texture begins at a multiple of {bytes_} bytes")
+        raise ArgumentError(
+            f"the array starts at {data.address:#x}; a texture must start at a multiple of {bytes_} bytes"
+        )
     if len(sizes) == 1:
         if sizes[0] > _LINEAR_ELEMENTS:
-            raise ArgumentError(f"a texture can read at most {_LINEAR_ELEMENTS} elements in place, not {sizes[0]}")
+            raise ArgumentError(f"{sizes[0]} elements are too many to read in place; the limit is {_LINEAR_ELEMENTS}")
         return Extent(sizes[0])
     height, width = sizes
     if width > _PITCHED[0] or height > _PITCHED[1]:
@@ -261,12 +264,14 @@ def _sampling(words: SamplingWords) -> Sampling:
     names = (address,) * 3 if isinstance(address, str) else tuple(address) if isinstance(address, (tuple, list)) else ()
     modes = {m.name.lower(): m for m in AddressMode}
     if not 1 <= len(names) <= 3 or not all(isinstance(n, str) and n in modes for n in names):
-        raise ArgumentError(f"address is one of {', '.join(modes)}, or one for each axis, not {spell(address)}")
+        raise ArgumentError(
+            f"address must be one of {', '.join(modes)}, or one of them for each axis, not {spell(address)}"
+        )
     filters = {f.name.lower(): f for f in Filter}
     if not isinstance(filter, str) or filter not in filters:
-        raise ArgumentError(f"filter is one of {', '.join(filters)}, not {spell(filter)}")
+        raise ArgumentError(f"filter must be one of {', '.join(filters)}, not {spell(filter)}")
     if not isinstance(read, str) or read not in ("element", "normalized_float"):
-        raise ArgumentError(f"read is 'element' or 'normalized_float', not {spell(read)}")
+        raise ArgumentError(f"read must be 'element' or 'normalized_float', not {spell(read)}")
     x, y, z = (*(modes[n] for n in names), AddressMode.CLAMP, AddressMode.CLAMP)[:3]
     as_float = read == "normalized_float"
     return Sampling((x, y, z), filters[filter], bool(normalized), as_float, _border(border), bool(srgb))
@@ -279,7 +284,7 @@ def _border(border: object) -> tuple[float, float, float, float]:
     except (TypeError, ValueError, OverflowError):
         numbers = []
     if not 1 <= len(numbers) <= 4 or not all(abs(n) <= _LARGEST for n in numbers):
-        raise ArgumentError(f"border is a finite number of 32 bits, or up to four of them, not {spell(border)}")
+        raise ArgumentError(f"border must be one to four finite 32-bit numbers, not {spell(border)}")
     r, g, b, a = (numbers + [0.0] * 3)[:4]
     return r, g, b, a
 
@@ -295,13 +300,13 @@ def _check_reading(sampling: Sampling, format: TexelFormat) -> None:
         raise ArgumentError(message, help="leave read='element'")
     if sampling.filter is Filter.LINEAR and not (format.is_float or sampling.as_float):
         raise ArgumentError(
-            f"only floats can be filtered, because the mean of {format.dtype.name} elements is not an integer",
-            help="read='normalized_float' for 8 and 16 bits, or make the texture of floats",
+            f"the mean of {format.dtype.name} elements is not an integer, so linear filtering needs floats",
+            help="set read='normalized_float' for 8 and 16 bits, or make a texture of floats",
         )
     if sampling.srgb and not (sampling.as_float and format.dtype == np.uint8):
         raise ArgumentError(
-            f"sRGB requires 8-bit elements that are read as floats, not {format.dtype.name}",
-            help="uint8 texels with read='normalized_float'",
+            f"sRGB needs 8-bit elements that are read as floats, not {format.dtype.name}",
+            help="use uint8 texels with read='normalized_float'",
         )
 
 
@@ -309,10 +314,10 @@ def _check_coordinates(sampling: Sampling, extent: Extent, is_linear: bool) -> N
     """Refuse coordinates for which the hardware would do something else. Source: as for ``_check_reading``."""
     if is_linear and (sampling.filter is Filter.LINEAR or sampling.normalized):
         raise ArgumentError(
-            "a one-dimensional array that is read in place takes element numbers (tex1Dfetch), and filters nothing",
+            "a one-dimensional array that is read in place is indexed by element (tex1Dfetch) and cannot be filtered",
             help="device.texture(device.texels(x.numpy()), …)",
         )
     if not sampling.normalized and {AddressMode.WRAP, AddressMode.MIRROR}.intersection(sampling.address):
-        raise ArgumentError("address 'wrap' and 'mirror' need coordinates from 0 to 1", help="normalized=True")
+        raise ArgumentError("the address modes 'wrap' and 'mirror' need normalized coordinates", help="normalized=True")
     if extent.cube and not sampling.normalized:
-        raise ArgumentError("a cube requires normalized coordinates", help="normalized=True")
+        raise ArgumentError("a cube map is indexed by direction, with normalized coordinates", help="normalized=True")

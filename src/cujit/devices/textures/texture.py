@@ -209,8 +209,8 @@ class Texels:
         host = np.ascontiguousarray(data)
         if host.shape != self.shape or host.dtype != self.dtype:
             raise ArgumentError(
-                f"these texels have {self.dtype} {self.shape}, but the data have {host.dtype} {host.shape}",
-                help="write data.astype(…), or create other texels",
+                f"these texels are {self.dtype} {self.shape}, but the data is {host.dtype} {host.shape}",
+                help="use data.astype(…), or make other texels",
             )
         self.device.textures.upload(self, _bytes(host))
 
@@ -248,7 +248,7 @@ class _TextureObject:
             ClosedError: the object was closed.
         """
         if not self._finish.alive:
-            raise ClosedError(f"this {type(self).__name__.lower()} was closed")
+            raise ClosedError(f"this {type(self).__name__.lower()} is closed")
         return self._handle.number
 
     def close(self) -> None:

@@ -211,7 +211,7 @@ class _Link:
         lines = [f"  {place}: {c.text}" for place, c in zip(places, found, strict=False)]
         if len(found) > _SHOWN:
             lines.append(f"  … and {len(found) - _SHOWN} more")
-        raise LinkError("\n".join(("these modules do not link:", *lines)), help=_help(found))
+        raise LinkError("\n".join(("cannot link these modules:", *lines)), help=_help(found))
 
     # -- the head -------------------------------------------------------------------------------------------
 
@@ -269,8 +269,8 @@ def _texture_mode(module: ptx.PtxModule) -> str:
 def _help(complaints: Collection[Complaint]) -> str | None:
     if any("no input defines it" in c.text for c in complaints):
         return Hint(
-            "add the module that defines it; code to be linked is compiled with rdc=True",
-            shell="add the module that defines it; code to be linked is compiled with -O rdc",
+            "add the module that defines it; compile code to be linked with rdc=True",
+            shell="add the module that defines it; compile code to be linked with -O rdc",
         )
     if any("is defined again" in c.text for c in complaints):
         return "make one of them static or inline, or remove one module"

@@ -167,13 +167,15 @@ def _listed(items: Iterable[ptx.Operand | ptx.Initializer | ptx.Generic | ptx.Pr
 def _immediate(immediate: ptx.Immediate) -> str:
     value = immediate.value
     if not -(1 << 63) <= value < 1 << 64 or (value < 0 and immediate.unsigned):
-        raise FormatError(f"no PTX constant can have the value {value}", help="use a constant of at most 64 bits")
+        raise FormatError(f"no PTX constant can represent {value}", help="use a constant of at most 64 bits")
     return f"{value}{'U' if immediate.unsigned else ''}"
 
 
 def _float(literal: ptx.FloatLiteral) -> str:
     if literal.width not in (32, 64) or not 0 <= literal.bits < 1 << literal.width:
-        raise FormatError(f"{spell(literal)} is not a PTX constant", help="use a width of 32 or 64, and bits that fit")
+        raise FormatError(
+            f"{spell(literal)} is not a valid PTX constant", help="use a width of 32 or 64, and bits that fit"
+        )
     return f"0f{literal.bits:08X}" if literal.width == 32 else f"0d{literal.bits:016X}"
 
 
@@ -189,7 +191,7 @@ def _address(address: ptx.Address) -> str:
     base = address.base
     place = str(address.offset) if base is None else base.name + _offset(address.offset)
     if isinstance(base, ptx.SymbolRef) and base.offset:
-        raise FormatError(f"{spell(address)} is not a PTX address", help="add the offset to the address")
+        raise FormatError(f"{spell(address)} is not a valid PTX address", help="add the offset to the address")
     coordinates = "".join(f", {print_operand(item)}" for item in address.coords)
     return f"[{place}{coordinates}]{'.unified' if address.unified else ''}"
 

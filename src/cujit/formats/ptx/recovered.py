@@ -71,7 +71,7 @@ def ptx_of_cubin(data: bytes) -> str:
     try:
         text = _recovered(elf, cubin)
     except FormatError as e:
-        message = f"no PTX can be recovered from the cubin for {cubin.arch}: {e.message}"
+        message = f"cannot recover PTX from the cubin for {cubin.arch}: {e.message}"
         raise FormatError(message, help=e.help or _HELP) from None
     return _labelled(text, f"recovered by cujit from the line information of a cubin for {cubin.arch}")
 
@@ -85,7 +85,7 @@ _HELP = Hint(
 def _recovered(elf: Elf, cubin: Cubin) -> str:
     sections = list(filter(is_ptx_section, elf.sections))
     if not sections:
-        raise FormatError("it was built without line information")
+        raise FormatError("it has no line information")
     if sum(section.size for section in sections) > len(elf.data):
         raise FormatError(f"its {counted(len(sections), 'section')} of PTX overlap", offset=sections[-1].offset)
     texts = [_text(elf, section) for section in sections]
@@ -98,7 +98,7 @@ def _recovered(elf: Elf, cubin: Cubin) -> str:
 
 def _text(elf: Elf, section: Section) -> str:
     if section.flags & _COMPRESSED:
-        raise FormatError("its PTX is compressed, although NVIDIA's compilers don't compress it", offset=section.offset)
+        raise FormatError("its PTX is compressed, which NVIDIA's compilers never do", offset=section.offset)
     text = _decoded(elf.content(section).replace(b"\0", b"\n"), f"section {section.name}")
     return with_places(_without_sources(text), elf, section)
 
@@ -107,10 +107,10 @@ def _decoded(data: bytes, where: str) -> str:
     try:
         text = data.rstrip(b"\0").decode()
     except UnicodeDecodeError as e:
-        raise FormatError(f"the PTX in {where} is not text", offset=e.start) from None
+        raise FormatError(f"{where} contains PTX that is not text", offset=e.start) from None
     found = _NO_TEXT.search(text)
     if found is not None:
-        raise FormatError(f"the PTX in {where} is not text: {spell(found[0])}", offset=found.start())
+        raise FormatError(f"{where} contains PTX that is not text: {spell(found[0])}", offset=found.start())
     return text
 
 
@@ -140,7 +140,7 @@ def _end_of_sources(text: str, start: int) -> int:
             depth += 1 if word[0] == "{" else -1
             if depth <= 0:
                 return word.end()
-    raise FormatError("the PTX quotes a source file that has no end", offset=start)
+    raise FormatError("the PTX contains a source quotation without an end", offset=start)
 
 
 def _linked(texts: list[str]) -> str:
@@ -149,14 +149,14 @@ def _linked(texts: list[str]) -> str:
         inputs = [Input(f"part {number}", _parsed(text)) for number, text in enumerate(texts, 1)]
         return print_module(link_modules(inputs).module)
     except LinkError as e:
-        raise FormatError(f"the PTX of its {len(texts)} parts can't be linked: {e.message}") from None
+        raise FormatError(f"the PTX of its {len(texts)} parts cannot be linked: {e.message}") from None
 
 
 def _parsed(text: str) -> PtxModule:
     try:
         return parse(text)
     except PtxSyntaxError as e:
-        raise FormatError(f"its PTX cannot be read: {e.message}") from None
+        raise FormatError(f"cannot parse its PTX: {e.message}") from None
 
 
 def _labelled(text: str, label: str) -> str:
@@ -180,7 +180,7 @@ def _require_agreement(cubin: Cubin, texts: list[str]) -> None:
     """Refuse a text that is not that of the code: architecture, kernels, their parameters, and what it leaves open."""
     for target in map(_target, texts):
         if target is None or not (target.number == cubin.arch.number or target.virtual.runs_on(cubin.arch)):
-            raise FormatError(f"its PTX is for {target or 'no known target'}, and its machine code for {cubin.arch}")
+            raise FormatError(f"its PTX is for {target or 'no known target'}, but its machine code is for {cubin.arch}")
     entries = [_entries(text) for text in texts]
     in_code, in_text = {kernel.name for kernel in cubin.kernels}, {name for part in entries for name in part}
     _require_none(in_code - in_text, "kernel", "is in its machine code, and not in its PTX")
@@ -193,19 +193,22 @@ def _require_agreement(cubin: Cubin, texts: list[str]) -> None:
 def _require_parameters(kernel: CubinKernel, found: list[Signature]) -> None:
     if not any(_is_alike(signature, kernel.signature) for signature in found):
         sizes = " and ".join(str([p.size for p in taken]) for taken in (found[0], kernel.signature))
-        raise FormatError(f"kernel {kernel.name}: its PTX and its machine code take parameters of {sizes} bytes")
+        raise FormatError(
+            f"kernel {kernel.name}: the parameters in its PTX and in its machine code have "
+            f"different sizes: {sizes} bytes"
+        )
 
 
 def _entries(text: str) -> dict[str, Signature]:
     if _HIDDEN.search(text):
         raise FormatError(
-            "its kernels have hidden parameters (.hidden .param): tensor maps, which a GPU's driver fills in",
+            "its kernels have hidden parameters (.hidden .param): tensor maps, which the GPU driver sets",
             help="build the kernels for sm_80 to sm_89, where Tile IR needs no tensor maps; the CPU device runs them",
         )
     try:
         return {entry.name: signature_of_entry(entry) for entry in heads(text).entries}
     except PtxSyntaxError as e:
-        raise FormatError(f"the parameters in its PTX cannot be read: {e.diagnostic.message}") from None
+        raise FormatError(f"cannot parse the parameters in its PTX: {e.diagnostic.message}") from None
 
 
 def _is_alike(of_ptx: Signature, of_code: Signature) -> bool:

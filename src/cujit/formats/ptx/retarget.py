@@ -72,7 +72,7 @@ def retarget(ptx: Ptx, *, version: Version | str | None = None, arch: Arch | str
         text = ptx_of_cubin(data) if data.startswith(magic.ELF) else data.decode()
         return retarget_text(text, wanted_version, wanted_arch).encode()
     except UnicodeDecodeError as e:
-        raise FormatError("not PTX: the input is not text", offset=e.start) from None
+        raise FormatError("this is not PTX: it is not text", offset=e.start) from None
 
 
 def retarget_text(text: str, version: Version | None, arch: Arch | None, *, name: str = "<ptx>") -> str:
@@ -120,11 +120,10 @@ def _read_version(version: object) -> Version:
     elif isinstance(version, tuple) and len(version) == 2 and all(type(n) is int for n in version):
         major, minor = version
     else:
-        raise OptionError(f"a PTX version must be a str such as '8.4' or a pair such as (8, 4), not {spell(version)}")
+        raise OptionError(f"a PTX version is a str such as '8.4' or a pair such as (8, 4), not {spell(version)}")
     if not (1, 0) <= (major, minor) <= (NEWEST_PTX[0], NEWEST_PTX[1] + 9):
         raise OptionError(
-            f"there is no PTX {major}.{minor}",
-            help=f"use at most {dotted(NEWEST_PTX)}, the newest version that cujit knows",
+            f"PTX {major}.{minor} doesn't exist", help=f"the newest version that cujit knows is {dotted(NEWEST_PTX)}"
         )
     return major, minor
 
@@ -145,6 +144,6 @@ def _help(module: PtxModule, arch: Arch | None) -> str:
     if toolkit is None:
         return "build a cubin instead: target sm_…"
     return Hint(
-        f"assemble it with the nvJitLink of CUDA {dotted(toolkit)} or later: cujit.link([ptx], arch='sm_…')",
-        shell=f"assemble it with the nvJitLink of CUDA {dotted(toolkit)} or later: cujit link FILE -a sm_… -o x.cubin",
+        f"assemble it with nvJitLink of CUDA {dotted(toolkit)} or later: cujit.link([ptx], arch='sm_…')",
+        shell=f"assemble it with nvJitLink of CUDA {dotted(toolkit)} or later: cujit link FILE -a sm_… -o x.cubin",
     )

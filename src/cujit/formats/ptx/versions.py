@@ -60,7 +60,7 @@ def _check_target(module: PtxModule, text: str, name: str) -> None:
         newest = max(KNOWN_ARCHES)
         why = f"there is no target {module.target[0][:60]!r}"
         fail_at_construct(
-            text, name, 1, ".target", why, help=f"use at most sm_{newest}, the newest architecture that cujit knows"
+            text, name, 1, ".target", why, help=f"the newest architecture that cujit knows is sm_{newest}"
         )
     for word in module.target[1:]:
         if word not in _TARGET_MODES:

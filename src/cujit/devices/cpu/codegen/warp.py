@@ -408,8 +408,8 @@ class WarpEmitter:
         if shape.is_uniform:
             if value.lanes:
                 raise CujitError(
-                    f"{op.name} (line {op.line}) gives a vector for a uniform register: a fault of cujit",
-                    help="report this bug, and attach the PTX",
+                    f"{op.name} (line {op.line}) writes a vector to a uniform register: this is a bug in cujit",
+                    help="report this bug with the PTX",
                     code="internal",
                 )
             self.results.append((reg, "b", value))

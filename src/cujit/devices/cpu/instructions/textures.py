@@ -82,7 +82,7 @@ def _set_handle(e: WarpEmitter, op: Op, groups: int) -> MemoryOperand:
     """Put the handle of ``[handle, …]``, which so many groups of coordinates follow, into the exchange."""
     memory = op.memory
     if not isinstance(memory.base, Reg) or len(memory.coords) != groups:
-        raise _refused(op, "a .texref, .samplerref or .surfref; textures are taken by their handles")
+        raise _refused(op, ".texref, .samplerref and .surfref are not supported; use texture handles")
     _set(e, "handle", e.read(memory.base, "i64"))
     return memory
 
@@ -93,7 +93,9 @@ def _set_place(e: WarpEmitter, op: Op, geometry: str, words: str) -> None:
     coordinates = items_of(_set_handle(e, op, 1).coords[0])
     wanted = 3 if cube else axes
     if len(coordinates) < wanted + layered:
-        raise _refused(op, f"{len(coordinates)} coordinates; {geometry} takes {wanted + layered}")
+        raise _refused(
+            op, f"the instruction has {len(coordinates)} coordinates; {geometry} requires {wanted + layered}"
+        )
     if layered:
         _set(e, "layer", e.read(coordinates[0], "i32"))
     for name, item in zip("xyz", coordinates[layered : layered + wanted], strict=False):
@@ -132,7 +134,7 @@ def _look_up(e: WarpEmitter, op: Op, words: str, component: int, before: dict[st
     extra = op.sources[next((n for word, n in before.items() if word in op.modifiers), 1) :]
     offsets = items_of(extra[0])[:axes] if extra and isinstance(extra[0], OperandGroup) else ()
     if len(extra) > bool(offsets):
-        raise _refused(op, "the comparison of depths")
+        raise _refused(op, "depth comparison")
     for k, name in enumerate(("dx", "dy", "dz")):
         _set(e, name, e.read(offsets[k], "i32") if k < len(offsets) else e.builder.integer(0, 32))
     _call(e, op, "texture", _lookup(op, words, component))

@@ -71,8 +71,8 @@ def unsupported(items: Sequence[Refusal], what: str = "this PTX") -> Unsupported
     help_ = "run it on a GPU; `cujit inspect --needs` lists what a PTX file needs, and what of it runs here"
     if all(UNLINKED in why for _, _, why in items):
         help_ = Hint(
-            "link it with the module that does: cujit.link([…], to='ptx')",
-            shell="link it with the module that does: cujit link FILE FILE --to ptx -o x.ptx",
+            "link it with the module that defines it: cujit.link([…], to='ptx')",
+            shell="link it with the module that defines it: cujit link FILE FILE --to ptx -o x.ptx",
         )
     return UnsupportedError(
         f"the CPU device cannot execute {what} yet; {stand} in the way:\n{lines}", items=items, help=help_

@@ -59,8 +59,8 @@ class RuntimePart(NamedTuple):
             return read_file(f"{_RUNTIME}/{machine}/{self.name}.bc")
         except FileNotFoundError:
             raise UnsupportedError(
-                f"the CPU device is not written for {machine} processors",
-                help="it runs on x86_64 and aarch64; run kernels on a GPU here",
+                f"the CPU device doesn't support {machine} processors",
+                help="it supports x86_64 and aarch64; on this machine, run kernels on a GPU",
             ) from None
 
 
@@ -142,9 +142,7 @@ def address_of(name: str) -> int:
     """
     index = _owners().get(name)
     if index is None:
-        raise CujitError(
-            f"there is no native function {name}", help="report this bug, and attach the PTX", code="internal"
-        )
+        raise CujitError(f"unknown native function {name}", help="report this bug with the PTX", code="internal")
     with _LOCK:
         return _compiled(index)[name]
 

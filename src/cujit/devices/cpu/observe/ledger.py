@@ -224,8 +224,8 @@ class MemoryLedger:
         others += [(begin, begin + length) for begin, length in live_blocks()]
         if any(begin < known.end and known.begin < end for begin, end in others):
             raise ArgumentError(
-                f"some of the {known.size:,} bytes at {known.begin:#x} belong to another known allocation",
-                help="close the array that adopted them; don't adopt the memory of cujit's own arrays",
+                f"some of the {known.size:,} bytes at {known.begin:#x} already belong to another allocation",
+                help="close the array that adopted them; cujit knows the memory of its own arrays without adopt",
             )
         self._adopted[known.begin] = known
 
@@ -454,7 +454,8 @@ def _unwritten(kernel: str, words: str, address: int, how: str) -> KernelFaultEr
         kind="init",
         kernel=kernel,
         address=address,
-        help="write the element first, in a kernel or by device.zeros(…); or copy only what was written: x[:n].numpy()",
+        help="write the element first, in a kernel or with device.zeros(…); or copy only the written part: "
+        "x[:n].numpy()",
     )
 
 

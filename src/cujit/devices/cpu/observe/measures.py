@@ -372,7 +372,7 @@ def check_profiled(kernel: object) -> None:
         ArgumentError: the value is invalid.
     """
     if not isinstance(kernel, ProfiledKernel):
-        raise ArgumentError(f"{spell(kernel)} is not a kernel of a profile", help="profile.kernels[0]")
+        raise ArgumentError(f"the profile has no kernel {spell(kernel)}", help="profile.kernels[0]")
 
 
 # -- what was written, read back: anyone may have written it -----------------------------------------------------
@@ -449,7 +449,7 @@ def _words(value: object) -> str:
         ValueError: it is none.
     """
     if not isinstance(value, str):
-        raise ValueError(f"{type(value).__name__} is no text")
+        raise ValueError(f"expected text, not {type(value).__name__}")
     return _STEERS.sub("\ufffd", value)
 
 

@@ -86,13 +86,9 @@ class Schedule:
 
     def __init__(self, seed: int = 0, start_order: str = "ascending", *, notes_writes: bool = False) -> None:
         if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= _MASK:
-            raise OptionError(
-                f"schedule must be an int, the seed of a schedule, not {spell(seed)}", help="cujit.cpu(schedule=7)"
-            )
+            raise OptionError(f"the schedule must be an int, its seed, not {spell(seed)}", help="cujit.cpu(schedule=7)")
         if start_order not in ORDERS:
-            raise OptionError(
-                f"start_order is {spell(start_order)}, which is not a known order", help='start_order="any"'
-            )
+            raise OptionError(f"unknown start order {spell(start_order)}", help='start_order="any"')
         self.seed = seed
         self.start_order = start_order
         self.notes_writes = notes_writes

@@ -209,7 +209,7 @@ def _place(index: int | Sequence[int], what: str) -> tuple[int, ...]:
     """Read an index of one to three numbers."""
     numbers = tuple(index) if isinstance(index, list | tuple) else (index,)
     if not 1 <= len(numbers) <= 3:
-        raise OptionError(f"the {what} of a trace must have one to three numbers, not {spell(index)}")
+        raise OptionError(f"the {what} of a trace must be one to three numbers, not {spell(index)}")
     return tuple(_number(n, what) for n in numbers)
 
 

@@ -69,7 +69,8 @@ def check_contract(value: object) -> str | None:
         return value
     raise OptionError(
         f"contract is {spell(value)}, expected 'ptxas' or 'off'",
-        help='write contract="ptxas" to contract sums as ptxas does, or contract="off" to keep the operations separate',
+        help='write contract="ptxas" to fuse products and sums as ptxas does, or contract="off" to round each '
+        "operation",
     )
 
 
@@ -112,7 +113,7 @@ class Checks:
             return cls(**dict.fromkeys(known, True))
         unknown = [name for name in names if name not in known]
         if unknown:
-            raise OptionError(f"no check is called {spell(unknown[0])}", help=allowed, code="option-unknown")
+            raise OptionError(f"unknown check {spell(unknown[0])}", help=allowed, code="option-unknown")
         return cls(**dict.fromkeys(names, True))
 
     def __bool__(self) -> bool:

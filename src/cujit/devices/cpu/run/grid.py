@@ -59,7 +59,7 @@ class Pool:
         ask_python()
         self.address = _MAKE(address_of("cujit_pool_make"))()
         if not self.address:
-            raise MemoryError("no memory for a pool of threads")
+            raise MemoryError("there is no memory for a thread pool")
         self._run = _RUN(self.entry)
         work = _ONE(address_of("cujit_pool_work"))
         self._threads = [start(work, self.address, name="cujit-cpu", daemon=True) for _ in range(helpers)]
@@ -174,7 +174,9 @@ def settle(launch: Launch, site: FaultSite | None = None) -> None:
 def no_memory(shared_bytes: int, local_bytes: int) -> CujitError:
     """Make the error of a block whose memory there is not, sizes in bytes."""
     return CujitError(
-        f"no memory for a block: {shared_bytes} bytes shared and {local_bytes} bytes local", code="out-of-memory"
+        f"there is no memory for a block: it needs {shared_bytes} bytes of shared and {local_bytes} bytes of "
+        "local memory",
+        code="out-of-memory",
     )
 
 
@@ -247,8 +249,8 @@ class Bounds:
         """
         if self.block is not None and (shape.block != self.block or self.block.volume > MAX_THREADS):
             raise LaunchError(
-                f"{kernel}: a block of {_product(shape.block)} threads; it was compiled for blocks of "
-                f"{_product(self.block)} (.reqntid)",
+                f"{kernel}: the block has {_product(shape.block)} threads, but the kernel was compiled for "
+                f"blocks of {_product(self.block)} (.reqntid)",
                 help=f"launch with block={tuple(self.block)}",
                 code="block-size",
             )

@@ -160,7 +160,9 @@ def _taken(size: int, smaller: str = "") -> tuple[int, object]:
         taken = MAPPINGS.take(size, new=bool(smaller))
     except (MemoryError, OverflowError, ctypes.ArgumentError) as e:
         raise CujitError(
-            f"the CPU device has no {spell(size)} bytes of memory left", help=smaller or None, code="out-of-memory"
+            f"the CPU device cannot allocate {spell(size)} bytes: there is not enough memory",
+            help=smaller or None,
+            code="out-of-memory",
         ) from e
     return taken.address, taken
 

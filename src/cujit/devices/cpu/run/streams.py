@@ -117,7 +117,7 @@ class InOrderEvent(Event):
 
     def _time(self) -> int:
         if self._at_ns is None:
-            raise ClosedError(f"this event of {self.device.name} was closed")
+            raise ClosedError(f"this event of {self.device.name} is closed")
         return self._at_ns
 
     @property
@@ -133,7 +133,7 @@ class InOrderEvent(Event):
         self._captures.check_wait("cuEventSynchronize")
         if self.graph is not None:
             raise LaunchError(
-                "this event was recorded in a graph, and can't be used outside of the graph", code="stream-capture"
+                "this event was recorded into a graph and doesn't exist outside that graph", code="stream-capture"
             )
 
     def _elapsed_ms(self, since: Event) -> float:
@@ -164,7 +164,7 @@ class InOrderStream(Stream):
             ClosedError: it was closed.
         """
         if self._number is None:
-            raise ClosedError(f"this stream of {self.device.name} was closed")
+            raise ClosedError(f"this stream of {self.device.name} is closed")
         return self._number
 
     @property
@@ -191,7 +191,8 @@ class InOrderStream(Stream):
             event = InOrderEvent(self.device, self._captures, timing=timing)
         elif not isinstance(event, InOrderEvent) or event.device is not self.device:
             raise ArgumentError(
-                f"a stream of {self.device.name} records its own events, not {spell(event)}", code="device-mismatch"
+                f"a stream of {self.device.name} can record only its own events, not {spell(event)}",
+                code="device-mismatch",
             )
         event.mark(graph)
         return event
@@ -301,8 +302,8 @@ class InOrderGraph(Graph):
     def _begin(self) -> None:
         if self.stream.handle == 0:
             raise LaunchError(
-                "the default stream cannot be captured",
-                help="capture in a stream of your own: device.stream()",
+                "the default stream can't be captured",
+                help="capture a separate stream: device.stream()",
                 code="stream-capture",
             )
         self._captures.begin(self.stream.handle, self)
@@ -311,7 +312,7 @@ class InOrderGraph(Graph):
 
     def _check(self, call: str) -> None:
         if self.is_spoiled:
-            raise _error("INVALIDATED", "the capture failed: a call in the block spoiled it", call, _DO_BEFORE)
+            raise _error("INVALIDATED", "the capture failed: a call in the block invalidated it", call, _DO_BEFORE)
 
     def _end(self, *, keep: bool) -> None:
         self.is_capturing = False
@@ -334,7 +335,7 @@ class InOrderGraph(Graph):
     def _update(self, other: Graph) -> None:
         if other.nodes != self.nodes:
             raise LaunchError(
-                f"a graph of {self.nodes} nodes can't be updated from a graph of {other.nodes} nodes",
+                f"a graph with {self.nodes} nodes cannot be updated from one with {other.nodes}",
                 help="capture a new graph and launch it",
                 code="graph-update",
             )

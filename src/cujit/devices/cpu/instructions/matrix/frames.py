@@ -73,8 +73,8 @@ def put_all(e: WarpEmitter, op: Op, values: list[Value]) -> None:
 def _require(op: Op, what: str, have: int, wanted: int) -> None:
     if have != wanted:
         raise FormatError(
-            f"line {op.line}: {what} of {op.name} has {have} registers, and not the {wanted} that it takes",
-            help="correct the PTX; ptxas rejects it, too",
+            f"line {op.line}: {what} of {op.name} has {have} registers, expected {wanted}",
+            help="ptxas rejects this PTX too",
         )
 
 
