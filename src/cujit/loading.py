@@ -591,8 +591,8 @@ _NOT_LOADABLE = {
         shell="LLVM IR must be compiled first: cujit compile FILE.ll",
     ),
     Kind.TILEIR: Hint(
-        "Tile IR is compiled first: cujit.compile(image, arch='sm_…'), or cujit.jit(cujit.Source.tile(image))",
-        shell="Tile IR is compiled first: cujit compile FILE --arch sm_…",
+        "Tile IR must be compiled first: call cujit.compile(image, arch='sm_…') or cujit.jit(cujit.Source.tile(image))",
+        shell="Tile IR must be compiled first: run cujit compile FILE --arch sm_…",
     ),
     Kind.TUNING: "it says which variant is the fastest, and cujit.tune loads that one",
 }

@@ -81,7 +81,7 @@ def merge(
 ) -> None:
     """Merge worklists and recordings into one worklist.
 
-    cujit silently drops requests that never compiled, and lists all other requests that it drops.
+    For each reason to drop requests, such as "never compiled", the command prints how many it dropped.
     """
     merged = merge_worklists(
         lists, min_uses=min_uses, min_ms=min_ms, seen_within_days=seen_within, cap=cap, arch=arches

@@ -306,9 +306,7 @@ def _ask_stream(cell: int, *_: int) -> int:
     stream = StreamCell.from_address(cell)
     capture = _BY_STREAM.get(cell)
     if capture is not None:
-        raise _refuse(
-            Result.STREAM_CAPTURE_UNSUPPORTED, [capture], "a stream that is being captured cannot be waited for"
-        )
+        raise _refuse(Result.STREAM_CAPTURE_UNSUPPORTED, [capture], "cannot wait for a stream that is being captured")
     if stream.is_default:
         _check_legacy_default(stream)
     safe()

@@ -404,7 +404,7 @@ class _Farm:
                 f"workers die before they finish anything, after {built}: {error}",
                 help=Hint(
                     "call cujit.compile(…, isolate=True) to see whether a process can compile here",
-                    shell="cujit compile FILE --isolate shows whether a process can compile here at all",
+                    shell="run cujit compile FILE --isolate to see whether a process can compile here",
                 ),
             ) from error
 

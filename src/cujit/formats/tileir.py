@@ -72,14 +72,14 @@ def read_tileir(data: bytes) -> TileIr:
         FormatError: it is no Tile IR, or is damaged.
     """
     if not data.startswith(magic.TILEIR):
-        raise FormatError(f"no Tile IR: it begins {spell(data[:8])}", offset=0)
+        raise FormatError(f"not Tile IR: it begins with {spell(data[:8])}", offset=0)
     if len(data) < _HEADER_BYTES:
-        raise FormatError(f"Tile IR truncated inside its header, after {len(data)} bytes", offset=len(data))
+        raise FormatError(f"the Tile IR is truncated in its header, after {len(data)} bytes", offset=len(data))
     version = (data[8], data[9])
     sections = _sections(data)
     missing = {_STRINGS, _FUNCTIONS, _TYPES} - sections.keys()
     if missing:
-        raise FormatError(f"Tile IR without section {min(missing)}", offset=_HEADER_BYTES)
+        raise FormatError(f"the Tile IR lacks section {min(missing)}", offset=_HEADER_BYTES)
     names, types = _table(sections[_STRINGS], 4), _table(sections[_TYPES], 4)
     try:
         kernels: dict[str, Signature] | None = dict(_kernels(sections[_FUNCTIONS], version, names, types))
@@ -103,7 +103,7 @@ class _Cursor:
 
     def take(self, size: int) -> bytes:
         if size > self.end - self.at:
-            raise FormatError(f"Tile IR truncated: {size} bytes are missing", offset=self.at)
+            raise FormatError(f"the Tile IR is truncated: {size} bytes are missing", offset=self.at)
         taken = self.data[self.at : self.at + size]
         self.at += size
         return taken
@@ -115,7 +115,7 @@ class _Cursor:
             number |= (byte & 0x7F) << (7 * place)
             if byte < 0x80:
                 return number
-        raise FormatError("Tile IR with a number of more than 64 bits", offset=self.at)
+        raise FormatError("the Tile IR contains a number of more than 64 bits", offset=self.at)
 
     def align(self, to: int) -> None:
         self.take((self.start - self.at) % to)
@@ -127,11 +127,11 @@ def _sections(data: bytes) -> dict[int, _Cursor]:
     while (head := cursor.byte()) != _END:
         kind, size = head & ~_IS_ALIGNED, cursor.varint()
         if kind in found:
-            raise FormatError(f"Tile IR with two sections {kind}", offset=cursor.at)
+            raise FormatError(f"the Tile IR contains two sections {kind}", offset=cursor.at)
         if head & _IS_ALIGNED:
             alignment = cursor.varint()
             if alignment not in (1, 2, 4, 8, 16):
-                raise FormatError(f"Tile IR with a section aligned to {alignment}", offset=cursor.at)
+                raise FormatError(f"the Tile IR contains a section with the alignment {alignment}", offset=cursor.at)
             cursor.align(alignment)
         start = cursor.at
         cursor.take(size)
@@ -148,7 +148,7 @@ def _table(cursor: _Cursor, index_bytes: int) -> list[bytes]:
     items = cursor.take(cursor.end - cursor.at)
     ends = [*offsets[1:], len(items)]
     if any(first > last for first, last in zip(offsets, ends, strict=True)):
-        raise FormatError("Tile IR with a table whose offsets fall", offset=cursor.start)
+        raise FormatError("the offsets of a table in the Tile IR decrease", offset=cursor.start)
     return [items[first:last] for first, last in zip(offsets, ends, strict=True)]
 
 
@@ -167,7 +167,9 @@ def _kernels(
         cursor.take(cursor.varint())
         if is_kernel:
             if name >= len(names):
-                raise FormatError(f"Tile IR with a kernel whose name is text {name} of {len(names)}", offset=cursor.at)
+                raise FormatError(
+                    f"the name of a kernel in the Tile IR is text {name} of {len(names)}", offset=cursor.at
+                )
             yield names[name].decode("utf-8", "backslashreplace"), _signature(kind, types, version)
 
 
@@ -176,7 +178,7 @@ _INTEGER, _BOOL, _TYPE, _TEXT, _ARRAY, _DIVIDED, _DICTIONARY, _HINTS, _BOUNDED =
 
 def _skip_attribute(cursor: _Cursor, depth: int = 0) -> None:
     if depth > _DEEPEST:
-        raise FormatError(f"Tile IR with attributes more than {_DEEPEST} deep", offset=cursor.at)
+        raise FormatError(f"the attributes in the Tile IR are nested more than {_DEEPEST} deep", offset=cursor.at)
     tag = cursor.byte()
     if tag in (_ARRAY, _DICTIONARY, _HINTS):
         for _ in range(cursor.varint()):
@@ -201,7 +203,7 @@ def _signature(kind: int, types: list[bytes], version: Version) -> Signature:
     """Read the parameters of a function; one of an unknown type has size 0."""
     cursor = _type(kind, types)
     if cursor is None or cursor.varint() != _FUNCTION:
-        raise FormatError(f"Tile IR with a kernel whose type {kind} is not that of a function")
+        raise FormatError(f"a kernel in the Tile IR has the type {kind}, which is not a function type")
     return Signature(tuple(_parameter(cursor.varint(), types, version) for _ in range(cursor.varint())))
 
 

@@ -122,7 +122,7 @@ def _decide(
             raise OptionError(
                 f"the pattern {spell(pattern)} has no effect: {spell(earlier)}, which comes first, matches "
                 "every kernel that it matches",
-                help="put the narrower pattern first",
+                help="list the narrower pattern first",
             )
         decided.update(dict.fromkeys(new, index))
     return decided

@@ -196,7 +196,7 @@ def _kinds(text: str, error: type[Exception], what: str) -> tuple[str, ...] | No
         return _KINDS
     kinds = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
     if not set(kinds) <= set(_KINDS):
-        raise error(f"{what} is cpu, gpu or all, not {text!r}")
+        raise error(f"{what} must be cpu, gpu or all, not {text!r}")
     return kinds
 
 

@@ -69,7 +69,7 @@ class WantedPack:
             built = build(lists, arch=self.arch, ptx=self.ptx, pack=target, cache=cache, project=self.project)
         if not built.is_good:
             lines = [str(one) for one in (*built.failed, *built.quarantined)]
-            raise CompileError("\n  ".join([f"{len(lines)} of the kernels for {self.pack} do not compile", *lines]))
+            raise CompileError("\n  ".join([f"{len(lines)} of the kernels for {self.pack} don't compile", *lines]))
         assert built.pack is not None
         return built.pack
 

@@ -149,7 +149,7 @@ def find_product(name: str) -> Product:
         return found
     if name.startswith(("sm_", "compute_", "lto_")):
         return product_of_arch(Arch.parse(name).real)
-    raise ArchError(f"the table has no GPU {spell(name)}", help=_nearest(name) + _HELP)
+    raise ArchError(f"the table has no entry for the GPU {spell(name)}", help=_nearest(name) + _HELP)
 
 
 def product_of_arch(arch: Arch, processors: int | None = None) -> Product:

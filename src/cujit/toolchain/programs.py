@@ -35,7 +35,7 @@ def run_program(command: Sequence[str], *, environment: Mapping[str, str] | None
             start_new_session=True,  # its children end with it
         )
     except OSError as e:
-        raise MissingError(f"{command[0]} does not run: {e.strerror or e}", help="run: cujit doctor") from e
+        raise MissingError(f"cannot run {command[0]}: {e.strerror or e}", help="run: cujit doctor") from e
 
     def end() -> None:
         with contextlib.suppress(ProcessLookupError):

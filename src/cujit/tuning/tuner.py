@@ -171,7 +171,7 @@ def tune(
         cache: as for ``cujit.compile``.
 
     Raises:
-        NotTunedError: there is no stored result and ``CUJIT_TUNE=never`` is set, or no candidate runs.
+        NotTunedError: ``CUJIT_TUNE=never`` is set and there is no stored result, or every candidate fails.
         OptionError: an argument is malformed.
         ArgumentError: ``shape`` is invalid, the workload doesn't return a function, or its arguments don't match the
             kernel.

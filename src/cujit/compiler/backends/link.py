@@ -63,7 +63,7 @@ def link_images(
         image.check(target)
         if to is Kind.LTOIR and not image.has_ltoir:
             raise LinkError(
-                f"{image.name} is {image.artifact.kind.value}; only LTO-IR and sources can be linked to LTO-IR",
+                f"{image.name} is {image.artifact.kind.value}; only LTO-IR and sources can be linked into LTO-IR",
                 help=Hint(
                     "compile it with to='ltoir', or link it later to a cubin",
                     shell="compile it with --to ltoir, or link it later to a cubin",

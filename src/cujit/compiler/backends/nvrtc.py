@@ -282,9 +282,10 @@ def _tileir(program: Program) -> bytes:
     made = program.tileir()
     if not made or (read_tileir(made).kernels or {}).keys() == {_PLACEHOLDER}:
         raise CompileError(
-            "the source has no tile kernel, of which alone Tile IR is made",
+            "Tile IR requires a tile kernel, but the source contains none",
             help=Hint(
-                "mark a kernel __tile_global__, or say to='ptx'", shell="mark a kernel __tile_global__, or say --to ptx"
+                "mark a kernel with __tile_global__, or set to='ptx'",
+                shell="mark a kernel with __tile_global__, or use --to ptx",
             ),
         )
     return made

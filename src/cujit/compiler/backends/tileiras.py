@@ -74,7 +74,7 @@ def _require_arch(arch: Arch, program: Tileiras) -> None:
     since = first_release_for(arch)
     first = f"CUDA {dotted(since)} was the first that does" if since else "no release does"
     raise ArchError(
-        f"{program.tool} does not compile Tile IR for {arch}: {first}",
+        f"{program.tool} cannot compile Tile IR for {arch}: {first}",
         help=f"choose one of {', '.join(f'sm_{number}' for number in program.arches)}",
         code="arch-unsupported",
     )
@@ -90,7 +90,7 @@ def _ptx(request: Request, cubin: bytes, tool: str) -> bytes:
         return ptx_of_cubin(cubin).encode()
     except FormatError as e:
         raise CompileError(
-            f"{request.source.name} does not become PTX for {request.arch}: {e.message}", tool=tool, help=e.help
+            f"cannot compile {request.source.name} to PTX for {request.arch}: {e.message}", tool=tool, help=e.help
         ) from None
 
 
@@ -101,7 +101,7 @@ def _names(request: Request, cubin: Cubin) -> dict[str, str]:
         if name not in known and name not in kernels:
             near = alike(name, kernels, most=2)
             raise CompileError(
-                f"{request.source.name} has no {name}",
+                f"{request.source.name} contains no {name}",
                 help=f"did you mean {', '.join(near)}?" if near else f"it has {', '.join(kernels) or 'nothing'}",
             )
     return named(known, kernels)
@@ -123,7 +123,7 @@ def _explain(request: Request, error: ToolError, tool: str) -> Exception:
     if refused := _ARGUMENT.search(error.log):
         return OptionError(
             f"{tool} rejects the arguments {' '.join(request.arguments())}: {refused[1]}",
-            help="docs/options.md lists the options",
+            help="see docs/options.md for the options",
             code="option-rejected",
         )
     diagnostics = _diagnostics(error.log, request.source.name)

@@ -457,7 +457,7 @@ class DeviceArray:
             return self._view(self.shape, element, 0)
         if not self.shape or self.shape[-1] * self.dtype.itemsize % element.itemsize:
             raise ArgumentError(
-                f"cannot view an array of {self.dtype} and shape {self.shape} as {element}", code="array-shape"
+                f"cannot view an array with dtype {self.dtype} and shape {self.shape} as {element}", code="array-shape"
             )
         last = self.shape[-1] * self.dtype.itemsize // element.itemsize
         return self._view((*self.shape[:-1], last), element, 0)
