@@ -203,7 +203,9 @@ def test_a_packed_structure_goes_to_one_that_is_packed(host: Device) -> None:
 
 
 def test_a_larger_alignment_than_the_compiled_one_is_refused(host: Device) -> None:
-    assert "its alignment is 8 bytes, but the parameter's is 4" in refusal(host, Parameter(P.AGGREGATE, 16, 4, "S"), Same())
+    assert "its alignment is 8 bytes, but the parameter's is 4" in refusal(
+        host, Parameter(P.AGGREGATE, 16, 4, "S"), Same()
+    )
 
 
 def test_where_the_alignment_is_not_known_only_the_size_counts(host: Device) -> None:

@@ -271,7 +271,7 @@ class Pack:
                 return None
             except (UntrustedFileError, FormatError) as e:
                 self._is_refused = True
-                raise CacheRefusedError(f"cujit ignores the pack {self.root}: {e}", help=_help(e)) from e
+                raise CacheRefusedError(f"cannot use the pack {self.root}: {e}", help=_help(e)) from e
             except CacheRefusedError:
                 self._is_refused = True
                 raise

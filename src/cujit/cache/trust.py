@@ -91,14 +91,12 @@ class Trust:
     def _check_step(self, directory: str, status: os.stat_result, *, last: bool) -> None:
         link = stat.S_ISLNK(status.st_mode)
         if not link and not stat.S_ISDIR(status.st_mode):
-            raise CacheRefusedError(f"cujit doesn't use the cache: {directory} is not a directory", help=_ELSEWHERE)
+            raise CacheRefusedError(f"the cache path {directory} is not a directory", help=_ELSEWHERE)
         objection = self.objection(status)
         harmless = link or (not last and status.st_mode & stat.S_ISVTX)  # the mode of a link says nothing
         if not objection or (harmless and status.st_uid in self.owners):
             return
-        raise CacheRefusedError(
-            f"cujit doesn't use the cache: {directory} {objection}", help=_remedy(directory, status)
-        )
+        raise CacheRefusedError(f"the cache directory {directory} {objection}", help=_remedy(directory, status))
 
     def may_write(self, root: Path | str) -> bool:
         """Return whether this user should write there. The root user never writes into a cache that root does not own.
