@@ -432,7 +432,7 @@ def test_what_cannot_be_read_in_place_is_refused(
 
 
 def test_an_array_that_begins_in_between_is_not_read_in_place(device: Device) -> None:
-    with raises(ArgumentError, "argument", "begins"):
+    with raises(ArgumentError, "argument", "starts"):
         device.texture(device.zeros(64, np.float32)[1:])
 
 
