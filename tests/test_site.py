@@ -8,6 +8,7 @@ from pathlib import Path
 
 import cujit
 import cujit.errors as errors
+from cujit.compiler.options.table import OPTIONS
 from cujit.errors.codes import CODES
 from site_hook import boxed, followed, foot, labeled, named, piped
 from site_pages import API, anchors, api_pages, messages_page
@@ -101,6 +102,8 @@ def test_the_api_is_cut_into_pages_and_no_link_is_lost() -> None:
     assert sum(text.count("```python") for text in pages.values()) == API.read_text().count("```python")
     functions = {f"## cujit.{name}" for name in dir(cujit) if inspect.isfunction(getattr(cujit, name))}
     assert functions <= {line for uri, text in pages.items() if "/functions-" in uri for line in text.splitlines()}
+    signature = pages["api/class-options.md"].partition("```py\n")[2].partition("```")[0]
+    assert ["extra", *OPTIONS] == re.findall(r"^    (\w+): ", signature, re.MULTILINE)
     for uri, text in pages.items():
         for target, anchor in re.findall(r"(?<=\]\()([\w./-]*)#([\w-]+)\)", re.sub("`[^`]*`", "", text)):
             page = uri if not target else (Path(uri).parent / target).as_posix().replace("api/../", "")

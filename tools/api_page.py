@@ -235,12 +235,21 @@ def _signature(doc: Doc) -> str:
     given_back = signature.return_annotation
     result = "" if given_back in (inspect.Signature.empty, "None", None) else f" -> {given_back}"
     parts = [part for p, before in zip(given, [None, *given], strict=False) for part in _parameter(p, before)]
+    if parts and parts[-1].endswith(": Unpack[OptionKeywords]"):
+        parts[-1:] = _options()
     opening, closing = ("[", "]") if name == "__getitem__" else ("(", ")")
     called = name.replace("__getitem__", "self").replace("__call__", "self")
     line = f"{called}{opening}{', '.join(parts)}{closing}{result}"
     if len(line) <= 88:
         return line
     return f"{called}{opening}\n" + "".join(f"    {part},\n" for part in parts) + f"{closing}{result}"
+
+
+def _options() -> list[str]:
+    """Write the keywords that are options of the compiler, as type checkers know them."""
+    stub = (DOCS.parent / "src/cujit/compiler/options/keywords.pyi").read_text()
+    (body,) = re.findall(r"^class OptionKeywords\b.*?\n\n(.*?)^class ", stub, re.DOTALL | re.MULTILINE)
+    return [f"{line.strip()} = None" for line in body.splitlines() if line.strip()]
 
 
 def _parameter(parameter: inspect.Parameter, before: inspect.Parameter | None) -> list[str]:
