@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-GUARDS = ("test_surface", "test_import", "test_renames", "test_words", "test_house")
+GUARDS = ("test_surface", "test_import", "test_renames", "test_prose", "test_house")
 """Files of ``tests`` that look at all of the code, and take a second each."""
 
 

@@ -271,9 +271,9 @@ def load(
         image: an Artifact, the bytes of an image, the path of a file, or PTX as a multi-line str.
         device: a Device or its name. Default: the first GPU, or the CPU device if there is no GPU.
         jit: options for compiling PTX for a GPU: ``max_registers`` (per thread), ``opt_level`` (0 to 4), ``line_info``,
-            ``debug``, ``cache_mode`` (``none``, ``ca``, ``cg``), ``max_threads`` and ``min_blocks`` (launch bounds),
-            ``override_directives`` (also for kernels that have launch bounds), ``split_compile`` (threads) and
-            ``assembler`` (``auto``, ``driver``, ``nvjitlink``, ``none``). These options don't affect SASS or the CPU
+            ``debug``, ``cache_mode`` (``none``, ``ca``, ``cg``) and ``split_compile`` (threads). ``max_threads`` and
+            ``min_blocks`` are launch bounds. ``override_directives`` applies these also to kernels with launch bounds.
+            ``assembler`` is ``auto``, ``driver``, ``nvjitlink`` or ``none``. These options don't affect SASS or the CPU
             device.
 
     Raises:

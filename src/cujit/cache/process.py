@@ -13,7 +13,7 @@ from cujit.forks import single_flight_cache
 def default_cache() -> Cache:
     """Return the process's cache for the current environment variables. The same settings return the same cache.
 
-    ``CUJIT_CACHE_DIR`` specifies the directory (default: ``cujit`` in the user's cache directory).
+    ``CUJIT_CACHE_DIR`` specifies the directory. Default: ``cujit`` in the user's cache directory.
     ``CUJIT_CACHE_ROOTS`` specifies read-only directories, which cujit searches first. ``CUJIT_CACHE_BYTES`` limits the
     size (``4GiB``). ``CUJIT_CACHE=0`` turns off the cache.
 
