@@ -103,7 +103,7 @@ def test_tile_ir_names_no_working_directory(tmp_path: Path, monkeypatch: pytest.
 
 @needs_tile_code
 def test_a_source_without_tile_kernels_is_refused() -> None:
-    with raises(CompileError, "compile", "no tile kernel"):
+    with raises(CompileError, "compile", "requires a tile kernel"):
         program.compile("__global__ void k() {}", to="tileir")
 
 
