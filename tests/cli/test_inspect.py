@@ -215,7 +215,7 @@ def test_without_ptx_there_is_none_to_print(run: Run, tmp_path: Path) -> None:
     assert (result.exit_code, result.stdout) == (1, "")
     assert "contains no PTX" in result.stderr
     path.write_bytes(ptx(SOURCE))
-    assert "no machine code" in run(path, "--sass").stderr
+    assert "no SASS" in run(path, "--sass").stderr
 
 
 def test_machine_code_is_printed_of_the_kernels_that_were_asked_for(run: Run, fatbin: Path) -> None:
