@@ -148,7 +148,7 @@ def test_without_cuda_core_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "cuda.core.utils", None)
     with raises(MissingError, "missing", "cuda.core") as error:
         program_cache()
-    assert error.value.help == "pip install 'cuda-core>=1.2'"
+    assert error.value.help == "run pip install 'cuda-core>=1.2'"
 
 
 # With the real cuda.core

@@ -308,8 +308,8 @@ def test_what_is_known_is_not_adopted_again(checked: Kernel) -> None:
         (4096, 0, ("size_bytes", "0", "1")),
         (4096, True, ("size_bytes", "bool")),
         (4096, 1.5, ("size_bytes", "float")),
-        ((1 << 64) - 4, 8, ("64 bits",)),
-        (1 << 70, 8, ("64 bits",)),
+        ((1 << 64) - 4, 8, ("64-bit",)),
+        (1 << 70, 8, ("64-bit",)),
     ],
 )
 def test_what_is_no_memory_is_not_adopted(device: Device, address: Any, size: Any, why: tuple[str, ...]) -> None:

@@ -231,7 +231,8 @@ def test_prose_and_names_use_plain_words() -> None:
     root = Path(__file__).parents[1]
     places = [*root.glob("*.md"), *root.glob("docs/*.md"), *root.glob("tools/*.py"), *root.glob("src/cujit/**/*.py")]
     device = root / "src/cujit/devices/cpu"
-    files = [path for path in places if not path.is_relative_to(device)]
+    rules = root / "tools/prose.py"  # it names the words
+    files = [path for path in places if not path.is_relative_to(device) and path != rules]
     found = [
         f"{path.relative_to(root)}:{number}: {match[0]}"
         for path in files

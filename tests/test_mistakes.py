@@ -58,7 +58,7 @@ cujit.compile(source, options='-std=c++17')                    | OptionError | s
 cujit.compile(source, options=('--what',))                     | OptionError | extra=['--what']
 cujit.compile(source, options=3)                               | OptionError | options={'lineinfo': True}
 cujit.compile(source, {'lineinfo': True}, to='sass')           | TypeError | positional
-cujit.compile(source, to='sass')                               | OptionError | not 'sass'
+cujit.compile(source, to='sass')                               | OptionError | not to 'sass'
 cujit.compile(source, arch=90)                                 | ArchError | sm_90
 cujit.compile(source, arch='90')                               | ArchError | did you mean sm_90?
 cujit.compile(source, arch='sm_9')                             | ArchError | did you mean sm_90
@@ -69,9 +69,9 @@ cujit.jit(source, devcie='cpu')                                | OptionError | d
 cujit.jit(source, grid=4, block=32)                            | OptionError | kernel[grid, block](…)
 cujit.build(source, target='sm_90')                            | OptionError | did you mean targets?
 cujit.jit('missing.cu', device=device)                         | FileError | a str of one line is a path
-cujit.load('missing.cubin', device)                            | FileError | missing.cubin cannot be read
-cujit.load(b'abc', device)                                     | FormatError | cujit.compile, not cujit.load
-cujit.link(source)                                             | FormatError | cujit.compile, not cujit.load
+cujit.load('missing.cubin', device)                            | FileError | cannot read missing.cubin
+cujit.load(b'abc', device)                                     | FormatError | cujit.compile instead of cujit.load
+cujit.link(source)                                             | FormatError | cujit.compile instead of cujit.load
 cujit.gpu('cuda:0')                                            | OptionError | cujit.gpu(0)
 module.get_function('add')                                     | AttributeNotFoundError | module['kernel']
 module.get_global('bias')                                      | AttributeNotFoundError | module.globals['name']
@@ -88,14 +88,14 @@ kernel(array, 5, block=(32, 1, 1))                             | LaunchError | k
 kernel.launch((1,), (32,), (array, 5))                         | AttributeNotFoundError | kernel[grid, block](…)
 kernel.forall(5)(array, 5)                                     | AttributeNotFoundError | kernel.over(n)(…)
 kernel.num_regs                                                | AttributeNotFoundError | kernel.resources
-kernel[1](array, 5)                                            | LaunchError | takes grid and block
+kernel[1](array, 5)                                            | LaunchError | accepts grid and block
 kernel[0, 32](array, 5)                                        | LaunchError | grid.x is 0
 kernel['1', 32](array, 5)                                      | LaunchError | grid.x is str '1'
 kernel[1, 2048](array, 5)                                      | LaunchError | 1024 threads
 kernel[1, 32](array, 5, stream=None)                           | ArgumentError | [grid, block, shared_bytes, stream](…)
-kernel[1, 32](array, n=5)                                      | ArgumentError | none by keyword
-kernel[1, 32](array)                                           | ArgumentError | add what is missing: int
-kernel[1, 32](array, 5, 6)                                     | ArgumentError | leave out the last 1
+kernel[1, 32](array, n=5)                                      | ArgumentError | not by keyword
+kernel[1, 32](array)                                           | ArgumentError | add the missing arguments: int
+kernel[1, 32](array, 5, 6)                                     | ArgumentError | remove the last 1
 kernel[1, 32]('x', 5)                                          | ArgumentError | pass an array of float32
 kernel[1, 32](1, 5)                                            | ArgumentError | cujit.Pointer(1)
 kernel[1, 32]([1.0], 5)                                        | ArgumentError | device.array(x)
@@ -108,8 +108,8 @@ array.set(np.zeros(5, np.float32))                             | AttributeNotFou
 array.data_ptr()                                               | AttributeNotFoundError | array.address
 array.astype('float64')                                        | AttributeNotFoundError | astype(dtype)
 array.copy_from(np.zeros(5))                                   | ArgumentError | x.astype('float32')
-array.copy_from(np.zeros(4, np.float32))                       | ArgumentError | (4,) does not go into one of shape (5,)
-array.reshape(3)                                               | ArgumentError | be reshaped to (3,)
+array.copy_from(np.zeros(4, np.float32))                       | ArgumentError | (4,) into one of shape (5,)
+array.reshape(3)                                               | ArgumentError | cannot reshape 5 elements
 array[7]                                                       | ArgumentError | out of bounds for an axis of size 5
 bool(array)                                                    | ArgumentError | x.numpy()
 cujit.time(kernel, array, 5)                                   | LaunchError | kernel.over(n)(…)

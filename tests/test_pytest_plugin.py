@@ -67,7 +67,7 @@ def test_both(cujit_budget):
         cujit_budget(IMAGE, Budget(registers=255), registers=64)
 
 def test_slip(cujit_budget):
-    with pytest.raises(OptionError, match="no limit is called register"):
+    with pytest.raises(OptionError, match="unknown limit register"):
         cujit_budget(IMAGE, register=64)
 """
 COSTS = """
@@ -383,7 +383,7 @@ def test_it(device):
     ("marker", "words"),
     [
         ("device='cpu'", "supports only the keywords devices, check, threads, timeout_s, schedules"),
-        ("devices='tpu'", "is cpu, gpu or all, not 'tpu'"),
+        ("devices='tpu'", "must be cpu, gpu or all, not 'tpu'"),
     ],
 )
 def test_a_slip_in_the_marker_is_told(tests: Tests, marker: str, words: str) -> None:
@@ -395,7 +395,7 @@ def test_a_slip_in_the_marker_is_told(tests: Tests, marker: str, words: str) -> 
 def test_a_slip_on_the_command_line_is_told(tests: Tests) -> None:
     result = tests(DOUBLE + ON_DEVICE, "--cujit-device=cuda")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert "--cujit-device is cpu, gpu or all, not 'cuda'" in result.stderr.str()
+    assert "--cujit-device must be cpu, gpu or all, not 'cuda'" in result.stderr.str()
 
 
 def test_settings_are_read_where_the_command_line_is_silent(
@@ -514,4 +514,4 @@ def test_emulator_is_there_before_any_conftest_and_in_all_processes(pytester: py
     pytester.makeini("[pytest]\ncujit_emulate = true\ncujit_emulated = cc=8.6")
     pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=3)
     wrong = pytester.runpytest_subprocess("--cujit-emulate", "--cujit-emulated", "cc=8.6 threads=many")
-    wrong.stderr.fnmatch_lines(["*'threads=many' is not a setting of the emulator*"])
+    wrong.stderr.fnmatch_lines(["*'threads=many' is not a valid emulator setting*"])

@@ -67,7 +67,7 @@ def test_other_systems_are_refused_in_one_sentence() -> None:
     done = subprocess.run(
         [sys.executable, "-c", "import sys; sys.platform = 'win32'; import cujit"], capture_output=True, text=True
     )
-    assert done.stderr.endswith("cujit runs on Linux, and this is win32; on Windows, install it in WSL 2\n")
+    assert done.stderr.endswith("cujit runs on Linux, but this is win32; on Windows, install cujit in WSL 2\n")
 
 
 def test_the_page_of_licenses_names_every_dependency() -> None:

@@ -117,8 +117,8 @@ def test_the_api_is_cut_into_pages_and_no_link_is_lost() -> None:
 
 def test_the_page_of_messages_has_them_under_their_codes() -> None:
     sections = dict(re.findall(r"^## ([\w-]+)\n(.*?)(?=^## |\Z)", messages_page(), re.DOTALL | re.MULTILINE))
-    assert "* `… needs to know how many threads run it`\n" in sections["grid-missing"]
-    assert "* `nothing to link`\n" in sections["link-input"]
+    assert "* `… requires a grid and a block, or a number of elements`\n" in sections["grid-missing"]
+    assert "* `there is nothing to link`\n" in sections["link-input"]
     assert {*sections} <= {*CODES}
 
 

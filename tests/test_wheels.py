@@ -174,7 +174,7 @@ except OptionError as e:
     init, pack = (str(Path("build/lib/mylib", name)) for name in ("__init__.py", "kernels.pack"))
     recorded, refused = told.stdout.rsplit(";", 1)
     assert recorded == f"{init} {pack};{init}", "what an install records"
-    assert refused == "pyproject.toml has no table tool.cujit.pack\n"
+    assert refused == "pyproject.toml contains no table [tool.cujit.pack]\n"
 
 
 def test_scikit_build_core(project: Path, build: Build, tmp_path: Path) -> None:

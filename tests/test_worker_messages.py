@@ -52,7 +52,7 @@ def test_what_would_take_far_more_memory_than_its_bytes_is_refused(code: bytes) 
     values = b"\x80\x05" + code * (8 << 20) + b"."
     tracemalloc.start()
     try:
-        with pytest.raises(ValueError, match="a message of"):
+        with pytest.raises(ValueError, match="the message has"):
             _read(values)
         assert tracemalloc.get_traced_memory()[1] < 2.1 * len(values)
     finally:
@@ -61,7 +61,7 @@ def test_what_would_take_far_more_memory_than_its_bytes_is_refused(code: bytes) 
 
 @pytest.mark.parametrize("lengths", [(1 << 63, 0), (1 << 40, 1), (5, 1 << 40)])
 def test_lengths_beyond_any_message_are_refused(lengths: tuple[int, int]) -> None:
-    with pytest.raises(ValueError, match="a message of"):
+    with pytest.raises(ValueError, match="the message has"):
         read_message(io.BytesIO(_LENGTHS.pack(*lengths) + b"more"))
 
 
@@ -80,7 +80,7 @@ class _Calls:
     ids=["system", "eval", "getattr", "Cache", "compile"],
 )
 def test_an_answer_that_calls_something_is_refused(call: tuple[object, ...]) -> None:
-    with pytest.raises(ValueError, match="an answer names "):
+    with pytest.raises(ValueError, match="the answer refers"):
         _read(pickle.dumps(_Calls(*call)))
 
 
@@ -88,5 +88,5 @@ def test_an_answer_that_calls_something_is_refused(call: tuple[object, ...]) -> 
     "values", [b"", b"\x80\x05.", b"\x80\x05K\x01Q.", b"\x80\x05K\x05K\x05\x86Q.", b"\x80\x05h\x07.", b"none"]
 )
 def test_what_is_no_message_is_refused(values: bytes) -> None:
-    with pytest.raises(ValueError, match=r"no message|an image"):
+    with pytest.raises(ValueError, match=r"a message"):
         _read(values, b"1234")

@@ -131,8 +131,8 @@ def test_a_wrong_data_layout_is_told_with_the_right_one(layout: str, arch: str) 
 MESSAGES: dict[str, tuple[Callable[[], object], type[CujitError], str]] = {
     "a host function": (lambda: cujit.compile("int f() { return 1; }"), CompileError, "default_device=True"),
     "main": (lambda: cujit.compile("int main() { return 0; }"), CompileError, "skip main"),
-    "vector": (lambda: cujit.compile("#include <vector>"), HeaderNotFoundError, "<vector> is for the host"),
-    "iostream": (lambda: cujit.compile("#include <iostream>"), HeaderNotFoundError, "<iostream> is for the host"),
+    "vector": (lambda: cujit.compile("#include <vector>"), HeaderNotFoundError, "<vector> is a host"),
+    "iostream": (lambda: cujit.compile("#include <iostream>"), HeaderNotFoundError, "<iostream> is a host"),
     "thrust": (lambda: cujit.compile("#include <thrust/device_vector.h>"), CompileError, "host code"),
     "a header of one's own": (lambda: cujit.compile('#include "own.h"'), HeaderNotFoundError, "include=[…]"),
     "no kernel": (
@@ -177,7 +177,7 @@ def test_a_linker_and_a_packer_name_the_input_that_they_refuse() -> None:
 
 def test_an_input_type_goes_by_its_c_name_too() -> None:
     assert nvjitlink.NVJITLINK_INPUT_LTOIR is nvjitlink.InputType.LTOIR
-    with pytest.raises(AttributeError, match="LLVM IR is compiled to LTO-IR first"):
+    with pytest.raises(AttributeError, match="IR to LTO-IR first"):
         _ = nvjitlink.NVJITLINK_INPUT_NVVM_IR
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         _ = nvjitlink.nothing

@@ -62,7 +62,7 @@ RULES = {
         r"(?<!by )\bdefaults? to\b|\b(?:the|its) default (?:is|are)\b|\bif unset\b|\(default[: ]", re.IGNORECASE
     ),
     "name the actor and the verb": re.compile(
-        r"\b(?:(?:is|are|was|were|be|been) (?:said|told|had|come by|gone|asked)|"
+        r"\b(?:(?:is|are|was|were|be|been) (?:said|had|come by|gone|asked)|"
         r"(?<!here )(?:is|are) no (?!longer|more|larger|less))\b"
     ),
 }

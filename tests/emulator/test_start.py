@@ -32,10 +32,10 @@ subprocess.run([sys.executable, "-c", "import ctypes; print(ctypes.CDLL('libcuda
 def test_it_is_an_error_where_a_driver_or_a_compiler_is_loaded_already(tmp_path: Path) -> None:
     real = compiled(tmp_path / "libcuda.so.1", "int cuInit(unsigned f) { return 0; }", "-shared", "-fPIC")
     done = _program(f"import ctypes, cujit; ctypes.CDLL('{real}'); cujit.emulate()")
-    assert f"this process has loaded {real}, so it cannot use the emulator" in done.stderr
+    assert f"this process has already loaded {real}, so it cannot use the emulator" in done.stderr
     assert "try: call cujit.emulate() before any CUDA call" in done.stderr
     done = _program("import cujit; from cuda.bindings import nvrtc; nvrtc.nvrtcVersion(); cujit.emulate()")
-    assert "this process has loaded the real libnvrtc.so" in done.stderr
+    assert "this process has already loaded the real libnvrtc.so" in done.stderr
 
 
 def test_wrong_settings_are_errors_before_anything_is_loaded() -> None:

@@ -149,13 +149,13 @@ def test_one_of_several_kernels_is_named_and_templates_by_their_types() -> None:
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        ({"arguments": "ones:f32:4096 64"}, "takes 3 arguments"),
+        ({"arguments": "ones:f32:4096 64"}, "requires 3 arguments"),
         ({"arguments": "ones:f32:4096 zeros:f32:4096 'x"}, "No closing quotation"),
         ({"arguments": "nothing.npy 1 2"}, "nothing.npy"),
         ({"grid": "2x2", "block": ""}, "a grid requires a block"),
         ({"over": "5"}, "over chooses the grid"),
         ({"over": " ", "grid": "", "block": ""}, "there are no elements to cover"),
-        ({"block": "32x64"}, "takes 1024"),
+        ({"block": "32x64"}, "supports 1024"),
         ({"block": "many"}, "block is 'many'"),
         ({"shared_bytes": "1x2"}, "one size"),
         ({"kernel": "absent"}, "absent"),
@@ -230,7 +230,7 @@ def test_without_filters_nothing_is_launched_unless_it_is_trusted(monkeypatch: p
     seen = analyze(SHARED)
     (error,) = seen.record()["errors"]
     assert (seen.is_compiled, seen.is_counted) == (True, False)
-    assert "no filter of system calls is written for riscv64" in error["text"]
+    assert "no system-call filter for riscv64" in error["text"]
     trusted = analyze(SHARED, trusted=True)
     assert trusted.is_counted
     assert any("the launch could make any system call" in note for note in trusted.report.notes)

@@ -224,7 +224,7 @@ def test_what_kills_its_worker_twice_is_found_alone(tmp_path: Path, monkeypatch:
 def test_the_users_executor_that_breaks_is_an_error_and_nothing_is_lost(tmp_path: Path) -> None:
     with killing_pool(1) as theirs, raises(ToolCrashError, "tool-crash", "executor='processes:8'") as caught:
         cujit.farm.build(variants(8, 8), executor=theirs, sink=tmp_path, chunk_s=0.06)
-    assert "goes on" in (caught.value.help or "")
+    assert "to continue" in (caught.value.help or "")
     assert any(Cache(tmp_path).stores[0].entries())
 
 

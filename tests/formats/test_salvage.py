@@ -95,4 +95,4 @@ def test_a_damage_is_placed_once() -> None:
     assert entries[1].why == f"an entry has the unknown architecture 0 (at byte {at + 0x1C}), in the entry at byte {at}"
     (entries,) = salvage(DATA[: at + 20])
     assert isinstance(entries[1], Damaged)
-    assert entries[1].why == f"an entry truncated inside its header (at byte {at})"
+    assert entries[1].why == f"an entry is truncated inside its header (at byte {at})"

@@ -339,7 +339,7 @@ def test_compressed_ltoir_says_that_it_cannot_be_read() -> None:
 
 @pytest.mark.parametrize(
     ("code", "kind", "note", "error"),
-    [(0x80, ImageKind.TILEIR, "", "no Tile IR"), (0x33, ImageKind.OTHER, "kind 0x33, which", "")],
+    [(0x80, ImageKind.TILEIR, "", "not Tile IR"), (0x33, ImageKind.OTHER, "kind 0x33, which", "")],
 )
 def test_an_entry_of_a_kind_that_is_not_read_says_so(code: int, kind: ImageKind, note: str, error: str) -> None:
     data = several(2)

@@ -127,7 +127,7 @@ def test_nothing_is_signed_that_others_have_made(
     pull(server.url, [key], Cache(tmp_path / "root"), other.trust)
     ours = f"file://{tmp_path}/ours"
     (failure,) = build(1, "root", RemoteStore(ours, farm.signer)).failed
-    assert failure.reason.startswith("not published: others have made and signed what is here")
+    assert failure.reason.startswith("not published: the image comes from another shared cache")
     assert not (tmp_path / "ours" / object_name(key)).exists()
     assert build(1, "new", RemoteStore(ours, farm.signer)).published == 1
     assert build(1, "root", RemoteStore(ours, farm.signer)).is_good, "the store has one that we have made"
@@ -155,7 +155,7 @@ def test_a_store_that_takes_nothing_is_left_alone_and_nothing_is_lost(
     assert (report.made, report.published, len(report.failed)) == (24, 0, 24)
     assert entries(tmp_path / "root") == 24
     reasons = sorted({failure.reason for failure in report.failed})
-    assert reasons[0].startswith(f"not published: not tried, for {server.url} does not answer")
+    assert reasons[0].startswith(f"not published: cujit didn't try this, because {server.url} doesn't answer")
     assert "401" in reasons[-1]
     assert sum(failure.reason == reasons[-1] for failure in report.failed) < 24
     server.password = ""
@@ -247,8 +247,8 @@ def test_the_verb_needs_somebody_who_signs_and_a_store(
     with cujit.record_worklist("recordings"):
         cujit.compile("__global__ void k() {}", arch="sm_90", cache=False)
     for words, why in (
-        (["--store", server.url], "there is no key to sign images"),
-        (["--key", "farm.key"], "there is no --store"),
+        (["--store", server.url], "cujit has no key to sign images"),
+        (["--key", "farm.key"], "--store is missing"),
     ):
         done = CliRunner().invoke(main, ["farm", "build", "recordings", "--root", "root", *words])
         assert (done.exit_code, server.files) == (1, {})

@@ -327,14 +327,14 @@ def test_a_root_that_cannot_keep_what_is_pulled_is_an_error(server: Server, farm
     small = Cache(tmp_path / "here", cap_bytes=100)
     with raises(CacheRefusedError, "cache-refused", "cap"):
         pull(server.url, [key_of(0).digest], small, farm.trust)
-    with raises(MissingError, "missing", "CUJIT_CACHE_DIR="):
+    with raises(MissingError, "missing"):
         pull(server.url, [key_of(0).digest], Cache(None), farm.trust)
 
 
 @pytest.mark.parametrize("key", ["", "ab", "x" * 64, "A" * 64])
 def test_a_key_that_is_none_is_refused(key: str, server: Server, farm: Farm, tmp_path: Path) -> None:
     server.files |= farm.files()
-    with raises(OptionError, "option", "whole"):
+    with raises(OptionError, "option"):
         pull(server.url, [key], Cache(tmp_path / "here"), farm.trust)
 
 

@@ -99,8 +99,8 @@ def forgeries(farm: Farm, other: Farm) -> dict[str, tuple[bytes, str]]:
         "nothing": (b"", "truncated"),
         "a part of a head": (good[:100], "truncated"),
         "a head alone, of a record without end": (
-            rewritten(good[:HEAD_BYTES], 24, (1 << 60).to_bytes(8, "little")), "signed"),
-        "a claim of 1 GiB": (rewritten(good, 24, (1 << 30).to_bytes(8, "little")), "signed"),
+            rewritten(good[:HEAD_BYTES], 24, (1 << 60).to_bytes(8, "little")), "signature"),
+        "a claim of 1 GiB": (rewritten(good, 24, (1 << 30).to_bytes(8, "little")), "farm"),
         "a page": (b"<html>" + bytes(1000), "begins"),
         "unsigned": (record, "begins"),
         "another version": (rewritten(good, 8, b"\2"), "begins"),
@@ -175,7 +175,7 @@ def test_a_key_is_believed_to_the_end_of_its_last_day_in_every_time_zone(farm: F
     end = 1769904000  # 2026-02-01 00:00 UTC
     head = farm.signer.head(key_of(0).digest, record_of(0), now_s=end - _DAY_S)
     assert keys.prove(head, key_of(0).digest, now_s=end - 1).signer == farm.signer.id
-    with raises(FormatError, "format", "believed"):
+    with raises(FormatError, "format"):
         keys.prove(head, key_of(0).digest, now_s=end + 1)
 
 
@@ -247,7 +247,9 @@ def test_what_is_refused_is_made_counted_and_said_once(
         name = object_name(key_of(n).digest)
         server.files[name] = rewritten(server.files[name], HEAD_BYTES - 9, b"forged")
     cache = cache_of()
-    with pytest.warns(CacheWarning, match=r"cujit refuses an entry of the shared cache .*: not signed by farm") as said:
+    with pytest.warns(
+        CacheWarning, match=r"cujit refuses an entry of the shared cache .*: farm didn't sign it"
+    ) as said:
         assert [got(cache, n) for n in range(4)] == 4 * [Outcome.MADE]
     assert len(said) == 1
     assert (cache.counters.remote_refused, cache.counters.remote_failures, cache.counters.misses) == (3, 0, 4)
@@ -313,7 +315,7 @@ def test_where_nothing_has_changed_nothing_is_looked_through(
     assert cache_of().find(key_of(0)) is not None
 
 
-@pytest.mark.parametrize(("text", "why"), [(None, "No such file"), ("{", "lists no keys")])
+@pytest.mark.parametrize(("text", "why"), [(None, "No such file"), ("{", "contains no list of keys")])
 def test_a_file_of_keys_that_is_gone_or_none_evicts_nothing(
     text: str | None, why: str, server: Server, farm: Farm, cache_of: Callable[..., Cache], tmp_path: Path
 ) -> None:

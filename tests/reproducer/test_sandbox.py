@@ -454,9 +454,9 @@ def test_a_processor_without_a_filter_is_refused(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("before", "said"),
     [
-        ("sandbox.give_up_rights()", "the rights of this process cannot be limited: Operation not permitted"),
-        ("sandbox._PR_SET_NO_NEW_PRIVS = -1", "the rights of this process cannot be limited: Invalid argument"),
-        ("sandbox._SET_MODE_FILTER = 99", "this system takes no filter of system calls: Invalid argument"),
+        ("sandbox.give_up_rights()", "cannot limit the privileges of this process: Operation not permitted"),
+        ("sandbox._PR_SET_NO_NEW_PRIVS = -1", "cannot limit the privileges of this process: Invalid argument"),
+        ("sandbox._SET_MODE_FILTER = 99", "this system doesn't support system-call filters: Invalid argument"),
     ],
 )
 def test_a_system_that_refuses_is_said(before: str, said: str) -> None:

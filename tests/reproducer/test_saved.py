@@ -225,7 +225,7 @@ def test_an_image_without_source_is_saved_as_it_is(bug: Path, tmp_path: Path) ->
 def test_a_cubin_alone_does_not_run_on_the_cpu_device(bug: Path) -> None:
     cubin = cujit.compile(AXPY, to="cubin", arch="sm_90").data
     saved = reproducer.open(bug)
-    with raises(LoadError, "load", "CPU", "PTX", "recovered"):
+    with raises(LoadError, "load", "CPU", "PTX"):
         reproducer.run(_with(saved, images=(cubin,)), device="cpu")
 
 
@@ -246,7 +246,7 @@ def test_arguments_that_are_not_those_of_the_image_are_refused(bug: Path) -> Non
 
 @pytest.mark.parametrize("name", ["gpu", "", 0])
 def test_what_is_no_device_is_refused(bug: Path, name: Any) -> None:
-    with raises(OptionError, "option-unknown", "called"):
+    with raises(OptionError, "option-unknown"):
         reproducer.run(bug, device=name)
 
 
@@ -443,7 +443,7 @@ def test_every_cut_and_every_damaged_byte_is_seen(bug: Path) -> None:
     for size in range(0, len(data), 7):
         with pytest.raises(FormatError):
             read_saved(data[:size])
-    with raises(FormatError, "format", "claims"):
+    with raises(FormatError, "format"):
         read_saved(data + b"\0")
     for at in range(0, len(data), 5):
         with pytest.raises(FormatError):

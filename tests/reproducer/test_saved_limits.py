@@ -78,20 +78,20 @@ def test_a_launch_that_has_the_most_comes_back_whole() -> None:
         ("images 0", (1 << 30) + 1, "an int from 0 to 1,073,741,824"),
         ("arguments 1 place", [2, 0], "an int from 0 to 1"),
         ("arguments 1 place", [-1, 0], "an int from 0 to 1"),
-        ("arguments 1 place", [1, 5], "24 bytes that reaches beyond its memory"),
+        ("arguments 1 place", [1, 5], "24 bytes extends beyond its memory"),
         ("arguments 1 place", [1, -1], "an int from 0 to 1,073,741,824"),
-        ("arguments 1 nbytes", 23, "an array (2, 3) of <f4 that has 23 bytes"),
-        ("arguments 2 nbytes", 1, "1 bytes that reaches beyond its memory"),
+        ("arguments 1 nbytes", 23, "an array (2, 3) of <f4 is declared with 23 bytes"),
+        ("arguments 2 nbytes", 1, "1 bytes extends beyond its memory"),
         ("arguments 2 shape", [0, (1 << 30) + 1], "an int from 0 to 1,073,741,824"),
-        ("arguments 0 nbytes", 1, "an array that is nowhere"),
-        ("arguments 0 data", "00" * 5, "parameters of 32,765 bytes; a kernel takes 32,764"),
-        ("arguments 1 data", "00" * 9, "a pointer of 9 bytes"),
-        ("arguments 1 dtype", "<f123", "elements of dtype '<f123'"),
-        ("arguments 1 dtype", "<V4", "elements of dtype '<V4'"),
+        ("arguments 0 nbytes", 1, "an array has no memory"),
+        ("arguments 0 data", "00" * 5, "the parameters have 32,765 bytes; a kernel accepts 32,764"),
+        ("arguments 1 data", "00" * 9, "a pointer has 9 bytes"),
+        ("arguments 1 dtype", "<f123", "elements have the unknown dtype '<f123'"),
+        ("arguments 1 dtype", "<V4", "elements have the unknown dtype '<V4'"),
         ("cooperative", 1, "cooperative is neither true nor false"),
         ("lowered", "a\nb", "expected a name"),
-        ("texts 0 0", None, "is no text"),
-        ("variables 0 1", 3, "its pieces have 53 bytes, its body 52"),
+        ("texts 0 0", None, "expected text, not None"),
+        ("variables 0 1", 3, "its pieces have 53 bytes, but its body has 52"),
     ],
 )  # fmt: skip
 def test_one_more_than_the_most_is_refused(path: str, value: object, why: str) -> None:
@@ -119,7 +119,7 @@ def test_a_body_and_a_header_of_the_most_bytes_are_written_and_read(monkeypatch:
             patched.setattr(saved_launch, name, most - 1)
             with raises(FormatError, "format", "k<int>"):
                 write_saved(launch)
-            with raises(FormatError, "format", "claims"):
+            with raises(FormatError, "format"):
                 read_saved(data)
 
 
@@ -127,7 +127,7 @@ def test_a_body_and_a_header_of_the_most_bytes_are_written_and_read(monkeypatch:
     ("change", "why", "offset"),
     [
         (lambda data: data[:63], ("63", "64", "prefix"), None),
-        (lambda data: data[:64], ("64", "claims"), None),
+        (lambda data: data[:64], ("64", "declares"), None),
         (lambda data: b"\x7fELF" + data[4:], ("begins",), 0),
         (lambda data: data[:8] + b"\2" + data[9:], ("2", "1", "at byte 8"), 8),
         (lambda data: data[:40] + bytes([data[40] ^ 1]) + data[41:], ("SHA-256",), None),

@@ -200,7 +200,7 @@ except ToolchainNotFoundError as e:
 )
 def test_a_missing_library_names_the_extra_to_install(script: str, module: str, library: str) -> None:
     text = printed(script.format(module=module))
-    assert text.startswith(f"{library} is not installed, or cannot be loaded: ")
+    assert text.startswith(f"{library} is not installed, or can't be loaded: ")
     assert "pip install 'cujit[cu13]'" in text
 
 

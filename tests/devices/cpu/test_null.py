@@ -83,7 +83,7 @@ def module() -> cujit.Module:
 @pytest.mark.parametrize("name", ACCESSES)
 def test_an_access_to_address_0_that_the_text_shows_ends_the_launch(module: cujit.Module, name: str) -> None:
     out = cujit.cpu().array(np.zeros(64, np.uint32))
-    with raises(cujit.errors.KernelFaultError, "fault-illegal-address", "0x"):
+    with raises(cujit.errors.KernelFaultError, "fault-illegal-address", "0x0"):
         module[name][1, 64](out, 1)
 
 
