@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cuda import pathfinder
@@ -271,10 +272,11 @@ def test_an_argument_of_nvrtc_without_its_value_is_refused(word: str, value: str
 
 
 @pytest.mark.parametrize("given", ["", " ", ["-lineinfo", "\t"]])
-def test_blank_arguments_are_refused(given: object) -> None:
+def test_blank_arguments_are_refused(given: Any) -> None:
     for name in ("extra", "ptxas_options"):
+        options: dict[str, Any] = {name: given or [""]}
         with raises(OptionError, "option", name, "list of non-blank str"):
-            cujit.compile("__global__ void k() {}", to="ptx", arch="compute_90", **{name: given or [""]})
+            cujit.compile("__global__ void k() {}", to="ptx", arch="compute_90", **options)
 
 
 _TRY_ALL = """
