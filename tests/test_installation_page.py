@@ -53,7 +53,7 @@ def gone(name):
     raise DynamicLibNotFoundError(f"{name} is not there")
 cuda.pathfinder.load_nvidia_dynamic_lib = gone
 try:
-    cujit.compile("__global__ void k() {}", arch="sm_90", cache=None)
+    cujit.compile("__global__ void k() {}", arch="sm_90", cache=False)
 except cujit.errors.CujitError as error:
     import sys
     print(error, file=sys.stderr)

@@ -33,6 +33,7 @@ def test_the_examples_are_the_files_that_it_shows() -> None:
 def test_every_step_prints_what_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
     status = 0
     for page in PAGES:
         for what, name, text in steps(page):
