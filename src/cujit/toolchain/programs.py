@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from cujit.errors import MissingError, ToolCrashError, ToolError
 from cujit.toolchain.stopping import Stop, current_stop, end_if_requested
-from cujit.workers.process import how_ended
+from cujit.workers.process import CRASH_HELP, how_ended
 
 
 def run_program(command: Sequence[str], *, environment: Mapping[str, str] | None = None) -> tuple[str, str]:
@@ -52,8 +52,7 @@ def run_program(command: Sequence[str], *, environment: Mapping[str, str] | None
     log = "\n".join(text for text in reversed(written) if text.strip())
     if process.returncode < 0:
         result, how = how_ended(process.returncode)
-        help = "the input is at fault, or the tool: make it smaller until it passes"
-        raise ToolCrashError(f"{name} {how}", tool=name, call=name, result=result, log=log, help=help)
+        raise ToolCrashError(f"{name} {how}", tool=name, call=name, result=result, log=log, help=CRASH_HELP)
     if process.returncode:
         result = f"exit status {process.returncode}"
         raise ToolError(f"{name} failed: {result}", tool=name, call=name, result=result, log=log)

@@ -224,6 +224,9 @@ def module_directories() -> list[str]:
     return [] if is_frozen() else [*map(os.path.abspath, sys.path)]
 
 
+CRASH_HELP = "the input or the tool is at fault: reduce the input until the crash disappears"
+
+
 def how_ended(status: int) -> tuple[str, str]:
     """Return the name of an exit status, and how to say it: ``("SIGKILL", "died of SIGKILL")``."""
     if status < 0:

@@ -23,7 +23,7 @@ from cujit.values import NamedTuple
 from cujit.workers.answers import printable
 from cujit.workers.environment import COMPILE, kept
 from cujit.workers.interpreter import interpreter
-from cujit.workers.process import Worker, how_ended, module_directories
+from cujit.workers.process import CRASH_HELP, Worker, how_ended, module_directories
 
 _KEPT = 4
 """How many processes without work are kept; each has some 150 MB of NVIDIA's libraries mapped."""
@@ -210,7 +210,7 @@ def _senseless(job: Job, child: _CompilerChild, answer: object) -> ToolCrashErro
         call=f"{job.step} in a separate process",
         result=str(answer)[:_LAST_CHARS],
         log=child.last_words(),
-        help="the input or the tool is at fault: reduce the input until the crash disappears",
+        help=CRASH_HELP,
     )
 
 
@@ -218,7 +218,7 @@ def _death(job: Job, child: _CompilerChild, memory_mib: int | None) -> ToolCrash
     child.await_death(5)  # the pipe is closed a little before the process is gone
     words = child.last_words()
     result, how = how_ended(child.end()[0])
-    help = "the input is at fault, or the tool: make it smaller until it passes"
+    help = CRASH_HELP
     if memory_mib is not None and (result in _GIVEN_UP or "bad_alloc" in words or "memory" in words):
         how += f", with {memory_mib} MiB of address space at most"
         help = _MEMORY_HELP
