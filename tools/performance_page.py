@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["latest", "performance_page", "ratios"]
+__all__ = ["STEPS", "latest", "performance_page", "ratios"]
 
 HISTORY = Path(__file__).parents[1] / "benchmarks/history"
 PEERS = HISTORY.parent / "peers.json"
@@ -89,7 +89,7 @@ ran alternately on a shared host.
 * The measurements are in `tests/goldens/life.json` (driver {driver}, {date}).
 """
 
-_STEPS = {
+STEPS = {
     "Load a cubin and find its kernel, µs": "modules load",
     "First launch, µs": "modules first",
     "Second launch, µs": "modules second",
@@ -213,7 +213,7 @@ def _peers(record: dict[str, Any]) -> str:
 def _life(record: dict[str, Any]) -> str:
     """Write the section about a library that loads and launches hundreds of kernels."""
     table = f"| Step | {' | '.join(_CONTENDERS)} |\n|{'---|' * (len(_CONTENDERS) + 1)}\n"
-    for step, metric in _STEPS.items():
+    for step, metric in STEPS.items():
         values = [record["medians"][metric].get(name) for name in _CONTENDERS.values()]
         cells = ["–" if value is None else f"{value:.1f}" if value < 100 else f"{value:,.0f}" for value in values]
         table += f"| {step} | {' | '.join(cells)} |\n"
