@@ -15,39 +15,30 @@ _SCRIPT = r"""
 import ctypes, statistics, time
 from cujit.devices.jit import compile_ir
 
-LOOP = '''
-define i32 @loop(ptr %call, i64 %a, i64 %b, i64 %c, i64 %count) {
+REPEATED = '''
+define i32 @{name}({parameters}, i64 %count) {{
 entry:
   br label %again
 again:
   %i = phi i64 [ 0, %entry ], [ %next, %again ]
   %sum = phi i32 [ 0, %entry ], [ %all, %again ]
-  %answer = call i32 %call(i64 %a, i64 %b, i64 %c)
+  %answer = call i32 {call}
   %all = or i32 %sum, %answer
   %next = add i64 %i, 1
   %more = icmp ult i64 %next, %count
   br i1 %more, label %again, label %end
 end:
   ret i32 %all
-}
+}}
 '''
-LAUNCHES = '''
-define i32 @launches(ptr %launch, ptr %kernel, ptr %stream, i64 %count) {
-entry:
-  br label %again
-again:
-  %i = phi i64 [ 0, %entry ], [ %next, %again ]
-  %sum = phi i32 [ 0, %entry ], [ %all, %again ]
-  %answer = call i32 %launch(ptr %kernel, i32 1, i32 1, i32 1, i32 32, i32 1, i32 1, i32 0, ptr %stream, ptr null,
-                             ptr null)
-  %all = or i32 %sum, %answer
-  %next = add i64 %i, 1
-  %more = icmp ult i64 %next, %count
-  br i1 %more, label %again, label %end
-end:
-  ret i32 %all
-}
-'''
+LOOP = REPEATED.format(
+    name="loop", parameters="ptr %call, i64 %a, i64 %b, i64 %c", call="%call(i64 %a, i64 %b, i64 %c)"
+)
+LAUNCHES = REPEATED.format(
+    name="launches",
+    parameters="ptr %launch, ptr %kernel, ptr %stream",
+    call="%launch(ptr %kernel, i32 1, i32 1, i32 1, i32 32, i32 1, i32 1, i32 0, ptr %stream, ptr null, ptr null)",
+)
 driver = ctypes.CDLL("libcuda.so.1")
 code = compile_ir(LOOP, "loop")
 loop = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, *[ctypes.c_uint64] * 4)(code.address)

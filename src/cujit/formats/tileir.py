@@ -41,7 +41,6 @@ _NUMBERS: dict[int, tuple[str, int, ParameterClass]] = {
     0x0B: ("__nv_fp8_e5m2", 1, ParameterClass.FLOAT),
 }
 """The types of numbers by their tags: the name in C++, unless Tile IR leaves the sign open, and the size."""
-"""The types of numbers by their tags."""
 _UNKNOWN = ("", 0, ParameterClass.UNKNOWN)
 _POINTER, _TILE, _FUNCTION = 0x0C, 0x0D, 0x10
 
