@@ -106,7 +106,7 @@ def test_info_says_where_is_asked_last(verb: Verb, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["push", "ftp://x/y", "--key", "farm.key"], "names no shared cache"),
+        (["push", "ftp://x/y", "--key", "farm.key"], "is not the URL of a shared cache"),
         (["push", "file:///tmp/x", "--key", "gone.key"], "No such file"),
         (["push", "file:///tmp/x", "--key", "believed.json", "--scope", "A"], "is not a valid scope"),
         (["push", "file:///tmp/x", "--key", "believed.json"], "can read|no private key"),

@@ -110,13 +110,13 @@ def test_another_stage_runs_nothing(answer: Any) -> None:
 @pytest.mark.parametrize(
     ("xla", "sizes", "what"),
     [
-        ({}, {"frame": 160}, "its frame of a call"),
-        ({}, {"inner": 48}, "what is in its frame of a call"),
+        ({}, {"frame": 160}, "the call frame"),
+        ({}, {"inner": 48}, "the content of the call frame"),
         ({}, {"buffer": 40}, "a buffer"),
         ({}, {"dtype": 21}, "a buffer"),  # of four bits
-        ({"api": 184}, {}, "its interface 0"),
-        ({"version": 32}, {}, "its interface 0"),
-        ({"major": 1}, {}, "its interface 1"),
+        ({"api": 184}, {}, "interface 0"),
+        ({"version": 32}, {}, "interface 0"),
+        ({"major": 1}, {}, "interface 1"),
     ],
 )
 def test_another_layout_is_an_error_that_says_so(
@@ -136,7 +136,7 @@ def test_a_question_for_the_version_is_answered(answer: Any) -> None:
     assert struct.unpack("@ii", ctypes.string_at(metadata + 24, 8)) == (0, 1)
     short = xla.put("@QQQiiI", 32, 24, 0, 7, 7, 0)
     assert answer(xla.frame(extension=xla.put("@Qi4xQQ", 32, 1, 0, short)))[0] == 77
-    assert "what it asks of a handler" in xla.said[0][1]
+    assert "the request to a handler" in xla.said[0][1]
     others = xla.put("@Qi4xQQ", 32, 2, 0, 0), xla.put("@Qi4xQQ", 24, 1, 0, metadata)  # extensions that are none of ours
     assert [len(answer(xla.frame(extension=other))[1]) for other in others] == [1, 2]
 

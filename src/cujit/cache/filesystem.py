@@ -84,7 +84,7 @@ def open_trusted(path: str | Path, trust: Trust) -> tuple[int, os.stat_result]:
         status = os.fstat(fd)
         objection = "is not a regular file" if not stat.S_ISREG(status.st_mode) else trust.objection(status)
         if objection:
-            raise UntrustedFileError(objection)
+            raise UntrustedFileError(f"it {objection}")
     except BaseException:
         os.close(fd)
         raise

@@ -417,7 +417,9 @@ class Store:
         except FileNotFoundError:
             return b""
         except UntrustedFileError as e:
-            raise CacheRefusedError(f"the cache file {self.root / 'FORMAT'} {e}", help="delete that file") from e
+            raise CacheRefusedError(
+                f"cannot use the cache file {self.root / 'FORMAT'}: {e}", help="delete that file"
+            ) from e
 
     def _write_small(self, name: str, content: bytes) -> None:
         if not os.path.lexists(self.root / name) or os.stat(self.root / name).st_size == 0:

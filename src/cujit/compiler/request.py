@@ -180,7 +180,7 @@ class Request:
     def _tile_arguments(self) -> list[str]:
         """Tile IR is assembled with lines: the cubin then contains its PTX. They change no code (measured, 13.5)."""
         if self.kind not in (Kind.PTX, Kind.CUBIN):
-            raise OptionError(f"Tile IR makes ptx or cubin, not {self.kind.value}", code="option-rejected")
+            raise OptionError(f"Tile IR compiles to ptx or cubin, not to {self.kind.value}", code="option-rejected")
         rendered = self.options.render(Tool.TILEIRAS)
         has_lines = "--lineinfo" in rendered or (self.kind is Kind.CUBIN and self.options.get("lineinfo") is False)
         return [f"--gpu-name=sm_{self.arch.number}", *rendered, *(["--lineinfo"] * (not has_lines))]

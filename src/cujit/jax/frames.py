@@ -77,11 +77,11 @@ def handler(name: str, run: Callable[[Call], None], is_gpu: bool) -> Any:
         api = None
         try:
             if ctypes.c_size_t.from_address(address).value < _FRAME.size:
-                raise _unknown("its frame of a call")
+                raise _unknown("the call frame")
             frame = _FRAME.unpack(ctypes.string_at(address, _FRAME.size))
             api = _api(frame[2])
             if (frame[5], frame[10], frame[15]) != _INNER:
-                raise _unknown("what is in its frame of a call")
+                raise _unknown("the content of the call frame")
             if frame[1] and _answered(frame[1]):
                 return 0
             if frame[4] == _EXECUTE:
@@ -120,7 +120,7 @@ class _ForeignError(Exception):
 
 def _unknown(what: str) -> UnsupportedError:
     return UnsupportedError(
-        f"this version of XLA passes {what} in a form that cujit doesn't know",
+        f"this version of XLA uses an unknown form of {what}",
         help="install a version of jaxlib that docs/frameworks.md lists",
     )
 
@@ -138,7 +138,7 @@ def _answered(extension: int) -> bool:
     if kind != _METADATA:
         return False
     if _at(metadata) < _METADATA_SIZE:
-        raise _unknown("what it asks of a handler")
+        raise _unknown("the request to a handler")
     struct.pack_into("@ii", (ctypes.c_char * 8).from_address(metadata + 24), 0, 0, 1)
     return True
 
@@ -198,5 +198,5 @@ def _api(address: int) -> _Api:
     """
     size, _, version_size, _, major, _ = _API.unpack(ctypes.string_at(address, _API.size))
     if size < _API_SIZE or version_size != 24 or major != 0:
-        raise _unknown(f"its interface {major}")
+        raise _unknown(f"interface {major}")
     return _Api(address)

@@ -70,16 +70,19 @@ def check_url(url: str) -> SplitResult:
     Raises:
         OptionError: it does not.
     """
-    fault = f"{spell(url)} names no shared cache"
+    fault = OptionError(
+        f"{spell(url)} is not the URL of a shared cache",
+        help="write https://host/path, s3://bucket/path, gs://…, az://… or file:///path",
+    )
     if not isinstance(url, str) or any(character <= " " or character > "~" for character in url):
-        raise OptionError(fault, help="write https://host/path, s3://bucket/path, gs://…, az://… or file:///path")
+        raise fault
     with contextlib.suppress(ValueError):  # of a bracket or a port that is none
         parts = urlsplit(url)
         _ = parts.port
         is_file = parts.scheme == "file" and not parts.netloc and parts.path.startswith("/")
         if is_file or (parts.scheme in ("http", "https", *_OBJECT_STORES) and parts.hostname):
             return parts
-    raise OptionError(fault, help="write https://host/path, s3://bucket/path, gs://…, az://… or file:///path")
+    raise fault
 
 
 def shown_url(url: str) -> str:

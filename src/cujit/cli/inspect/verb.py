@@ -217,7 +217,7 @@ def _print_tile(found: list[Inspection], keep: KernelFilter) -> None:
     """Print the text of each Tile IR."""
     images = [(i, image) for i in found for image in keep.chosen(i) if image.kind is ImageKind.TILEIR]
     if not images:
-        raise FormatError("there is no Tile IR in it", help="cujit compile FILE --to tileir makes some")
+        raise FormatError("the file contains no Tile IR", help="run cujit compile FILE --to tileir to create Tile IR")
     for inspection, image in images:
         click.echo(f"// {inspection.name}: image {image.index}, {image}")
         click.echo(tile_text(image.payload()).rstrip())

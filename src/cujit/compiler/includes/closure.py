@@ -199,7 +199,7 @@ class _Walk:
         try:
             names = askers(text for texts in self._texts for text in texts)
         except ValueError as e:
-            raise NotModelledError(f"a macro contains {e}") from None
+            raise NotModelledError(f"in a macro, {e}") from None
         self._askers = tuple(sorted(names))
         if not names:
             return

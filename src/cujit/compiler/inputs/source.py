@@ -239,7 +239,7 @@ class Source:
         if artifact.kind is not Kind.TILEIR:
             raise FormatError(
                 f"{shown} is {artifact.kind.value}, not Tile IR",
-                help=Hint("compile CUDA Tile C++ by to='tileir'", shell="compile CUDA Tile C++ by --to tileir"),
+                help=Hint("compile CUDA Tile C++ with to='tileir'", shell="compile CUDA Tile C++ with --to tileir"),
             )
         read_tileir(artifact.data)
         kernels = tuple((one, lowered) for one, lowered in artifact.names.items() if one != lowered)
