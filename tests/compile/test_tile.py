@@ -107,6 +107,13 @@ def test_a_source_without_tile_kernels_is_refused() -> None:
         program.compile("__global__ void k() {}", to="tileir")
 
 
+def test_damaged_tile_ir_is_refused_with_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "cut.tileir"
+    path.write_bytes(GOLDEN.read_bytes()[:8])
+    with raises(FormatError, "format", "cut.tileir:", "truncated"):
+        program.compile(path, arch="sm_90")
+
+
 # -- what takes it ------------------------------------------------------------------------------------------
 
 

@@ -111,7 +111,7 @@ def _kind_of_text(data: bytes) -> Kind:
         is_utf16 = data.startswith((b"\xff\xfe", b"\xfe\xff"))
         hint = " (it looks like UTF-16: save it as UTF-8)" if is_utf16 else ""
         raise FormatError(
-            f"expected PTX, a cubin, LTO-IR, a fatbin, an object, a library or LLVM IR{hint}; the data begins "
+            f"expected PTX, a cubin, LTO-IR, a fatbin, an object, a library, LLVM IR or Tile IR{hint}; the data begins "
             f"with {spell(data[:8])}…",
             offset=0,
         ) from e

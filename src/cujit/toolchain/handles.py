@@ -81,7 +81,7 @@ class LibraryHandle:
             ClosedError: it was released.
         """
         if not self._release.alive:
-            raise ClosedError(f"this {self._raw.what} was closed")
+            raise ClosedError(f"this {self._raw.what} is closed")
         return self._raw
 
     @property

@@ -241,7 +241,10 @@ class Source:
                 f"{shown} is {artifact.kind.value}, not Tile IR",
                 help=Hint("compile CUDA Tile C++ with to='tileir'", shell="compile CUDA Tile C++ with --to tileir"),
             )
-        read_tileir(artifact.data)
+        try:
+            read_tileir(artifact.data)
+        except FormatError as e:
+            raise FormatError(f"{shown}: {e.message}") from None
         kernels = tuple((one, lowered) for one, lowered in artifact.names.items() if one != lowered)
         return cls("", shown, language="tile", modules=(NvvmModule(shown, artifact.data),), kernels=kernels)
 

@@ -283,7 +283,7 @@ class CpuKernel(BackendKernel):
     def _require(self, size: int) -> None:
         """Refuse a closed module, and a parameter buffer of too few bytes."""
         if self._module.closed:
-            raise ClosedError(f"the module of {self.title} was closed")
+            raise ClosedError(f"the module of {self.title} is closed")
         if size < self._facts.parameters_size:
             raise LaunchError(f"{self.title} requires {self._facts.parameters_size} bytes of parameters, not {size}")
 

@@ -109,7 +109,7 @@ class DriverLinker:
     @property
     def _open(self) -> Any:
         if not self._finalizer.alive:
-            raise ClosedError("this link was closed")
+            raise ClosedError("this link is closed")
         return self._state
 
     def _call(self, function: str, what: str, *arguments: Any) -> Any:
