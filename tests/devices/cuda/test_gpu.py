@@ -25,6 +25,7 @@ from cujit.loading import jit
 from cujit.program import build, compile
 from devices.cuda.gpus import context_of
 from processes import python
+from raising import raises
 
 pytestmark = pytest.mark.gpu
 
@@ -72,7 +73,7 @@ def test_a_gpu_knows_its_name_and_limits(gpu: Device) -> None:
 
 
 def test_a_gpu_beyond_the_last_says_how_many_there_are(gpu: Device) -> None:
-    with pytest.raises(DeviceNotFoundError, match="the driver shows"):
+    with raises(DeviceNotFoundError, "device-not-found", context_of(gpu).driver.device_count()):
         CudaBackend(context_of(gpu).driver.device_count())
 
 
