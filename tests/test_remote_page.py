@@ -45,7 +45,7 @@ def folder(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> P
 @pytest.mark.usefixtures("folder")
 def test_the_python_runs_after_the_shell(server: Server) -> None:
     (_, reading), (_, filling) = PAGE.snippets()
-    with pytest.warns(cujit.errors.CacheWarning, match="signed it, but cujit trusts"):
+    with pytest.warns(cujit.errors.CacheWarning, match="signed the image, but cujit trusts"):
         read = PAGE.run(reading.replace(URL, server.url))  # for everything is signed by the new key now
     assert read["image"].provenance.outcome.value == "made"  # type: ignore[attr-defined]
     Path("believed.json").write_text(Path("new.json").read_text())

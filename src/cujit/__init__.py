@@ -100,7 +100,7 @@ def __getattr__(name: str) -> object:
     if _is_subinterpreter():
         raise importlib.import_module(f"{__name__}.errors").UnsupportedError(
             "cujit works only in the main interpreter of a process, and this is a subinterpreter",
-            help="use cujit in the main interpreter or in a separate process: multiprocessing.Process(target=…)",
+            help="use cujit in the main interpreter, or in a separate process: multiprocessing.Process(target=…)",
         )
     if name in _ROOMS:
         return importlib.import_module(f"{__name__}.{name}")

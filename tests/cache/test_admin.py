@@ -67,7 +67,7 @@ def test_show_says_what_is_wrong_with_the_beginning_of_a_key(cache: Cache) -> No
     with raises(NameNotFoundError, "name-not-found", "ffffffffffff"):
         admin.show(cache, "f" * 12)
     for wrong in ("", "xyz", "AB"):
-        with raises(OptionError, "option", "hex"):
+        with raises(OptionError, "option", "hexadecimal"):
             admin.show(cache, wrong)
     first = [key_of(n).digest[0] for n in (0, 1, 2, 3, 9)]
     n = 100

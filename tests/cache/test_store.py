@@ -125,7 +125,7 @@ def test_a_symbolic_link_is_not_followed(store: Store, tmp_path: Path) -> None:
         path.rename(tmp_path / "elsewhere")
         path.symlink_to(tmp_path / "elsewhere")
 
-    assert "is a link" in damaged_by(store, harm)
+    assert "is a symbolic link" in damaged_by(store, harm)
     assert (tmp_path / "elsewhere").read_bytes() == record(0)
 
 
@@ -189,7 +189,7 @@ def test_an_entry_that_cannot_be_read_is_a_miss(store: Store) -> None:
 
 
 def test_a_file_that_says_it_is_huge_takes_no_memory(store: Store) -> None:
-    assert "at most" in damaged_by(store, lambda path: os.truncate(path, 2**40))
+    assert "the maximum is" in damaged_by(store, lambda path: os.truncate(path, 2**40))
     assert os.listdir(store.root / "bad") == []  # too large to keep
 
 

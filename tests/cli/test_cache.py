@@ -181,12 +181,12 @@ def test_what_has_no_source_says_so(verb: CacheVerb, root: Path, source: Path) -
     fatbin = bundle([compiled(root, source)], cache=Cache(root))
     result = verb("show", key_of(fatbin), "--source")
     assert result.exit_code == 1
-    assert "a bundle is kept without a source" in result.stderr
+    assert "doesn't store source code for a bundle" in result.stderr
 
 
 def test_a_key_that_is_none_or_of_nobody_is_an_error_with_what_to_try(verb: CacheVerb) -> None:
     for key, message in (
-        ("xyz", "a key consists of hex digits"),
+        ("xyz", "a key consists of hexadecimal digits"),
         ("abc", "no cache entry has a key that starts with abc"),
     ):
         for words in (["show", key], ["why", key], ["export", key, "image"]):

@@ -56,7 +56,7 @@ def test_the_ending_sass_writes_machine_code_as_text(cujit: Cujit, scale: str) -
     assert "was declared but never referenced" in cujit("compile", "unused.cu", "-o", "k.sass").stderr
     refused = cujit("compile", scale, "-D", "FACTOR=3", "-o", "k.sass", "--to", "ptx")
     assert refused.exit_code == 2
-    assert "SASS is the machine code of a cubin, but --to is ptx" in refused.stderr
+    assert "SASS is disassembled from a cubin, but --to is ptx" in refused.stderr
 
 
 def test_several_architectures_are_refused_with_the_command_to_type(cujit: Cujit, scale: str) -> None:
@@ -80,9 +80,9 @@ def test_llvm_ir_is_compiled_too(cujit: Cujit, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("said", "message"),
     [
-        (("compile", "-o", "k.ptx", "--to", "cubin"), "the suffix of k.ptx means ptx, but you asked for cubin"),
-        (("compile", "-o", "k.cubin", "-a", "compute_90"), "the suffix of k.cubin means cubin, but you asked for ptx"),
-        (("compile", "--to", "ptx", "-a", "lto_90"), "lto_90 means ltoir, but --to is ptx"),
+        (("compile", "-o", "k.ptx", "--to", "cubin"), "k.ptx ends in a suffix for ptx, but you asked for cubin"),
+        (("compile", "-o", "k.cubin", "-a", "compute_90"), "k.cubin ends in a suffix for cubin, but you asked for ptx"),
+        (("compile", "--to", "ptx", "-a", "lto_90"), "lto_90 implies ltoir, but --to is ptx"),
         (
             ("compile", "-o", "k.fatbin"),
             "this command writes ptx or cubin or ltoir or optixir or tileir; cujit build and",
@@ -90,7 +90,7 @@ def test_llvm_ir_is_compiled_too(cujit: Cujit, tmp_path: Path) -> None:
         (("build", "-o", "k.ptx"), "this command writes fatbin; cujit compile and cujit link make PTX"),
         (("build", "-o", "k.cubin", "-t", "sm_90"), "cujit compile and cujit link make cubins"),
         (("bundle", "-o", "k.ltoir"), "cujit compile and cujit link make LTO-IR"),
-        (("link", "-o", "k.ptx", "--to", "cubin"), "the suffix of k.ptx means ptx, but you asked for cubin"),
+        (("link", "-o", "k.ptx", "--to", "cubin"), "k.ptx ends in a suffix for ptx, but you asked for cubin"),
         (("link", "-o", "k.FATBIN"), "this command writes cubin or ptx"),
         (("retarget", "-o", "k.cubin", "--ptx-version", "8.0"), "this command writes ptx"),
     ],

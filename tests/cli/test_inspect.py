@@ -138,7 +138,7 @@ def test_images_are_chosen_by_architecture(run: Run, fatbin: Path) -> None:
     ("options", "message"),
     [
         (["--kernels", "nothing"], "count, scale<double>"),
-        (["--arch", "sm_80"], "it has sm_75, sm_90a"),
+        (["--arch", "sm_80"], "it contains sm_75, sm_90a"),
         (["--arch", "sm90"], "sm90"),
     ],
     ids=["kernel", "arch", "malformed arch"],

@@ -108,7 +108,10 @@ def test_the_size_by_what_it_holds_and_its_limit(verb: PackVerb, pack: Path) -> 
     over = verb("size", pack, "--max-bytes", "1KiB")
     assert (over.exit_code, "more than --max-bytes 1 KiB" in over.output) == (1, True)
     wrong = verb("size", pack, "--by", "colour")
-    assert (wrong.exit_code, "--by colour is not one of kernel, arch, name, work" in wrong.output) == (1, True)
+    assert (wrong.exit_code, "colour is not a valid value for --by: use kernel, arch, name, work" in wrong.output) == (
+        1,
+        True,
+    )
 
 
 def test_damage_is_told_with_the_record(verb: PackVerb, pack: Path) -> None:

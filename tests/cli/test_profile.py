@@ -121,7 +121,7 @@ def test_what_cannot_be_compared_or_launched_is_said(cujit: Cujit, copy: Path) -
     assert "contains 0 kernels" in cujit("profile", str(copy), *LAUNCH, "--arg", "1", "--against", "odd.json").stderr
     empty = cujit("profile", str(copy), "--over", "0", *LAUNCH[4:], "--arg", "1")
     assert empty.exit_code == 2
-    assert "--over is 0" in empty.stderr
+    assert "--over must be at least 1" in empty.stderr
 
 
 def test_bounds_of_a_gpu_are_told_with_the_tightest_and_its_line(cujit: Cujit, copy: Path) -> None:

@@ -90,7 +90,7 @@ def test_it_is_profiled_with_its_source(cujit: Cujit, bug: str) -> None:
 def test_what_it_has_already_is_not_said_again(cujit: Cujit, bug: str, options: tuple[str, str]) -> None:
     done = cujit("run", bug, *options)
     assert done.exit_code == 2
-    assert "doesn't apply to a saved launch, which contains its kernel" in done.stderr
+    assert "doesn't apply to a saved launch, which already contains its kernel" in done.stderr
     if options[0] not in ("--repeat", "--save"):
         assert cujit("profile", bug, *options).exit_code == 2
 

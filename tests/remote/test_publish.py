@@ -139,7 +139,7 @@ def test_after_a_new_key_everything_is_signed_once_more(url: str, farm: Farm, tm
     pulled = pull(url, digests, Cache(tmp_path / "here"), new.trust)
     assert pulled[:4] == (0, 0, 0, ())
     assert [digest for digest, _ in pulled.refused] == sorted(digests)
-    assert all("signed it, but cujit trusts" in why for _, why in pulled.refused)
+    assert all("signed the image, but cujit trusts" in why for _, why in pulled.refused)
     assert push(url, roots, new.signer, replace=True)[:2] == (2, 0)
     assert pull(url, digests, Cache(tmp_path / "here"), new.trust).new == 2
 

@@ -248,7 +248,7 @@ def test_what_is_refused_is_made_counted_and_said_once(
         server.files[name] = rewritten(server.files[name], HEAD_BYTES - 9, b"forged")
     cache = cache_of()
     with pytest.warns(
-        CacheWarning, match=r"cujit refuses an entry of the shared cache .*: farm didn't sign it"
+        CacheWarning, match=r"cujit refuses an entry of the shared cache .*: the signature names farm, but"
     ) as said:
         assert [got(cache, n) for n in range(4)] == 4 * [Outcome.MADE]
     assert len(said) == 1
@@ -315,7 +315,7 @@ def test_where_nothing_has_changed_nothing_is_looked_through(
     assert cache_of().find(key_of(0)) is not None
 
 
-@pytest.mark.parametrize(("text", "why"), [(None, "No such file"), ("{", "contains no list of keys")])
+@pytest.mark.parametrize(("text", "why"), [(None, "No such file"), ("{", "doesn't contain a list of keys")])
 def test_a_file_of_keys_that_is_gone_or_none_evicts_nothing(
     text: str | None, why: str, server: Server, farm: Farm, cache_of: Callable[..., Cache], tmp_path: Path
 ) -> None:

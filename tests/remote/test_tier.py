@@ -691,7 +691,7 @@ def test_keys_are_read_again_when_the_file_is_another(
     other = farm_in(tmp_path, "other")
     server.files |= other.files(0, 1)
     cache = cache_of()
-    with pytest.warns(CacheWarning, match="signed it, but cujit trusts"):
+    with pytest.warns(CacheWarning, match="signed the image, but cujit trusts"):
         assert get(cache, 0) is Outcome.MADE
     farm.trust.write_text(other.trust.read_text())
     assert get(cache, 1) is Outcome.REMOTE

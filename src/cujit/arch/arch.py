@@ -109,11 +109,11 @@ class Arch:
             )
         if not isinstance(self.number, int) or isinstance(self.number, bool) or not isinstance(self.suffix, str):
             raise ArchError(
-                f"an Arch takes an int and a suffix, not {spell(self.number)} and {spell(self.suffix)}",
+                f"an Arch consists of an int and a suffix, not {spell(self.number)} and {spell(self.suffix)}",
                 help="to parse a name, write Arch.parse('sm_90a')",
             )
         if self.number < 10 or self.suffix not in ("", "a", "f"):
-            raise ArchError(f"no architecture {self.number}{self.suffix}", help=_HELP)
+            raise ArchError(f"there is no architecture {self.number}{self.suffix}", help=_HELP)
 
     @classmethod
     def parse(cls, name: str | Arch) -> Arch:

@@ -100,7 +100,9 @@ def _kind_of_elf(data: bytes) -> Kind:
     if machine == magic.EM_CUDA:
         return Kind.CUBIN
     if machine not in _HOSTS:
-        raise FormatError(f"an ELF file for machine {machine}, which is neither a GPU nor a supported host", offset=18)
+        raise FormatError(
+            f"this is an ELF file for machine {machine}, which is neither a GPU nor a supported host", offset=18
+        )
     return Kind.OBJECT
 
 
@@ -136,7 +138,7 @@ def _kind_of_text(data: bytes) -> Kind:
 def _whole(text: str, kind: Kind) -> Kind:
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
-        raise FormatError(f"line {line}: the text contains a NUL byte, at which most tools would stop reading")
+        raise FormatError(f"line {line}: the text contains a NUL byte, and most tools stop reading at a NUL byte")
     return kind
 
 
@@ -161,7 +163,9 @@ def image_bytes(data: object) -> bytes:
         try:
             return data.encode()
         except UnicodeEncodeError as e:
-            raise FormatError(f"the text is not valid Unicode: it has an unpaired surrogate at index {e.start}") from e
+            raise FormatError(
+                f"the text is not valid Unicode: there is an unpaired surrogate at index {e.start}"
+            ) from e
     try:
         return memoryview(data).tobytes()  # type: ignore[arg-type]
     except (TypeError, ValueError, BufferError):
@@ -348,11 +352,11 @@ class Artifact:
             FormatError: the image is binary.
         """
         if self.kind not in _TEXT:
-            raise FormatError(f"a {self.kind.value} is binary, not text")
+            raise FormatError(f"{self.kind.value} is a binary format, not text")
         try:
             return self.data.rstrip(b"\0").decode()
         except UnicodeDecodeError as e:
-            raise FormatError(f"this {self.kind.value} is not valid text", offset=e.start) from e
+            raise FormatError(f"this {self.kind.value} image is not valid text", offset=e.start) from e
 
     def __hash__(self) -> int:
         return hash((self.kind, self.arch, self.data))

@@ -95,12 +95,12 @@ class Budget:
         if self.occupancy is None and (self.block is not None or self.dynamic_shared_bytes):
             what = "block" if self.block is not None else "dynamic_shared_bytes"
             raise OptionError(
-                f"a budget with {what} doesn't limit occupancy", help="add a limit, such as occupancy=0.5"
+                f"a budget that sets {what} must also limit occupancy", help="add a limit, such as occupancy=0.5"
             )
         if self.threads is not None and self.threads > MAX_BLOCK_THREADS:
-            raise OptionError(f"block is {self.threads} threads, expected at most {MAX_BLOCK_THREADS}")
+            raise OptionError(f"block is {self.threads} threads; the maximum is {MAX_BLOCK_THREADS}")
         if not self.limits:
-            raise OptionError("this budget sets no limit", help=f"set one of {', '.join(_LIMITS)}")
+            raise OptionError("this budget doesn't set a limit", help=f"set one of {', '.join(_LIMITS)}")
 
     @property
     def threads(self) -> int | None:
@@ -208,8 +208,8 @@ def _run(rules: Sequence[tuple[str, Budget]]) -> Iterable[str]:
 def _some(report: BudgetReport, what: str) -> BudgetReport:
     if not report.rows:
         raise OptionError(
-            f"these budgets set no limit that {what} can be checked against",
-            help=f"remove or replace the limit that isn't checked: {report.unchecked[0]}",
+            f"these budgets don't set any limit that {what} can be checked against",
+            help=f"remove or replace the limit that can't be checked: {report.unchecked[0]}",
         )
     return report
 
@@ -218,7 +218,9 @@ def _examine_profile(
     what: object, kernels: Sequence[ProfiledKernel], rules: Sequence[tuple[str, Budget]], kernel: Names, place: object
 ) -> BudgetReport:
     if place is not None:
-        raise OptionError("arch and on select machine code, and a profile contains none", help="remove arch and on")
+        raise OptionError(
+            "arch and on select machine code, but a profile contains no machine code", help="remove arch and on"
+        )
     name = Path(what).name if isinstance(what, (str, os.PathLike)) else "this profile"
     wanted = [kernel] if isinstance(kernel, str) else kernel
     limits = [(pattern, dict(budget.limits)) for pattern, budget in rules]
@@ -232,7 +234,7 @@ def _rules(budget: object) -> list[tuple[str, Budget]]:
         kind = type(budget).__name__
         raise OptionError(f"expected a Budget or a mapping from name patterns to Budgets, not {kind}", help=_USE)
     if not budget:
-        raise OptionError("these budgets apply to no kernel", help=_USE)
+        raise OptionError("these budgets don't apply to any kernel", help=_USE)
     return list(budget.items())
 
 
@@ -365,6 +367,6 @@ def _real(value: object, what: str, most: float) -> float:
         raise OptionError(f"{what} is {type(value).__name__} {spell(value)}, expected a number from 0 to {most:g}")
     if not 0 <= number <= most:
         raise OptionError(
-            f"{what} is {value}, expected 0 to {most:g}", help="write 0.5 for one half" if most == 1 else None
+            f"{what} is {value}, expected 0 to {most:g}", help="for one half, write 0.5" if most == 1 else None
         )
     return number

@@ -34,7 +34,9 @@ def read_budgets(path: str | os.PathLike[str]) -> dict[str, Budget]:
     found = _toml(path)
     if unknown := set(found) - {"budget"}:
         raise OptionError(
-            f"{path}: unknown key {spell(sorted(unknown)[0])} in a budget file", help=_TOML, code="option-unknown"
+            f"{path}: {spell(sorted(unknown)[0])} is not a valid key in a budget file",
+            help=_TOML,
+            code="option-unknown",
         )
     entries = found.get("budget")
     if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
@@ -43,7 +45,7 @@ def read_budgets(path: str | os.PathLike[str]) -> dict[str, Budget]:
     for number, entry in enumerate(entries, 1):
         pattern, budget = _entry(entry, f"{path}: budget {number}")
         if pattern in budgets:
-            raise OptionError(f"{path}: there are two budgets for {spell(pattern)}", help="merge them into one")
+            raise OptionError(f"{path} contains two budgets for {spell(pattern)}", help="merge them into one")
         budgets[pattern] = budget
     return budgets
 

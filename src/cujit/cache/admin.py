@@ -108,7 +108,8 @@ def show(cache: Cache, prefix: str) -> Shown:
     """
     if not isinstance(prefix, str) or not prefix or not _HEX.issuperset(prefix):
         raise OptionError(
-            f"a key consists of hex digits, but this is {spell(prefix)}", help="run cujit cache ls to list keys"
+            f"a key consists of hexadecimal digits, but you passed {spell(prefix)}",
+            help="run cujit cache ls to list keys",
         )
     found: dict[str, Root] = {}
     for store in cache.stores:
@@ -123,7 +124,7 @@ def show(cache: Cache, prefix: str) -> Shown:
         some = ", ".join(digest[: len(prefix) + 4] for digest in sorted(found)[:8])
         raise OptionError(
             f"{len(found)} cache entries have keys that start with {prefix}",
-            help=f"write more digits of one of these keys: {some}",
+            help=f"use more digits of one of these keys: {some}",
         )
     ((digest, store),) = found.items()
     lookup = store.get(digest)

@@ -58,7 +58,7 @@ def read_trusted(path: str | Path, trust: Trust, max_bytes: int, head: bool = Fa
     fd, status = open_trusted(path, trust)
     try:
         if status.st_size > max_bytes and not head:
-            raise UntrustedFileError(f"its size is {status.st_size} bytes, expected at most {max_bytes}")
+            raise UntrustedFileError(f"the file is {status.st_size} bytes long; the maximum is {max_bytes}")
         return _read(fd, min(status.st_size, max_bytes)), status
     except OSError as e:
         e.filename = path
@@ -78,7 +78,7 @@ def open_trusted(path: str | Path, trust: Trust) -> tuple[int, os.stat_result]:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as e:
         if e.errno in (errno.ELOOP, errno.ENXIO):  # a symbolic link; a socket
-            raise UntrustedFileError("it is a link or a socket") from e
+            raise UntrustedFileError("the path is a symbolic link or a socket") from e
         raise
     try:
         status = os.fstat(fd)

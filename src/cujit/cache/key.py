@@ -55,7 +55,7 @@ class Part:
         """
         if not is_digest(sha256) or size < 0:
             raise OptionError(
-                f"the key part {spell(label)} has the digest {spell(sha256)} and a size of {size} bytes",
+                f"the key part {spell(label)} has the digest {spell(sha256)} and is {size} bytes long",
                 help="use Part.content",
             )
         return cls(label, sha256, size)

@@ -296,7 +296,9 @@ class _Opened:
         self._file = file
         head = file.read(0, _HEAD.size)
         if len(head) < _HEAD.size:
-            raise FormatError(f"the pack is truncated: it has {len(head)} bytes, and its header alone has {_HEAD.size}")
+            raise FormatError(
+                f"the pack is truncated: it is {len(head)} bytes long, but the header alone is {_HEAD.size} bytes"
+            )
         magic, version, self.count_of_closures, self.records, self.requests, size, sha256 = _HEAD.unpack(head)
         if magic != _MAGIC:
             raise FormatError(f"the file is not a pack: it begins with {spell(bytes(head[:8]))}", offset=0)
@@ -305,16 +307,14 @@ class _Opened:
                 f"the pack has format version {version}, but this cujit reads version {_VERSION}", offset=8
             )
         if size != self.size:
-            raise FormatError(f"the pack has {self.size} bytes, but its header declares {size}")
+            raise FormatError(f"the pack is {self.size} bytes long, but its header declares {size} bytes")
         ends = [_HEAD.size + self.records * _ROW.size]
         ends.append(ends[0] + self.requests * _REQUEST.size)
         self.records_at = ends[1] + self.count_of_closures * _ROW.size
         if self.records_at > self.size:
-            raise FormatError(f"the pack has {self.size} bytes, but its tables would end at byte {self.records_at}")
+            raise FormatError(f"the pack is {self.size} bytes long, but its tables would end at byte {self.records_at}")
         if self.records_at > MAX_RECORD_BYTES:
-            raise FormatError(
-                f"the tables of the pack end at byte {self.records_at}, expected at most {MAX_RECORD_BYTES}"
-            )
+            raise FormatError(f"the tables of the pack end at byte {self.records_at}; the limit is {MAX_RECORD_BYTES}")
         tables = file.read(_HEAD.size, self.records_at - _HEAD.size)
         if hashlib.sha256(tables).digest() != sha256:
             raise FormatError("the pack is damaged: the SHA-256 of its tables doesn't match")
@@ -353,7 +353,7 @@ class _Opened:
         digest, sha256, at, stored_bytes, record_bytes = row
         if at < self.records_at or at + stored_bytes > self.size or record_bytes > MAX_RECORD_BYTES:
             raise FormatError(
-                f"the pack has {self.size} bytes, but its index lists {stored_bytes} bytes at {at}: {digest.hex()}"
+                f"the pack is {self.size} bytes long, but its index lists {stored_bytes} bytes at {at}: {digest.hex()}"
             )
         stored = self._file.read(at, stored_bytes)
         if hashlib.sha256(stored).digest() != sha256:
@@ -454,7 +454,7 @@ def _unpacked(stored: memoryview, size: int) -> bytes:
     except (zstandard.ZstdError, MemoryError) as e:
         raise FormatError(f"cannot decompress a record: {e}") from e
     if len(data) != size:
-        raise FormatError(f"a record should decompress to {size} bytes, but decompressed to {len(data)}")
+        raise FormatError(f"a record should decompress to {size} bytes, but decompressed to {len(data)} bytes")
     return data
 
 
@@ -501,7 +501,7 @@ def write_pack(
     digests = portable(roots) if wanted is None else set(wanted)
     answers = set((requests or {}).items())
     if missing := {key for _, key in answers} - digests:
-        raise FormatError(f"a request refers to {min(missing)}, which is not a record of the pack")
+        raise FormatError(f"a request refers to {min(missing)}, which is not a record in the pack")
     searches = {search: (hashlib.sha256(data).hexdigest(), data) for search, data in (closures or {}).items()}
     answers |= {(search, digest) for search, (digest, _) in searches.items()}
     found = dict(searches.values())

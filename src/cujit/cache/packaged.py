@@ -48,7 +48,7 @@ def packs_of(distribution: str) -> tuple[RecordedPack, ...]:
     """
     if not isinstance(distribution, str) or not re.fullmatch(r"[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", distribution):
         raise OptionError(
-            f"{spell(distribution)} is not the name of a distribution", help="cujit.Cache.packaged('mylib')"
+            f"{spell(distribution)} is not a valid distribution name", help="cujit.Cache.packaged('mylib')"
         )
     wanted = normal_name(distribution)
     directories = {normal_name(os.path.basename(path).partition("-")[0]): path for path in reversed(list(_metadata()))}
@@ -157,6 +157,6 @@ class PackagedPack(Pack):
         for at in range(0, status.st_size, _CHUNK_BYTES):
             digest.update(file.read(at, min(_CHUNK_BYTES, status.st_size - at)))
         if digest.hexdigest() != self.recorded.sha256:
-            raise FormatError(f"its SHA-256 doesn't match the RECORD of {self.recorded.distribution}")
+            raise FormatError(f"the SHA-256 differs from the one in the RECORD file of {self.recorded.distribution}")
         if self._hints is not None:
             self._hints.put(name, stamp)

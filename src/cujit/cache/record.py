@@ -122,11 +122,11 @@ def encode(key: Key, artifact: Artifact, *, make_ms: float, made_s: int, recipe:
     try:
         header = _json(_header(key, artifact, round(make_ms, 3), made_s))
     except (TypeError, ValueError, AttributeError, RecursionError) as e:
-        raise FormatError(f"a record cannot store this Artifact: {e}") from e
+        raise FormatError(f"this Artifact can't be stored in a record: {e}") from e
     parts = _json([[part.label, part.value, part.size] for part in key.parts])
     lengths = (len(header), len(parts), len(recipe), len(artifact.data))
     if PREFIX_BYTES + sum(lengths) > MAX_RECORD_BYTES:
-        raise FormatError(f"the record has {PREFIX_BYTES + sum(lengths)} bytes, expected at most {MAX_RECORD_BYTES}")
+        raise FormatError(f"the record is {PREFIX_BYTES + sum(lengths)} bytes long; the maximum is {MAX_RECORD_BYTES}")
     fields = _FIELDS.pack(_MAGIC, VERSION, *lengths, bytes.fromhex(key.digest))
     body = (header, parts, recipe, artifact.data)
     return b"".join((fields, sha256(fields, *body).digest(), *body))
@@ -160,7 +160,7 @@ def decode(data: bytes | memoryview, digest: str, *, is_proved: bool = False) ->
             recipe=bytes(view[recipe_at:payload_at]),
         )
     except _NO_HEADER as e:
-        raise FormatError(f"the header of the record is invalid: {e}") from e
+        raise FormatError(f"the record header is invalid: {e}") from e
     _check_payload(artifact.kind, artifact.data)
     return made
 
@@ -221,7 +221,7 @@ def peek(head: bytes | memoryview) -> tuple[Summary, tuple[Part, ...]]:
             prefix.recipe_bytes,
         )  # fmt: skip
     except _NO_HEADER as e:
-        raise FormatError(f"the header of the record is invalid: {e}") from e
+        raise FormatError(f"the record header is invalid: {e}") from e
     return summary, parts
 
 
@@ -231,21 +231,23 @@ def _prefix_of(data: bytes | memoryview, digest: str) -> _Prefix:
     if prefix.digest != bytes.fromhex(digest):
         raise FormatError(f"the record has the key {prefix.digest.hex()}, expected {digest}")
     if prefix.total_bytes != len(data):
-        raise FormatError(f"the record has {len(data)} bytes, but its prefix declares {prefix.total_bytes}")
+        raise FormatError(f"the record is {len(data)} bytes long, but its prefix declares {prefix.total_bytes} bytes")
     return prefix
 
 
 def _prefix(data: bytes | memoryview) -> _Prefix:
     if len(data) < PREFIX_BYTES:
-        raise FormatError(f"the record is truncated: it has {len(data)} bytes, and its prefix alone has {PREFIX_BYTES}")
+        raise FormatError(
+            f"the record is truncated: it is {len(data)} bytes long, but the prefix alone is {PREFIX_BYTES} bytes"
+        )
     magic, version, header, parts, recipe, payload, digest = _FIELDS.unpack_from(data)
     if magic != _MAGIC:
-        raise FormatError(f"this is not a cache record: it begins with {spell(magic)}", offset=0)
+        raise FormatError(f"the data is not a cache record: it begins with {spell(magic)}", offset=0)
     if version != VERSION:
         raise FormatError(f"the record has format version {version}, but this cujit reads version {VERSION}", offset=8)
     total = PREFIX_BYTES + header + parts + recipe + payload
     if total > MAX_RECORD_BYTES:
-        raise FormatError(f"the record declares {total} bytes, expected at most {MAX_RECORD_BYTES}")
+        raise FormatError(f"the record declares {total} bytes; the maximum is {MAX_RECORD_BYTES}")
     fields = header, parts, recipe, payload, digest, total
     return tuple.__new__(_Prefix, fields)  # start-up: no method is written for it
 
@@ -268,7 +270,7 @@ def _check_payload(kind: Kind, data: bytes) -> None:
     except FormatError:
         found = kind_of(data)
     if found is not kind:
-        raise FormatError(f"the record declares a {kind.value}, but contains a {found.value}")
+        raise FormatError(f"the record declares {kind.value}, but contains {found.value}")
 
 
 def _begins_as_ptx(data: bytes) -> bool:
@@ -340,7 +342,7 @@ def _read_parts(data: bytes) -> list[Part]:
         rows = json.loads(data)
         return [Part(_text(label), _text(value), None if size is None else int(size)) for label, value, size in rows]
     except (TypeError, ValueError, OverflowError, RecursionError) as e:
-        raise FormatError(f"the key parts of the record are invalid: {e}") from e
+        raise FormatError(f"the key parts in the record are invalid: {e}") from e
 
 
 def _text(value: object) -> str:

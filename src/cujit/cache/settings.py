@@ -221,7 +221,7 @@ def require_size(name: str, size: object) -> None:
     if type(size) is not int:
         raise OptionError(f"{name} is {spell(size)}, expected a number of bytes", help=f"{name}=2 << 30")
     if size < 0:
-        raise OptionError(f"the size of a cache must be 0 bytes or more, not {size}")
+        raise OptionError(f"the size of a cache must be at least 0 bytes, not {size}")
 
 
 def directory_of(path: Path | DirectoryName) -> DirectoryName:

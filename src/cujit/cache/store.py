@@ -402,7 +402,7 @@ class Store:
     def _check_writer(self) -> None:
         if not self.trust.may_write(self.root):
             raise CacheRefusedError(
-                f"root doesn't write to {self.root}, which belongs to another user", help="CUJIT_CACHE_DIR=<root's own>"
+                f"root doesn't write to {self.root} because another user owns it", help="CUJIT_CACHE_DIR=<root's own>"
             )
 
     def _make_directory(self, path: str | Path) -> None:
@@ -418,7 +418,7 @@ class Store:
             return b""
         except UntrustedFileError as e:
             raise CacheRefusedError(
-                f"cannot use the cache file {self.root / 'FORMAT'}: {e}", help="delete that file"
+                f"cannot use the cache file {self.root / 'FORMAT'}: {e}", help="delete the file"
             ) from e
 
     def _write_small(self, name: str, content: bytes) -> None:

@@ -87,6 +87,7 @@ def one_arch(ctx: click.Context, option: click.Parameter, arches: Sequence[str])
     if len(arches) > 1:
         listed = " ".join(f"--arch {arch}" for arch in arches)
         raise click.UsageError(
-            f"{ctx.info_name} creates one image, for one architecture; for several, run cujit build FILE {listed}"
+            f"{ctx.info_name} creates one image for one architecture; for several architectures, run cujit "
+            f"build FILE {listed}"
         )
     return next(iter(_named(ctx, option, arches)), None)

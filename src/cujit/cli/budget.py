@@ -151,7 +151,7 @@ def command(
 def _budgets(path: Path | None, limits: Mapping[str, object]) -> Budgets:
     """Take the budget from a file or from the limits of the command line."""
     if path is not None and limits:
-        raise click.UsageError("--budget doesn't support further limits: write the limit into the budget file")
+        raise click.UsageError("--budget can't be combined with other limits: add the limit to the budget file")
     if path is not None:
         return read_budgets(path)
     try:

@@ -35,7 +35,7 @@ def command(
     exit status is 1 if there is a GPU on which no entry loads.
     """
     if driver is not None and cuda is not None:
-        raise click.UsageError("--driver and --cuda exclude each other")
+        raise click.UsageError("--driver and --cuda are mutually exclusive")
     version = driver_version(driver or cuda)
     found = {arch: compat(file, driver=version, device=arch) for arch in arches or (None,)}
     if as_json:

@@ -64,7 +64,7 @@ def command(
     """
     sass = output if output is not None and output.suffix.lower() == ".sass" else None
     if sass is not None and to not in (None, "cubin"):
-        raise click.UsageError(f"{sass}: SASS is the machine code of a cubin, but --to is {to}")
+        raise click.UsageError(f"{sass}: SASS is disassembled from a cubin, but --to is {to}")
     wanted = None if arch is None else Arch.parse(arch)
     kind = Kind.CUBIN if sass is not None else kind_of_output(output, _wanted_kind(to, wanted), _KINDS)
     options = compiler.read()
@@ -91,5 +91,5 @@ def _wanted_kind(to: str | None, arch: Arch | None) -> Kind | None:
     by_arch = None if arch is None else _KIND_OF.get(arch.kind)
     kind = Kind(to) if to is not None else None
     if arch is not None and kind is not None and by_arch not in (None, kind):
-        raise click.UsageError(f"{arch} means {by_arch.value}, but --to is {to}: use --arch {arch.real}")
+        raise click.UsageError(f"{arch} implies {by_arch.value}, but --to is {to}: use --arch {arch.real}")
     return kind or by_arch

@@ -28,7 +28,7 @@ _DEFINE_OPTIONS = (
         ],
         help="Set a compiler option listed in docs/options.md, such as -O std=c++20 or -O lineinfo.",
     ),
-    click.option("-I", "include", multiple=True, metavar="DIR", help="Search DIR for headers."),
+    click.option("-I", "include", multiple=True, metavar="DIR", help="Search DIR for header files."),
     click.option("-D", "define", multiple=True, metavar="NAME[=VALUE]", help="Define a macro."),
 )
 

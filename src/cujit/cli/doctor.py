@@ -52,7 +52,7 @@ def command(ctx: click.Context, as_report: bool, output: Path | None, as_json: b
     addresses in URLs.
     """
     if as_report and as_json:
-        raise click.UsageError("--report excludes --json")
+        raise click.UsageError("--report and --json are mutually exclusive")
     if output is not None and not as_report:
         raise click.UsageError("--output requires --report")
     report = doctor()

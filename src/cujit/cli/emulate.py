@@ -98,7 +98,7 @@ def _become(words: Sequence[str], settings: EmulatorSettings) -> NoReturn:
     """
     environment = {**os.environ, **environment_of(settings)}
     _by_shell_if_need_be(words, lambda command: os.execvpe(command[0], [*command], environment))
-    raise AssertionError("the program did not start")
+    raise AssertionError("the program didn't start")
 
 
 def _run_noted(words: Sequence[str], settings: EmulatorSettings, outer: EmulatorSettings) -> int:

@@ -38,8 +38,8 @@ def command() -> None:
     "--executor",
     default="processes",
     metavar="NAME",
-    help="Where to compile: processes:8, dask://host:8786, or mpi under mpirun … python -m mpi4py.futures -m cujit. "
-    "Default: processes.",
+    help="Where to compile: processes:8, dask://host:8786, or mpi under mpirun … python -m mpi4py.futures -m "
+    "cujit. Default: processes.",
 )
 @click.option(
     "--root",

@@ -89,7 +89,7 @@ def kind_of_output(output: Path | None, stated: Kind | None, made: Collection[Ki
     """
     ending = ENDINGS.get(output.suffix.lower()) if output is not None else None
     if ending is not None and stated is not None and ending is not stated:
-        raise click.UsageError(f"the suffix of {output} means {ending.value}, but you asked for {stated.value}")
+        raise click.UsageError(f"{output} ends in a suffix for {ending.value}, but you asked for {stated.value}")
     if ending is not None and ending not in made:
         raise click.UsageError(
             f"{output}: this command writes {' or '.join(kind.value for kind in made)}; {_MAKERS[ending]}"

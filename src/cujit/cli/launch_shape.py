@@ -67,7 +67,7 @@ class ShapeOptions:
 
     def __post_init__(self) -> None:
         if self.over is not None and self.grid is not None:
-            raise click.UsageError("--over chooses the grid: specify --grid or --over, not both")
+            raise click.UsageError("--over chooses the grid: specify either --grid or --over, not both")
         if self.grid is None and self.over is None and not self.cooperative:
             raise click.UsageError("specify --grid and --block, or --over")
         if self.grid is not None and self.block is None:

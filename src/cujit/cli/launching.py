@@ -82,7 +82,7 @@ def options_for(file: Path, compiler: WrittenOptions) -> Options | None:
         return compiler.read()
     if any(compiler):
         raise click.UsageError(
-            f"-O, -I, -D, --arch and --libdevice require a source file (.cu), but {file.name} is an image"
+            f"-O, -I, -D, --arch and --libdevice apply only to source files (.cu), but {file.name} is an image"
         )
     return None
 

@@ -99,7 +99,7 @@ def check_name(output: Path) -> None:
     """
     if output.suffix != PACK_SUFFIX:
         raise OptionError(
-            f"the name of a pack must end in {PACK_SUFFIX}, but this is {output}", help=f"-o {output}{PACK_SUFFIX}"
+            f"the name of a pack must end in {PACK_SUFFIX}, but this name is {output}", help=f"-o {output}{PACK_SUFFIX}"
         )
 
 
@@ -189,7 +189,9 @@ def size(files: tuple[Path, ...], by: str, limit: int | None, as_json: bool) -> 
     unknown = [word for word in words if word not in _GROUPS]
     if unknown:
         raise OptionError(
-            f"--by {unknown[0]} is not one of {', '.join(_GROUPS)}", help="--by kernel,arch", code="option-unknown"
+            f"{unknown[0]} is not a valid value for --by: use {', '.join(_GROUPS)}",
+            help="--by kernel,arch",
+            code="option-unknown",
         )
     total = sum(file.stat().st_size for file in files)
     groups = _grouped([row for file in files for row in _summaries(file)], words)

@@ -143,7 +143,7 @@ class _ProfileRequest:
         module, kernel = kernel_of(file, self.called.kernel_name, device, options, self.compiler)
         launch = shape.of(kernel)
         if launch.shape is None:
-            raise click.UsageError("--over is 0: specify at least one element")
+            raise click.UsageError("--over must be at least 1, not 0")
         launch(*placed_on(device, self.called.values))
         return _Launched(profile.kernels[0], module, {})
 

@@ -190,9 +190,9 @@ def _by(sizes: Dim3) -> str:
 def _check_numbers(numbers: Sequence[int], arguments: Sequence[Value]) -> None:
     for number in numbers:
         if number > len(arguments):
-            raise click.UsageError(f"there is no argument {number}: --arg appears {len(arguments)} times")
+            raise click.UsageError(f"there is no argument {number}: you passed --arg {len(arguments)} times")
         if not isinstance(arguments[number - 1], np.ndarray):
-            raise click.UsageError(f"argument {number} is not an array, so it has no result")
+            raise click.UsageError(f"argument {number} is not an array, so it can't hold a result")
 
 
 def _timed(launch: Launch, arguments: Sequence[object], device: Device) -> float:

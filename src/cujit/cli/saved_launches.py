@@ -122,7 +122,7 @@ def refuse_options(names: str, *more: str) -> None:
         is_given = context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
         if is_given and parameter.name in wrong:
             raise click.UsageError(
-                f"{parameter.opts[-1]} doesn't apply to a saved launch, which contains its kernel and arguments"
+                f"{parameter.opts[-1]} doesn't apply to a saved launch, which already contains its kernel and arguments"
             )
 
 
@@ -203,7 +203,7 @@ def _array(rerun: Rerun, number: int) -> npt.NDArray[Any]:
     if number > len(rerun.arguments):
         raise click.UsageError(f"there is no argument {number}: {rerun.saved.kernel} has {len(rerun.arguments)}")
     if rerun.saved.arguments[number - 1].place is None:
-        raise click.UsageError(f"argument {number} is not an array, so it has no result")
+        raise click.UsageError(f"argument {number} is not an array, so it can't hold a result")
     value = rerun.arguments[number - 1]
     return np.frombuffer(value, np.uint8) if isinstance(value, bytes) else value
 

@@ -248,7 +248,7 @@ def _print_source(worklist: Worklist, beginning: str, *, as_json: bool) -> None:
     found = [digest for digest in worklist.recipes if digest.startswith(beginning)]
     if len(found) != 1:
         raise NameNotFoundError(
-            f"{len(found)} recipes have digests that begin with {spell(beginning)}",
+            f"{len(found)} recipes have digests that start with {spell(beginning)}",
             help="run cujit worklist show to list the digests",
         )
     recipe = worklist.recipes[found[0]]

@@ -67,7 +67,7 @@ class RemoteStore:
         digest = peek(record)[0].digest
         entry = decode(record, digest)
         if entry.key().kind not in PORTABLE:
-            raise FormatError(f"cujit never publishes {entry.work}: {digest}")
+            raise FormatError(f"cujit doesn't publish images of this type ({entry.work}): {digest}")
         data = encoded_anew(entry, made_s=entry.made_s, make_ms=entry.make_ms, with_recipes=self._with_recipes)
         content = self._signer.head(digest, data) + data
         if not patiently(lambda: self._transport.put(object_name(digest), content, replace=replace)):
@@ -95,7 +95,7 @@ class RemoteStore:
             patiently(lambda: fetch(self._transport, self._keys, digest))
         except FileNotFoundError as e:
             raise RemoteError(
-                f"{self.url} doesn't contain the object that cujit just wrote: {object_name(digest)}"
+                f"{self.url} doesn't contain the object that cujit just uploaded: {object_name(digest)}"
             ) from e
 
 

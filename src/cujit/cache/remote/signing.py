@@ -102,10 +102,11 @@ class TrustedKeys:
             keys = [_trusted(row) for row in rows]
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError) as e:
             raise FormatError(
-                f"{path} contains no list of keys: {e}", help="cujit cache keygen prints a file in this format"
+                f"{path} doesn't contain a list of keys: {e}",
+                help="run cujit cache keygen to create a file in the correct format",
             ) from e
         if len({key.id for key in keys}) < len(keys):
-            raise FormatError(f"{path} lists a key twice", help="write one row for each key")
+            raise FormatError(f"{path} lists the same key twice", help="write one row per key")
         return cls({key.id: key for key in keys})
 
     def believes(self, signer: str) -> bool:
@@ -126,28 +127,28 @@ class TrustedKeys:
                 f"it isn't signed in a format that this cujit reads: it begins with {spell(bytes(head[:12]))}"
             )
         if not PREFIX_BYTES <= size <= MAX_RECORD_BYTES:
-            raise FormatError(f"the signature is for {size} bytes")
+            raise FormatError(f"the signature covers {size} bytes")
         scope = padded.rstrip(b"\0").decode("ascii", "replace")
         key = self._key_of(signer_id, scope, now_s)
         if now_s > not_after:
-            raise FormatError(f"{key.name} signed it, but the signature has expired")
+            raise FormatError(f"{key.name} signed the image, but the signature has expired")
         message = _message(scope, digest, sha256, size, not_after)
         if not _verifies(signature, message, key.public):
-            raise FormatError(f"{key.name} didn't sign it, although it claims so")
+            raise FormatError(f"the signature names {key.name}, but that key didn't create it")
         return Signed(key.id, sha256, size)
 
     def _key_of(self, signer_id: bytes, scope: str, now_s: float) -> TrustedKey:
         key = self.keys.get(signer_id.hex())
         if key is None:
             allowed = listed((f"{one.id[:_SHOWN]} ({one.name})" for one in self.keys.values()), 4) or "none"
-            raise FormatError(f"the key {signer_id.hex()[:_SHOWN]} signed it, but cujit trusts only {allowed}")
+            raise FormatError(f"the key {signer_id.hex()[:_SHOWN]} signed the image, but cujit trusts only {allowed}")
         if key.is_revoked or now_s > key.until_s:
             raise FormatError(
-                f"{key.name} signed it, but this key is {'revoked' if key.is_revoked else 'no longer trusted'}"
+                f"{key.name} signed the image, but this key is {'revoked' if key.is_revoked else 'no longer trusted'}"
             )
         if scope not in key.scopes:
             raise FormatError(
-                f"{key.name} signed it for the scope {spell(scope)}, but may sign only for "
+                f"{key.name} signed the image for the scope {spell(scope)}, but is allowed to sign only for "
                 f"{listed(sorted(key.scopes), 4)}"
             )
         return key
@@ -213,7 +214,7 @@ class Signer:
         """
         check_scope(scope)
         if type(valid_days) is not int or not 0 < valid_days <= 36_500:
-            raise OptionError(f"a signature can be valid for 1 to 36500 days, not for {spell(valid_days)}")
+            raise OptionError(f"a signature can be valid for 1 to 36500 days, not {spell(valid_days)}")
         text = read_key_file(Path(path), is_private=True).decode("ascii", "replace")
         try:
             body = text.partition(_PEM[0])[2].partition(_PEM[1].rstrip())[0]
@@ -221,7 +222,9 @@ class Signer:
         except ValueError:
             der = b""
         if len(der) != len(_PKCS8) + _KEY_BYTES or not der.startswith(_PKCS8):
-            raise FormatError(f"{path} doesn't contain an Ed25519 private key", help="run cujit cache keygen FILE")
+            raise FormatError(
+                f"{path} doesn't contain an Ed25519 private key", help="run cujit cache keygen FILE to create one"
+            )
         return cls(der[len(_PKCS8) :], scope, valid_days)
 
     @property
@@ -284,7 +287,7 @@ def check_scope(scope: object) -> None:
     """
     if not isinstance(scope, str) or not _SCOPE.fullmatch(scope):
         raise OptionError(
-            f"{spell(scope)} is not a valid scope", help="a scope has up to 64 characters: main, release/2, pr/17"
+            f"{spell(scope)} is not a valid scope", help="use up to 64 characters, such as main, release/2 or pr/17"
         )
 
 
@@ -352,11 +355,11 @@ def _verifies(signature: bytes, message: bytes, public: bytes) -> bool:
 def _trusted(row: dict[str, Any]) -> TrustedKey:
     if unknown := row.keys() - _PUBLIC_FIELDS:  # a word that is misspelt may have been a revocation
         raise ValueError(
-            f"a key has no field {spell(min(unknown))}; its fields are {', '.join(sorted(_PUBLIC_FIELDS))}"
+            f"a key can't contain the field {spell(min(unknown))}; its fields are {', '.join(sorted(_PUBLIC_FIELDS))}"
         )
     public = base64.b64decode(row["ed25519"], validate=True)
     if len(public) != _KEY_BYTES:
-        raise ValueError(f"a public key has {_KEY_BYTES} bytes, but this one has {len(public)}")
+        raise ValueError(f"a public key is {_KEY_BYTES} bytes long, but this one is {len(public)}")
     scopes, revoked = row["scopes"], row.get("revoked", False)
     if not isinstance(scopes, list) or not isinstance(revoked, bool):
         raise TypeError("scopes must be a list, and revoked must be true or false")

@@ -68,19 +68,20 @@ def fetch(
             if signed is None and len(data) >= HEAD_BYTES:
                 signed = keys.prove(bytes(data[:HEAD_BYTES]), digest, now_s=time.time())
             if signed is not None and len(data) > HEAD_BYTES + signed.size_bytes:
-                raise FormatError(f"it is longer than the signed {signed.size_bytes} bytes")
+                raise FormatError(f"the record is longer than the signed {signed.size_bytes} bytes")
             may_go_on(0 if signed is None else len(data))
     if signed is None:
-        raise FormatError(f"it is truncated after {len(data)} bytes")
+        raise FormatError(f"the object is truncated after {len(data)} bytes")
     record = bytes(data[HEAD_BYTES:])
     if len(record) < signed.size_bytes:
-        raise RemoteError(f"it is truncated: {len(record)} of {signed.size_bytes} bytes arrived")
+        raise RemoteError(f"the record is truncated: {len(record)} of {signed.size_bytes} bytes arrived")
     if hashlib.sha256(record).digest() != signed.sha256:
-        raise FormatError("it is not the signed record: its SHA-256 doesn't match")
+        raise FormatError("the record is not the one that was signed: its SHA-256 doesn't match")
     entry = decode(record, digest)
     if entry.key().kind not in PORTABLE or entry.artifact.kind is Kind.OBJECT:
         raise FormatError(
-            f"cujit never downloads {entry.work} of kind {entry.artifact.kind.value} from another machine"
+            f"cujit doesn't download images of this type ({entry.work}, {entry.artifact.kind.value}) from "
+            "other machines"
         )
     return Fetched(entry, record, signed.signer)
 
@@ -101,7 +102,9 @@ def read_format(transport: Transport) -> bool:
     except FileNotFoundError:
         return False
     if found != FORMAT:
-        raise RemoteError(f"this cujit doesn't support its FORMAT, which begins with {spell(found[:20])}")
+        raise RemoteError(
+            f"this version of cujit doesn't support the shared cache's FORMAT, which begins with {spell(found[:20])}"
+        )
     return True
 
 

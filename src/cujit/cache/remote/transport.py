@@ -166,7 +166,7 @@ class _Http:
                 while piece := answer.read1(_CHUNK_BYTES):
                     yield piece
                 if answer.length:
-                    raise RemoteError(f"it is truncated: {answer.length} bytes of {name} did not arrive")
+                    raise RemoteError(f"the download is truncated: {answer.length} bytes of {name} did not arrive")
                 answer.read()  # which marks it as read
         except self._trouble as e:
             raise _failure(e, name) from e
@@ -210,10 +210,12 @@ class _Http:
 
     def _require(self, answer: http.client.HTTPResponse, *statuses: int) -> None:
         if answer.status not in statuses:
-            raise RemoteError(f"status {answer.status} {answer.reason}"[:200], retry_after_s=_retry_after(answer))
+            raise RemoteError(
+                f"the server answered {answer.status} {answer.reason}"[:200], retry_after_s=_retry_after(answer)
+            )
         encoding = answer.headers.get("Content-Encoding", "identity")
         if encoding != "identity":
-            raise RemoteError(f"the content has the encoding {spell(encoding)}, which cujit didn't request")
+            raise RemoteError(f"the content is encoded as {spell(encoding)}, which cujit didn't request")
 
     def _put_away(self, connection: http.client.HTTPConnection, answer: http.client.HTTPResponse) -> None:
         """Keep a connection for the next question, if its answer was read to the end."""
@@ -300,7 +302,7 @@ class _ObjectStore:
 
     def _check_process(self) -> None:
         if self._is_of_parent:  # its threads are not here, and it would wait for them
-            raise RemoteError("obstore doesn't work in a child process that was forked after the parent used it")
+            raise RemoteError("obstore doesn't work in a process forked from a parent that already used it")
 
     @property
     def _trouble(self) -> tuple[type[Exception], ...]:

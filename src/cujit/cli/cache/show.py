@@ -46,7 +46,7 @@ def _print_source(shown: Shown, as_json: bool) -> None:
     if not shown.record.recipe:
         what = f"a {shown.record.work}" if shown.record.work in ("link", "bundle") else "an entry of this size"
         raise NameNotFoundError(
-            f"{what} is kept without a source", help="run cujit cache show KEY to list the inputs of the key"
+            f"cujit doesn't store source code for {what}", help="run cujit cache show KEY to list the inputs to the key"
         )
     source = read_recipe(shown.record.recipe).source
     texts = [(m.name, m.text) for m in source.modules] or [(source.name, source.text)]

@@ -40,7 +40,7 @@ def show_needs(inspections: Sequence[Inspection], *, everything: bool, as_json: 
     """
     found = [(i, image, _examined(i, image)) for i in inspections for image in i.with_ptx]
     if not found:
-        raise FormatError("the file contains no PTX", help="run cujit inspect FILE to list its content")
+        raise FormatError("the file contains no PTX", help="run cujit inspect FILE to list its contents")
     if as_json:
         print_json({"schema": 1, "files": _files(inspections, found), "table": _table(total())})
     else:

@@ -154,13 +154,13 @@ def _is_damaged(inspection: Inspection) -> bool:
 def _check_usage(instead: InsteadOptions, given: Mapping[str, Any], files: int) -> None:
     """Refuse options that do not go together; ``files`` counts B too."""
     if sum(map(bool, instead)) > 1:
-        raise click.UsageError("--ptx, --sass, --tile, --extract, --needs, --html and --against exclude each other")
+        raise click.UsageError("--ptx, --sass, --tile, --extract, --needs, --html and --against are mutually exclusive")
     if instead.needs and given["pattern"] is not None:
-        raise click.UsageError("--needs reads whole images: remove --kernels")
+        raise click.UsageError("--needs analyzes whole images: remove --kernels")
     if given["as_json"] and (instead.ptx or instead.sass or instead.tile):
-        raise click.UsageError("--ptx, --sass and --tile exclude --json")
+        raise click.UsageError("--ptx, --sass and --tile can't be combined with --json")
     if instead.page and len(given["arches"]) > 1:
-        raise click.UsageError("--html shows one architecture: specify --arch once")
+        raise click.UsageError("--html reports on one architecture: specify --arch once")
     if instead.page and files > 1:
         raise click.UsageError(f"--html requires one FILE, not {files}")
     if instead.against and files > 2:
@@ -180,8 +180,8 @@ def _inspected(paths: Sequence[Path], logs: Sequence[Path], arches: Sequence[str
     if not any(map(len, kept)):
         have = dict.fromkeys(str(there) for i in found for there in i.arches)
         raise ArchError(
-            f"the file contains nothing for {' or '.join(map(str, sorted(wanted)))}",
-            help=f"it has {', '.join(have) or 'no device code'}",
+            f"the file contains no images for {' or '.join(map(str, sorted(wanted)))}",
+            help=f"it contains {', '.join(have) or 'no device code'}",
             code="arch-mismatch",
         )
     return kept
@@ -205,7 +205,7 @@ def _print_ptx(found: list[Inspection], keep: KernelFilter) -> None:
     images = [(i, image) for i in found for image in i.with_ptx if image in keep.chosen(i)]
     if not images:
         raise FormatError(
-            "the file contains no PTX", help="run cujit inspect FILE to list its content; --sass disassembles cubins"
+            "the file contains no PTX", help="run cujit inspect FILE to list its contents; --sass disassembles cubins"
         )
     for inspection, image in images:
         if len(images) > 1:
