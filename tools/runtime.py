@@ -160,6 +160,7 @@ def of_emulator() -> str:
         _enum("CAPTURE", emulated.CaptureStatus.__members__),
         _enum("ASK", emulated.CaptureQuestion.__members__),
         _enum("STEP", emulated.StepKind.__members__),
+        _enum("LOAD", emulated.LoadCall.__members__),
     )
     head = f"/* Made by tools/runtime.py. */\n\n#pragma once\n\n#include <stddef.h>\n#include <stdint.h>\n\n{words}\n"
     head += f"#define CELL_BYTES {emulated.CELL_BYTES}\n#define GO_ON {emulated.GO_ON}\n"

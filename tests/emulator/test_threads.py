@@ -23,7 +23,7 @@ int cuStreamCreate(void **, unsigned), cuStreamDestroy_v2(void *), cuStreamSynch
 int cuEventCreate(void **, unsigned), cuEventRecord(void *, void *), cuEventDestroy_v2(void *);
 typedef unsigned u32;
 int cuLaunchKernel(void *, u32, u32, u32, u32, u32, u32, u32, void *, void **, void **);
-int cuGraphLaunch(void *, void *), cuModuleLoadData(void **, const void *);
+int cuGraphLaunch(void *, void *);
 
 static struct { void *context, *kernel, *graph; u64 memory; int rounds, failed; } given;
 
@@ -50,16 +50,17 @@ int run(void *context, void *kernel, void *graph, u64 memory, int threads, int r
   for (int k = 0; k < threads; k++) pthread_join(started[k], 0);
   return given.failed;
 }
-static void *load(void *image) {
-  void *module = 0;
-  cuCtxSetCurrent(given.context);
-  cuModuleLoadData(&module, image);
-  return module;
+typedef u64 Call(u64, u64, u64, u64, u64, u64, u64, u64);
+struct Asked { void *context; Call *call; u64 given[8]; };
+static void *call(void *at) {
+  struct Asked *asked = at; u64 *g = asked->given;
+  cuCtxSetCurrent(asked->context);
+  return (void *)(asked->call(g[0], g[1], g[2], g[3], g[4], g[5], g[6], g[7]) & 0xffffffff);
 }
-int loads(void *context, void *image) {
-  pthread_t started; void *module = 0; given.context = context;
-  pthread_create(&started, 0, load, image); pthread_join(started, &module);
-  return !module;
+int joined(struct Asked *asked) {
+  pthread_t started; void *answer = 0;
+  pthread_create(&started, 0, call, asked); pthread_join(started, &answer);
+  return (int)(u64)answer;
 }
 """
 
@@ -145,8 +146,18 @@ def test_threads_run_to_their_end_while_one_that_keeps_pythons_lock_joins_them(j
     assert done.stdout.split() == [str(2 + 2 + 2 * 6 * 20 * 10), "True"], done.stdout + done.stderr
 
 
-LOADS = r"""
-joined.loads.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+CALLS = r"""
+class Asked(ctypes.Structure):
+    _fields_ = ("context", ctypes.c_void_p), ("call", ctypes.c_void_p), ("given", ctypes.c_void_p * 8)
+
+def in_thread(name, *given, library=joined):
+    # Makes a call in a thread of C's, and keeps Python's lock until that ends.
+    call = ctypes.cast(getattr(driver, name), ctypes.c_void_p)
+    places = [at if isinstance(at, (int, type(None))) else ctypes.cast(at, ctypes.c_void_p) for at in given]
+    return library.joined(ctypes.byref(Asked(context, call, (ctypes.c_void_p * 8)(*places))))
+
+free = ctypes.CDLL(sys.argv[1])
+module, function, words = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_char_p()
 """
 
 FORKED = r"""
@@ -160,17 +171,137 @@ if child:
 _FIRST = 'good("cuInit", 0)'
 
 
-@pytest.mark.parametrize(
+PROGRAMS = pytest.mark.parametrize(
     "program",
     [BASE, BASE + 'made("cuModuleLoadData", PTX)\n', BASE.replace(_FIRST, FORKED + _FIRST)],
     ids=["first call", "later call", "forked child"],
 )
-def test_a_load_that_waits_for_who_waits_for_it_ends_with_the_timeout(joined: Path, program: str) -> None:
-    code = program + LOADS
-    settings = EmulatorSettings(timeout_s=1.0)
-    done = emulated(sys.executable, "-c", code + "joined.loads(context, PTX)", joined, settings=settings)
+
+
+@PROGRAMS
+def test_a_call_that_waits_for_who_waits_for_it_ends_with_the_timeout(joined: Path, program: str) -> None:
+    code = program + CALLS + 'in_thread("cuModuleGetLoadingMode", ctypes.byref(ctypes.c_int()))'
+    done = emulated(sys.executable, "-c", code, joined, settings=EmulatorSettings(timeout_s=1.0))
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "cuModuleLoadData waited 1.0 s for Python's lock, and --timeout ends the process" in done.stderr
+    assert "cuModuleGetLoadingMode waited 1.0 s for Python's lock, and --timeout ends the process" in done.stderr
+
+
+LOADED = r"""
+assert in_thread("cuModuleLoadData", ctypes.byref(module), PTX) == 0
+good("cuModuleGetFunction", ctypes.byref(function), module, b"add")
+memory = made("cuMemAlloc_v2", ctypes.c_size_t(4))
+good("cuMemsetD32_v2", memory, 41, ctypes.c_size_t(1))
+good("cuLaunchKernel", function, 1, 1, 1, 1, 1, 1, 0, None, (ctypes.c_void_p * 1)(ctypes.addressof(memory)), None)
+total = ctypes.c_uint32()
+good("cuMemcpyDtoH_v2", ctypes.byref(total), memory, ctypes.c_size_t(4))
+good("cuModuleUnload", module)
+print(total.value, driver.cuModuleUnload(module))
+"""
+
+
+@PROGRAMS
+def test_a_thread_loads_an_image_while_one_that_keeps_pythons_lock_joins_it(joined: Path, program: str) -> None:
+    done = emulated(sys.executable, "-c", program + CALLS + LOADED, joined, timeout_s=30)
+    assert done.stdout.split() == ["42", "400"], done.stdout + done.stderr
+
+
+EVERY_LOAD = r"""
+import struct
+from cujit.arch import Arch
+from cujit.artifact import Artifact, Kind
+from cujit.emulator.images import contained
+from cujit.program import bundle
+path, cubin = sys.argv[2].encode(), contained(PTX)
+open(path, "wb").write(PTX)
+fatbin = bundle([Artifact(Kind.PTX, PTX, arch=Arch.parse("compute_80"))]).data
+held = ctypes.create_string_buffer(fatbin, len(fatbin))
+wrapper = struct.pack("<IIQQ", 0x466243B1, 1, ctypes.addressof(held), 0)
+out, numbers, own = ctypes.byref(module), (ctypes.c_uint32 * 1)(0), (ctypes.c_uint64 * 1)(16)
+loads = [("cuModuleLoadData", out, image) for image in (PTX, cubin, fatbin, wrapper)]
+loads += [("cuModuleLoadFatBinary", out, fatbin), ("cuModuleLoad", out, path)]
+loads += [("cuModuleLoadDataEx", out, PTX, 1, numbers, own)]
+loads += [("cuLibraryLoadData", out, PTX, None, None, 0, numbers, own, 1)]
+loads += [("cuLibraryLoadFromFile", out, path, numbers, own, 1, None, None)]
+for library in (joined, free):
+    for name, *given in loads:
+        assert in_thread(name, *given, library=library) == 0, name
+        kind, find = ("Library", "GetKernel") if "Library" in name else ("Module", "GetFunction")
+        good(f"cu{kind}{find}", ctypes.byref(function), module, b"add")
+        good(f"cu{kind}Unload", module)
+print("loaded")
+"""
+
+
+def test_every_load_of_every_image_works_in_a_thread_that_is_joined(joined: Path, tmp_path: Path) -> None:
+    done = emulated(sys.executable, "-c", BASE + CALLS + EVERY_LOAD, joined, tmp_path / "add.ptx")
+    assert done.stdout.split() == ["loaded"], done.stdout + done.stderr
+
+
+REFUSED = r"""
+bad = PTX.replace(b"ret", b"rot")
+numbers = (ctypes.c_uint32 * 4)(5, 6, 2, 3)
+text = ctypes.create_string_buffer(b"?" * 400)
+values = (ctypes.c_void_p * 4)(ctypes.addressof(text), 400, 7, None)
+ex = "cuModuleLoadDataEx", ctypes.byref(module), bad, 4, numbers, values
+assert driver.cuModuleLoadDataEx(*ex[1:]) == 218
+said, time = text.value, values[2]
+text.value = b""
+values[1], values[2] = 400, 7
+
+assert in_thread(*ex, library=free) == 218
+assert text.value == said and b"rot" in said and values[1] == len(said) + 1 and values[2] is time, (text.value, said)
+text.value = b""
+values[1] = 400
+assert in_thread(*ex) == 0 and module.value
+assert driver.cuModuleGetFunction(ctypes.byref(function), module, b"add") == 218
+driver.cuGetErrorString(218, ctypes.byref(words))
+assert b"rot" in words.value, words.value
+assert driver.cuModuleUnload(module) == 218 and not text.value and values[1] == 400
+
+numbers[0] = 99
+for answer, name, *given in (
+    (1, "cuModuleLoadData", None, PTX), (1, "cuModuleLoadData", ctypes.byref(module), None),
+    (200, "cuModuleLoadData", ctypes.byref(module), 4096), (1, *ex), (1, *ex[:4], None, values),
+    (301, "cuModuleLoad", ctypes.byref(module), b"/nowhere"),
+):
+    assert in_thread(name, *given, library=free) == answer, (name, given, answer)
+print("refused")
+"""
+
+
+def test_a_load_that_fails_answers_at_once_or_at_the_first_use_if_it_could_not(joined: Path) -> None:
+    done = emulated(sys.executable, "-c", BASE + CALLS + REFUSED, joined)
+    assert done.stdout.split() == ["refused"], done.stdout + done.stderr
+
+
+LOAD_STRESS = r"""
+stop, counts = threading.Event(), []
+
+def of_python(library):
+    good("cuCtxSetCurrent", context)
+    count = 0
+    while not stop.is_set():
+        own, found = ctypes.c_void_p(), ctypes.c_void_p()
+        assert in_thread("cuModuleLoadData", ctypes.byref(own), PTX, library=library) == 0
+        good("cuModuleGetFunction", ctypes.byref(found), own, b"add")
+        good("cuModuleUnload", own)
+        count += 1
+    counts.append(count)
+
+threads = [threading.Thread(target=of_python, args=(library,)) for library in (joined, free, joined, free)]
+for thread in threads:
+    thread.start()
+time.sleep(4)
+stop.set()
+for thread in threads:
+    thread.join()
+print(len(counts), all(counts))
+"""
+
+
+def test_loads_of_many_threads_end_while_some_that_keep_pythons_lock_join_others(joined: Path) -> None:
+    done = emulated(sys.executable, "-c", BASE + CALLS + LOAD_STRESS, joined)
+    assert done.stdout.split() == ["4", "True"], done.stdout + done.stderr
 
 
 def test_calls_that_get_pythons_lock_may_take_longer_than_the_timeout(joined: Path) -> None:

@@ -58,6 +58,8 @@ class _Slots:
     def _in_c(self, index: int) -> int:
         """Return the address of a function in C. 0 if Python has it, or nobody."""
         export, function = self._names[index]
+        if function in ENTRIES and emulation().notes.watches:  # which notes what it is called with
+            return 0
         return self._native.get(export) or self._native.get(function, 0)
 
     def _on_first_call(self, index: int, table: int) -> int:

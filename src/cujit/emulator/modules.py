@@ -25,7 +25,7 @@ from cujit.emulator.entries import (
     unfailed,
 )
 from cujit.emulator.images import JitLog
-from cujit.emulator.machine import cell_free, cell_is, memory_adopt, memory_forget
+from cujit.emulator.machine import cell_free, cell_is, in_c, memory_adopt, memory_forget
 from cujit.emulator.process import emulation
 from cujit.emulator.results import RefusedCall, Result
 from cujit.emulator.structures import BlockKind, CellKind, FunctionCell, KernelCell, ParameterSpan
@@ -237,11 +237,36 @@ def _ended(context: int, _is_primary: bool) -> None:
         module.unload()
 
 
+_LATE: dict[int, RefusedCall] = {}
+"""Why there is no module or library behind a handle whose load succeeded before it was done."""
+
+_wait_for_load = in_c("loads_wait", None, ctypes.c_uint64)
+
+
+def late(handle: int, made: int, refused: RefusedCall | None) -> None:
+    """Put what a late load made behind the handle that its caller got before, or the reason why it made nothing."""
+    if refused is not None:
+        _LATE[handle] = refused
+        return
+    if made in MODULES:
+        MODULES[handle] = MODULES.pop(made)
+        MODULES[handle].handle = handle
+    else:
+        LIBRARIES[handle] = LIBRARIES.pop(made)
+        LIBRARIES[handle].handle = handle
+    cell_free(made, CellKind.MODULE if handle in MODULES else CellKind.LIBRARY)
+
+
 _Kept = TypeVar("_Kept")
 
 
 def _found(table: dict[int, _Kept], kind: CellKind, handle: int) -> _Kept:
-    require(cell_is(handle, kind) and handle in table, Result.INVALID_HANDLE)
+    require(cell_is(handle, kind), Result.INVALID_HANDLE)
+    if handle not in table:
+        _wait_for_load(handle)
+    if handle in _LATE:
+        raise _LATE[handle]
+    require(handle in table, Result.INVALID_HANDLE)
     return table[handle]
 
 

@@ -18,6 +18,7 @@ from cujit.emulator import (  # noqa: F401  # most of them are here to declare t
     launches,
     library,
     linking,
+    loads,
     managed,
     memory,
     memory_operations,
@@ -52,6 +53,7 @@ _limit_waits = in_c("waits_begin", None, ctypes.c_uint64, ctypes.c_void_p)
 def _prepare() -> None:
     memory.prepare()
     launches.prepare()
+    loads.prepare()
     node_work.prepare()
     graph_execs.prepare()
     device.write_facts(emulation().native.state.device)

@@ -332,6 +332,27 @@ class GraphExecCell(Shared):
     _fields_ = Fields("u32 kind, error; u64 context, id, next; struct GraphStep *steps; u64 running, words[10]")
 
 
+class LoadCall(enum.IntEnum):
+    """The calls that load an image, as C numbers them."""
+
+    MODULE_DATA = 0
+    MODULE_FAT_BINARY = 1
+    MODULE_DATA_EX = 2
+    MODULE_FILE = 3
+    LIBRARY_DATA = 4
+    LIBRARY_FILE = 5
+
+
+class Load(Shared):
+    """A load that the emulator's own thread does for another one: a ``LoadCall`` with copies of its arguments.
+
+    ``context`` is the one of the thread that asks, whose number is ``asker``. The call writes its result to ``made``.
+    ``handle`` is what the asker got if it waits no longer, and otherwise 0.
+    """
+
+    _fields_ = Fields("u64 next, arguments[8], context, asker, made, handle; u32 call; i32 answer; u32 is_done, unused")
+
+
 class ErrorText(Shared):
     """What a ``CUresult`` is called and what it means: addresses of strings that outlive Python."""
 
