@@ -595,6 +595,7 @@ _NOT_LOADABLE = {
         shell="Tile IR must be compiled first: run cujit compile FILE --arch sm_…",
     ),
     Kind.TUNING: "it says which variant is the fastest, and cujit.tune loads that one",
+    Kind.FILES: "these are files of another compiler's cache, which that compiler loads",
 }
 
 

@@ -11,16 +11,21 @@ from typing import Any, TypeAlias
 import pytest
 from click.testing import CliRunner, Result
 
+import cujit
+from cujit.arch import Arch
 from cujit.artifact import Artifact, Kind
 from cujit.cache.cache import Cache
+from cujit.cache.files import pack_files
 from cujit.cache.key import Part, make_key
 from cujit.cli.app import main
 from cujit.cli.cache.common import shown_age, shown_size
 from cujit.compiler.keys.maker import Keyed
 from cujit.compiler.keys.recipe import write_recipe
+from cujit.errors import LinkError, LoadError
 from cujit.program import bundle, compile, request, runner
 from cujit.timing import Timing
 from cujit.tuning.records import Measured, TuningRecord
+from raising import raises
 
 CacheVerb: TypeAlias = Callable[..., Result]
 
@@ -414,6 +419,25 @@ def test_show_prints_a_tuning_with_all_its_times(verb: CacheVerb, root: Path) ->
     assert said(verb("show", key.digest, "--json"))["tuning"]["winner"] == 1
     assert said(verb("ls", "--json"))[0]["kind"] == "tuning"
     assert verb("verify", "--fraction", 1).exit_code == 0
+
+
+def test_files_of_another_compiler_are_listed_and_compared(verb: CacheVerb, root: Path) -> None:
+    keys = [make_key("triton", [Part.text("name", "axpy"), Part.text("triton key", str(n))]) for n in range(2)]
+    for n, key in enumerate(keys):
+        about = json.dumps({"num_warps": 4 + 4 * n, "num_stages": 3}).encode()
+        files = pack_files({"axpy.cubin": b"image %d" % n, "axpy.json": about, "axpy.ttir": b"module"})
+        Cache(root).keep(key, Artifact(Kind.FILES, files, Arch.parse("sm_90"), name="axpy"))
+    before, after = (key.digest for key in keys)
+    assert "axpy.cubin: 7 B\n" in verb("show", before).output
+    assert said(verb("show", before, "--json"))["files"]["axpy.ttir"] == 6
+    for arguments in ((before, after), (after,)):
+        labels = {row["label"] for row in said(verb("why", *arguments, "--json"))["differences"]}
+        assert labels == {"triton key", "axpy.cubin", "axpy.json num_warps"}
+    assert "axpy.json num_warps: 4 -> 8" in verb("why", before, after).output
+    with raises(LoadError, "load", "files"):
+        cujit.load(Artifact(Kind.FILES, files), "cpu")
+    with raises(LinkError, "link-input", "files"):
+        cujit.link([Artifact(Kind.FILES, files)], arch="sm_90")
 
 
 def test_a_share_that_is_no_number_is_refused(verb: CacheVerb, root: Path) -> None:

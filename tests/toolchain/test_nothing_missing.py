@@ -59,6 +59,7 @@ WITHOUT_A_LINK = {
     "OPTIXIR": "OptiX links it",
     "TILEIR": "tileiras assembles it first",
     "TUNING": "measured times",
+    "FILES": "files of another compiler's cache",
 }
 
 

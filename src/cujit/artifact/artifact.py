@@ -45,6 +45,8 @@ class Kind(enum.Enum):
     """CUDA Tile IR: bytecode for every architecture, of CUDA Tile C++ or cuTile Python."""
     TUNING = "tuning"
     """No image: what ``cujit.tune`` measured, as JSON, in a cache among images."""
+    FILES = "files"
+    """No image: the files of another compiler's cache, such as Triton's, in a cache among images."""
 
 
 _MAGIC: tuple[tuple[bytes, Kind], ...] = (
@@ -54,6 +56,7 @@ _MAGIC: tuple[tuple[bytes, Kind], ...] = (
     (magic.ARCHIVE, Kind.LIBRARY),
     *((first, Kind.NVVMIR) for first in magic.BITCODE),
     (b'{"cujit tuning":', Kind.TUNING),
+    (magic.FILES, Kind.FILES),
 )
 _EM_CUDA_WORD = magic.EM_CUDA.to_bytes(2, "little")
 # None (what the CPU device keeps of a module has no code), Intel 80386, PowerPC 64, ARM, x86-64, AArch64, RISC-V.

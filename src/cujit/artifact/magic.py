@@ -22,3 +22,6 @@ LTOIR = b"\xed\x43\x4e\x7f"
 TILEIR = b"\x7fTileIR\x00"
 BITCODE = (b"BC\xc0\xde", b"\xde\xc0\x17\x0b")
 """LLVM bitcode, as it is and in its wrapper."""
+
+FILES = b'{"cujit files":'
+"""Files of another compiler's cache: ``cache/files.py``."""

@@ -7,9 +7,10 @@ import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from cujit.artifact import Artifact
+from cujit.artifact import Artifact, Kind
 from cujit.cache.cache import Cache
-from cujit.cache.key import Key
+from cujit.cache.files import parts_of_files
+from cujit.cache.key import Key, KeyDifference, differences
 from cujit.cache.provenance import Counters
 from cujit.cache.record import EntryRecord, Summary
 from cujit.cache.remote.ledger import forget
@@ -131,6 +132,19 @@ def show(cache: Cache, prefix: str) -> Shown:
     if lookup.record is None:
         raise FormatError(lookup.damage or f"the cache entry {digest} no longer exists")
     return Shown(store.root, lookup.record, lookup.record.key())
+
+
+def compare(before: Shown, after: Shown) -> tuple[KeyDifference, ...]:
+    """Return the inputs that differ between two entries. For files of another compiler's cache, also compare the files.
+
+    Raises:
+        FormatError: an entry doesn't contain the files that it declares.
+    """
+    found = differences(before.key.parts, after.key.parts)
+    images = before.record.artifact, after.record.artifact
+    if all(image.kind is Kind.FILES for image in images):
+        found += differences(*(parts_of_files(image.data) for image in images))
+    return found
 
 
 def export(cache: Cache, prefix: str, path: str | os.PathLike[str]) -> Path:

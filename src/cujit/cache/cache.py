@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import os
@@ -260,6 +261,30 @@ class Cache:
         got, joined = self._flights.run(key.digest, lambda: self._work(key, work), self._patience_s(key, work))
         return self._with_provenance(key, got.known, Outcome.WAITED if joined else got.outcome, got.reason)
 
+    @contextlib.contextmanager
+    def claim(self, key: Key, wait_s: float) -> Iterator[tuple[Artifact, Provenance] | None]:
+        """Get the Artifact of a key, or None. After None, only this process makes the Artifact while the body runs.
+
+        The body makes the Artifact and calls ``keep``. If another process is making it, wait at most ``wait_s`` for it.
+        """
+        had = self._lookup_memory(key, is_read=True)
+        if had is not None:
+            yield had
+            return
+        with self._claimed(key, wait_s) as (got, _, _):
+            self._count(misses=0 if got else 1)
+            yield self._with_provenance(key, got.known, got.outcome, got.reason) if got else None
+
+    def holds(self, digest: str) -> bool:
+        """Return whether a root has an entry for a key, without reading it. Revoked entries are deleted first."""
+        if not self._is_settled:
+            self._settle()
+        try:
+            return any(root.has(digest) for root in self.stores)
+        except _TROUBLE as e:
+            self._failure(e)
+            return False
+
     def find(self, key: Key, *, is_read: bool = False) -> tuple[Artifact, Provenance] | None:
         """Get the Artifact of a key if it is known here, and make nothing; None if it is not.
 
@@ -404,22 +429,31 @@ class Cache:
         known = self._remembered(key)  # by a thread that was done between our look and our flight
         if known is not None:
             return _Lookup(known, Outcome.MEMORY)
+        with self._claimed(key, self._patience_s(key, work)) as (got, store, reason):
+            return got or self._made(key, work, store, reason)
+
+    @contextlib.contextmanager
+    def _claimed(self, key: Key, patience_s: float) -> Iterator[tuple[_Lookup | None, Store | None, str]]:
+        """Be alone among the processes for the body; yields what is there, and where to write or why nowhere."""
         store, locks = self.store, self._locks
         if store is None or locks is None:
-            return self._fetched(key, _NO_ROOT) or self._made(key, work, None, _NO_ROOT)
+            yield self._fetched(key, _NO_ROOT), None, _NO_ROOT
+            return
         try:
             reason = "" if store.prepare() else store.other_version
         except _TROUBLE as e:
             self._failure(e)
             reason = str(e)
         if reason:
-            return self._fetched(key, reason) or self._made(key, work, None, reason)
+            yield self._fetched(key, reason), None, reason
+            return
         ready = functools.partial(store.has, key.digest)
-        with locks.hold(key.digest, self._patience_s(key, work), ready, self._failure) as hold:
+        with locks.hold(key.digest, patience_s, ready, self._failure) as hold:
             known = self._on_disk(key, self.stores, key.digest, is_read=True)
             if known is not None:
-                return _Lookup(known, Outcome.WAITED if hold is Hold.WAITED else Outcome.DISK)
-            return self._fetched(key, "") or self._made(key, work, store, "")
+                yield _Lookup(known, Outcome.WAITED if hold is Hold.WAITED else Outcome.DISK), store, ""
+            else:
+                yield self._fetched(key, ""), store, ""
 
     def _fetched(self, key: Key, reason: str) -> _Lookup | None:
         """Ask the tiers, and keep what one has, unless there is a reason not to; None where none has anything."""

@@ -111,6 +111,15 @@ class Pack:
         """
         return self._tables() is not None
 
+    def has(self, digest: str) -> bool:
+        """Return whether there is a record for a key, without reading it.
+
+        Raises:
+            CacheRefusedError, OSError: as ``is_there``.
+        """
+        tables = self._tables()
+        return tables is not None and tables.row(digest) is not None
+
     def get(self, digest: str) -> Lookup:
         """Read and prove the record of a key.
 

@@ -117,6 +117,9 @@ class Root(Protocol):
     def find(self, digest: str) -> Hit:
         """Prove the record of a key; its Artifact may be read no sooner than somebody looks at it."""
 
+    def has(self, digest: str) -> bool:
+        """Return whether there is something for a key, without reading it."""
+
     def entries(self) -> Iterator[StoreEntry]:
         """List the records."""
 
@@ -194,10 +197,15 @@ class Store:
         except (UntrustedFileError, FormatError, PermissionError) as e:
             self._set_aside(path, digest)
             return Lookup(damage=f"{path}: {e}")
-        if self.writable and abs(time.time() - status.st_mtime) > _BUMP_AFTER_S and not self.is_remote:
-            with contextlib.suppress(OSError):
-                os.utime(path, follow_symlinks=False)
+        if abs(time.time() - status.st_mtime) > _BUMP_AFTER_S:
+            self.touch(digest)
         return Lookup(record, len(data))
+
+    def touch(self, digest: str) -> None:
+        """Note that the entry of a key is used now, so that it is evicted after others."""
+        if self.writable and not self.is_remote:
+            with contextlib.suppress(OSError):
+                os.utime(self._path(digest), follow_symlinks=False)
 
     def find(self, digest: str) -> Hit:
         """Read and prove the entry of a key, as ``get`` does.

@@ -11,6 +11,7 @@ from cujit.artifact import Kind
 from cujit.cache import admin
 from cujit.cache.admin import Shown
 from cujit.cache.cache import Cache
+from cujit.cache.files import unpack_files
 from cujit.cli.cache.common import cache_option, part_record, shown_size
 from cujit.cli.console import json_option, print_json, printable, shown_time
 from cujit.cli.help import Command
@@ -77,6 +78,9 @@ def _record(shown: Shown) -> dict[str, object]:
         "names": dict(artifact.names),
         "signatures": {name: [p.type for p in s.parameters] for name, s in artifact.signatures.items()},
         "log": artifact.log,
+        "files": {name: len(data) for name, data in unpack_files(artifact.data).items()}
+        if artifact.kind is Kind.FILES
+        else None,
         "tuning": json.loads(artifact.data) if artifact.kind is Kind.TUNING else None,
         "parts": [part_record(part) for part in shown.key.parts],
     }
@@ -98,6 +102,9 @@ def _print_shown(shown: Shown) -> None:
     _print_list("signatures", [f"{name}: {signature}" for name, signature in artifact.signatures.items()])
     if artifact.kind is Kind.TUNING:
         _print_list("candidates", str(TuningRecord.of_json(artifact.data)).splitlines()[1:])
+    if artifact.kind is Kind.FILES:
+        files = unpack_files(artifact.data).items()
+        _print_list("files", [f"{name}: {shown_size(len(data))}" for name, data in files])
     _print_list("log", artifact.log.strip().splitlines())
     _print_list("made from", [str(part) for part in shown.key.parts])
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import click
 
 from cujit.cache import admin
+from cujit.cache.admin import Shown
 from cujit.cache.cache import Cache
-from cujit.cache.key import Key, differences
+from cujit.cache.key import Key
 from cujit.cache.store import Explanation
 from cujit.cli.arches import arch_option
 from cujit.cli.cache.common import cache_option, difference_record, print_differences, short, summary_record
@@ -76,15 +77,16 @@ def why(
         if isinstance(made, Uncacheable):
             _print_uncacheable(made.reason, as_json)
         else:
-            _print_nearest(cache, made.key, as_json, is_there=cache.find(made.key) is not None)
+            is_there = cache.find(made.key) is not None
+            _print_nearest(None if is_there else cache.why(made.key), made.key, as_json, is_there=is_there)
         return
     if any((*request_options, *compiler)):
         raise click.UsageError("compiler options require --file")
     shown = admin.show(cache, str(key))
     if other is None:
-        _print_nearest(cache, shown.key, as_json)
+        _print_explained(cache.why(shown.key), cache, shown, as_json)
     else:
-        _print_two(shown.key, admin.show(cache, other).key, as_json)
+        _print_two(shown, admin.show(cache, other), as_json)
 
 
 def _print_uncacheable(reason: str, as_json: bool) -> None:
@@ -94,9 +96,15 @@ def _print_uncacheable(reason: str, as_json: bool) -> None:
         click.echo(f"such a compile is never kept: {reason}")
 
 
-def _print_nearest(cache: Cache, key: Key, as_json: bool, *, is_there: bool | None = None) -> None:
+def _print_explained(found: Explanation | None, cache: Cache, shown: Shown, as_json: bool) -> None:
+    """Print what differs between an entry and the nearest other one, which are both there to be read."""
+    if found is not None:
+        found = Explanation(found.nearest, admin.compare(admin.show(cache, found.nearest.digest), shown))
+    _print_nearest(found, shown.key, as_json)
+
+
+def _print_nearest(found: Explanation | None, key: Key, as_json: bool, *, is_there: bool | None = None) -> None:
     """Print what differs from the nearest other entry. ``is_there`` is None if the key is that of an entry."""
-    found = None if is_there else cache.why(key)
     if as_json:
         print_json(
             {
@@ -123,12 +131,12 @@ def _print_explanation(found: Explanation | None, key: Key) -> None:
     print_differences(found.differences)
 
 
-def _print_two(before: Key, after: Key, as_json: bool) -> None:
-    found = differences(before.parts, after.parts)
+def _print_two(before: Shown, after: Shown, as_json: bool) -> None:
+    found, old, new = admin.compare(before, after), before.key, after.key
     if as_json:
         records = [difference_record(d) for d in found]
-        print_json({"before": before.digest, "after": after.digest, "differences": records})
+        print_json({"before": old.digest, "after": new.digest, "differences": records})
         return
-    works = f" ({before.kind}, {after.kind})" if before.kind != after.kind else ""
-    click.echo(f"from {short(before.digest)} to {short(after.digest)}{works}:")
+    works = f" ({old.kind}, {new.kind})" if old.kind != new.kind else ""
+    click.echo(f"from {short(old.digest)} to {short(new.digest)}{works}:")
     print_differences(found)

@@ -83,6 +83,8 @@ class InputImage:
             raise not_linked(index)
         if artifact.kind is Kind.TUNING:
             raise LinkError(f"input {index + 1} is a record of cujit.tune, not an image", code="link-input")
+        if artifact.kind is Kind.FILES:
+            raise LinkError(f"input {index + 1} is files of another compiler's cache, not an image", code="link-input")
         return cls(artifact, index)
 
     @classmethod

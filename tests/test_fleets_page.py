@@ -1,0 +1,42 @@
+"""The snippets of docs/fleets.md run. The program for Triton runs where Triton is installed."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from cujit.cache.settings import VARIABLES
+from pages import Page, shell
+from remote.serving import running
+
+PAGE = Page("fleets.md")
+URL = "https://kernels.example/cuda"
+
+
+def test_every_variable_of_the_page_is_one() -> None:
+    assert {*re.findall(r"CUJIT_\w+", PAGE.text)} <= {*VARIABLES, "CUJIT_COMPILE"}
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed: `make clients`")
+def test_the_program_for_triton_fills_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ((code),) = (code for title, code in PAGE.snippets('python title="warm.py"') if title == "Triton")
+    Path("warm.py").write_text(code)
+    monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "cujit"))
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+    monkeypatch.setenv("TRITON_CACHE_MANAGER", "cujit.integrations.triton:CacheManager")
+    shell("cujit cache keygen farm.key > believed.json")
+    subprocess.run([sys.executable, "warm.py"], check=True, timeout=300)
+    entries = json.loads(shell("cujit cache ls --json"))
+    assert sorted((entry["name"], entry["arch"]) for entry in entries) == [
+        ("scale", arch) for arch in ("sm_80", "sm_80", "sm_90", "sm_90")
+    ]
+    with running() as server:
+        shell(f"cujit cache push {server.url} --key farm.key")
+        assert len(server.files) == 5
