@@ -110,8 +110,8 @@ def test_another_stage_runs_nothing(answer: Any) -> None:
 @pytest.mark.parametrize(
     ("xla", "sizes", "what"),
     [
-        ({}, {"frame": 160}, "the call frame"),
-        ({}, {"inner": 48}, "the content of the call frame"),
+        ({}, {"frame": 160}, "call frame"),
+        ({}, {"inner": 48}, "content of the call frame"),
         ({}, {"buffer": 40}, "a buffer"),
         ({}, {"dtype": 21}, "a buffer"),  # of four bits
         ({"api": 184}, {}, "interface 0"),
@@ -126,7 +126,8 @@ def test_another_layout_is_an_error_that_says_so(
     assert answer(other.frame(**sizes)) == (77, [])
     [(code, said)] = other.said
     assert code == 13
-    assert said.startswith(f"mine::op: UnsupportedError: this XLA has another form for {what} than cujit reads")
+    assert said.startswith("mine::op: UnsupportedError: ")
+    assert what in said
 
 
 def test_a_question_for_the_version_is_answered(answer: Any) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from cujit.errors import ArgumentError, OptionError, UnsupportedError
 from frameworks.kernels import AXPY, SUMS
+from raising import raises
 
 SOURCE = (
     AXPY
@@ -199,7 +200,7 @@ def test_the_way_back_gets_each_gradient_and_each_number(jax: Any, define: Any) 
 
 
 def test_where_there_is_no_way_back_a_gradient_is_an_error(jax: Any, ops: Any) -> None:
-    with pytest.raises(UnsupportedError, match="cujit_tests::axpy_back has no backward"):
+    with raises(UnsupportedError, "unsupported", "cujit_tests::axpy_back", "backward=…"):
         jax.grad(lambda x: ops.axpy_back(x, a=2.0)[0].sum())(jax.numpy.ones(4))
 
 
@@ -310,27 +311,27 @@ def test_arrays_may_be_given_by_name_and_numbers_have_defaults(jax: Any, define:
 
 def test_what_does_not_fit_is_refused_when_jax_traces(jax: Any, ops: Any, define: Any) -> None:
     x = jax.numpy.ones(8)
-    refused: list[tuple[Callable[[], Any], str]] = [
-        (lambda: ops.axpy(x, a=2.0), r"cujit_tests::axpy\(x, y, \*, a\): missing a required argument: 'y'"),
-        (lambda: ops.axpy(x, x, x, a=2.0), "too many positional arguments"),
-        (lambda: ops.axpy(x, x), "missing a required (keyword-only )?argument: 'a'"),
-        (lambda: ops.axpy(x, x, a=x), "a is an array, and it has to be a number"),
-        (lambda: jax.jit(lambda a: ops.axpy(x, x, a=a))(2.0), "a is an array, and it has to be a number"),
-        (lambda: ops.axpy(x, x, a="2"), "a is a str"),
-        (lambda: ops.axpy(x, x.astype("int4"), a=2), "the array y has elements of int4"),
-        (lambda: ops.axpy(x.astype("complex64"), x, a=2), r"has \{x\}, and complex64 has no word in C\+\+"),
+    refused: list[tuple[Callable[[], Any], tuple[str, ...]]] = [
+        (lambda: ops.axpy(x, a=2.0), ("cujit_tests::axpy(x, y, *, a)", "argument: 'y'")),
+        (lambda: ops.axpy(x, x, x, a=2.0), ("too many positional arguments",)),
+        (lambda: ops.axpy(x, x), ("cujit_tests::axpy(x, y, *, a)", "argument: 'a'")),
+        (lambda: ops.axpy(x, x, a=x), ("an array", "static_argnames='a'")),
+        (lambda: jax.jit(lambda a: ops.axpy(x, x, a=a))(2.0), ("an array", "static_argnames='a'")),
+        (lambda: ops.axpy(x, x, a="2"), ("a str", "static_argnames='a'")),
+        (lambda: ops.axpy(x, x.astype("int4"), a=2), ("array y", "int4", "x.astype(jnp.int8)")),
+        (lambda: ops.axpy(x.astype("complex64"), x, a=2), ("cujit_tests::axpy", "{x}", "complex64")),
     ]
-    for call, message in refused:
-        with pytest.raises(ArgumentError, match=message):
+    for call, values in refused:
+        with raises(ArgumentError, "argument", *values):
             call()
-    with pytest.raises(ArgumentError, match="cujit_tests::again: output 0 has elements of int4"):
+    with raises(ArgumentError, "argument", "cujit_tests::again", "output 0", "int4"):
         define(outputs=lambda x: jax.ShapeDtypeStruct(x.shape, "int4"), input_output_aliases=None)(x)
-    for more, message in (
-        ({"outputs": lambda x: 3}, "output 0 is a int, which has no shape and dtype"),
-        ({"outputs": lambda x: ()}, "outputs returns nothing"),
-        ({"input_output_aliases": {3: 0}}, "JAX doesn't accept cujit_tests::again: .* outside the range"),
+    for more, values in (
+        ({"outputs": lambda x: 3}, ("output 0", "int", "jax.ShapeDtypeStruct(shape, dtype)")),
+        ({"outputs": lambda x: ()}, ("outputs", "nothing")),
+        ({"input_output_aliases": {3: 0}}, ("cujit_tests::again", "3:0", "input_output_aliases={0: 0}")),
     ):
-        with pytest.raises(OptionError, match=message):
+        with raises(OptionError, "option", *values):
             define(**more)(x)
 
 
@@ -359,18 +360,18 @@ def test_what_does_not_fit_the_kernel_is_an_error_of_xla_with_name_and_cause(jax
 
 
 @pytest.mark.parametrize(
-    ("more", "message"),
+    ("more", "values"),
     [
-        ({"grid": 1, "over": lambda out, x: 1}, "both over and grid"),
-        ({"kernel": "scale<{z}>"}, "has z in braces"),
-        ({"kernel": "scale<{x"}, "is malformed"),
-        ({"outputs": lambda *x: x[0]}, r"the parameters of outputs are \(\*x\)"),
-        ({"outputs": lambda *, x: x}, "must name arrays"),
-        ({"vmap_method": "fast"}, "vmap_method is 'fast'"),
+        ({"grid": 1, "over": lambda out, x: 1}, ("option-conflict", "over=", "grid=")),
+        ({"kernel": "scale<{z}>"}, ("option", "'scale<{z}>'", "z", "x")),
+        ({"kernel": "scale<{x"}, ("option", "'scale<{x'", '"axpy<{x}>"')),
+        ({"outputs": lambda *x: x[0]}, ("option", "outputs", "(*x)")),
+        ({"outputs": lambda *, x: x}, ("option", "outputs", "(*, x)")),
+        ({"vmap_method": "fast"}, ("option", "vmap_method", "'fast'", "sequential")),
     ],
 )
-def test_a_function_that_cannot_be_is_refused(define: Any, more: dict[str, Any], message: str) -> None:
-    with pytest.raises(OptionError, match=message):
+def test_a_function_that_cannot_be_is_refused(define: Any, more: dict[str, Any], values: tuple[str, ...]) -> None:
+    with raises(OptionError, *values):
         define(**more)
 
 
@@ -378,7 +379,7 @@ def test_a_function_that_cannot_be_is_refused(define: Any, more: dict[str, Any],
 def test_a_name_without_a_namespace_is_refused() -> None:
     import cujit.jax
 
-    with pytest.raises(OptionError, match="is called namespace::name, not 'scale'"):
+    with raises(OptionError, "option", "namespace::name", "'scale'"):
         cujit.jax.operator("scale", SOURCE, kernel="scale", outputs=lambda x: x, arguments=lambda out, x: (out,))
 
 

@@ -16,6 +16,7 @@ from cujit.cache.cache import Cache
 from cujit.cache.provenance import Outcome
 from cujit.errors import CacheWarning, RemoteError
 from cujit.remote import push
+from raising import raises
 from remote.serving import Farm
 from waiting import eventually
 
@@ -61,7 +62,7 @@ def test_one_fills_it_and_all_read_it(nginx: str, farm: Farm, tmp_path: Path) ->
     ahead = Cache(tmp_path / "ahead")
     for n in range(20):
         ahead.keep(key_of(n), artifact_of(n, 20_000))
-    with pytest.raises(RemoteError, match="401"):
+    with raises(RemoteError, "remote", "401"):
         push(f"http://{nginx}/k", ahead.stores, farm.signer)
     assert push(f"http://farm:secret@{nginx}/k", ahead.stores, farm.signer).new == 20
     here = Cache(tmp_path / "here", remote=f"http://{nginx}/k", trust=farm.trust, remote_wait_s=10)

@@ -212,7 +212,7 @@ def test_the_llvm_of_an_architecture_is_told_where_the_library_can() -> None:
     from cujit.toolchain.nvvm import Nvvm
 
     if Nvvm().release < (13, 1):
-        with pytest.raises(nvvm.nvvmError, match="has no nvvmLLVMVersion"):
+        with raises(nvvm.nvvmError, "tool", "nvvmLLVMVersion"):
             nvvm.llvm_version("compute_90")
         return
     assert (nvvm.llvm_version("compute_90"), nvvm.llvm_version("compute_100") > 7) == (7, True)

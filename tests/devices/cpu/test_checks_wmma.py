@@ -16,6 +16,7 @@ import pytest
 
 import cujit
 from cujit.errors import KernelFaultError
+from raising import raises
 
 pytestmark = [
     pytest.mark.skipif("CUJIT_EFFORT" not in os.environ, reason="half a minute: make checked"),
@@ -70,6 +71,6 @@ def product(tile: str, missing: int = -1) -> None:
 def test_padded_rows_are_silent_and_a_missing_element_is_found(tile: str) -> None:
     product(tile)
     for missing in (5, 10_005, 20_005):
-        with pytest.raises(KernelFaultError, match="never written") as caught:
+        with raises(KernelFaultError, "fault-init") as caught:
             product(tile, missing)
         assert caught.value.kind == "init"
