@@ -423,4 +423,3 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["--check"]:
         sys.exit("\n".join(worse(ROOT / "src/cujit")) or None)
     print(figures(ROOT / "src/cujit"))
-    print(f"\nerrors that tests compare by sentences: {sum(sentences(ROOT / 'tests', ROOT / 'src/cujit').values())}")

@@ -71,6 +71,5 @@ def product(tile: str, missing: int = -1) -> None:
 def test_padded_rows_are_silent_and_a_missing_element_is_found(tile: str) -> None:
     product(tile)
     for missing in (5, 10_005, 20_005):
-        with raises(KernelFaultError, "fault-init") as caught:
+        with raises(KernelFaultError, "fault-init"):
             product(tile, missing)
-        assert caught.value.kind == "init"
