@@ -11,12 +11,33 @@ from pathlib import Path
 
 import pytest
 
+from cache.samples import artifact_of, key_of
+from cujit.cache.cache import Cache
 from cujit.cache.settings import VARIABLES
 from pages import Page, shell
+from remote.registries import Registry, registry
 from remote.serving import running
+
+__all__ = ["registry"]
 
 PAGE = Page("fleets.md")
 URL = "https://kernels.example/cuda"
+
+
+def test_the_snippets_for_registries_run(registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    cache = Cache(Path("kernels"))
+    cache.keep(key_of(1), artifact_of(1))
+    shell("cujit cache keygen farm.key > believed.json")
+    here = f"oci://127.0.0.1:{registry.port}"
+    for _, code in PAGE.snippets("shell"):
+        for line in code.splitlines():
+            shell(line.replace("oci://registry.example", here))
+    assert Path("ready.pack").read_bytes() == Path("kernels.pack").read_bytes()
+    for title, code in PAGE.snippets():
+        if title == "Container registries":
+            PAGE.run(code.replace("oci://registry.example", here))
+    assert Path("new.pack").exists()
 
 
 def test_every_variable_of_the_page_is_one() -> None:

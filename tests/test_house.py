@@ -210,7 +210,7 @@ def test_only_doors_and_modules_that_pass_on_a_name_say_all() -> None:
             assert passed_on, f"{file.relative_to(root)}: __all__ says nothing that the names do not say"
 
 
-_OPTIONAL = {"cryptography", "dask", "distributed", "moto", "mpi4py", "obstore", "optuna"}
+_OPTIONAL = {"cryptography", "dask", "distributed", "moto", "mpi4py", "obstore", "optuna", "oras"}
 
 
 def test_tests_are_collected_where_optional_packages_are_not() -> None:

@@ -16,6 +16,7 @@ from cujit.cache.record import Summary
 from cujit.cache.store import PACK_SUFFIX
 from cujit.cache.trust import Trust
 from cujit.cli.cache.common import read_size, short, shown_size, summary_record
+from cujit.cli.cache.shared import signer_of, signing_options, trust_of, trust_option
 from cujit.cli.cache.show import show_entry
 from cujit.cli.console import json_option, note, print_json, print_table, printable
 from cujit.cli.exit_codes import ExitCode
@@ -24,6 +25,7 @@ from cujit.cli.help import CommandGroup
 from cujit.cli.worklist import build_options, run_build, source_date_epoch
 from cujit.errors import OptionError
 from cujit.program import runner
+from cujit.remote import pull_pack, push_pack
 
 _OUTPUT = output_option("Pack to write.", required=True)
 _GROUPS: dict[str, Callable[[Summary], str]] = {
@@ -204,6 +206,43 @@ def size(files: tuple[Path, ...], by: str, limit: int | None, as_json: bool) -> 
     if limit is not None and total > limit:
         note(f"{shown_size(total)} is more than --max-bytes {shown_size(limit)}")
         click.get_current_context().exit(ExitCode.WRONG_INPUT)
+
+
+@command.command("push")
+@file_argument
+@click.argument("url")
+@signing_options
+@json_option
+def push(file: Path, url: str, key: Path | None, scope: str, valid_days: int, as_json: bool) -> None:
+    """Sign a pack and push it to a container registry.
+
+    URL is oci://HOST/REPOSITORY:TAG. cujit verifies every record first. cujit reads the credentials that docker login
+    stored.
+    """
+    pushed = push_pack(url, file, signer_of(key, scope, valid_days))
+    if as_json:
+        print_json(pushed._asdict())
+    else:
+        note(f"{pushed.reference}: {shown_size(pushed.pack_bytes)}")
+
+
+@command.command("pull")
+@click.argument("url")
+@_OUTPUT
+@trust_option
+@json_option
+def pull(url: str, output: Path, trust: Path | None, as_json: bool) -> None:
+    """Pull a signed pack from a container registry.
+
+    URL is oci://HOST/REPOSITORY:TAG. To accept only one version of the pack, add @sha256:… to the URL. cujit writes the
+    pack only if a trusted key signed the pack for this tag. cujit never replaces a pack by an older one.
+    """
+    check_name(output)
+    pulled = pull_pack(url, output, trust_of(trust))
+    if as_json:
+        print_json({**pulled._asdict(), "path": str(pulled.path)})
+    else:
+        note(printable(f"{pulled.path}: {shown_size(pulled.pack_bytes)}, signed by {pulled.signer}"))
 
 
 def _grouped(rows: Sequence[tuple[Summary, int]], words: Sequence[str]) -> list[tuple[tuple[str, ...], int]]:

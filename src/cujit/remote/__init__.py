@@ -2,6 +2,18 @@
 
 from cujit.cache.remote.filling import RemoteStore
 from cujit.cache.remote.signing import Signer
+from cujit.remote.oci import PulledPack, PushedPack, pull_pack, push_pack
 from cujit.remote.publish import Pulled, Pushed, pull, push
 
-__all__ = ["Pulled", "Pushed", "RemoteStore", "Signer", "pull", "push"]
+__all__ = [
+    "Pulled",
+    "PulledPack",
+    "Pushed",
+    "PushedPack",
+    "RemoteStore",
+    "Signer",
+    "pull",
+    "pull_pack",
+    "push",
+    "push_pack",
+]

@@ -129,19 +129,30 @@ class TrustedKeys:
         if not PREFIX_BYTES <= size <= MAX_RECORD_BYTES:
             raise FormatError(f"the signature covers {size} bytes")
         scope = padded.rstrip(b"\0").decode("ascii", "replace")
-        key = self._key_of(signer_id, scope, now_s)
-        if now_s > not_after:
-            raise FormatError(f"{key.name} signed the image, but the signature has expired")
         message = _message(scope, digest, sha256, size, not_after)
-        if not _verifies(signature, message, key.public):
-            raise FormatError(f"the signature names {key.name}, but that key didn't create it")
+        key = self.check(message, signature, signer_id.hex(), scope, not_after, now_s=now_s)
         return Signed(key.id, sha256, size)
 
-    def _key_of(self, signer_id: bytes, scope: str, now_s: float) -> TrustedKey:
-        key = self.keys.get(signer_id.hex())
+    def check(
+        self, message: bytes, signature: bytes, signer: str, scope: str, not_after_s: float, *, now_s: float
+    ) -> TrustedKey:
+        """Check that a key which is believed has signed a message for a scope, and tell which; ``signer`` is its id.
+
+        Raises:
+            FormatError: none has.
+        """
+        key = self._key_of(signer, scope, now_s)
+        if now_s > not_after_s:
+            raise FormatError(f"{key.name} signed the image, but the signature has expired")
+        if not _verifies(signature, message, key.public):
+            raise FormatError(f"the signature names {key.name}, but that key didn't create it")
+        return key
+
+    def _key_of(self, signer: str, scope: str, now_s: float) -> TrustedKey:
+        key = self.keys.get(signer)
         if key is None:
             allowed = listed((f"{one.id[:_SHOWN]} ({one.name})" for one in self.keys.values()), 4) or "none"
-            raise FormatError(f"the key {signer_id.hex()[:_SHOWN]} signed the image, but cujit trusts only {allowed}")
+            raise FormatError(f"the key {signer[:_SHOWN]} signed the image, but cujit trusts only {allowed}")
         if key.is_revoked or now_s > key.until_s:
             raise FormatError(
                 f"{key.name} signed the image, but this key is {'revoked' if key.is_revoked else 'no longer trusted'}"
@@ -248,14 +259,25 @@ class Signer:
         Raises:
             MissingError: the package that signs is not installed.
         """
-        not_after = int(time.time() if now_s is None else now_s) + self.valid_days * _DAY_S
+        not_after = self.not_after_s(int(time.time() if now_s is None else now_s))
         sha256 = hashlib.sha256(record).digest()
-        message = _message(self.scope, digest, sha256, len(record), not_after)
-        public, secret = bindings().crypto_sign_seed_keypair(self.seed)
-        signature = bindings().crypto_sign(message, secret)[:64]
-        signer_id = hashlib.sha256(public).digest()
-        scope = self.scope.encode("ascii")
+        signature = self.sign(_message(self.scope, digest, sha256, len(record), not_after))
+        signer_id, scope = bytes.fromhex(self.id), self.scope.encode("ascii")
         return _HEAD.pack(_MAGIC, _VERSION, not_after, len(record), signer_id, sha256, scope, signature)
+
+    def not_after_s(self, now_s: int) -> int:
+        """Return until when a signature of now holds, as Unix time."""
+        return now_s + self.valid_days * _DAY_S
+
+    def sign(self, message: bytes) -> bytes:
+        """Sign a message, which begins with what it is for; the signature has 64 bytes.
+
+        Raises:
+            MissingError: the package that signs is not installed.
+        """
+        _, secret = bindings().crypto_sign_seed_keypair(self.seed)
+        signature: bytes = bindings().crypto_sign(message, secret)[:64]
+        return signature
 
 
 def keygen(path: Path, *, name: str, scope: str) -> str:
@@ -337,7 +359,7 @@ def bindings() -> Any:
 
 def _message(scope: str, digest: str, sha256: bytes, size: int, not_after: int) -> bytes:
     return b"".join(
-        (_DOMAIN, scope.encode("ascii"), b"\0", bytes.fromhex(digest), sha256, struct.pack("<QQ", size, not_after))
+        (_DOMAIN, scope.encode(), b"\0", bytes.fromhex(digest), sha256, struct.pack("<QQ", size, not_after))
     )
 
 

@@ -24,12 +24,17 @@ from cujit.worklist import read as read_worklist
 
 _SCOPE = click.option("--scope", default="main", metavar="NAME", help="Scope of the signatures. Default: main.")
 
-filling_options = several(
+signing_options = several(
     click.option("--key", type=click.Path(path_type=Path), metavar="FILE", help="Private key to sign with."),
     _SCOPE,
     click.option(
         "--valid-days", type=int, default=365, metavar="N", help="Validity of the signatures, in days. Default: 365."
     ),
+)
+"""By whom something is signed, as ``signer_of`` takes it."""
+
+filling_options = several(
+    signing_options,
     click.option(
         "--with-recipes", is_flag=True, help="Also publish sources and logs, which contain paths from this machine."
     ),
@@ -50,6 +55,31 @@ def signer_of(key: Path | None, scope: str, valid_days: int) -> Signer:
             code="trust-missing",
         )
     return Signer.read(key, scope=scope, valid_days=valid_days)
+
+
+trust_option = click.option(
+    "--trust",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="File of trusted public keys. Default: the value of CUJIT_TRUST.",
+)
+
+
+def trust_of(given: Path | None) -> Path:
+    """Choose whom to trust: as given, or as the environment says.
+
+    Raises:
+        OptionError: neither says.
+    """
+    own = CacheSettings.from_environment(os.environ).trust
+    trust = given or (None if own is None else Path(own))
+    if trust is None:
+        raise OptionError(
+            "no key is trusted, so cujit can't download images",
+            help="pass --trust FILE, or set CUJIT_TRUST",
+            code="trust-missing",
+        )
+    return trust
 
 
 @click.command("keygen", cls=Command)
@@ -107,12 +137,7 @@ def push(
 @click.option("--list", "lists", multiple=True, type=click.Path(exists=True, path_type=Path), metavar="LIST",
               help="Worklist or directory of recordings that lists the images to fetch.")  # fmt: skip
 @arches_option("Architecture to fetch images for. Default: the architectures in the list.")
-@click.option(
-    "--trust",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="File of trusted public keys. Default: the value of CUJIT_TRUST.",
-)
+@trust_option
 @cache_option
 @json_option
 def pull(
@@ -129,14 +154,7 @@ def pull(
     KEY is a complete cache key. The exit status is 1 if an image is missing or rejected.
     """
     listed, failed = keys_of(read_worklist(lists), arch=arches) if lists else ({}, ())
-    own_trust = CacheSettings.from_environment(os.environ).trust
-    trust = trust or (None if own_trust is None else Path(own_trust))
-    if trust is None:
-        raise OptionError(
-            "no key is trusted, so cujit can't download images",
-            help="pass --trust FILE, or set CUJIT_TRUST",
-            code="trust-missing",
-        )
+    trust = trust_of(trust)
     if not keys and not lists:
         raise OptionError("there is nothing to download", help="pass keys, or --list LIST")
     pulled = pull_keys(url, [*keys, *listed], cache, trust)

@@ -1,0 +1,250 @@
+"""Packs in a registry of containers: Debian's ``docker-registry``, read back by skopeo, and tampered with."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cache.samples import artifact_of, key_of
+from cujit.cache.cache import Cache
+from cujit.cache.pack import write_pack
+from cujit.cache.remote.signing import Signer
+from cujit.errors import CacheRefusedError, FileError, FormatError, MissingError, OptionError, RemoteError
+from cujit.remote import oci as module
+from cujit.remote import pull_pack, push_pack
+from pages import shell
+from raising import raises
+from remote.registries import Registry, registry
+from remote.serving import Farm, farm_in
+
+__all__ = ["registry"]
+
+
+@pytest.fixture
+def farm(tmp_path: Path) -> Farm:
+    return farm_in(tmp_path)
+
+
+def packed(path: Path, *numbers: int) -> Path:
+    cache = Cache(path.with_suffix(".cache"))
+    for n in numbers:
+        cache.keep(key_of(n), artifact_of(n))
+    write_pack(path, cache.stores)
+    return path
+
+
+def test_a_pack_comes_back_and_answers(registry: Registry, farm: Farm, tmp_path: Path) -> None:
+    pack = packed(tmp_path / "kernels.pack", 1, 2)
+    pushed = push_pack(f"{registry.url}:v1", pack, farm.signer)
+    pulled = pull_pack(pushed.reference, tmp_path / "here.pack", farm.trust)
+    assert (pulled.path.read_bytes(), pulled.pack_bytes) == (pack.read_bytes(), pushed.pack_bytes)
+    assert pulled.signer == "farm"
+    found = Cache(None, read_only=[pulled.path]).find(key_of(2), is_read=True)
+    assert found is not None
+    assert found[0].data == artifact_of(2).data
+    assert push_pack(f"{registry.url}:v1", pack, farm.signer).pack_bytes == pushed.pack_bytes
+
+
+def test_skopeo_reads_what_cujit_pushes(registry: Registry, farm: Farm, tmp_path: Path) -> None:
+    if shutil.which("skopeo") is None:
+        pytest.skip("skopeo is not installed")
+    pack = packed(tmp_path / "kernels.pack", 1)
+    push_pack(f"{registry.url}:skopeo", pack, farm.signer)
+    source = f"docker://127.0.0.1:{registry.port}/team/kernels:skopeo"
+    copied = tmp_path / "copied"
+    subprocess.run(
+        ["skopeo", "--insecure-policy", "copy", "--src-tls-verify=false", source, f"dir:{copied}"], check=True
+    )
+    manifest = json.loads((copied / "manifest.json").read_bytes())
+    (layer,) = manifest["layers"]
+    assert layer["annotations"] == {"org.opencontainers.image.title": "kernels.pack"}
+    assert (copied / layer["digest"].partition(":")[2]).read_bytes() == pack.read_bytes()
+    assert json.loads((copied / manifest["config"]["digest"].partition(":")[2]).read_bytes())["records"] == 1
+
+
+Tamper = Callable[[Registry, dict[str, Any]], None]
+
+
+def _flip(registry: Registry, manifest: dict[str, Any]) -> None:
+    path = registry.blob(manifest["layers"][0]["digest"])
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+
+
+def _truncate(registry: Registry, manifest: dict[str, Any]) -> None:
+    path = registry.blob(manifest["layers"][0]["digest"])
+    os.truncate(path, path.stat().st_size - 8)
+
+
+def _lengthen(registry: Registry, manifest: dict[str, Any]) -> None:
+    with registry.blob(manifest["layers"][0]["digest"]).open("ab") as file:
+        file.write(b"more")
+
+
+@pytest.mark.parametrize("tamper", [_flip, _truncate, _lengthen])
+def test_a_layer_that_is_not_the_signed_one_is_refused(
+    tamper: Tamper, registry: Registry, farm: Farm, tmp_path: Path
+) -> None:
+    pack = packed(tmp_path / "kernels.pack", 3, time.time_ns())
+    push_pack(f"{registry.url}:bad", pack, farm.signer)
+    tamper(registry, json.loads(registry.manifest("bad")))
+    output = tmp_path / "here.pack"
+    output.write_bytes(b"what was there")
+    os.utime(output, (0, 0))
+    with pytest.raises((FormatError, RemoteError)):
+        pull_pack(f"{registry.url}:bad", output, farm.trust)
+    assert output.read_bytes() == b"what was there"
+
+
+def _signature(manifest: dict[str, Any], **changes: object) -> None:
+    declared = {**json.loads(manifest["annotations"][module.SIGNATURE]), **changes}
+    manifest["annotations"][module.SIGNATURE] = json.dumps(declared)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda manifest: manifest.pop("annotations"),
+        lambda manifest: manifest["annotations"].update({module.SIGNATURE: "{}"}),
+        lambda manifest: manifest["annotations"].update({module.SIGNATURE: "[" * 100_000}),
+        lambda manifest: _signature(manifest, scope="release"),
+        lambda manifest: _signature(manifest, scope="ü"),
+        lambda manifest: _signature(manifest, signer="0" * 64),
+        lambda manifest: _signature(manifest, signed_s=2**40),
+        lambda manifest: _signature(manifest, signed_s=-1),
+        lambda manifest: _signature(manifest, not_after_s=2**40),
+        lambda manifest: _signature(manifest, not_after_s=1),
+        lambda manifest: _signature(manifest, ed25519="AAAA"),
+        lambda manifest: manifest["layers"].append(manifest["layers"][0]),
+        lambda manifest: manifest["layers"][0].update(size=manifest["layers"][0]["size"] - 1),
+        lambda manifest: manifest["layers"][0].update(mediaType="application/octet-stream"),
+        lambda manifest: manifest["layers"][0].update(digest=manifest["config"]["digest"]),
+    ],
+)
+def test_a_manifest_that_nobody_signed_is_refused(
+    change: Callable[[dict[str, Any]], None], registry: Registry, farm: Farm, tmp_path: Path
+) -> None:
+    push_pack(f"{registry.url}:signed", packed(tmp_path / "kernels.pack", 4), farm.signer)
+    manifest = json.loads(registry.manifest("signed"))
+    change(manifest)
+    registry.manifest("changed", json.dumps(manifest).encode())
+    with raises(FormatError, "format"):
+        pull_pack(f"{registry.url}:changed", tmp_path / "here.pack", farm.trust)
+    assert not (tmp_path / "here.pack").exists()
+
+
+def test_a_replayed_manifest_is_refused(registry: Registry, farm: Farm, tmp_path: Path) -> None:
+    output = tmp_path / "here.pack"
+    pushed = push_pack(f"{registry.url}:one", packed(tmp_path / "one.pack", 5), farm.signer)
+    old = registry.manifest("one")
+    registry.manifest("two", old)
+    with raises(FormatError, "format", "two"):
+        pull_pack(f"{registry.url}:two", output, farm.trust)
+    time.sleep(2.1)  # signatures say the second
+    push_pack(f"{registry.url}:one", packed(tmp_path / "other.pack", 6), farm.signer)
+    pull_pack(f"{registry.url}:one", output, farm.trust)
+    newest = output.read_bytes()
+    registry.manifest("one", old)
+    with raises(CacheRefusedError, "cache-refused", "one"):
+        pull_pack(f"{registry.url}:one", output, farm.trust)
+    assert output.read_bytes() == newest
+    output.unlink()
+    assert pull_pack(pushed.reference, output, farm.trust).pack_bytes == pushed.pack_bytes
+    wrong = f"{registry.url}:one@sha256:{'0' * 64}"
+    with pytest.raises((FormatError, RemoteError)):
+        pull_pack(wrong, output, farm.trust)
+
+
+def test_a_revoked_key_and_one_of_another_scope_are_refused(registry: Registry, farm: Farm, tmp_path: Path) -> None:
+    pack, output = packed(tmp_path / "kernels.pack", 7), tmp_path / "here.pack"
+    push_pack(f"{registry.url}:key", pack, farm.signer)
+    with raises(FormatError, "format", "cujit trusts only"):
+        pull_pack(f"{registry.url}:key", output, farm_in(tmp_path, "stranger").trust)
+    keys = json.loads(farm.trust.read_text())
+    keys["keys"][0]["revoked"] = True
+    farm.trust.write_text(json.dumps(keys))
+    with raises(FormatError, "format", "revoked"):
+        pull_pack(f"{registry.url}:key", output, farm.trust)
+    keys["keys"][0].update(revoked=False, scopes=["release"])
+    farm.trust.write_text(json.dumps(keys))
+    with raises(FormatError, "format", "main"):
+        pull_pack(f"{registry.url}:key", output, farm.trust)
+    assert not output.exists()
+
+
+def test_a_damaged_pack_is_not_pushed(registry: Registry, farm: Farm, tmp_path: Path) -> None:
+    pack = packed(tmp_path / "kernels.pack", 8)
+    data = bytearray(pack.read_bytes())
+    data[-1] ^= 1
+    pack.write_bytes(data)
+    with pytest.raises((FormatError, CacheRefusedError)):
+        push_pack(f"{registry.url}:damaged", pack, farm.signer)
+    with raises(RemoteError, "remote", "404"):
+        pull_pack(f"{registry.url}:damaged", tmp_path / "here.pack", farm.trust)
+
+
+def test_the_command_pushes_and_pulls(
+    registry: Registry, farm: Farm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUJIT_TRUST", str(farm.trust))
+    pack, here = packed(tmp_path / "kernels.pack", 9), tmp_path / "here.pack"
+    pushed = json.loads(shell(f"cujit pack push {pack} {registry.url}:cli --key {tmp_path / 'farm.key'} --json"))
+    assert pushed["reference"].startswith(f"{registry.url}:cli@sha256:")
+    pulled = json.loads(shell(f"cujit pack pull {pushed['reference']} -o {here} --json"))
+    assert pulled["path"] == str(here)
+    assert here.read_bytes() == pack.read_bytes()
+    assert "signed by farm" in shell(f"cujit pack pull {registry.url}:cli -o {here}")
+
+
+@pytest.mark.parametrize(
+    "url", ["", "oci://", "oci://host", "oci://host/name", "https://host/name:tag", "oci://host/:t", 3]
+)
+def test_what_names_no_tag_is_refused(url: Any, farm: Farm, tmp_path: Path) -> None:
+    pytest.importorskip("oras")
+    with raises(OptionError, "option"):
+        pull_pack(url, tmp_path / "here.pack", farm.trust)
+
+
+def test_nobody_waits_long_for_a_registry_that_is_not_there(farm: Farm, tmp_path: Path) -> None:
+    pytest.importorskip("oras")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    begin = time.monotonic()
+    with raises(RemoteError, "remote"):
+        pull_pack(f"oci://127.0.0.1:{port}/team/kernels:v1", tmp_path / "here.pack", farm.trust)
+    assert time.monotonic() - begin < 15
+
+
+def test_without_oras_the_error_says_what_to_install(
+    farm: Farm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "oras.provider", None)
+    with raises(MissingError, "missing") as caught:
+        pull_pack("oci://host/name:tag", tmp_path / "here.pack", farm.trust)
+    assert "cujit[oci]" in str(caught.value.help)
+
+
+def test_a_signature_that_has_expired_is_refused(
+    registry: Registry, farm: Farm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signer = Signer(farm.signer.seed, "main", 1)
+    push_pack(f"{registry.url}:day", packed(tmp_path / "kernels.pack", 10), signer)
+    later = time.time() + 86500
+    monkeypatch.setattr(time, "time", lambda: later)
+    with raises(FormatError, "format", "expired"):
+        pull_pack(f"{registry.url}:day", tmp_path / "here.pack", farm.trust)
+
+
+def test_a_file_that_cannot_be_written_is_named(registry: Registry, farm: Farm, tmp_path: Path) -> None:
+    push_pack(f"{registry.url}:write", packed(tmp_path / "kernels.pack", 11), farm.signer)
+    with raises(FileError, "file"):
+        pull_pack(f"{registry.url}:write", tmp_path / "no" / "here.pack", farm.trust)
