@@ -16,7 +16,6 @@ from cujit.cache.provenance import Provenance
 from cujit.cli.compile import command
 from cujit.errors import CompileError, FormatError, LinkError, LoadError, OptionError
 from cujit.inspection.read import inspect
-from cujit.inspection.values import ImageKind
 from cujit.loading import load
 from cujit.occupancy.cubins import cubins_for
 from cujit.program import Source
@@ -46,7 +45,7 @@ def test_it_is_made_kept_and_told_from_ltoir(made: Artifact, tmp_path: Path) -> 
 
 def test_it_says_what_it_is_and_what_takes_it(made: Artifact) -> None:
     [image] = inspect(made.data)
-    assert (image.kind, str(image.arch)) == (ImageKind.OPTIXIR, "compute_90")
+    assert (image.kind, str(image.arch)) == (Kind.OPTIXIR, "compute_90")
     assert "by OptiX alone" in image.note
     [verdict] = cujit.compat(made, device="sm_90", driver="13.0")
     assert (verdict.loads, verdict.help) == (False, "optixModuleCreate(…)")

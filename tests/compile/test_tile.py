@@ -36,7 +36,6 @@ from cujit.errors import (
 )
 from cujit.formats.cubin import read_cubin
 from cujit.formats.ptx.recovered import ptx_of_cubin
-from cujit.inspection.values import ImageKind
 from cujit.occupancy.cubins import cubins_for
 from cujit.program import Source
 from cujit.toolchain.libraries import find_program
@@ -121,7 +120,7 @@ def test_it_says_what_it_is_and_what_takes_it() -> None:
     tile = Artifact.open(GOLDEN)
     [image] = cujit.inspect(tile)
     assert (image.kind, image.toolkit, sorted(k.name for k in image.kernels)) == (
-        ImageKind.TILEIR, (13, 5), [SCALED, "_Z5twicePfS_"],
+        Kind.TILEIR, (13, 5), [SCALED, "_Z5twicePfS_"],
     )  # fmt: skip
     with raises(LoadError, "load", "cujit.compile"):
         cujit.load(tile, "cpu")
@@ -157,8 +156,8 @@ def test_a_fatbin_holds_it_once_beside_machine_code(tmp_path: Path) -> None:
     cubin = program.compile("__global__ void k() {}", arch="sm_90")
     fatbin = cujit.bundle([cubin, cujit.Entry(Artifact.open(GOLDEN), options="-O1", identifier="scale")])
     assert [(image.kind, image.arch and str(image.arch)) for image in cujit.inspect(fatbin)] == [
-        (ImageKind.CUBIN, "sm_90"),
-        (ImageKind.TILEIR, None),
+        (Kind.CUBIN, "sm_90"),
+        (Kind.TILEIR, None),
     ]
     image = cujit.inspect(fatbin).images[1]
     assert (image.payload(), image.identifier) == (GOLDEN.read_bytes(), "scale")

@@ -60,6 +60,7 @@ WITHOUT_A_LINK = {
     "TILEIR": "tileiras assembles it first",
     "TUNING": "measured times",
     "FILES": "files of another compiler's cache",
+    "OTHER": "an entry of a fatbin that cujit does not know",
 }
 
 

@@ -47,6 +47,8 @@ class Kind(enum.Enum):
     """No image: what ``cujit.tune`` measured, as JSON, in a cache among images."""
     FILES = "files"
     """No image: the files of another compiler's cache, such as Triton's, in a cache among images."""
+    OTHER = "other"
+    """An entry of a fatbin of a kind that cujit does not know, or one whose header is damaged."""
 
 
 _MAGIC: tuple[tuple[bytes, Kind], ...] = (

@@ -13,25 +13,11 @@ from cujit.formats.fatbin import EntryKind, FatbinEntry, FatbinFlag, find_fatbin
 from cujit.formats.ptx.heads import entry_signatures
 from cujit.formats.salvage import Damaged, salvage
 from cujit.inspection.content import BuildFacts, read_content
-from cujit.inspection.values import Content, ImageInfo, ImageKind, Inspection
+from cujit.inspection.values import Content, ImageInfo, Inspection
 from cujit.signature import Signature
 from cujit.values import dataclass, field
 
-_KINDS = {
-    EntryKind.PTX: ImageKind.PTX,
-    EntryKind.CUBIN: ImageKind.CUBIN,
-    EntryKind.LTOIR: ImageKind.LTOIR,
-    EntryKind.TILEIR: ImageKind.TILEIR,
-    EntryKind.OTHER: ImageKind.OTHER,
-}
-_BARE = {
-    Kind.PTX: ImageKind.PTX,
-    Kind.CUBIN: ImageKind.CUBIN,
-    Kind.LTOIR: ImageKind.LTOIR,
-    Kind.OPTIXIR: ImageKind.OPTIXIR,
-    Kind.NVVMIR: ImageKind.NVVMIR,
-    Kind.TILEIR: ImageKind.TILEIR,
-}
+_SINGLE = (Kind.PTX, Kind.CUBIN, Kind.LTOIR, Kind.OPTIXIR, Kind.NVVMIR, Kind.TILEIR)
 
 
 def inspect(anything: object) -> Inspection:
@@ -59,9 +45,8 @@ def inspect(anything: object) -> Inspection:
     """
     artifact = open_image(anything, "inspect")
     facts = BuildFacts.by(artifact)
-    bare = _BARE.get(artifact.kind)
     with naming(artifact):
-        images = _alone(bare, artifact, facts) if bare is not None else _contained(artifact.data, facts)
+        images = _alone(artifact, facts) if artifact.kind in _SINGLE else _contained(artifact.data, facts)
     return Inspection(artifact.kind, artifact.name, len(artifact.data), images)
 
 
@@ -72,7 +57,7 @@ def inspect(anything: object) -> Inspection:
 class _Bare:
     """A file, or bytes, that is one image; damage is an error."""
 
-    kind: ImageKind
+    kind: Kind
     data: bytes = field(repr=False)
     arch: Arch | None
     facts: BuildFacts = field(repr=False)
@@ -84,8 +69,8 @@ class _Bare:
         return read_content(self.kind, self.data, self.facts, self.arch, {})
 
 
-def _alone(kind: ImageKind, artifact: Artifact, facts: BuildFacts) -> tuple[ImageInfo, ...]:
-    size = len(artifact.data)
+def _alone(artifact: Artifact, facts: BuildFacts) -> tuple[ImageInfo, ...]:
+    kind, size = artifact.kind, len(artifact.data)
     image = ImageInfo(kind, 0, size, size, _source=_Bare(kind, artifact.data, artifact.arch, facts))
     _ = image.content  # damage shows here and not at first use
     return (image,)
@@ -98,7 +83,7 @@ def _alone(kind: ImageKind, artifact: Artifact, facts: BuildFacts) -> tuple[Imag
 class _Packed:
     """An entry of a fatbin; ``ptx`` are the PTX entries of the same fatbin."""
 
-    kind: ImageKind
+    kind: Kind
     entry: FatbinEntry
     facts: BuildFacts = field(repr=False)
     ptx: tuple[_Packed, ...] = field(default=(), repr=False)
@@ -113,7 +98,7 @@ class _Packed:
     def _content(self) -> Content:
         if self.entry.flags & FatbinFlag.SCRAMBLED:
             return Content(note="compressed LTO-IR can be read by nvJitLink alone")
-        if self.kind is ImageKind.OTHER:
+        if self.kind is Kind.OTHER:
             return Content(note=f"an entry of kind {self.entry.code:#x}, which cujit does not know")
         try:
             return read_content(self.kind, self.payload(), self.facts, self.entry.arch, self._of_ptx())
@@ -174,17 +159,17 @@ def _images(
     entries: Sequence[FatbinEntry | Damaged], container: int, first: int, facts: BuildFacts
 ) -> Iterator[ImageInfo]:
     ptx = [
-        _Packed(ImageKind.PTX, entry, facts) if isinstance(entry, FatbinEntry) and entry.kind is EntryKind.PTX else None
+        _Packed(Kind.PTX, entry, facts) if isinstance(entry, FatbinEntry) and entry.kind is EntryKind.PTX else None
         for entry in entries
     ]
     ptx_texts = tuple(filter(None, ptx))
     for index, (entry, packed) in enumerate(zip(entries, ptx, strict=True), first):
         if isinstance(entry, Damaged):
-            lost = ImageInfo(ImageKind.OTHER, index, entry.size, entry.size, container, _source=_Lost(entry))
+            lost = ImageInfo(Kind.OTHER, index, entry.size, entry.size, container, _source=_Lost(entry))
             _ = lost.content  # it is known to be damaged from the start
             yield lost
             continue
-        kind = _KINDS[entry.kind]
+        kind = Kind[entry.kind.name]
         yield ImageInfo(
             kind,
             index,

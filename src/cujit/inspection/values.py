@@ -5,7 +5,6 @@ Content is read when it is first asked for, so a library of thousands of images 
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import Iterator, Mapping
 from typing import Protocol
@@ -23,19 +22,6 @@ from cujit.values import dataclass, field
 
 Block = tuple[int, int, int]
 _SHOWN_NAMES = 12
-
-
-class ImageKind(enum.Enum):
-    """What one image is."""
-
-    PTX = "ptx"
-    CUBIN = "cubin"
-    LTOIR = "ltoir"
-    OPTIXIR = "optixir"
-    NVVMIR = "nvvmir"
-    TILEIR = "tileir"
-    OTHER = "other"
-    """An entry of a fatbin of a kind that cujit does not know, or one whose header is damaged."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +50,7 @@ class KernelInfo:
     name: str
     display: str = ""
     arch: Arch | None = None
-    kind: ImageKind = ImageKind.CUBIN
+    kind: Kind = Kind.CUBIN
     signature: Signature | None = None
     registers: int | None = None
     stack_bytes: int | None = None
@@ -198,7 +184,7 @@ class ImageInfo:
             print(image.index, image.kind, image.arch, image.size, image.stored_bytes)
     """
 
-    kind: ImageKind
+    kind: Kind
     index: int
     size: int
     stored_bytes: int
@@ -247,9 +233,9 @@ class ImageInfo:
             lined = cujit.compile(CODE, names=["axpy<float>"], to="cubin", arch="sm_90", lineinfo=True)
             assert ".entry" in cujit.inspect(lined).images[0].ptx()
         """
-        if self.kind is ImageKind.PTX:
+        if self.kind is Kind.PTX:
             return self.payload().rstrip(b"\0").decode("utf-8", "replace")
-        if self.kind is ImageKind.CUBIN:
+        if self.kind is Kind.CUBIN:
             from cujit.formats.ptx.recovered import ptx_of_cubin  # start-up: few ask
 
             return ptx_of_cubin(self.payload())
@@ -361,12 +347,12 @@ class Inspection:
     @property
     def with_ptx(self) -> tuple[ImageInfo, ...]:
         """The PTX images, and the cubins that contain PTX and have no corresponding PTX image."""
-        containers = {image.container for image in self.images if image.kind is ImageKind.PTX}
+        containers = {image.container for image in self.images if image.kind is Kind.PTX}
         return tuple(
             image
             for image in self.images
-            if image.kind is ImageKind.PTX
-            or (image.kind is ImageKind.CUBIN and image.container not in containers and image.carries_ptx)
+            if image.kind is Kind.PTX
+            or (image.kind is Kind.CUBIN and image.container not in containers and image.carries_ptx)
         )
 
     @property
@@ -414,4 +400,4 @@ class Inspection:
             raise NameNotFoundError(f"{place} contains no kernel for {wanted}", help=f"choose one of these: {have}")
         names = dict.fromkeys(k.name for k in there)
         lowered = NameTable({k.display: k.name for k in there}, names, place).find(name)
-        return min((k for k in there if k.name == lowered), key=lambda k: k.kind is not ImageKind.CUBIN)
+        return min((k for k in there if k.name == lowered), key=lambda k: k.kind is not Kind.CUBIN)

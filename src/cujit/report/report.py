@@ -17,7 +17,7 @@ from cujit.errors import CompileError, CujitError, FormatError, KernelFaultError
 from cujit.inspection.read import inspect
 from cujit.inspection.records import inspections_record
 from cujit.inspection.sass import disassemble
-from cujit.inspection.values import ImageInfo, ImageKind, Inspection
+from cujit.inspection.values import ImageInfo, Inspection
 from cujit.loading import Module
 from cujit.occupancy.plots import curves, stretches
 from cujit.occupancy.subject import Subject, product_of, subject
@@ -268,8 +268,8 @@ class _Making:
         return [KernelReport(k.display, None, self._occupancy(self._cubin(), k.name), self.on) for k in shown]
 
     def _ptx_of_image(self) -> list[Listing]:
-        image = self._image_of(ImageKind.PTX) or self._image_of(ImageKind.CUBIN)
-        if image is None or not (image.kind is ImageKind.PTX or image.carries_ptx):
+        image = self._image_of(Kind.PTX) or self._image_of(Kind.CUBIN)
+        if image is None or not (image.kind is Kind.PTX or image.carries_ptx):
             return []
         try:
             return [ptx_listing(image.ptx(), self.quoted)]
@@ -277,14 +277,14 @@ class _Making:
             self.notes.append(e.message)
             return []
 
-    def _image_of(self, kind: ImageKind) -> ImageInfo | None:
+    def _image_of(self, kind: Kind) -> ImageInfo | None:
         """Choose an image: of the architecture that was asked for, if there is one."""
         images = [image for image in self.found[0] if image.kind is kind and not image.error]
         wanted = (image for image in images if self.arch is not None and image.arch == self.arch)
         return next(wanted, next(iter(images), None))
 
     def _cubin(self) -> Artifact | None:
-        image = self._image_of(ImageKind.CUBIN)
+        image = self._image_of(Kind.CUBIN)
         return self.machine_code if image is None else Artifact(Kind.CUBIN, image.payload())
 
     def _assembled(self, text: str) -> Artifact | None:
@@ -307,8 +307,8 @@ class _Making:
     def _sass_of_image(self, names: set[str] | None, ptx: Sequence[Listing]) -> list[Listing]:
         """List the machine code of the image; its lines are those of ``ptx`` if that was recovered from it."""
         cubin = self._cubin()
-        kept = names and {k.name for k in self.found[0].kernels if k.kind is ImageKind.CUBIN} & names
-        is_its_own = self._image_of(ImageKind.PTX) is None
+        kept = names and {k.name for k in self.found[0].kernels if k.kind is Kind.CUBIN} & names
+        is_its_own = self._image_of(Kind.PTX) is None
         return self._sass(cubin, kept or set(), ptx[0] if ptx and is_its_own else None)
 
     def _sass(self, cubin: Artifact | None, names: set[str], ptx: Listing | None) -> list[Listing]:

@@ -20,11 +20,12 @@ from typing import Any
 import click
 
 from cujit.arch.support import dotted
+from cujit.artifact import Kind
 from cujit.cli.console import print_json, print_table, printable
 from cujit.devices.cpu.implemented import Total, total
 from cujit.errors import FormatError, counted
 from cujit.inspection.needs import PtxNeeds, Use, image_needs
-from cujit.inspection.values import ImageInfo, ImageKind, Inspection
+from cujit.inspection.values import ImageInfo, Inspection
 from cujit.values import attributes
 
 _MOST_USES = 24
@@ -97,7 +98,7 @@ def _table(whole: Total) -> dict[str, Any]:
 
 def _print(inspection: Inspection, image: ImageInfo, needs: PtxNeeds | FormatError, everything: bool) -> None:
     title = printable(f"{inspection.name}: image {image.index}" if len(inspection) > 1 else inspection.name)
-    title += ", recovered from the cubin" * (image.kind is ImageKind.CUBIN)
+    title += ", recovered from the cubin" * (image.kind is Kind.CUBIN)
     if isinstance(needs, FormatError):
         click.echo(f"{title}: {printable(needs.message)}\n")
         return
