@@ -54,7 +54,7 @@ _PERCENTS = (50, 90, 99, 100)
 
 LIMITS = {
     "circles of imports": 0,
-    "public names": 65,
+    "public names": 66,
     "class names used twice": 6,
     "imports in functions without a reason": 0,
     "files written without a reason": 0,

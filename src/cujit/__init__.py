@@ -53,6 +53,7 @@ _HOMES = {
     "cujit.devices.device": "Device",
     "cujit.devices.arguments.pointers": "Pointer",
     "cujit.devices.shapes": "Dim3 Limits Resources",
+    "cujit.devices.green_contexts": "GreenContext",
     "cujit.devices.streams": "Event Graph Stream",
     "cujit.devices.arguments.written": "argument",
     "cujit.devices.tensormaps.tiling": "TensorMap",

@@ -23,6 +23,7 @@ from cujit.devices.cpu.observe.coverage import Coverage as Coverage
 from cujit.devices.cpu.observe.trace import Trace as Trace
 from cujit.devices.cuda.compat import compat as compat
 from cujit.devices.device import Device as Device
+from cujit.devices.green_contexts import GreenContext as GreenContext
 from cujit.devices.shapes import Dim3 as Dim3
 from cujit.devices.shapes import Limits as Limits
 from cujit.devices.shapes import Resources as Resources

@@ -21,8 +21,8 @@ driver.cuInit(0)
 driver.cuDeviceGetCount(ctypes.byref(number))
 driver.cuDeviceGetAttribute(ctypes.byref(number), 75, 0)
 print(number.value, flush=True)
-driver.cuGreenCtxCreate()
-driver.cuGreenCtxCreate()
+driver.cuIpcCloseMemHandle()
+driver.cuIpcCloseMemHandle()
 driver.cuCtxSynchronize()
 driver.cuDeviceGetCount(None)
 if len(sys.argv) < 2:
@@ -46,7 +46,7 @@ def test_needs_ends_with_what_all_processes_asked_in_vain_and_standard_output_is
     lines = [line.split() for line in done.stderr.splitlines()[-4:]]
     assert lines == [
         ["function", "refused", "errors"],
-        ["cuGreenCtxCreate", "4"],
+        ["cuIpcCloseMemHandle", "4"],
         ["cuCtxSynchronize", "CUDA_ERROR_INVALID_CONTEXT", "(2)"],
         ["cuDeviceGetCount", "CUDA_ERROR_INVALID_VALUE", "(2)"],
     ]
@@ -62,8 +62,8 @@ def made(name, *given):
     return out
 driver.cuInit(0)
 driver.cuCtxSetCurrent(made("cuDevicePrimaryCtxRetain", 0))
-driver.cuGreenCtxCreate()
-driver.cuGreenCtxCreate()
+driver.cuIpcCloseMemHandle()
+driver.cuIpcCloseMemHandle()
 driver.cuGetExportTable(ctypes.byref(ctypes.c_void_p()), bytes(16))
 ptx = b".version 8.0\\n.target sm_80\\n.address_size 64\\n.visible .entry f(.param .u64 at) { ret; }\\n"
 kernel, stream = made("cuModuleGetFunction", made("cuModuleLoadData", ptx), b"f"), made("cuStreamCreate", 1)
@@ -82,7 +82,7 @@ def test_unsupported_leads_with_what_a_runtime_asks_and_counts_calls_of_the_prog
     assert lines[-4:] == [
         ["function", "refused", "errors"],
         ["cuGetExportTable", "1"],
-        ["cuGreenCtxCreate", "2"],
+        ["cuIpcCloseMemHandle", "2"],
         ["cuLaunchKernel", "CUDA_ERROR_INVALID_VALUE", "(1)"],
     ]
     assert "of which 2 are not emulated" in done.stderr
@@ -96,7 +96,7 @@ def test_log_has_every_call_with_its_answer(tmp_path: Path) -> None:
     assert len(calls) == 14
     assert calls[0] == "cuInit(…) CUDA_SUCCESS"
     assert calls[1] == "cuDeviceGetCount(…) CUDA_SUCCESS"
-    assert calls.count("cuGreenCtxCreate() CUDA_ERROR_NOT_SUPPORTED") == 4
+    assert calls.count("cuIpcCloseMemHandle() CUDA_ERROR_NOT_SUPPORTED") == 4
     assert calls.count("cuDeviceGetCount(…) CUDA_ERROR_INVALID_VALUE") == 2
 
 

@@ -77,11 +77,11 @@ def test_a_function_that_nobody_wrote_answers_so_and_is_said_once() -> None:
     program = """
     import ctypes
     driver = ctypes.CDLL("libcuda.so.1")
-    print(driver.cuInit(0), driver.cuGreenCtxCreate(), driver.cuGreenCtxCreate())
+    print(driver.cuInit(0), driver.cuIpcCloseMemHandle(), driver.cuIpcCloseMemHandle())
     """
     done = emulated(sys.executable, "-c", textwrap.dedent(program))
     assert done.stdout.split() == ["0", "801", "801"]
-    assert done.stderr.count("cuGreenCtxCreate is not emulated") == 1
+    assert done.stderr.count("cuIpcCloseMemHandle is not emulated") == 1
 
 
 def test_calls_before_the_start_and_in_a_forked_child_find_no_driver() -> None:
@@ -126,7 +126,7 @@ def test_objects_that_die_with_their_modules_are_answered_that_it_has_ended() ->
     program = """
     import ctypes, os, sys
     driver, number = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
-    asks = driver.cuDriverGetVersion, driver.cuGreenCtxCreate, driver.cuDeviceGetByPCIBusId
+    asks = driver.cuDriverGetVersion, driver.cuIpcCloseMemHandle, driver.cuDeviceGetByPCIBusId
     assert [ask(ctypes.byref(number)) for ask in asks[:2]] == [0, 801]
     class Late:
         def __del__(self, asks=asks, number=number, byref=ctypes.byref, write=os.write):

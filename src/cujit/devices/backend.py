@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from cujit.devices.green_contexts import GreenContext
     from cujit.devices.tensormaps.tiling import Tiling
     from cujit.devices.textures.texture import TextureUnit
     from cujit.devices.watch import Watcher
@@ -375,6 +376,16 @@ class Backend(Protocol):
         """
         del device, of, priority
         raise UnsupportedError(f"{self.name} doesn't support streams")
+
+    def green_contexts(self, device: DeviceLike, counts: Sequence[int | None]) -> tuple[GreenContext, ...]:
+        """Split the SMs of the place, and make a green context for each count; None is for the SMs that are left.
+
+        Raises:
+            UnsupportedError: there are none here.
+            LaunchError: the place has too few SMs.
+        """
+        del device, counts
+        raise UnsupportedError(f"{self.name} doesn't support green contexts")
 
     def graph(self, device: DeviceLike, stream: Stream, mode: str) -> Graph:
         """Make a graph that ``stream``, one of this place, will be captured into.

@@ -27,6 +27,7 @@ from cujit.errors import ArgumentError, read_int, spell
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from cujit.devices.green_contexts import GreenContext
     from cujit.devices.tensormaps import im2col
     from cujit.devices.tensormaps import tiling as tensormaps
     from cujit.devices.tensormaps.tiling import Tiling
@@ -256,6 +257,33 @@ class Device:
         if isinstance(of, Stream) and of.device is self:
             return of
         return self.backend.stream(self, of, priority)
+
+    def green_contexts(self, *sm_counts: SupportsIndex | None) -> tuple[GreenContext, ...]:
+        """Split the device's SMs, and return a green context for each number of SMs. Launches in streams of a green
+        context run only on its SMs.
+
+        The driver gives out SMs in groups: 8 SMs on compute capability 9.0 and later, 2 SMs on earlier GPUs. A green
+        context therefore has at least the requested number of SMs; ``sm_count`` is the actual number. On the CPU
+        device, every number is accepted, and all streams use all cores.
+
+        Args:
+            sm_counts: number of SMs for each green context. One of them can be ``None``: all remaining SMs.
+
+        Raises:
+            ArgumentError: a number is invalid.
+            LaunchError: the GPU has too few SMs.
+            UnsupportedError: the driver doesn't support green contexts.
+            DriverError: the driver reported an error.
+
+        Example::
+
+            first, rest = device.green_contexts(max(device.limits.processors // 2, 1), None)
+            kernel[4, 256, 0, first.stream()](2.0, x, y, 1000)
+            device.synchronize()
+        """
+        from cujit.devices.green_contexts import check_sm_counts  # start-up: few programs split a device
+
+        return self.backend.green_contexts(self, check_sm_counts(sm_counts))
 
     def queue(self, stream: object) -> Stream:
         """See what users pass as a stream (None is the default stream) as a Stream of this device.

@@ -295,10 +295,29 @@ def safe() -> None:
 # -- what C asks ---------------------------------------------------------------------------------------------
 
 
-def _ask_context(context: int, *_: int) -> int:
-    met = [capture for capture in _LIVE.values() if any(each.context == context for each in capture.streams())]
+def _capturing_any(which: Callable[[StreamCell], bool]) -> list[_Capture]:
+    return [capture for capture in _LIVE.values() if any(which(each) for each in capture.streams())]
+
+
+def invalidate(which: Callable[[StreamCell], bool]) -> None:
+    """Invalidate the captures of some streams. Call this with the lock held."""
+    for capture in _capturing_any(which):
+        capture.invalidate()
+
+
+def refuse_captured(which: Callable[[StreamCell], bool]) -> None:
+    """Refuse a call that may not be made while some streams are captured; their captures come to nothing.
+
+    Raises:
+        Refused: one is captured.
+    """
+    met = _capturing_any(which)
     if met:
         raise _refuse(Result.STREAM_CAPTURE_UNSUPPORTED, met, "a stream of the context is being captured")
+
+
+def _ask_context(context: int, *_: int) -> int:
+    refuse_captured(lambda stream: stream.context == context)
     return GO_ON
 
 
@@ -560,8 +579,8 @@ def ctx_wait_event(context: int, event: int) -> None:
     _check_context(context, event)
 
 
-def _check_context(context: int, event: int) -> None:
-    require(cell_is(context, CellKind.CONTEXT), Result.INVALID_CONTEXT)
+def _check_context(handle: int, event: int) -> None:
+    context = ctypes.addressof(contexts.of_context(handle))
     require(cell_is(event, CellKind.EVENT), Result.INVALID_HANDLE)
     with LOCK:
         _ask_context(context, 0, 0)

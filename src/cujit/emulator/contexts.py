@@ -45,13 +45,14 @@ def at_end(ended: Callable[[int, bool], None]) -> Callable[[int, bool], None]:
 
 
 def of_context(handle: int) -> Context:
-    """Find the cell of a context.
+    """Find the cell of a context, of a green one that of the primary context.
 
     Raises:
         Refused: there is no such context.
     """
     require(cell_is(handle, CellKind.CONTEXT), Result.INVALID_CONTEXT)
-    return Context.from_address(handle)
+    context = Context.from_address(handle)
+    return Context.from_address(context.context) if context.green else context
 
 
 def fail(result: Result, words: str, context: int | None = None) -> None:
@@ -89,6 +90,11 @@ def device_primary_ctx_retain(out: int, ordinal: int) -> None:
     """Hold the primary context, which begins with the first who does."""
     require(out)
     device.check(ordinal)
+    store_u64(out, retain())
+
+
+def retain() -> int:
+    """Hold the primary context, and give its handle."""
     with _LOCK:
         context = _primary()
         context.users += 1
@@ -97,13 +103,18 @@ def device_primary_ctx_retain(out: int, ordinal: int) -> None:
             state.ids += 1
             context.id, context.error, context.kind = state.ids, 0, CellKind.CONTEXT
             state.primary = ctypes.addressof(context)
-    store_u64(out, ctypes.addressof(context))
+    return ctypes.addressof(context)
 
 
 @started("cuDevicePrimaryCtxRelease cuDevicePrimaryCtxRelease_v2", "I")
 def device_primary_ctx_release(ordinal: int) -> None:
     """Hold the primary context no more; it ends with the last who does."""
     device.check(ordinal)
+    release()
+
+
+def release() -> None:
+    """Hold the primary context no more; it ends with the last who does."""
     with _LOCK:
         context = _primary()
         require(context.users, Result.INVALID_CONTEXT)

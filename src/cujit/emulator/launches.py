@@ -16,7 +16,7 @@ from cujit.devices.backend import Target
 from cujit.devices.cpu.native.structures import FaultKind
 from cujit.devices.options import PLAIN, LaunchOptions
 from cujit.devices.shapes import Dim3, LaunchShape, check_launch
-from cujit.emulator import contexts, device
+from cujit.emulator import contexts, device, green_contexts
 from cujit.emulator.capture import record_event
 from cujit.emulator.entries import EntryPoint, in_any_context, load_u64, require
 from cujit.emulator.machine import cell_is, for_c, guarded, in_c
@@ -200,6 +200,18 @@ def check(
         raise RefusedCall(result, str(e)) from None
 
 
+def _check_part(stream: int, shape: LaunchShape, options: LaunchOptions, function: LoadedFunction) -> None:
+    """Check that all blocks of a cooperative launch run at a time on the multiprocessors of its stream.
+
+    Raises:
+        Refused: they are too many.
+    """
+    kernel, has = function.kernel, green_contexts.processors_of(stream)
+    most = kernel.together(shape, options.cluster or kernel.own_cluster) * has // emulation().device.limits.processors
+    words = f"{kernel.title}: {shape.grid.volume} blocks of a cooperative launch, {most} run at a time on {has} SMs"
+    require(shape.grid.volume <= most, Result.COOPERATIVE_LAUNCH_TOO_LARGE, words)
+
+
 # -- what C asks --------------------------------------------------------------------------------------------------
 
 
@@ -210,6 +222,8 @@ def _prepare(config_at: int, handle: int, parameters: int) -> int:
     shape = LaunchShape(grid, Dim3(config.block_x, config.block_y, config.block_z), config.shared_bytes)
     options, attributes = _options(config, function), _attributes_of(config)
     check(shape, options, function, attributes)
+    if options.cooperative:
+        _check_part(config.stream, shape, options, function)
     size = function.parameter_bytes
     if config.more and recorded_launch(config, function.handle, ctypes.string_at(parameters, size)):
         return 0

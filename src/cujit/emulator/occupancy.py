@@ -13,6 +13,7 @@ from cujit.devices.options import LaunchOptions
 from cujit.devices.shapes import Dim3, LaunchShape
 from cujit.emulator import device
 from cujit.emulator.entries import got, in_any_context, require, store_u32, store_u64
+from cujit.emulator.green_contexts import processors_of
 from cujit.emulator.launches import check
 from cujit.emulator.modules import NON_PORTABLE, LoadedFunction, function_of
 from cujit.emulator.process import emulation
@@ -131,5 +132,6 @@ def max_active_clusters(count: int, handle: int, config: int) -> None:
     cluster = got(cluster)
     require(count and all(cluster))
     check(shape, LaunchOptions(cluster=cluster), function)
-    together = emulation().device.limits.processors * active_blocks(function, shape.block.volume, shape.shared_bytes)
+    processors = processors_of(LaunchWords.from_address(config).stream)
+    together = processors * active_blocks(function, shape.block.volume, shape.shared_bytes)
     store_u32(count, together // cluster.volume)

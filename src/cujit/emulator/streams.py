@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 
 from cujit.emulator.capture import call_host, not_captured, stream_cell
-from cujit.emulator.entries import require, started, store_u64
+from cujit.emulator.entries import require, started
 from cujit.emulator.structures import StreamCell
 
 _VALUE_BYTES = 64
@@ -56,13 +56,6 @@ def stream_copy_attributes(to: int, of: int) -> None:
     """Set all attributes of a stream as another one has them."""
     target, source = stream_cell(to), stream_cell(of)
     _attributes(target).update(_attributes(source))
-
-
-@started("cuStreamGetGreenCtx", "PP")
-def stream_get_green_ctx(stream: int, green: int) -> None:
-    """Report that a stream belongs to no green context: there are none."""
-    stream_cell(stream)
-    store_u64(green, 0)
 
 
 @started("cuStreamAddCallback", "SPPU")

@@ -61,6 +61,8 @@ class CellKind(enum.IntEnum):
     POOL = 11
     LINK = 12
     ARRAY = 13
+    GREEN_CONTEXT = 14
+    RESOURCES = 15
     USER_OBJECT = 16
 
 
@@ -77,10 +79,19 @@ class Context(Shared):
     """The cell of a context, with the flags that it was made by, the version of its API, and how often it is held.
 
     ``users`` counts what retained a primary context, or attached to another; ``is_primary`` is 1 for the primary one,
-    whose cell stays when it is reset.
+    whose cell stays when it is reset. ``green`` is the green context that the cell stands for, 0 for others;
+    ``context`` is then the primary one.
     """
 
-    _fields_ = Fields("u32 kind, error; u64 context, id, next; u32 flags, version; u64 users, is_primary, words[9]")
+    _fields_ = Fields(
+        "u32 kind, error; u64 context, id, next; u32 flags, version; u64 users, is_primary, green, words[8]"
+    )
+
+
+class GreenCell(Shared):
+    """The cell of a green context, of the primary ``context``; ``as_context`` is the one to make current."""
+
+    _fields_ = Fields("u32 kind, error; u64 context, id, next, as_context, words[11]")
 
 
 class BlockKind(enum.IntEnum):
@@ -226,12 +237,13 @@ class StreamCell(Shared):
 
     ``capture`` is the number of the capture that it is part of, ``status`` a ``CaptureStatus``. ``is_default`` marks
     the streams that are there without being made; ``after`` chains them: those of a thread, or the contexts' own;
-    ``context_id`` is the ``id`` of the context.
+    ``context_id`` is the ``id`` of the context. ``green`` is the green context that the stream was made in, 0 for none;
+    ``is_detached`` marks a stream whose green context has ended.
     """
 
     _fields_ = Fields(
         "u32 kind, error; u64 context, id, next; u32 flags; i32 priority; u64 capture; u32 status, is_default; "
-        "u64 after, context_id, words[7]"
+        "u64 after, context_id, green; u32 is_detached, unused; u64 words[5]"
     )
 
 

@@ -414,6 +414,11 @@ CODES = {
         "The block requires more shared memory than the device has, or shared_bytes is invalid.",
         "Use a smaller tile; device.limits contains the maximum size.",
     ),
+    "sm-count": ErrorCode(
+        "LaunchError",
+        "The GPU has fewer SMs than the green contexts need in whole groups.",
+        "Request fewer SMs: device.green_contexts(8, None).",
+    ),
     "stream": ErrorCode(
         "LaunchError",
         "The value passed as stream= isn't a stream of this device.",

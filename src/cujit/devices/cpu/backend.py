@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ from cujit.forks import cached_property
 if TYPE_CHECKING:
     from cujit.devices.cpu.observe.checking import CheckingWatcher
     from cujit.devices.cpu.run.textures import CpuTextures
+    from cujit.devices.green_contexts import GreenContext
     from cujit.devices.tensormaps.tiling import Tiling
 
 # Sizes as on an sm_90 GPU, so that a launch that is good here is good there. Source: CUDA C++ Programming Guide,
@@ -175,6 +177,15 @@ class CpuBackend(Backend):
         if of is not None:
             stream_handle(of, device)
         return InOrderStream(device, self.captures, 0 if of is not None else self.captures.number())
+
+    def green_contexts(self, device: DeviceLike, counts: Sequence[int | None]) -> tuple[GreenContext, ...]:
+        """Make a green context for each count, whatever it is: all streams use all cores."""
+        from cujit.devices.green_contexts import GreenContext  # start-up: few programs split a device
+
+        left = max(self.limits.processors - sum(count or 0 for count in counts), 1)
+        return tuple(
+            GreenContext(device, count or left, functools.partial(self.stream, device, None)) for count in counts
+        )
 
     def graph(self, device: DeviceLike, stream: Stream, mode: str) -> InOrderGraph:
         """Make a graph that ``stream`` is captured into; the mode forbids calls as on a GPU."""

@@ -31,6 +31,8 @@ from cujit.toolchain.driver import Driver, open_driver
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from cujit.devices.green_contexts import GreenContext
+
 _FIRST_WITH_TENSOR_MAPS = 90
 """Source: CUDA Driver API manual, ``cuTensorMapEncodeTiled``: compute capability 9.0 or higher."""
 
@@ -206,6 +208,12 @@ class CudaBackend(Backend):
         if of is None:
             return CudaStream(device, self.context, priority=priority)
         return CudaStream.of(device, self.context, of)
+
+    def green_contexts(self, device: DeviceLike, counts: Sequence[int | None]) -> tuple[GreenContext, ...]:
+        """Split the SMs, and make a green context for each count."""
+        from cujit.devices.cuda.green_context import green_contexts  # start-up: few programs split a GPU
+
+        return green_contexts(device, self.context, counts)
 
     def graph(self, device: DeviceLike, stream: Stream, mode: str) -> CudaGraph:
         """Make a graph that ``stream`` is captured into."""

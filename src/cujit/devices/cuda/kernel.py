@@ -413,7 +413,9 @@ class CudaKernel(BackendKernel):
     def _is_foreign(self, stream: int) -> bool:
         """Return whether a stream is of another context than the kernel."""
         with self._context as driver:
-            status, *context = driver.attempt("cuStreamGetCtx", stream)
+            # Of a stream of a green context, the first form gives a handle of its own.
+            function = "cuStreamGetCtx_v2" if driver.version >= (12, 5) else "cuStreamGetCtx"
+            status, *context = driver.attempt(function, stream)
         return not status and int(context[0]) != int(self._context.handle)
 
     def _with_numbers(self, error: DriverError, shape: LaunchShape) -> DriverError:

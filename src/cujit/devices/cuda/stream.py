@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from typing import Any, Protocol
 
 from cujit.devices.cuda import memory
 from cujit.devices.cuda.context import GpuContext
@@ -90,6 +91,20 @@ def _release(context: GpuContext, handle: int, late: list[int], _owner: object, 
         context.release("cuStreamDestroy", handle)
 
 
+class HasHandle(Protocol):
+    """What is known to the driver by a handle."""
+
+    handle: Any
+
+
+def _create(context: Gpu, function: str, priority: int | None, *place: Any) -> int:
+    """Create a stream that does not wait for the default stream, and return its handle."""
+    if priority is not None:
+        context.check_priority(priority)
+    flags = context.driver.bindings.CUstream_flags.CU_STREAM_NON_BLOCKING.value
+    return int(context.call(function, *place, flags, priority or 0))
+
+
 class CudaStream(Stream):
     """A queue of a GPU's work beside the default stream, and without waiting for it.
 
@@ -104,11 +119,19 @@ class CudaStream(Stream):
     def __init__(self, device: DeviceLike, context: Gpu, *, priority: int | None = None) -> None:
         self.device = device
         self._context = context
-        flags = context.driver.bindings.CUstream_flags.CU_STREAM_NON_BLOCKING.value
-        if priority is not None:
-            context.check_priority(priority)
-        handle = int(context.call("cuStreamCreateWithPriority", flags, priority or 0))
+        handle = _create(context, "cuStreamCreateWithPriority", priority)
         self._queue: _Queue | None = _Queue(context, handle, is_ours=True)
+
+    @classmethod
+    def in_green_context(cls, device: DeviceLike, context: Gpu, held: HasHandle, priority: int | None) -> CudaStream:
+        """Make a stream of a green context, which ``held`` keeps as long as the stream is there.
+
+        Raises:
+            LaunchError: the device has no such priority.
+            DriverError: the driver reported an error.
+        """
+        handle = _create(context, "cuGreenCtxStreamCreate", priority, held.handle)
+        return cls._on(device, context, _Queue(context, handle, owner=held, is_ours=True))
 
     @classmethod
     def of(cls, device: DeviceLike, context: Gpu, stream: object) -> CudaStream:

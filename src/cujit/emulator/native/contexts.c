@@ -20,7 +20,7 @@ u64 cujit_emulator_current(void) { return current_handle(); }
 
 /* A fault sticks to a context; the first one stays. */
 void cujit_emulator_fail(u64 context, u32 error) {
-  struct Cell *cell = cell_of(context, CELL_CONTEXT);
+  struct Cell *cell = owner_of(cell_of(context, CELL_CONTEXT));
   u32 none = 0;
   if (cell) __atomic_compare_exchange_n(&cell->error, &none, error, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 }
@@ -154,8 +154,8 @@ Answer cujit_cuCtxGetDevice_v2(i32 *out, u64 handle) {
 Answer cujit_cuCtxSynchronize_v2(u64 handle) {
   READY();
   if (!handle) return cujit_cuCtxSynchronize();
-  struct Cell *cell = cell_of(handle, CELL_CONTEXT);
+  struct Cell *cell = owner_of(cell_of(handle, CELL_CONTEXT));
   NEEDS(cell, INVALID_CONTEXT);
-  Answer answer = ask_capture(ASK_CONTEXT, handle, 0, 0);
+  Answer answer = ask_capture(ASK_CONTEXT, (u64)cell, 0, 0);
   return answer == GO_ON ? (Answer)__atomic_load_n(&cell->error, __ATOMIC_ACQUIRE) : answer;
 }

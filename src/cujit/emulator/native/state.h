@@ -64,6 +64,17 @@ INLINE u64 current_handle(void) {
   return thread && thread->depth ? thread->contexts[thread->depth - 1] : 0;
 }
 
+/* The context that has the memory, the modules and the errors of a context: of a green one, the primary context. */
+INLINE struct Cell *owner_of(struct Cell *context) {
+  return context && ((struct Context *)context)->green ? (struct Cell *)context->context : context;
+}
+
+/* The green context that is the thread's, 0 where it has another one. */
+INLINE u64 current_green(void) {
+  struct Context *context = (struct Context *)cell_of(current_handle(), CELL_CONTEXT);
+  return context ? context->green : 0;
+}
+
 /* -- how an entry point begins --------------------------------------------------------------------------------------- */
 
 INLINE Answer ready(void) {
@@ -80,7 +91,7 @@ INLINE Answer any_context(struct Cell **context) {
   Answer answer = ready();
   if (answer) return answer;
   u64 handle = current_handle();
-  *context = cell_of(handle, CELL_CONTEXT);
+  *context = owner_of(cell_of(handle, CELL_CONTEXT));
   if (!*context) return handle ? RESULT_CONTEXT_IS_DESTROYED : RESULT_INVALID_CONTEXT;
   return RESULT_SUCCESS;
 }
@@ -134,6 +145,7 @@ INLINE Answer in_stream(u64 handle, struct Cell **context) {
   READY();
   struct StreamCell *stream = (struct StreamCell *)cell_of(handle, CELL_STREAM);
   NEEDS(stream && !stream->is_default, INVALID_HANDLE);
+  NEEDS(!stream->is_detached, STREAM_DETACHED);
   *context = cell_of(stream->context, CELL_CONTEXT);
   NEEDS(*context, CONTEXT_IS_DESTROYED);
   return (Answer)__atomic_load_n(&(*context)->error, __ATOMIC_ACQUIRE);

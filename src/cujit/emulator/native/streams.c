@@ -62,6 +62,7 @@ static Answer stream_of(u64 handle, struct StreamCell **out) {
   READY();
   *out = (struct StreamCell *)cell_of(handle, CELL_STREAM);
   NEEDS(*out && !(*out)->is_default, INVALID_HANDLE);
+  NEEDS(!(*out)->is_detached, STREAM_DETACHED);
   return context_of((*out)->context);
 }
 
@@ -104,6 +105,14 @@ void cujit_emulator_end_streams(u64 context) {
   }
 }
 
+/* Leave the streams of a green context that ends to those who made them: they can only be destroyed. */
+void cujit_emulator_detach_streams(u64 green) {
+  for (u64 handle = state.begin; handle < state.fresh; handle += CELL_BYTES) {
+    struct StreamCell *cell = (struct StreamCell *)handle;
+    if (cell->kind == CELL_STREAM && cell->green == green) cell->is_detached = 1;
+  }
+}
+
 u32 cujit_emulator_capture_mode(void) {
   struct Thread *thread = cujit_this_thread();
   return thread ? (u32)thread->capture_mode : 0;
@@ -111,15 +120,29 @@ u32 cujit_emulator_capture_mode(void) {
 
 /* -- streams --------------------------------------------------------------------------------------------------------- */
 
-Answer cujit_cuStreamCreateWithPriority(u64 *out, u32 flags, i32 priority) {
-  IN_CONTEXT(context);
-  NEEDS(out && flags <= NON_BLOCKING, INVALID_VALUE);
-  struct StreamCell *stream = (struct StreamCell *)cujit_cell_new(CELL_STREAM, (u64)context);
+static Answer create(u64 *out, u64 context, u64 green, u32 flags, i32 priority) {
+  struct StreamCell *stream = (struct StreamCell *)cujit_cell_new(CELL_STREAM, context);
   NEEDS(stream, OUT_OF_MEMORY);
+  stream->green = green;
   stream->flags = flags;
   stream->priority = priority > 0 ? 0 : priority < HIGHEST ? HIGHEST : priority;
   *out = (u64)stream;
   return RESULT_SUCCESS;
+}
+
+Answer cujit_cuStreamCreateWithPriority(u64 *out, u32 flags, i32 priority) {
+  IN_CONTEXT(context);
+  NEEDS(out && flags <= NON_BLOCKING, INVALID_VALUE);
+  return create(out, (u64)context, current_green(), flags, priority);
+}
+
+Answer cujit_cuGreenCtxStreamCreate(u64 *out, u64 handle, u32 flags, i32 priority) {
+  READY();
+  struct GreenCell *green = (struct GreenCell *)cell_of(handle, CELL_GREEN_CONTEXT);
+  NEEDS(green, INVALID_CONTEXT);
+  NEEDS(out && flags == NON_BLOCKING, INVALID_VALUE);
+  Answer answer = context_of(green->context);
+  return answer ? answer : create(out, green->context, handle, flags, priority);
 }
 
 Answer cujit_cuStreamCreate(u64 *out, u32 flags) { return cujit_cuStreamCreateWithPriority(out, flags, 0); }
@@ -170,19 +193,31 @@ Answer cujit_cuStreamGetId(u64 handle, u64 *out) {
   return RESULT_SUCCESS;
 }
 
+/* The green context of a stream, of a default one that which is the thread's; null where there is none. */
+static struct GreenCell *green_of(u64 handle, struct StreamCell *stream) {
+  return (struct GreenCell *)cell_of(handle <= STREAM_OWN ? current_green() : stream->green, CELL_GREEN_CONTEXT);
+}
+
 Answer cujit_cuStreamGetCtx(u64 handle, u64 *out) {
   STREAM(stream, handle);
   NEEDS(out, INVALID_VALUE);
-  *out = stream->context;
+  struct GreenCell *green = green_of(handle, stream);
+  *out = green ? green->as_context : stream->context;
   return RESULT_SUCCESS;
 }
 
-/* There are no green contexts. */
 Answer cujit_cuStreamGetCtx_v2(u64 handle, u64 *out, u64 *green) {
   STREAM(stream, handle);
   NEEDS(out && green, INVALID_VALUE);
   *out = stream->context;
-  *green = 0;
+  *green = (u64)green_of(handle, stream);
+  return RESULT_SUCCESS;
+}
+
+Answer cujit_cuStreamGetGreenCtx(u64 handle, u64 *green) {
+  STREAM(stream, handle);
+  NEEDS(green, INVALID_VALUE);
+  *green = (u64)green_of(handle, stream);
   return RESULT_SUCCESS;
 }
 
