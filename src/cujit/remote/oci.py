@@ -84,9 +84,8 @@ def _pushed(place: _PackTag, pack: Path, signer: Signer) -> PushedPack:
     stats = _verified(pack)
     with tempfile.TemporaryDirectory() as folder:  # in place: oras uploads files
         config = Path(folder, "config.json")
-        config.write_bytes(
-            json.dumps({"records": stats.records, "bytes": stats.file_bytes}).encode()
-        )  # in place: as above
+        about = {"records": stats.records, "bytes": stats.file_bytes}
+        config.write_bytes(json.dumps(about).encode())  # in place: as above
         layer = place.layer(pack, MEDIA_TYPE)
         manifest = {
             "schemaVersion": 2,
