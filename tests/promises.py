@@ -56,7 +56,7 @@ _TRUE = {
 
 _ENDS = re.compile(
     r"call void @(cujit_(fault|stop|assert|trap)|abort|llvm\.trap|(sig)?longjmp|fail|fail_sync|fail_raw|fail_pending"
-    r"|fail_far|stop|race|asker_fault|deadlock|leave|depart|no_room|warps_apart)\("
+    r"|fail_far|fail_in_tensor|stop|race|asker_fault|deadlock|leave|depart|no_room|warps_apart)\("
 )
 
 _NAMES = re.compile(
@@ -183,12 +183,17 @@ _LISTED = {
         r"^(take_row|end_plain): .*@llvm\.cttz\.": "a row has a lane, and a set of waiting warps is not empty",
         r"^pick: .* = urem i64 ": "by 1 where no warp can run, and then by their number where one can",
         r"^rounded: .* = udiv i64 ": "pages, units of memory and what it is aligned to have bytes",
-        r"^(end_all|block_of): .* = u(div|rem) i32 ": "a block has a warp, and slots without blocks are below 2**31",
+        r"^(end_all|block_of|run_product): .* = u(div|rem) i32 ": "a block has a warp, and slots without blocks are "
+        "below 2**31",
         r"^land_early: .* = urem ": "by numbers of copies and queues that are found not to be 0 just before",
         r"^resolve: .* = srem i32 ": "textures have a texel or more",
         r"^(find_\w+|add_products|end_sum|finish|sum_\w+|align|tile|fuse\w*|count\w*|multiply\w*|unpack\w*|widen\w*|decode"
         r"|float_of|power_of|placed|expand\w*|spread|metadata_at|scale_\w+|factor_of|read_factors|f16_\w+"
-        r"|cujit_matrix_\w+): .* align \d+$": "strips and registers are whole vectors, in reserved memory",
+        r"|cujit_matrix_\w+|read_(left|rows|sums)|write_sums|number_of|cujit_tensor_product): .* align \d+$": "strips "
+        "and registers are whole vectors, in reserved memory",
+        r"^offset_in_shared: .* = u(div|rem) i64 ": "lines have bytes and elements, by a mode that exists",
+        r"^code_in_\w+: .* = (u(div|rem)|lshr) i32 ": "a cell has 1, 2 or 4 elements, and shifts are by less than "
+        "it has bits",
         r"^(multiply\w*|expand_all|scale_\w+|align): .* = u(div|rem) i32 ": "a product has strips, in halves, in "
         "chunks; groups, where it aligns",
         r"^(float_of|widen|expand|f16_at): .* = (shl|lshr) ": "widths of formats and of fields of metadata",

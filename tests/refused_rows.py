@@ -1,4 +1,4 @@
-"""Rows of the instruction table that touch memory and that the CPU device refuses by name."""
+"""Rows of the instruction table that touch memory and that checks are tried on elsewhere, or never."""
 
 from __future__ import annotations
 
@@ -10,3 +10,12 @@ NOT_EXECUTED = frozenset((
     "mbarrier .test_wait .parity .phase_type::primary", "mbarrier .test_wait .phase_type::primary",
     "mbarrier .try_wait .parity .phase_type::primary", "mbarrier .try_wait .phase_type::primary",
 ))  # fmt: skip
+"""The CPU device refuses them by name."""
+
+IN_TENSOR = dict.fromkeys(
+    (
+        "tcgen05 .alloc", "tcgen05 .dealloc", "tcgen05 .relinquish_alloc_permit", "tcgen05 .ld", "tcgen05 .st",
+        "tcgen05 .ld .16x32bx2", "tcgen05 .st .16x32bx2", "tcgen05 .mma", "tcgen05 .commit",
+    ),
+    "a kernel with it allocates tensor memory, and every launch looks at its use: test_tensor_memory.py",
+)  # fmt: skip

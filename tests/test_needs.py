@@ -36,12 +36,12 @@ ret; }
 BAD = """\
 .visible .entry k(.param .u64 p) {
 .reg .b32 a; .reg .b64 q;
-tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [q], 32;
-tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [q], 64;
+tcgen05.shift.cta_group::1.down [a];
+tcgen05.shift.cta_group::1.down [a];
 mov.u32 a, %tid.x;
 ret; }
 """
-ALLOC = "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32"
+SHIFT = "tcgen05.shift.cta_group::1.down"
 
 
 def test_uses_are_counted_those_in_scopes_too() -> None:
@@ -134,7 +134,7 @@ def test_what_the_cpu_device_refuses_is_what_its_loader_says(cpu: Device) -> Non
         cpu.load(Artifact.of(HEAD + BAD))
     assert [(r.line, r.construct, r.why) for r in needs.refusals] == sorted(caught.value.items)
     refused = {use.name: use.why for use in needs.instructions if use.why}
-    assert refused == {ALLOC: needs.refusals[0].why}
+    assert refused == {SHIFT: needs.refusals[0].why}
     assert not any(use.why for use in needs.special_registers)
 
 
@@ -190,7 +190,7 @@ def test_the_answer_for_a_row_is_that_of_the_rules() -> None:
     answers = {one.row: one for one in implemented()}
     assert answers[row_of("shf .l|r .clamp|wrap .b32")].answer is Answer.YES
     assert all(one.answer is Answer.YES for one in implemented() if one.row.opcode in ("bra", "exit", "vset4", "fns"))
-    refused = next(one for one in implemented() if one.row.opcode == "tcgen05")
+    refused = next(one for one in implemented() if one.row.opcode == "multimem")
     assert refused.answer is Answer.NO
     for one in implemented():
         taken = sum(

@@ -108,6 +108,9 @@ def shared() -> str:
         _enum("OPERATION", _by_place(structures.PRODUCTS)),
         _enum("ROUND", _by_place(structures.ROUNDINGS)),
         _enum("DIRECTED", _by_place(structures.DIRECTED)),
+        _enum("SHAPE", _by_place(structures.TENSOR_SHAPES)),
+        _enum("KIND", _by_place(structures.TENSOR_KINDS)),
+        _enum("TENSOR", structures.TensorFault.__members__),
         _enum("STATE", structures.State.__members__),
         _enum("CHECK", checking.checks_bits()),
         _enum("ACCESS", checking.Access.__members__),
@@ -127,6 +130,7 @@ def shared() -> str:
         "WINDOW": f"{1 << WINDOW_BITS}ull",
         "ROUNDED": f"{sum(1 << number for number in ROUNDED)}u",
         "TRACE_DONE": f"{structures.TRACE_DONE}u",
+        "NO_NUMBER": f"{structures.NO_NUMBER:#x}u",
         **{name: f"{getattr(structures, name)}" for name in (*_NUMBERS, *_COPYING)},
         **{name: f"{getattr(checking, name)}" for name in _CHECKING},
         **{name: f"{getattr(counting, name)}" for name in _COUNTING},
@@ -134,6 +138,8 @@ def shared() -> str:
     defines = [f"#define {name} {value}" for name, value in numbers.items()]
     tables = (
         _table("unsigned char PATTERN", [f"{byte:#04x}" for byte in checking.PATTERN], 8),
+        "/* The least normal number of each type of elements of a matrix, as an f32 has it in its bits. */",
+        _table("unsigned FLOORS", [f"{structures.exponent_floor(type_):#x}" for type_ in structures.ELEMENTS], 8),
         "/* Bytes of an element of a tensor, by its type. */",
         _table("unsigned char ELEMENT_BYTES", [f"{ELEMENT_BYTES[number]}" for number in sorted(ELEMENT_BYTES)], 16),
         "/* The linear value of each sRGB code. */",

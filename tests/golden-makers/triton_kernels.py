@@ -1,4 +1,4 @@
-"""Makes ``tests/goldens/triton``: PTX of five kernels by Triton's own compiler, and how to launch each.
+"""Makes ``tests/goldens/triton``: PTX of kernels by Triton's own compiler, and how to launch each.
 
 Run with a Python that has ``triton`` (no GPU is needed, nor torch); the files say which release made them.
 """
@@ -152,8 +152,28 @@ KERNELS: tuple[tuple[Any, dict[str, str], dict[str, int], dict[str, int]], ...] 
 )
 
 
+_SIZES = ("m", "n", "k", "stride_a", "stride_b", "stride_c")
+BLACKWELL: tuple[tuple[str, Any, dict[str, str], dict[str, int], dict[str, int]], ...] = (
+    *(
+        (
+            f"matmul-{name}",
+            matmul,
+            {"a": type_, "b": type_, "c": HALF} | dict.fromkeys(_SIZES, INT),
+            {"M": rows, "N": 64, "K": 32},
+            {"num_warps": 4, "num_stages": 2},
+        )
+        for name, type_, rows in (
+            ("fp16", HALF, 128), ("fp16-64", HALF, 64), ("bf16", "*bf16", 128), ("tf32", FLOAT, 128),
+            ("e4m3", "*fp8e4nv", 128), ("e5m2", "*fp8e5", 128),
+        )
+    ),
+    ("attention", *KERNELS[3]),
+)  # fmt: skip
+"""Names of kernels for sm_100, whose products are in tensor memory."""
+
+
 def compile_kernel(kernel: Any, types: dict[str, str], sizes: dict[str, int], options: dict[str, int],
-                   number: int) -> dict[str, object]:  # fmt: skip
+                   number: int, name: str = "") -> dict[str, object]:  # fmt: skip
     """Compile one kernel for one architecture, store the PTX, and tell how to launch it."""
     signature = types | dict.fromkeys(sizes, "constexpr")
     # As Triton's own launcher would find of aligned arrays: addresses and row lengths are multiples of 16.
@@ -165,7 +185,7 @@ def compile_kernel(kernel: Any, types: dict[str, str], sizes: dict[str, int], op
     source = ASTSource(fn=kernel, signature=signature, constexprs=sizes, attrs=aligned)
     options = options | {"enable_fp_fusion": True}
     built = triton.compile(source, target=GPUTarget("cuda", number, 32), options=options)
-    file = f"{kernel.__name__}-sm_{number}.ptx"
+    file = f"{name or kernel.__name__}-sm_{number}.ptx"
     (GOLDENS / file).write_text(built.asm["ptx"])
     return {
         "file": file,
@@ -182,6 +202,7 @@ def main() -> None:
     """Make every file."""
     GOLDENS.mkdir(parents=True, exist_ok=True)
     launches = [compile_kernel(*kernel, number) for kernel in KERNELS for number in TARGETS]
+    launches += [compile_kernel(*kernel, 100, name) for name, *kernel in BLACKWELL]
     text = json.dumps({"triton": triton.__version__, "launches": launches}, indent=1)
     (GOLDENS / "launches.json").write_text(text + "\n")
 

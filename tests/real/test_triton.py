@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+import cujit
 from cujit.artifact import Artifact
 from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.device import Device
 from cujit.loading import load
+from instructions.scenes_matrix import values_of
 from real.running import Array, rng
 
 GOLDENS = Path(__file__).parents[1] / "goldens" / "triton"
@@ -74,6 +76,14 @@ def test_matmul(target: str, device: Device) -> None:
     np.testing.assert_array_equal(got["c"], a.astype(np.float32) @ b.astype(np.float32))
 
 
+def attention(q: Array, k: Array, v: Array) -> Array:
+    """Causal attention in f64."""
+    score = q.astype(np.float64) @ k.astype(np.float64).transpose(0, 2, 1) * q.shape[2] ** -0.5
+    score = np.where(np.tri(q.shape[1], dtype=bool), score, -np.inf)
+    p = np.exp(score - score.max(axis=2, keepdims=True))
+    return np.asarray(p / p.sum(axis=2, keepdims=True) @ v.astype(np.float64))
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_flash_attention(target: str, device: Device) -> None:
     heads, tokens, width = 2, 112, 64
@@ -83,11 +93,7 @@ def test_flash_attention(target: str, device: Device) -> None:
         device, "attention", target, (2, heads), q=q, k=k, v=v, out=np.zeros_like(q), stride_head=tokens * width,
         tokens=tokens, scale=scale,
     )  # fmt: skip
-    score = q.astype(np.float64) @ k.astype(np.float64).transpose(0, 2, 1) * scale
-    score = np.where(np.tri(tokens, dtype=bool), score, -np.inf)
-    p = np.exp(score - score.max(axis=2, keepdims=True))
-    expected = p / p.sum(axis=2, keepdims=True) @ v.astype(np.float64)
-    np.testing.assert_allclose(got["out"], expected, atol=4e-3)
+    np.testing.assert_allclose(got["out"], attention(q, k, v), atol=4e-3)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -104,3 +110,55 @@ def test_sums_by_atomics(target: str, device: Device) -> None:
     expected = np.full(64, -99)
     np.maximum.at(expected, keys, x.astype(np.int32))
     np.testing.assert_array_equal(got["most"], expected)
+
+
+# -- tensor memory: never compared with hardware ------------------------------------------------------------
+
+NUMBERS = {"fp16": "f16", "fp16-64": "f16", "bf16": "bf16", "tf32": "tf32", "e4m3": "e4m3", "e5m2": "e5m2"}
+
+
+def whole_numbers(type_: str, shape: tuple[int, int], seed: int) -> tuple[Array, Array]:
+    """Make codes of small whole numbers, and the numbers."""
+    codes = {
+        "f16": [0, 0x3C00, 0xBC00, 0x4000], "bf16": [0, 0x3F80, 0xBF80, 0x4000],
+        "tf32": [0, 0x3F800000, 0xBF800000, 0x40000000], "e4m3": [0, 0x38, 0xB8, 0x40], "e5m2": [0, 0x3C, 0xBC, 0x40],
+    }[type_]  # fmt: skip
+    chosen = np.array(codes, np.uint64)[rng(seed).integers(0, 4, shape)]
+    bits = {"tf32": 32, "e4m3": 8, "e5m2": 8}.get(type_, 16)
+    stored = chosen.astype(f"u{bits // 8}")
+    return stored, np.asarray(values_of(chosen, type_))
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(128, 64, 64), (200, 112, 80), (48, 16, 48)])
+@pytest.mark.parametrize("name", NUMBERS)
+def test_matmul_in_tensor_memory(name: str, m: int, n: int, k: int, cpu: Device) -> None:
+    (a, left), (b, right) = (whole_numbers(NUMBERS[name], shape, seed) for seed, shape in enumerate([(m, k), (k, n)]))
+    rows = LAUNCHES[f"matmul-{name}-sm_100.ptx"]["sizes"]["M"]
+    got = run(
+        cpu, f"matmul-{name}", "sm_100", (-(-m // rows), -(-n // 64)), a=a, b=b, c=np.zeros((m, n), np.float16), m=m,
+        n=n, k=k, stride_a=k, stride_b=n, stride_c=n,
+    )  # fmt: skip
+    np.testing.assert_array_equal(got["c"], left @ right)
+
+
+def attention_in_tensor_memory(device: Device) -> None:
+    heads, tokens, width = 2, 80, 64
+    q, k, v = (rng(s).standard_normal((heads, tokens, width)).astype(np.float16) for s in range(3))
+    got = run(
+        device, "attention", "sm_100", (2, heads), q=q, k=k, v=v, out=np.zeros_like(q), stride_head=tokens * width,
+        tokens=tokens, scale=width**-0.5,
+    )  # fmt: skip
+    np.testing.assert_allclose(got["out"], attention(q, k, v), atol=4e-3)
+
+
+def test_flash_attention_in_tensor_memory(cpu: Device) -> None:
+    attention_in_tensor_memory(cpu)
+
+
+@pytest.mark.parametrize("schedule", [1, 2, 3])
+def test_no_schedule_changes_products_in_tensor_memory(schedule: int) -> None:
+    attention_in_tensor_memory(cujit.cpu(schedule=schedule))
+
+
+def test_checks_find_nothing_in_products_in_tensor_memory() -> None:
+    attention_in_tensor_memory(cujit.cpu(check="all"))

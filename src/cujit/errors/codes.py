@@ -259,6 +259,11 @@ CODES = {
         "The tensor map wasn't created for this device, or its axes or element type don't match the instruction.",
         "Create the tensor map with device.tensor_map(…), with as many axes as the instruction has coordinates.",
     ),
+    "fault-tensor-memory": ErrorCode(
+        "KernelFaultError",
+        "The kernel used tensor memory that isn't allocated, that the warp can't access, or that it never deallocated.",
+        "Read the message, which names the column or lane and the line; allocate with tcgen05.alloc before the access.",
+    ),
     "fault-tensor-start": ErrorCode(
         "KernelFaultError",
         "A tensor store or reduction starts at a negative coordinate along the innermost axis.",

@@ -22,7 +22,7 @@ from cujit.formats.ptx.concrete import concrete_forms
 from cujit.formats.ptx.isa.semantics import TABLE, form_of
 from cujit.formats.ptx.isa.table import NEWEST_PTX, rows
 from raising import raises
-from refused_rows import NOT_EXECUTED
+from refused_rows import IN_TENSOR, NOT_EXECUTED
 from sweeps import part
 from toolkits.minimal import minimal
 
@@ -172,6 +172,8 @@ APART = {
     "atom.put|atom.run": _INNER, "warpgroup.meet": _INNER, "shared.clear": _INNER, "label": _INNER,
     "call.function|call.exit": "the callee's instructions follow what they are given: test_raw_values_pass_calls",
     **dict.fromkeys(NOT_EXECUTED | {"mul .f16x2 .bf16x2", "spcompress|spdecompress", "trace"}, "it is not executed"),
+    **IN_TENSOR, "tcgen05 .wait::ld|wait::st": "it reads nothing",
+    "tcgen05 .fence::before_thread_sync|fence::after_thread_sync": "it reads nothing",
     "mov.vector": _INNER,
     "bra": "a raw guard is reported: test_checks_raw.py", "brx": "test_a_raw_index_of_a_jump_is_found",
     "ret|exit": "it reads a guard alone", "call": "a guard and a name", "call.extern": "test_raw_arguments_are_found",

@@ -17,7 +17,7 @@ from cujit.devices.cpu.run.tensormap import TensorMap
 from cujit.devices.device import Device
 from cujit.errors import KernelFaultError
 from cujit.formats.ptx.isa.semantics import TABLE, Effect
-from refused_rows import NOT_EXECUTED
+from refused_rows import IN_TENSOR, NOT_EXECUTED
 from sweeps import part
 
 pytestmark = pytest.mark.usefixtures("unoptimised")
@@ -241,6 +241,7 @@ APART = {
     "call.arguments": "the callee's own instructions read them",
     "call.function|call.exit": "the callee's own instructions access memory",
     **dict.fromkeys(NOT_EXECUTED, "it is not executed"),
+    **IN_TENSOR,
     "applypriority .bulk": _HINT, "applypriority .tensor": _HINT,
     "atom.put|atom.run": "halves of an atomic operation, which no kernel under checks has",
     "shared.clear": "the device does it",

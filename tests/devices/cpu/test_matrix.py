@@ -207,9 +207,20 @@ def test_a_fragment_of_too_few_registers_is_refused_by_line_and_number(cpu: Devi
     run_scene(cpu, _with_registers("r0, r1, r2, r3"))
 
 
-def test_tcgen05_is_refused_by_name(cpu: Device) -> None:
-    text = "tcgen05.wait::ld.sync.aligned;"
-    with raises(UnsupportedError, "unsupported", "tcgen05.wait::ld"):
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tcgen05.cp.cta_group::1.128x256b [t], d",
+        "tcgen05.shift.cta_group::1.down [t]",
+        "tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [t], 32",
+        "tcgen05.mma.ws.cta_group::1.kind::f16 [t], d, d, t, p",
+        "tcgen05.mma.sp.cta_group::1.kind::f16 [t], d, d, [t], t, p",
+        "tcgen05.mma.cta_group::1.kind::mxf4.block_scale [t], d, d, t, [t], [t], p",
+    ],
+)
+def test_what_tensor_memory_does_not_do_yet_is_refused_by_name(name: str, cpu: Device) -> None:
+    text = f".reg .b32 t; .reg .b64 d; .reg .pred p; mov.u32 t, 0; {name};"
+    with raises(UnsupportedError, "unsupported", name.split()[0]):
         run_scene(cpu, Scene("made up", entry(text, 1, target="sm_100a", version="8.8"), (np.zeros(1),), 1, 32))
 
 

@@ -160,9 +160,9 @@ def test_everything_that_is_not_executed_is_listed_at_load_with_its_lines(cpu: D
 
 .visible .entry k(.param .u64 out) {
     .reg .b32 %r<4>; .reg .b64 %a<2>;
-    tcgen05.fence::before_thread_sync;
+    tcgen05.shift.cta_group::1.down [%r1];
     mov.u32 %r1, %r2;
-    tcgen05.wait::ld.sync.aligned;
+    tcgen05.cp.cta_group::1.4x256b [%r1], %a1;
     { .param .b64 x; .param .b32 z; call (z), nobody, (x); }
     ret;
 }"""
@@ -171,7 +171,7 @@ def test_everything_that_is_not_executed_is_listed_at_load_with_its_lines(cpu: D
     lines = [line for line, _, _ in caught.value.items]
     assert lines == sorted(lines)
     assert {8, 10, 11} <= set(lines)
-    for text in ("tcgen05.fence", "tcgen05.wait", "nobody"):
+    for text in ("tcgen05.shift", "tcgen05.cp", "nobody"):
         assert text in str(caught.value)
 
 

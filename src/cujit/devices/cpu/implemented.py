@@ -28,7 +28,7 @@ class Answer(enum.Enum):
 class Implemented:
     """A row of the table: of how many of its forms there are, and how many of them are executed.
 
-    Of an open row, whose forms the table does not know, ``forms`` is 0, and the answer is at best ``PARTLY``.
+    Of an open row, whose forms the table does not know, ``forms`` is 0, and none is executed.
     ``scope`` says who has to come to one before anyone does it, ``reasons`` why the others are refused.
     """
 
@@ -36,7 +36,6 @@ class Implemented:
     forms: int
     taken: int
     scope: Collective = Collective.LANE
-    has_rules: bool = False
     reasons: tuple[str, ...] = ()
 
     @property
@@ -44,7 +43,7 @@ class Implemented:
         """Whether all, some or none of the forms are executed."""
         if self.forms and self.taken == self.forms:
             return Answer.YES
-        return Answer.PARTLY if self.taken or (not self.forms and self.has_rules) else Answer.NO
+        return Answer.PARTLY if self.taken else Answer.NO
 
 
 @dataclass(frozen=True)
@@ -74,12 +73,11 @@ def implemented() -> tuple[Implemented, ...]:
 
 
 def _find_implemented(row: InstructionRow) -> Implemented:
-    rules = all_rules()
     forms = list(concrete_forms(row))
     refused = [m for m in forms if not _is_taken(row.opcode, m)]
     reasons = dict.fromkeys(reason(form_of(row.opcode, *m)) or NOT_YET for m in ([()] if row.is_open else refused))
     (scope,) = {form_of(row.opcode, *m).collective for m in forms or [()]}
-    return Implemented(row, len(forms), len(forms) - len(refused), scope, row.opcode in rules.opcodes(), tuple(reasons))
+    return Implemented(row, len(forms), len(forms) - len(refused), scope, tuple(reasons))
 
 
 def _is_taken(opcode: str, modifiers: tuple[str, ...]) -> bool:

@@ -41,6 +41,9 @@ from cujit.values import closure, dataclass, field
 
 _ADDRESS_BITS = 64
 
+_STOPPING = ("alloca", "tcgen05")
+"""Opcodes that need a stack for each warp: for memory that they take, or while other warps give back what they need."""
+
 
 @dataclass(frozen=True)
 class Nontemporal:
@@ -72,7 +75,7 @@ class Body:
     @property
     def suspends(self) -> bool:
         """Whether every warp needs a stack of its own: it may stop half-way, take memory of it, or call what may."""
-        stops = any(op.form.collective > Collective.WARP or op.opcode == "alloca" for op in self.graph.ops)
+        stops = any(op.form.collective > Collective.WARP or op.opcode in _STOPPING for op in self.graph.ops)
         return stops or self.calls or self.uses_cluster or self.clears or bool(polling_loops(self.graph))
 
     @property

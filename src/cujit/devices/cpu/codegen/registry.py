@@ -113,7 +113,14 @@ _ALLOCATION = "how large the memory of a tensor map is, which maps of the CPU de
 _REPORT = "reports of copies that fail, and no copy of the CPU device does"
 
 _REASONS = (
-    ("tcgen05", "tensor memory of sm_100, which the CPU device does not have"),
+    ("tcgen05 .cta_group::2", "tensor memory of a pair of blocks"),
+    ("tcgen05 .cp", "copies from shared memory to tensor memory"),
+    ("tcgen05 .shift|ashift", "rows of tensor memory that move"),
+    ("tcgen05 .ld .red", "loads from tensor memory that reduce, of sm_103"),
+    ("tcgen05 .mma .block_scale", "products in tensor memory with a scale for each block"),
+    ("tcgen05 .mma .sp", "products of a sparse matrix in tensor memory"),
+    ("tcgen05 .mma .ws", "products in tensor memory that keep B"),
+    ("tcgen05 .mma .kind::ti16", "products of 16-bit integers, of sm_107"),
     ("multimem", "an address of several GPUs' memory at once, and there is one device"),
     ("fabric", "memory of other GPUs over NVLink, and there is one device"),
     ("istypep", "it asks what a .texref, .samplerref or .surfref is; textures are passed by their handles"),

@@ -21,7 +21,7 @@ from cujit.devices.cpu.instructions import (
     warpwide,
 )
 from cujit.devices.cpu.instructions.copies import bulk, tensor
-from cujit.devices.cpu.instructions.matrix import mma, move
+from cujit.devices.cpu.instructions.matrix import mma, move, tensor_memory
 from cujit.devices.cpu.ir.program import UNKNOWN_OPERAND, KernelProgram, Op, Operand, Special, parts_of
 from cujit.devices.cpu.ir.refusals import Refusals
 from cujit.forks import once
@@ -29,7 +29,7 @@ from cujit.formats.ptx.isa.table import special_register
 
 _FAMILIES = (
     memory, integer, floating, compare, convert, halves, video, atomics, warpwide, blocks,
-    mbarrier, bulk, tensor, mma, move, textures, calls,
+    mbarrier, bulk, tensor, mma, move, tensor_memory, textures, calls,
 )  # fmt: skip
 
 

@@ -291,13 +291,15 @@ class KernelProgram:
 # -- asynchronous copies ------------------------------------------------------------------------------------
 
 _WAITS = frozenset({"wait_group", "wait_all", "test_wait", "try_wait"})
+_AWAITED = frozenset({"alloc", "mma", "commit"})
 _NO_COPIES = _WAITS | {"commit_group", "prefetch"}
 
 
 def is_queued(op: Op) -> bool:
     """Whether an operation is asynchronous: what it does may be done at any time before it is waited for."""
     signals = op.opcode in ("st", "red", "clusterlaunchcontrol") and "mbarrier::complete_tx::bytes" in op.modifiers
-    return signals or (op.opcode == "cp" and _NO_COPIES.isdisjoint(op.modifiers))
+    in_tensor = op.opcode == "tcgen05" and not _AWAITED.isdisjoint(op.modifiers)
+    return signals or in_tensor or (op.opcode == "cp" and _NO_COPIES.isdisjoint(op.modifiers))
 
 
 def awaits_copies(op: Op) -> bool:

@@ -56,6 +56,8 @@ class FaultKind(enum.IntEnum):
     INIT = 25
     NO_MEMORY = 26
     """A thread has no memory for blocks that others wait for."""
+    TENSOR_MEMORY = 27
+    """A use of tensor memory that a GPU leaves undefined: a ``TensorFault``."""
 
 
 # -- warps that take turns ----------------------------------------------------------------------------------
@@ -304,6 +306,21 @@ LAYOUTS = ("order", "bytes", "chunks")
 """Where strips go, by number: in the order of k; of every word, bytes 0 and 1 into one group of strips and bytes 2
 and 3 into another; of every eight elements in the order of k, the first four and the others."""
 
+LEAST_EXPONENTS = {
+    "f16": -14, "e5m2": -14, "e4m3": -6, "e3m2": -2, "e2m3": 0, "e2m1": 0, "fp4": 0, "bf16": -126, "tf32": -126,
+    "f32": -126,
+}  # fmt: skip
+"""Least exponent of a normal number of a format."""
+
+
+def exponent_floor(type_: str) -> int:
+    """Return the bits of the least normal number of a format as an f32; 0 of integers."""
+    return (127 + LEAST_EXPONENTS[type_]) << 23 if type_ in LEAST_EXPONENTS else 0
+
+
+NO_NUMBER = 0x7F800001
+"""Bits that no element of A has when it is unpacked."""
+
 PRODUCTS = ("multiply", "xor", "and")
 """What is done with two elements, by number."""
 
@@ -348,3 +365,39 @@ class Fragment(Shared):
     """
 
     _fields_ = Fields("u32 lines, width, halves, block, bytes, sums, straight")
+
+
+# -- tensor memory ------------------------------------------------------------------------------------------
+
+TENSOR_SHAPES = ("32x32b", "16x64b", "16x128b", "16x256b", "16x32bx2")
+"""How registers lie in tensor memory, by number."""
+
+TENSOR_KINDS = ("f16", "tf32", "f8f6f4", "i8")
+"""Kinds of products in tensor memory, by number."""
+
+
+class TensorFault(enum.IntEnum):
+    """``Launch.fault_more[2]``: what was wrong about a use of tensor memory."""
+
+    UNALLOCATED = 1
+    """Columns that were never allocated."""
+    FREED = 2
+    """Columns that were given back."""
+    BEYOND = 3
+    """Columns behind the last one."""
+    LANES_APART = 4
+    """Lanes that the warp or the product cannot access."""
+    COUNT = 5
+    """An allocation of a number of columns that is none of those that can be allocated."""
+    EXHAUSTED = 6
+    """An allocation for which no columns ever become free."""
+    RELINQUISHED = 7
+    """An allocation after the permit was given back."""
+    MISMATCHED = 8
+    """Columns given back that are no whole allocation."""
+    HELD = 9
+    """Columns that a block has not given back when it ends."""
+    INSTRUCTION = 10
+    """An instruction descriptor of a product that does not exist."""
+    DESCRIPTOR = 11
+    """A descriptor of a matrix in shared memory that does not exist."""

@@ -308,6 +308,15 @@ def _control(e: WarpEmitter, op: Op) -> list[MemoryAccess]:
     return [MemoryAccess(target, 16, Access.WRITE | Access.ASYNC, space, 1, 16), signal(e, op.sources[1], op.space)]
 
 
+def _tensor(e: WarpEmitter, op: Op) -> list[MemoryAccess]:
+    """``tcgen05.alloc`` writes an address, ``tcgen05.commit`` tells an mbarrier. Those of other blocks are left out."""
+    if "alloc" in op.modifiers:
+        where, space = where_in(e, op.sources[0], op.space)
+        return [MemoryAccess(where, 4, Access.WRITE, space, 4, 4, 1)]
+    one = "commit" in op.modifiers and "multicast::cluster" not in op.modifiers
+    return [signal(e, op.sources[0], op.space)] if one else []
+
+
 def _map(e: WarpEmitter, op: Op) -> list[MemoryAccess]:
     """``tensormap.replace``: a part of a map; ``tensormap.cp_fenceproxy``: all of it, to another."""
     spaces = op.form.spaces or ("generic",)
@@ -332,6 +341,7 @@ _BY_OPCODE: dict[str, Callable[[WarpEmitter, Op], list[MemoryAccess]]] = {
     "stmatrix": _rows,
     "clusterlaunchcontrol": _control,
     "tensormap": _map,
+    "tcgen05": _tensor,
 }
 
 

@@ -10,6 +10,7 @@ import sys
 from cujit.devices.cpu.native.checking import Code
 from cujit.devices.cpu.native.library import install_handlers
 from cujit.devices.cpu.native.structures import Assertion, FaultKind, Printed
+from cujit.devices.cpu.run import tensor_faults
 from cujit.devices.cpu.run.blocked_threads import ENDED, let_go, report, stuck
 from cujit.devices.cpu.run.launch import SYSTEM_BYTES, WINDOW_BITS, Launch, live_blocks, release
 from cujit.devices.cpu.run.mappings import is_readable
@@ -282,6 +283,8 @@ def _what(kind: FaultKind, launch: Launch, site: FaultSite, text: str) -> tuple[
     if kind is FaultKind.BAD_FREE:
         what = f"free of {launch.fault_address:#x}, which malloc did not give or which was freed already"
         return what, "see that every block of malloc is freed once, and nothing else"
+    if kind is FaultKind.TENSOR_MEMORY:
+        return tensor_faults.words_of(launch)
     return _WORDS.get(kind, (f"a fault of kind {launch.fault_kind}", None))
 
 

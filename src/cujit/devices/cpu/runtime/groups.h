@@ -11,12 +11,6 @@ enum { MOST_SMALL = 512, MOST_ASYNC = 4096, MOST_MARKS = 8192 };
 typedef void Apply(u64 there, u64 here);
 typedef void Pass(struct Block *state, u32 warp);
 
-INLINE struct Running *running_of(const struct Block *state, u8 *shared) {
-  return state ? state->place : running_at(shared);
-}
-
-INLINE u32 slot_of(const struct Block *state, u32 warp) { return state ? state->side * state->warps + warp : warp; }
-
 static NORETURN NOINLINE void no_room(struct Running *running) {
   struct Launch *launch = running->launch;
   cujit_fault(launch, FAULT_NO_MEMORY, ~0ull, ~0u, 0, 0);

@@ -10,6 +10,7 @@
    Copy Operations". */
 
 #include "groups.h"
+#include "tensor_memory.h"
 
 u64 cujit_tensor_copy(const struct TensorMap *map, u64 shared, u64 origin, const i32 *coords, u32 rank, flag im2col,
                       flag inward, Apply *const *reductions);
@@ -29,14 +30,20 @@ static void count_at(u64 address, u64 arrivals, u64 bytes) {
   *object = pending | next << MBARRIER_NEXT_AT | left << MBARRIER_BYTES_AT | phase << MBARRIER_PHASE_AT;
 }
 
+/* The block of a warp's copies, by its number. */
+static u64 block_of(const struct Running *running, u32 slot) {
+  const struct Group *group = running->group;
+  return group ? group->blocks[slot / group->blocks->warps].number : running->block;
+}
+
 /* -- what tells an mbarrier, and bulk groups -------------------------------------------------------------------------- */
 
 enum Due { LATER, READ, DONE };
-enum Kind { BULK, BYTES, REDUCE, TENSOR, VALUE, ARRIVE };
+enum Kind { BULK, BYTES, REDUCE, TENSOR, VALUE, ARRIVE, PRODUCT, COMMIT };
 
 /* One operation of one lane, or for ARRIVE of `lanes`. `barrier` is what it tells; 0 for one in a bulk group, behind
    which its thread has committed `after` times. It reads from `from`, or what was read of that before, in `buffer`. Its
-   thread has waited for what is `due`. */
+   thread has waited for what is `due`. A PRODUCT is done before a COMMIT of its thread tells its barrier. */
 struct Async {
   enum Kind kind;
   enum Due due;
@@ -48,6 +55,7 @@ struct Async {
   u8 *buffer;
   i32 coords[8];
   struct TensorMap map;
+  struct TensorWork work;
 };
 
 /* What a copy reads and writes: bytes from an address on. A box in shared memory is `from`; of a tensor nothing is said. */
@@ -80,10 +88,16 @@ static NOINLINE void end_async(struct Intervals *all, const struct Async *copy, 
   tell_waiter(all, 1u << lane, bytes, copy->line);
 }
 
+static void run_product(struct Running *running, const struct Async *copy) {
+  struct TensorSite site = {running, (struct TensorMemory *)copy->to, block_of(running, copy->slot), 0, copy->line};
+  site.thread = (running->group ? copy->slot % running->group->blocks->warps : copy->slot) * WARP + first_lane(copy->lanes);
+  copy->work.multiply(&site, &copy->work);
+}
+
 /* Move what a copy copies, once; `size` is how much that was. */
 static void move_async(struct Running *running, struct Async *copy) {
   u64 from = copy->from;
-  if (copy->moved || copy->kind == ARRIVE) return;
+  if (copy->moved || copy->kind == ARRIVE || copy->kind == COMMIT) return;
   copy->moved = 1;
   running->line = copy->line;
   switch (copy->kind) {
@@ -101,7 +115,8 @@ static void move_async(struct Running *running, struct Async *copy) {
       memcpy((void *)copy->to, copy->value, copy->size);
     }
     break;
-  case ARRIVE: break;
+  case PRODUCT: run_product(running, copy); break;
+  default: break;
   }
   running->line = 0;
 }
@@ -121,13 +136,32 @@ static void land_async(struct Running *running, struct Async *copy) {
   }
   if (running->copies->intervals && copy->due != DONE) end_async(running->copies->intervals, copy, 1);
   move_async(running, copy);
-  if (copy->barrier) count_at(copy->barrier, 0, copy->size);
+  if (copy->barrier) count_at(copy->barrier, copy->kind == COMMIT, copy->size);
   free(copy->buffer);
   copy->buffer = 0;
 }
 
 /* Land those that `is_due` names, in the order in which they were issued. */
 typedef flag IsDue(const struct Async *copy, u64 what, u64 more, u64 groups);
+
+/* A product that a thread issued before it committed. */
+static flag is_before(const struct Async *copy, const struct Async *commit) {
+  return copy->kind == PRODUCT && copy->slot == commit->slot && copy->lanes & commit->lanes;
+}
+
+/* Land those of the first `count` that a commit is for; how many are left. */
+static u32 land_products(struct Running *running, const struct Async *commit, u32 count) {
+  struct Async *each = running->copies->each;
+  u32 kept = 0;
+  for (u32 k = 0; k < count; k++) {
+    if (is_before(&each[k], commit)) {
+      move_async(running, &each[k]);
+    } else if (k != kept++) {
+      each[kept - 1] = each[k];
+    }
+  }
+  return kept;
+}
 
 static void land_those(struct Running *running, IsDue *is_due, u64 what, u64 more, u64 groups) {
   struct Copies *copies = running->copies;
@@ -136,6 +170,7 @@ static void land_those(struct Running *running, IsDue *is_due, u64 what, u64 mor
   for (u32 k = 0; k < count; k++) {
     struct Async *copy = &copies->each[k];
     if (is_due(copy, what, more, groups)) {
+      if (copy->kind == COMMIT) kept = land_products(running, copy, kept);
       land_async(running, copy);
     } else if (k != kept++) {
       copies->each[kept - 1] = *copy;
@@ -154,7 +189,7 @@ static flag tells(const struct Async *copy, u64 barrier, u64 phase, u64 groups) 
 }
 
 static flag is_of(const struct Async *copy, u64 slot, u64 lanes) {
-  return !copy->barrier && copy->slot == slot && copy->lanes & lanes;
+  return !copy->barrier && copy->kind != PRODUCT && copy->slot == slot && copy->lanes & lanes;
 }
 
 static flag is_due(const struct Async *copy, u64 what, u64 more, u64 groups) {
@@ -176,10 +211,19 @@ static void land_all(struct Running *running) {
   land_those(running, every, 0, 0, 0);
 }
 
+/* Products of a thread are done in their order. */
+static void move_early(struct Running *running, u32 which) {
+  struct Async *each = running->copies->each, *chosen = &each[which];
+  for (u32 k = 0; k < which && chosen->kind == PRODUCT; k++) {
+    if (is_before(&each[k], chosen)) move_async(running, &each[k]);
+  }
+  move_async(running, chosen);
+}
+
 /* Some copy moves now, as it may at any time; who waits for it is told when it has waited. */
 static void land_early(struct Running *running, u64 random) {
   struct Copies *copies = running->copies;
-  if (copies->count) move_async(running, &copies->each[random % copies->count]);
+  if (copies->count) move_early(running, (u32)(random % copies->count));
   if (!copies->slots) return;
   struct Queue *queue = &copies->queues[(random >> 8) % copies->slots];
   if (queue->head == queue->tail) return;
@@ -189,18 +233,26 @@ static void land_early(struct Running *running, u64 random) {
   move_small(running, copy, copy->lanes);
 }
 
-/* The block of a warp's copies, by its number. */
-static u64 block_of(const struct Running *running, u32 slot) {
-  const struct Group *group = running->group;
-  return group ? group->blocks[slot / group->blocks->warps].number : running->block;
-}
-
 /* Whether a copy still accesses shared memory of a block that ends: it reads that for others, or writes there and tells an
    mbarrier of it. */
 static flag outlives(const struct Copies *copies, const struct Async *copy) {
   u64 address, first, bytes = written_bytes(copy, &address);
   if (copy->barrier) return copy->kind <= TENSOR && words_in(copies->intervals, address, bytes, &first);
   return !copy->due && !copy->inward && read_bytes(copy);
+}
+
+/* A block gives its tensor memory back before it ends. */
+static void end_tensors(struct Running *running, u32 side) {
+  struct TensorMemory *memory = running->copies->tensors[side];
+  if (!memory) return;
+  u32 column = 0;
+  while (memory->held && !memory->lines[column]) column++;
+  if (memory->held) {
+    u64 block = running->group ? running->group->blocks[side].number : running->block;
+    struct TensorSite site = {running, memory, block, ~0u, memory->lines[column]};
+    fail_in_tensor(&site, TENSOR_HELD, column, memory->held);
+  }
+  memset(memory, 0, __builtin_offsetof(struct TensorMemory, cells));
 }
 
 /* A block ends: on a GPU something else lies in its shared memory then. */
@@ -219,6 +271,7 @@ static void end_all(struct Running *running) {
     cujit_stop();
   }
   land_all(running);
+  for (u32 k = 0; k < copies->sides; k++) end_tensors(running, k);
 }
 
 /* Blocks that take no turns have ended. */
@@ -270,6 +323,40 @@ void cujit_pending_value(const struct Block *state, u8 *shared, u32 warp, u32 la
   memcpy(copy->value, value, size);
 }
 
+/* -- tensor memory ---------------------------------------------------------------------------------------------------- */
+
+/* Find the tensor memory of a block, made when it is first used. */
+struct TensorMemory *cujit_pending_tensor_memory(const struct Block *state, u8 *shared) {
+  struct Running *running = running_of(state, shared);
+  u32 side = state ? state->side : 0;
+  queue_at(running, 0);
+  struct Copies *copies = running->copies;
+  if (side >= copies->sides) {
+    copies->tensors = grown(running, copies->tensors, (side + 1) * sizeof *copies->tensors);
+    while (copies->sides <= side) copies->tensors[copies->sides++] = 0;
+  }
+  if (!copies->tensors[side]) copies->tensors[side] = calloc(1, sizeof **copies->tensors);
+  if (!copies->tensors[side]) no_room(running);
+  return copies->tensors[side];
+}
+
+/* A product of one lane (`lanes` is its bit). Descriptors count from where the system's shared memory begins. */
+void cujit_pending_product(const struct Block *state, u8 *shared, u32 warp, u32 lanes, u32 line, u32 d, u64 a, u64 b,
+                           u32 descriptor, u32 keeps, u32 kind, u32 from_tensor, u32 scale, u32 mask0, u32 mask1,
+                           u32 mask2, u32 mask3, Multiply *multiply) {
+  struct Running *running = running_of(state, shared);
+  u64 memory = (u64)cujit_pending_tensor_memory(state, shared);
+  struct Async *copy = new_async(running, slot_of(state, warp), PRODUCT, lanes, line, 0);
+  copy->to = memory;
+  copy->work = (struct TensorWork){
+      multiply, shared - SYSTEM_BYTES, a, b, d, descriptor, kind, keeps, from_tensor, scale, {mask0, mask1, mask2, mask3}};
+}
+
+/* One lane has an mbarrier told when the products are done that it issued before. */
+void cujit_pending_product_commit(const struct Block *state, u8 *shared, u32 warp, u32 lanes, u32 line, u64 barrier) {
+  new_async(running_of(state, shared), slot_of(state, warp), COMMIT, lanes, line, barrier);
+}
+
 /* Lanes have an mbarrier told when the copies that they issued by cp.async are done: `counts` more are awaited there
    for each unless they were counted before. */
 void cujit_pending_arrive(const struct Block *state, u8 *shared, u32 warp, u32 lanes, u32 line, u64 barrier,
@@ -291,6 +378,7 @@ static flag awaits_copies(const struct Copies *copies, u64 barrier) {
     if (copy->barrier != barrier) continue;
     found = 1;
     if (copy->kind == ARRIVE) arrivals += (u64)__builtin_popcount(copy->lanes);
+    if (copy->kind == COMMIT) arrivals++;
   }
   return found && (*(const u64 *)barrier & MBARRIER_COUNT) <= arrivals;
 }

@@ -24,18 +24,27 @@ struct Queue {
 
 struct Async;
 struct Intervals;
+struct TensorMemory;
 
 /* All of a thread. `land` lands what it keeps, `end` what its blocks leave, `early` some of it: who has no copies need not have their code.
-   `intervals` are there where races are looked for. */
+   `intervals` are there where races are looked for; `tensors` are the tensor memories of the first `sides` blocks that run
+   side by side. */
 struct Copies {
   struct Queue *queues;
   struct Async *each;
-  u32 slots, count, room, small, due, unused;
+  u32 slots, count, room, small, due, sides;
   void (*land)(struct Running *running);
   void (*end)(struct Running *running);
   void (*early)(struct Running *running, u64 random);
   struct Intervals *intervals;
+  struct TensorMemory **tensors;
 };
+
+INLINE struct Running *running_of(const struct Block *state, u8 *shared) {
+  return state ? state->place : running_at(shared);
+}
+
+INLINE u32 slot_of(const struct Block *state, u32 warp) { return state ? state->side * state->warps + warp : warp; }
 
 /* Give the memory back. */
 INLINE void free_copies(struct Copies *copies) {
@@ -44,6 +53,8 @@ INLINE void free_copies(struct Copies *copies) {
     free(copies->queues[k].each);
     free(copies->queues[k].marks);
   }
+  for (u32 k = 0; k < copies->sides; k++) free(copies->tensors[k]);
+  free(copies->tensors);
   free(copies->queues);
   free(copies->each);
   free(copies->intervals);
@@ -61,5 +72,5 @@ INLINE flag land_copies(struct Running *running) {
 /* The blocks that this thread runs are done. */
 INLINE void end_copies(struct Running *running) {
   struct Copies *copies = running->copies;
-  if (copies && copies->small | copies->count) copies->end(running);
+  if (copies && copies->small | copies->count | copies->sides) copies->end(running);
 }

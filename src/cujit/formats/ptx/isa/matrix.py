@@ -6,6 +6,7 @@ Source: PTX ISA manual 9.1, sections 9.7.14 to 9.7.16. ``table.py`` says how far
 from __future__ import annotations
 
 from cujit.formats.ptx.isa.sets import Forms
+from cujit.formats.ptx.isa.tensor import TENSOR
 
 _SMEM = "{.shared|shared::cta}"
 _MOVE = (
@@ -181,8 +182,7 @@ _WARPGROUP = (
     ),
     Forms("9.7.15", "8.4", 90, *_mixed("wgmma .mma_async .sync .aligned", 1)),
     Forms("9.7.15", "8.4", 90, *_mixed("wgmma .mma_async .sp .sync .aligned", 2)),
-    Forms("9.7.16", "8.6", 100, "tcgen05 ..."),
 )
 
-MATRIX: tuple[Forms, ...] = (*_MOVE, *_FRAGMENT, *_MULTIPLY, *_WARPGROUP)
+MATRIX: tuple[Forms, ...] = (*_MOVE, *_FRAGMENT, *_MULTIPLY, *_WARPGROUP, *TENSOR)
 """Every form of the sections above."""

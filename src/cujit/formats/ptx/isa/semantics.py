@@ -303,6 +303,7 @@ _FAMILIES: Mapping[tuple[Effect, Lanes], tuple[_Row, ...]] = {
         ("cp .reduce .mbarrier::complete_tx::bytes", "|mmWm", "explicit"),
         ("cp .reduce", "|mmWH"),
         ("multimem|fabric", "*"),
+        ("tcgen05 .mma", "|m(m|Q)QWl?Pc?"),
         ("stackrestore", "|R", "stack"),
         ("atom.put|atom.run", "*"),
     ),
@@ -331,11 +332,14 @@ _FAMILIES: Mapping[tuple[Effect, Lanes], tuple[_Row, ...]] = {
         ("cp .commit_group|wait_all", "|"),
         ("cp .wait_group", "|c"),
         ("cp .mbarrier", "|m"),
+        ("tcgen05 .commit", "|mM"),
     ),
     (Effect.WRITES, Lanes.WARP): (
         ("tensormap .cp_fenceproxy", "|mmc"),
         ("wmma .store", "|maW?"),
         ("stmatrix", "|mF"),
+        ("tcgen05 .st .16x32bx2", "|mcA"),
+        ("tcgen05 .st", "|mA"),
     ),
     (Effect.WRITES, Lanes.EACH): (
         ("st .mbarrier::complete_tx::bytes", "|mvm", "explicit"),
@@ -373,6 +377,8 @@ _FAMILIES: Mapping[tuple[Effect, Lanes], tuple[_Row, ...]] = {
         ("wmma .load .c", "A|mW?"),
         ("wmma .load", "F|mW?"),
         ("ldmatrix", "F|m"),
+        ("tcgen05 .ld .16x32bx2", "A|mc"),
+        ("tcgen05 .ld", "A|m"),
     ),
     (Effect.READS, Lanes.WARPGROUP): (
         ("wgmma .mma_async .sp", "A|=A(F|Q)QrcPc*"),
@@ -383,7 +389,6 @@ _FAMILIES: Mapping[tuple[Effect, Lanes], tuple[_Row, ...]] = {
         ("wgmma .wait_group", "|c"),
         ("wgmma .fence|commit_group", "|"),
     ),
-    (Effect.UPDATES, Lanes.WARP): (("tcgen05", "*"),),
     (Effect.PURE, Lanes.MEMBERS): (
         ("shfl .sync", "Tp?|SSSW"),
         ("vote .sync", "T|PW"),
@@ -402,6 +407,7 @@ _FAMILIES: Mapping[tuple[Effect, Lanes], tuple[_Row, ...]] = {
     (Effect.ORDERS, Lanes.EACH): (
         ("fence .tensormap::generic .acquire", "|mc"),
         ("fence|membar", "|"),
+        ("tcgen05 .fence::before_thread_sync|fence::after_thread_sync", "|"),
     ),
     (Effect.SYNCHRONISES, Lanes.MEMBERS): (("bar .warp", "|W"),),
     (Effect.ARRIVES, Lanes.CLUSTER): (("barrier .cluster .arrive", "|"),),
@@ -442,6 +448,13 @@ _FAMILIES: Mapping[tuple[Effect, Lanes], tuple[_Row, ...]] = {
         ("label", "*"),
     ),
     (Effect.SIGNALS, Lanes.OWN): (("call.extern", "*"),),
+    (Effect.ORDERS, Lanes.WARP): (("tcgen05 .wait::ld|wait::st", "|"),),
+    (Effect.UPDATES, Lanes.WARP): (
+        ("tcgen05 .alloc", "|mW"),
+        ("tcgen05 .dealloc", "|WW"),
+        ("tcgen05 .relinquish_alloc_permit", "|"),
+        ("tcgen05", "*"),
+    ),
 }
 TABLE = tuple(_row(*key, *row) for key, rows in _FAMILIES.items() for row in rows)
 """Every row; those of one opcode in the order in which they are asked."""

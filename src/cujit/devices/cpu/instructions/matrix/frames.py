@@ -16,17 +16,18 @@ from cujit.devices.cpu.codegen.builder import Builder, Value, type_width
 from cujit.devices.cpu.codegen.rounding import rounding_of
 from cujit.devices.cpu.codegen.warp import WarpEmitter
 from cujit.devices.cpu.ir.program import IntConstant, Op, items_of
-from cujit.devices.cpu.native.structures import ELEMENTS, LAYOUTS, PRODUCTS, ROUNDINGS, Product
+from cujit.devices.cpu.native.structures import (
+    ELEMENTS,
+    LAYOUTS,
+    NO_NUMBER,
+    PRODUCTS,
+    ROUNDINGS,
+    Product,
+    exponent_floor,
+)
 from cujit.errors import FormatError
 
 _BITS = {"f16": 16, "bf16": 16, "tf32": 32, "f64": 64, "b1": 32, "s8": 8, "u8": 8, "s4": 4, "u4": 4, "fp4": 4}
-_LEAST = {
-    "f16": -14, "e5m2": -14, "e4m3": -6, "e3m2": -2, "e2m3": 0, "e2m1": 0, "fp4": 0, "bf16": -126, "tf32": -126,
-    "f32": -126,
-}  # fmt: skip
-"""Least exponent of a normal number of a format."""
-_NO_NUMBER = 0x7F800001
-"""Bits that no element of A has when it is unpacked."""
 _MINUS_ZERO = 1 << 31
 
 
@@ -158,10 +159,10 @@ def _alignment_of_kind(kind: str, types: Sequence[str], sparse: bool) -> dict[st
 
 
 def _aligned(a: str, b: str, c: str, halves: bool, sparse: bool) -> dict[str, Any]:
-    floors = [(127 + _LEAST[type_]) << 23 for type_ in (a, b, c)]
+    floors = [exponent_floor(type_) for type_ in (a, b, c)]
     return {
         "groups": 1, "floors": tuple(floors), "zero_c": floors[2], "width": 25, "mask": 0xFFFFFFFF,
-        "halves_sum": halves, "absent": _MINUS_ZERO if sparse else _NO_NUMBER, "filler": _MINUS_ZERO if sparse else 0,
+        "halves_sum": halves, "absent": _MINUS_ZERO if sparse else NO_NUMBER, "filler": _MINUS_ZERO if sparse else 0,
     }  # fmt: skip
 
 

@@ -1,0 +1,168 @@
+"""``tcgen05``: tensor memory, and products that are done there: see ``runtime/tensor_memory.h``.
+
+PTX ISA 9.1, 9.7.16 "TensorCore 5th Generation Family Instructions". No result was ever compared with hardware.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cujit.devices.cpu.codegen.builder import Builder, Value
+from cujit.devices.cpu.codegen.memory import each_lane, for_each_bit
+from cujit.devices.cpu.codegen.registry import Rules
+from cujit.devices.cpu.codegen.warp import WarpEmitter
+from cujit.devices.cpu.instructions import blocks
+from cujit.devices.cpu.instructions.matrix import frames
+from cujit.devices.cpu.instructions.matrix.move import one_of, when_any_lane
+from cujit.devices.cpu.instructions.memory import address_in
+from cujit.devices.cpu.instructions.pending import lane_queue, own_queue, passing
+from cujit.devices.cpu.ir.program import IntConstant, MemoryOperand, Op, Operand, OperandGroup, items_of
+from cujit.devices.cpu.native.structures import TENSOR_KINDS, TENSOR_SHAPES
+
+_MASK_WORDS = 4
+"""Words of the lanes that a product leaves as they are."""
+
+_REGISTERS = {"16x128b": 2, "16x256b": 4}
+"""Registers of one repetition of a shape; others have one."""
+
+
+def register(rules: Rules) -> None:
+    """Add the rules of this family."""
+    rules.on("tcgen05 .alloc", _allocate)
+    rules.on("tcgen05 .dealloc", _free)
+    rules.on("tcgen05 .relinquish_alloc_permit", _relinquish)
+    rules.on("tcgen05 .ld", _load)
+    rules.on("tcgen05 .st", _store)
+    # Loads and stores are done where they are issued.
+    rules.on("tcgen05 .wait::ld|wait::st", _nothing)
+    rules.on("tcgen05 .fence::before_thread_sync|fence::after_thread_sync", _nothing)
+    rules.on("tcgen05 .commit", _commit)
+    rules.on("tcgen05 .commit .multicast::cluster", _commit_to_several)
+    rules.on("tcgen05 .mma .kind::f16|kind::tf32|kind::f8f6f4|kind::i8", _multiply)
+
+
+def _nothing(_e: WarpEmitter, _op: Op) -> None:
+    """Wait for what is done."""
+
+
+def _owner(e: WarpEmitter, op: Op) -> list[Value]:
+    return [*own_queue(e), e.builder.integer(op.line, 32)]
+
+
+def _address(e: WarpEmitter, operand: Operand) -> Value:
+    """Return an address in tensor memory (i32), of brackets."""
+    assert isinstance(operand, MemoryOperand)
+    b, offset = e.builder, e.builder.integer(operand.offset, 32)
+    return offset if operand.base is None else b.binary("add", e.read(operand.base, "i32"), offset)
+
+
+# -- allocation -------------------------------------------------------------------------------------------
+
+
+def _allocate(e: WarpEmitter, op: Op) -> None:
+    """``alloc [dst], columns``: the address goes to shared memory."""
+    b = e.builder
+    with when_any_lane(e, op):
+        count = one_of(e, op, e.source(op, 1, "i32"))
+        found = b.call("cujit_tensor_alloc", "i32", *_owner(e, op), count, passing(e))
+        b.store(found, b.cast("inttoptr", one_of(e, op, address_in(e, op.memory, op.space)), "ptr"), align=4)
+
+
+def _free(e: WarpEmitter, op: Op) -> None:
+    with when_any_lane(e, op):
+        operands = [one_of(e, op, e.source(op, k, "i32")) for k in (0, 1)]
+        e.builder.call("cujit_tensor_dealloc", "void", *_owner(e, op), *operands)
+
+
+def _relinquish(e: WarpEmitter, op: Op) -> None:
+    with when_any_lane(e, op):
+        e.builder.call("cujit_tensor_relinquish", "void", *own_queue(e)[:2])
+
+
+# -- registers --------------------------------------------------------------------------------------------
+
+
+def _load(e: WarpEmitter, op: Op) -> None:
+    with when_any_lane(e, op):
+        made = ["i32"] * _count(op)
+        frames.put_all(e, op, frames.call_of(e.builder, "tensor_load", [], made, (), _moved(e, op), at=0))
+
+
+def _store(e: WarpEmitter, op: Op) -> None:
+    with when_any_lane(e, op):
+        words = frames.words_of(e, op, len(op.sources) - 1, _count(op))
+        frames.call_of(e.builder, "tensor_store", words, [], (), _moved(e, op))
+
+
+def _shape(op: Op) -> str:
+    return next(word for word in op.modifiers if word in TENSOR_SHAPES)
+
+
+def _count(op: Op) -> int:
+    """Count the registers of a lane."""
+    times = next(int(word[1:]) for word in op.modifiers if word[0] == "x" and word[1:].isdigit())
+    return times * _REGISTERS.get(_shape(op), 1)
+
+
+def _moved(e: WarpEmitter, op: Op) -> list[Value]:
+    """List who moves registers, where in tensor memory they are, and how they lie there."""
+    split = op.sources[1] if len(op.sources) > 1 else None
+    packs = not {"pack::16b", "unpack::16b"}.isdisjoint(op.modifiers)
+    columns = split.value if isinstance(split, IntConstant) else 0
+    numbers = (TENSOR_SHAPES.index(_shape(op)), _count(op), packs, columns)
+    address = one_of(e, op, _address(e, op.memory))
+    return [*_owner(e, op), address, *(e.builder.integer(n, 32) for n in numbers)]
+
+
+# -- products ---------------------------------------------------------------------------------------------
+
+
+def _multiply(e: WarpEmitter, op: Op) -> None:
+    """``mma [d], a, b, idesc {, lanes}, keeps {, scale}``: queued; a commit of the same thread has it done first."""
+    b = e.builder
+    d, a, right, described, *rest = op.sources
+    masked = items_of(rest.pop(0)) if isinstance(rest[0], OperandGroup) else (IntConstant(0),) * _MASK_WORDS
+    keeps, *scale = rest
+    in_tensor = isinstance(a, MemoryOperand)
+    kind = next(k for k, word in enumerate(TENSOR_KINDS) if f"kind::{word}" in op.modifiers)
+    of_a = b.cast("zext", _address(e, a), "i64") if in_tensor else e.read(a, "i64")
+    power = scale[0].value if scale and isinstance(scale[0], IntConstant) else 0
+    operands = [
+        _address(e, d), of_a, e.read(right, "i64"), e.read(described, "i32"),
+        b.cast("zext", e.read(keeps, "i1"), "i32"), *(b.integer(n, 32) for n in (kind, in_tensor, power)),
+        *(e.read(word, "i32") for word in masked),
+    ]  # fmt: skip
+    b.module.declared.setdefault("cujit_tensor_product", "declare void @cujit_tensor_product(ptr, ptr)")
+    operands.append(Value("@cujit_tensor_product", "ptr"))
+
+    def issue(f: Builder, v: Sequence[Value]) -> None:
+        f.call("cujit_pending_product", "void", *v)
+
+    each_lane(e, op, "tensor.product", [*lane_queue(e, op), *operands], issue)
+
+
+def _commit(e: WarpEmitter, op: Op) -> None:
+    """``commit [mbar]``: it arrives when the products are done that this thread issued before."""
+
+    def commit(f: Builder, v: Sequence[Value]) -> None:
+        f.call("cujit_pending_product_commit", "void", *v)
+
+    each_lane(e, op, "tensor.commit", [*lane_queue(e, op), address_in(e, op.memory, op.space)], commit)
+
+
+def _commit_to_several(e: WarpEmitter, op: Op) -> None:
+    """``….multicast::cluster [mbar], mask``: at the same place of every block that the mask has."""
+    owner = lane_queue(e, op)
+
+    def commit(f: Builder, v: Sequence[Value]) -> None:
+        own, (barrier, mask, cluster, stride) = v[: len(owner)], v[len(owner) :]
+
+        def to_one(rank: Value) -> None:
+            start = f.binary("add", cluster, f.binary("mul", f.cast("zext", rank, "i64"), stride))
+            f.call("cujit_pending_product_commit", "void", *own, f.binary("add", start, barrier))
+
+        for_each_bit(f, f.cast("zext", mask, "i32"), to_one)
+
+    offset = blocks.offset_of(e, address_in(e, op.memory, op.space))
+    values = [offset, e.source(op, 1, "i16"), blocks.CLUSTER, blocks.STRIDE]
+    each_lane(e, op, "tensor.commit.multicast", [*owner, *values], commit)

@@ -1,0 +1,63 @@
+"""What was wrong about a use of tensor memory, in words."""
+
+from __future__ import annotations
+
+from cujit.devices.cpu.native.structures import TensorFault
+from cujit.devices.cpu.run.launch import Launch
+
+_ALLOCATE = "allocate the columns first: tcgen05.alloc writes their address to shared memory"
+
+_WORDS: dict[TensorFault, tuple[str, str]] = {
+    TensorFault.UNALLOCATED: ("column {number} of tensor memory, which the block never allocated", _ALLOCATE),
+    TensorFault.FREED: (
+        "column {number} of tensor memory, which the block has deallocated",
+        "move tcgen05.dealloc behind the last use: wait for the mbarrier of tcgen05.commit first",
+    ),
+    TensorFault.BEYOND: (
+        "{number} columns of tensor memory from column {column} on, and there are 512",
+        "lower the column in the address, or use a shape or a repetition with fewer columns",
+    ),
+    TensorFault.LANES_APART: (
+        "lane {lane} of tensor memory, and here only an access from lane {number} on is possible",
+        "add (warp % 4) << 21 to the address: a warp accesses the 32 lanes from 32 * (warp % 4) on. Begin products of "
+        "128 rows at lane 0, and products of 64 rows at lane 0 or 16",
+    ),
+    TensorFault.COUNT: (
+        "an allocation of {number} columns of tensor memory",
+        "allocate 32, 64, 128, 256 or 512 columns",
+    ),
+    TensorFault.EXHAUSTED: (
+        "an allocation of {number} columns of tensor memory, and the block never frees as many",
+        "allocate fewer columns: a block has 512, and cujit gives out neighboring columns that begin at a multiple of "
+        "their number",
+    ),
+    TensorFault.RELINQUISHED: (
+        "an allocation of {number} columns of tensor memory after tcgen05.relinquish_alloc_permit",
+        "move tcgen05.relinquish_alloc_permit behind the last tcgen05.alloc",
+    ),
+    TensorFault.MISMATCHED: (
+        "a deallocation of {number} columns of tensor memory from column {column} on, which are not one allocation",
+        "pass tcgen05.dealloc the address and the number of columns of one tcgen05.alloc",
+    ),
+    TensorFault.HELD: (
+        "the block ended with {number} allocated columns of tensor memory, the first of them allocated here",
+        "execute tcgen05.dealloc for every tcgen05.alloc before the block ends",
+    ),
+    TensorFault.INSTRUCTION: (
+        "a product that doesn't exist: its instruction descriptor is {number:#010x}",
+        "compare types, M (64 or 128), N, transposes and the sparsity bit with section 9.7.16.4.2 of NVIDIA's PTX "
+        "manual, \"Instruction descriptor\". Don't transpose an A in tensor memory, and begin it at the lane of D",
+    ),
+    TensorFault.DESCRIPTOR: (
+        "a matrix in shared memory that doesn't exist: its descriptor is {number:#018x}",
+        "set the swizzling mode (bits 61 to 63) to 0, 1, 2, 4 or 6 and bit 52 to 0, and transpose only types of 8 bits "
+        "or more, as in section 9.7.16.4.1 of NVIDIA's PTX manual, \"Shared memory descriptor\"",
+    ),
+}  # fmt: skip
+
+
+def words_of(launch: Launch) -> tuple[str, str]:
+    """Describe what a launch did wrong in tensor memory, and what to try."""
+    _, _, code, address, number, *_ = launch.fault_more
+    what, help_ = _WORDS[TensorFault(code)]
+    return what.format(number=number, column=address & 0xFFFF, lane=address >> 16), help_

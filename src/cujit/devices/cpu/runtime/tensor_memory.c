@@ -1,0 +1,146 @@
+/* What warps do with tensor memory: allocate columns, load and store registers. PTX ISA 9.1, 9.7.16.7, 9.7.16.8. */
+
+#include "tensor_memory.h"
+
+typedef void Pass(struct Block *state, u32 warp);
+
+/* Turns of other warps that an allocation waits for columns, and the fewest columns that are allocated. */
+enum { MOST_TURNS = 1 << 16, LEAST_COLUMNS = 32 };
+
+static void find_site(struct TensorSite *site, const struct Block *state, u8 *shared, u32 warp, u32 line) {
+  site->memory = cujit_pending_tensor_memory(state, shared);
+  site->running = running_of(state, shared);
+  site->block = state ? state->number : site->running->block;
+  site->thread = warp * WARP, site->line = line;
+}
+
+/* -- allocation ------------------------------------------------------------------------------------------------------- */
+
+/* Where so many neighbouring columns are free that begin at a multiple of their number; TENSOR_COLUMNS if nowhere. */
+static u32 find_free(const struct TensorMemory *memory, u32 count) {
+  for (u32 first = 0; first < TENSOR_COLUMNS; first += count) {
+    u32 taken = 0;
+    for (u32 column = first; column < first + count; column++) taken |= memory->lines[column];
+    if (!taken) return first;
+  }
+  return TENSOR_COLUMNS;
+}
+
+static flag is_count(u32 count) { return count >= LEAST_COLUMNS && count <= TENSOR_COLUMNS && !(count & (count - 1)); }
+
+/* Allocate columns; what is in them is no number, or what the schedule fills memory with. While none are free, other warps
+   run, which may free some. */
+u32 cujit_tensor_alloc(struct Block *state, u8 *shared, u32 warp, u32 line, u32 count, Pass *pass) {
+  struct TensorSite site;
+  find_site(&site, state, shared, warp, line);
+  struct TensorMemory *memory = site.memory;
+  if (!is_count(count)) fail_in_tensor(&site, TENSOR_COUNT, 0, count);
+  u32 first = find_free(memory, count);
+  for (u32 turn = 0; first == TENSOR_COLUMNS && !memory->relinquished; turn++) {
+    if (!pass || turn == MOST_TURNS) fail_in_tensor(&site, TENSOR_EXHAUSTED, 0, count);
+    pass(state, warp);
+    first = find_free(memory, count);
+  }
+  if (memory->relinquished) fail_in_tensor(&site, TENSOR_RELINQUISHED, 0, count);
+  u64 schedule = site.running->launch->schedule;
+  memset(memory->cells[first], schedule ? (int)schedule : 0xff, count * sizeof *memory->cells);
+  for (u32 column = first; column < first + count; column++) memory->lines[column] = line ? line : 1;
+  memory->counts[first] = (u16)count;
+  memory->held += count;
+  return first;
+}
+
+void cujit_tensor_dealloc(const struct Block *state, u8 *shared, u32 warp, u32 line, u32 address, u32 count) {
+  struct TensorSite site;
+  find_site(&site, state, shared, warp, line);
+  struct TensorMemory *memory = site.memory;
+  u32 first = columns_at(&site, address, count);
+  if (memory->counts[first] != count) fail_in_tensor(&site, TENSOR_MISMATCHED, address, count);
+  memory->counts[first] = 0;
+  memory->held -= count;
+  memset(&memory->lines[first], 0, count * sizeof *memory->lines);
+  memset(&memory->freed[first], 1, count);
+}
+
+void cujit_tensor_relinquish(const struct Block *state, u8 *shared) {
+  cujit_pending_tensor_memory(state, shared)->relinquished = 1;
+}
+
+/* -- registers -------------------------------------------------------------------------------------------------------- */
+
+/* How registers lie in tensor memory: their number, the columns of one repetition and its registers, in one of SHAPES. With
+   `halves` each register is of the lower halves of two columns. The upper lanes of 16x32bx2 are `split` columns on. */
+struct Moved {
+  u32 shape, count, split;
+  flag halves;
+};
+
+struct Cell {
+  u32 lane, column;
+};
+
+/* Where lane `own` has its register k. Source: NVIDIA/cutlass, copy_traits_sm100.hpp, which the figures of PTX ISA 9.1,
+   9.7.16.2.3.1 "Memory Layout" show. */
+INLINE struct Cell cell_of(u32 shape, u32 k, u32 own) {
+  switch (shape) {
+  case SHAPE_16X64B: return (struct Cell){own / 4 + own % 2 * 8, 2 * k + own / 2 % 2};
+  case SHAPE_16X128B: return (struct Cell){own / 4 + k % 2 * 8, k / 2 * 4 + own % 4};
+  case SHAPE_16X256B: return (struct Cell){own / 4 + k / 2 % 2 * 8, k / 4 * 8 + own % 4 * 2 + k % 2};
+  case SHAPE_16X32BX2: return (struct Cell){own % 16, k};
+  default: return (struct Cell){own, k};
+  }
+}
+
+/* Columns that so many registers of a lane are in. */
+static u32 columns_of(const struct Moved *moved) {
+  static const u32 per_register[] = {1, 2, 2, 2, 1};
+  return moved->count * per_register[moved->shape] * (moved->halves ? 2 : 1);
+}
+
+/* The lane and the first column that a warp accesses: it has 32 lanes, by its number modulo 4, or 16 of these. */
+static struct Cell place_of(const struct TensorSite *site, const struct Moved *moved, u32 warp, u32 address) {
+  u32 lane = address >> 16, own = warp % 4 * 32;
+  flag upper = moved->shape != SHAPE_32X32B && lane == own + 16;
+  if (lane != own && !upper) fail_in_tensor(site, TENSOR_LANES_APART, address, own);
+  u32 columns = columns_of(moved);
+  if (moved->shape == SHAPE_16X32BX2) columns_at(site, address + moved->split, columns);
+  return (struct Cell){lane, columns_at(site, address, columns)};
+}
+
+/* The cell of a register, and with `halves` the next one. */
+INLINE u32 *find_cell(struct TensorMemory *memory, const struct Moved *moved, struct Cell place, u32 k, u32 own) {
+  struct Cell cell = cell_of(moved->shape, k, own);
+  u32 split = moved->shape == SHAPE_16X32BX2 && own >= 16 ? moved->split : 0;
+  return &memory->cells[place.column + cell.column * (moved->halves ? 2 : 1) + split][place.lane + cell.lane];
+}
+
+/* Load `count` registers of every lane. */
+void cujit_matrix_tensor_load(u32 *frame, const struct Block *state, u8 *shared, u32 warp, u32 line, u32 address,
+                              u32 shape, u32 count, flag halves, u32 split) {
+  struct TensorSite site;
+  find_site(&site, state, shared, warp, line);
+  struct Moved moved = {shape, count, split, halves};
+  struct Cell place = place_of(&site, &moved, warp, address);
+  for (u32 k = 0; k < count; k++) {
+    for (u32 own = 0; own < WARP; own++) {
+      const u32 *cell = find_cell(site.memory, &moved, place, k, own);
+      frame[k * WARP + own] = halves ? (*cell & 0xffff) | cell[TENSOR_LANES] << 16 : *cell;
+    }
+  }
+}
+
+/* Store them. */
+void cujit_matrix_tensor_store(const u32 *frame, const struct Block *state, u8 *shared, u32 warp, u32 line, u32 address,
+                               u32 shape, u32 count, flag halves, u32 split) {
+  struct TensorSite site;
+  find_site(&site, state, shared, warp, line);
+  struct Moved moved = {shape, count, split, halves};
+  struct Cell place = place_of(&site, &moved, warp, address);
+  for (u32 k = 0; k < count; k++) {
+    for (u32 own = 0; own < WARP; own++) {
+      u32 value = frame[k * WARP + own], *cell = find_cell(site.memory, &moved, place, k, own);
+      *cell = halves ? value & 0xffff : value;
+      if (halves) cell[TENSOR_LANES] = value >> 16;
+    }
+  }
+}

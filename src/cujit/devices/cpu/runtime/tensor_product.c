@@ -1,0 +1,253 @@
+/* Products in tensor memory: D, of 64 or 128 rows, is A times B, of shared memory, and what D was.
+
+   Sums are those of one alignment over all of k: see sums.h. Source: microsoft/MMA-Sim at 735c9b7 (arXiv 2511.10909), of
+   Blackwell; never compared with hardware. */
+
+#include "tensor_memory.h"
+#include "tiles.h"
+
+/* Rows of A that are multiplied together, and the most strips that these have. */
+enum { ROWS_TOGETHER = 64 };
+
+/* A, or B by its columns: elements of a type that take `bits` each, in shared memory as a descriptor says, or in tensor
+   memory, from a lane and a column on. `signs` are xored into its numbers. */
+struct Factor {
+  u32 type, bits, signs;
+  flag across;
+  const u8 *shared;
+  u64 descriptor;
+  const struct TensorMemory *memory;
+  u32 lane, column, rows;
+};
+
+/* The lane of a row of A or D. Source: PTX ISA 9.1, 9.7.16.10.5 "Data Path Layout Organization": layout D has 128 rows in
+   as many lanes, layout F has 64 rows in every other 16. */
+INLINE u32 lane_of(u32 rows, u32 first, u32 row) { return first + (rows == 128 ? row : row / 16 * 32 + row % 16); }
+
+/* -- what descriptors say --------------------------------------------------------------------------------------------- */
+
+/* Bytes of a line of a pattern, by the mode of swizzling; 0 for no mode. */
+static const u8 LINE_BYTES[8] = {16, 128, 128, 0, 64, 0, 32, 0};
+enum { MODE_AT = 61, BY_32_BYTES = 1, OFFSET_AT = 49, ABSOLUTE_AT = 52 };
+
+/* Where element k of a row begins in shared memory; elements of less than a byte take one here.
+
+   In units of T elements of 16 bytes, n of which are a line of a pattern. Straight: ((8,m),(T,2k)):((nT,SBO),(1,T)), or
+   without a pattern ((1T,SBO),(1,LBO)). Across: ((T,n,m),(8,k)):((1,T,LBO),(nT,SBO)), or ((1,T,SBO),(1T,LBO)). By pieces of
+   32 bytes the pattern is Swizzle<2,5,2> and four steps deep. Source: PTX ISA 9.1, 9.7.16.4.1 "Shared memory descriptor",
+   9.7.16.5.1; NVIDIA/cutlass, mma_traits_sm100.hpp, for the last. */
+static u64 offset_in_shared(const struct Factor *factor, u32 row, u32 k) {
+  u64 descriptor = factor->descriptor, mode = descriptor >> MODE_AT, line = LINE_BYTES[mode];
+  u64 leading = (descriptor >> 16 & 0x3fff) << 4, stride = (descriptor >> 32 & 0x3fff) << 4;
+  u64 at = (descriptor & 0x3fff) << 4, size = factor->bits < 8 ? 1 : factor->bits / 8;
+  if (factor->across) {
+    u64 per_line = line / size, depth = mode == BY_32_BYTES ? 4 : 8;
+    at += row % per_line * size + k % depth * line;
+    at += row / per_line * (mode ? leading : stride) + k / depth * (mode ? stride : leading);
+  } else {
+    u64 byte = k * size;
+    at += row / 8 * stride + row % 8 * line + (mode ? byte : byte / 16 * leading + byte % 16);
+  }
+  if (mode == BY_32_BYTES) return at ^ (at >> 7 & 3) << 5;
+  return at ^ (((at >> 7) - (descriptor >> OFFSET_AT & 7)) & (line / 16 - 1)) << 4;
+}
+
+/* The code of an element. Those of 4 and 6 bits lie packed at the beginning of 16 bytes. */
+static u32 code_in_shared(const struct Factor *factor, u32 row, u32 k) {
+  u64 word = 0;
+  if (factor->bits >= 8) {
+    __builtin_memcpy(&word, factor->shared + offset_in_shared(factor, row, k), factor->bits / 8);
+    return (u32)word;
+  }
+  u32 bit = k % 16 * factor->bits;
+  __builtin_memcpy(&word, factor->shared + offset_in_shared(factor, row, k & ~15u) + bit / 8, 2);
+  return (u32)word >> bit % 8;
+}
+
+/* In tensor memory elements of less than a byte have one each. */
+static u32 code_in_tensor(const struct Factor *factor, u32 row, u32 k) {
+  u32 bits = factor->bits < 8 ? 8 : factor->bits, per_cell = 32 / bits;
+  return factor->memory->cells[factor->column + k / per_cell][lane_of(factor->rows, factor->lane, row)] >> k % per_cell * bits;
+}
+
+/* -- strips ----------------------------------------------------------------------------------------------------------- */
+
+/* Codes become f32, as bits. */
+static void number_of(u32x32 *codes, u32 type) {
+  u32x32 code = *codes;
+  switch (type) {
+  case TYPE_F16:
+    *codes = AS(u32x32, __builtin_convertvector(AS(f16x32, __builtin_convertvector(code, u16x32)), f32x32));
+    return;
+  case TYPE_BF16: *codes = code << 16; return;
+  case TYPE_TF32: *codes = code & ~0x1fffu; return;
+  case TYPE_S8: *codes = WHOLE((i32x32)(code << 24) >> 24); return;
+  default: decode(codes, 1, type);
+  }
+}
+
+/* Eight rows from one on, made strips from `at` on, or turned into columns. */
+static void read_rows(struct Side *to, u32 at, const struct Factor *factor, u32 first, u32 strips, flag turns) {
+  for (u32 strip = 0; strip < strips; strip++) {
+    u32x32 found;
+    for (u32 lane = 0; lane < WARP; lane++) {
+      u32 row = first + lane / 4, k = 4 * strip + lane % 4;
+      ((u32 *)&found)[lane] = factor->memory ? code_in_tensor(factor, row, k) : code_in_shared(factor, row, k);
+    }
+    number_of(&found, factor->type);
+    found ^= factor->signs;
+    if (turns) {
+      TURN(f32x8, &to->numbers[at + strip], &found);
+    } else {
+      to->numbers[at + strip] = AS(f32x32, found);
+    }
+  }
+}
+
+/* -- D ---------------------------------------------------------------------------------------------------------------- */
+
+/* D in tensor memory: so many rows from a lane and a column on, of which some stay as they are. */
+struct Sums {
+  struct TensorMemory *memory;
+  u32 lane, column, rows;
+  const u32 *masked;
+};
+
+/* The cell of a lane's element in register k of the tile at a row and a column: see tiles.h. */
+INLINE u32 *sum_at(const struct Sums *sums, u32 row, u32 column, u32 k, u32 lane) {
+  u32 own = lane_of(sums->rows, sums->lane, row + k / 2 * 8 + lane / 4);
+  return &sums->memory->cells[sums->column + column + lane % 4 * 2 + k % 2][own];
+}
+
+static f32 scaled(f32 value, u32 scale) { return value * AS(f32, (127 - scale) << 23); }
+
+/* Read a tile of 16 rows and 8 columns, times 2 ** -scale. */
+static void read_sums(u32x32 *tile, const struct Sums *sums, u32 row, u32 column, u32 type, u32 scale) {
+  for (u32 k = 0; k < 4; k++) {
+    for (u32 lane = 0; lane < WARP; lane++) {
+      u32 value = *sum_at(sums, row, column, k, lane), *to = (u32 *)&tile[type == TYPE_F16 ? k / 2 : k] + lane;
+      if (type == TYPE_F16) {
+        _Float16 half = (_Float16)scaled((f32)AS(_Float16, (u16)value), scale);
+        *to = k % 2 ? *to | (u32)AS(u16, half) << 16 : AS(u16, half);
+      } else {
+        *to = scale ? AS(u32, scaled(AS(f32, value), scale)) : value;
+      }
+    }
+  }
+}
+
+static void write_sums(const u32x32 *tile, const struct Sums *sums, u32 row, u32 column, u32 type) {
+  for (u32 k = 0; k < 4; k++) {
+    for (u32 lane = 0; lane < WARP; lane++) {
+      u32 own = lane_of(sums->rows, sums->lane, row + k / 2 * 8 + lane / 4);
+      if (sums->masked[own / 32] >> own % 32 & 1) continue;
+      const u32 *from = (const u32 *)&tile[type == TYPE_F16 ? k / 2 : k] + lane;
+      *sum_at(sums, row, column, k, lane) = type == TYPE_F16 ? *from >> k % 2 * 16 & 0xffff : *from;
+    }
+  }
+}
+
+/* -- products --------------------------------------------------------------------------------------------------------- */
+
+/* Types of A and B by kind, and by their code in an instruction descriptor: 0 for none. Source: PTX ISA 9.1, 9.7.16.4.2
+   "Instruction descriptor". */
+static const u8 FACTORS[][8] = {
+    [KIND_F16] = {TYPE_F16 + 1, TYPE_BF16 + 1},
+    [KIND_TF32] = {0, 0, TYPE_TF32 + 1},
+    [KIND_F8F6F4] = {TYPE_E4M3 + 1, TYPE_E5M2 + 1, 0, TYPE_E2M3 + 1, TYPE_E3M2 + 1, TYPE_E2M1 + 1},
+    [KIND_I8] = {TYPE_U8 + 1, TYPE_S8 + 1},
+};
+static const u8 SUMS[][4] = {
+    [KIND_F16] = {TYPE_F16 + 1, TYPE_F32 + 1},
+    [KIND_TF32] = {0, TYPE_F32 + 1},
+    [KIND_F8F6F4] = {TYPE_F16 + 1, TYPE_F32 + 1},
+    [KIND_I8] = {0, 0, TYPE_S32 + 1},
+};
+/* Steps of k. */
+static const u8 STEPS[] = {[KIND_F16] = 16, [KIND_TF32] = 8, [KIND_F8F6F4] = 32, [KIND_I8] = 32};
+
+INLINE u32 bits_of(u32 type) {
+  switch (type) {
+  case TYPE_F16:
+  case TYPE_BF16: return 16;
+  case TYPE_TF32: return 32;
+  case TYPE_E2M3:
+  case TYPE_E3M2: return 6;
+  case TYPE_E2M1: return 4;
+  default: return 8;
+  }
+}
+
+/* A product as its instruction descriptor has it. */
+struct Described {
+  struct Product product;
+  u32 m, n, k;
+};
+
+INLINE u32 field(u32 word, u32 at, u32 bits) { return word >> (at & 31) & ((1u << (bits & 31)) - 1); }
+
+static void describe(const struct TensorSite *site, const struct TensorWork *work, struct Described *to) {
+  u32 word = work->descriptor, kind = work->kind;
+  u32 a = FACTORS[kind][field(word, 7, 3)], b = FACTORS[kind][field(word, 10, 3)], d = SUMS[kind][field(word, 4, 2)];
+  to->m = field(word, 24, 5) * 16, to->n = field(word, 17, 6) * 8, to->k = STEPS[kind];
+  flag is_shape = (to->m == 64 && to->n) || (to->m == 128 && to->n && to->n % 16 == 0);
+  flag sparse = field(word, 2, 1);
+  if (!a || !b || !d || !is_shape || to->n > 256 || sparse) fail_in_tensor(site, TENSOR_INSTRUCTION, 0, word);
+  memset(&to->product, 0, sizeof to->product);
+  struct Product *p = &to->product;
+  p->a = a - 1, p->b = b - 1, p->c = p->d = d - 1;
+  p->halves = 2, p->strips = to->k / 4, p->saturate = field(word, 3, 1);
+  if (kind == KIND_I8) return;
+  p->groups = 1, p->width = 25, p->mask = ~0u, p->halves_sum = p->d == TYPE_F16, p->absent = NO_NUMBER;
+  p->floors[0] = FLOORS[p->a], p->floors[1] = FLOORS[p->b], p->floors[2] = p->zero_c = FLOORS[p->c];
+}
+
+/* A factor in shared memory, by its descriptor. */
+static void find_in_shared(struct Factor *to, const struct TensorSite *site, const struct TensorWork *work, u64 descriptor) {
+  flag is_wrong = !LINE_BYTES[descriptor >> MODE_AT] || descriptor >> ABSOLUTE_AT & 1 || (to->across && to->bits < 8);
+  if (is_wrong) fail_in_tensor(site, TENSOR_DESCRIPTOR, 0, descriptor);
+  to->shared = work->shared, to->descriptor = descriptor, to->memory = 0;
+  if (to->type == TYPE_E2M1) to->type = TYPE_FP4;
+}
+
+/* A in tensor memory. */
+static void find_in_tensor(struct Factor *to, const struct TensorSite *site, const struct TensorWork *work, u32 steps) {
+  u32 address = (u32)work->a;
+  if (address >> 16 != work->d >> 16 || to->across) fail_in_tensor(site, TENSOR_INSTRUCTION, address, work->descriptor);
+  to->memory = site->memory, to->lane = address >> 16;
+  to->column = columns_at(site, address, steps * (to->bits < 8 ? 8 : to->bits) / 32);
+}
+
+/* All rows of A that are multiplied together, with their powers. */
+static void read_left(struct Side *to, const struct Factor *a, u32 first, const struct Product *p) {
+  u32 strips = p->strips * ROWS_TOGETHER / 8;
+  for (u32 row = 0; row < ROWS_TOGETHER; row += 8) read_rows(to, row / 8 * p->strips, a, first + row, p->strips, 0);
+  if (p->groups) to->furthest = find_powers(to->powers, to->numbers, strips, p->floors[0]);
+}
+
+/* A Multiply. */
+void cujit_tensor_product(const struct TensorSite *site, const struct TensorWork *work) {
+  struct Described x;
+  struct Side left[2], right;
+  describe(site, work, &x);
+  const struct Product *p = &x.product;
+  u32 word = work->descriptor, lane = work->d >> 16;
+  if (lane && (x.m == 128 || lane != 16)) fail_in_tensor(site, TENSOR_LANES_APART, work->d, 0);
+  struct Sums sums = {site->memory, lane, columns_at(site, work->d, x.n), x.m, work->masked};
+  struct Factor a = {.type = p->a, .bits = bits_of(p->a), .signs = field(word, 13, 1) << 31, .across = field(word, 15, 1)};
+  struct Factor b = {.type = p->b, .bits = bits_of(p->b), .signs = field(word, 14, 1) << 31, .across = field(word, 16, 1)};
+  a.rows = x.m;
+  find_in_shared(&b, site, work, work->b);
+  work->from_tensor ? find_in_tensor(&a, site, work, x.k) : find_in_shared(&a, site, work, work->a);
+  for (u32 k = 0; k < x.m / ROWS_TOGETHER; k++) read_left(&left[k], &a, k * ROWS_TOGETHER, p);
+  for (u32 column = 0; column < x.n; column += 8) {
+    read_rows(&right, 0, &b, column, p->strips, 1);
+    if (p->groups) right.furthest = find_powers(right.powers, right.numbers, p->strips, p->floors[1]);
+    for (u32 row = 0; row < x.m; row += 16) {
+      u32x32 d[4] = {0};
+      if (work->keeps) read_sums(d, &sums, row, column, p->d, work->scale);
+      tile(p, d, d, &left[row / ROWS_TOGETHER], row % ROWS_TOGETHER / 8 * p->strips, &right, 0);
+      write_sums(d, &sums, row, column, p->d);
+    }
+  }
+}

@@ -1,0 +1,127 @@
+"""Where matrices lie in tensor memory and in shared memory, by shape algebra.
+
+A layout is a shape and strides, both nested alike: the first index of a shape counts fastest. An address in tensor
+memory is ``LANE`` times its lane and its column. The shapes are those of NVIDIA/cutlass (BSD-3-Clause),
+``include/cute/atom/copy_traits_sm100.hpp`` and ``mma_traits_sm100.hpp``, in the notation of PTX ISA 9.1, 9.7.16.5.1;
+the run-time of the CPU device has formulas instead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["COUNTS", "LANE", "Stored", "moved_cells", "rows_of", "store"]
+
+Array = npt.NDArray[Any]
+Shape: TypeAlias = "int | tuple[Shape, ...]"
+
+LANE = 1 << 16
+
+
+def _flat(shape: Shape) -> Iterator[int]:
+    if isinstance(shape, int):
+        yield shape
+    else:
+        for part in shape:
+            yield from _flat(part)
+
+
+def _offsets(shape: Shape, stride: Shape) -> Array:
+    """List the offset of every index of a layout."""
+    found = np.zeros(1, np.int64)
+    for extent, step in zip(_flat(shape), _flat(stride), strict=True):
+        found = (found[None, :] + np.arange(extent)[:, None] * step).ravel()
+    return found
+
+
+# -- registers --------------------------------------------------------------------------------------------
+
+COUNTS = {"32x32b": 128, "16x64b": 128, "16x128b": 64, "16x256b": 32, "16x32bx2": 128}
+"""The most repetitions of each shape."""
+
+
+def moved_cells(shape: str, times: int, split: int, packs: bool) -> Array:
+    """Give the addresses from the first one on that a warp moves: thread, register, half."""
+    column = 2 if packs else 1
+    layouts: dict[str, tuple[tuple[Shape, Shape], tuple[Shape, Shape]]] = {
+        "32x32b": ((32, LANE), (times, 1)),
+        "16x64b": (((2, 2, 8), (8 * LANE, 1, LANE)), (times, 2)),
+        "16x128b": (((4, 8), (1, LANE)), ((2, times), (8 * LANE, 4))),
+        "16x256b": (((4, 8), (2, LANE)), ((2, 2, times), (1, 8 * LANE, 8))),
+        "16x32bx2": (((16, 2), (LANE, 0)), (times, 1)),
+    }
+    threads, registers = layouts[shape]
+    of_threads, of_registers = _offsets(*threads), _offsets(*registers)
+    found = of_threads[:, None] + of_registers[None, :]
+    found = found // LANE * LANE + found % LANE * column
+    if shape == "16x32bx2":
+        found = found + np.repeat([0, split], 16)[:, None]
+    return np.asarray(found[:, :, None] + np.arange(column))
+
+
+def rows_of(count: int, first_lane: int = 0) -> Array:
+    """Give the address of every row of A or D: layouts D and F."""
+    return first_lane * LANE + (_offsets(128, LANE) if count == 128 else _offsets((16, 4), (LANE, 32 * LANE)))
+
+
+# -- shared memory ----------------------------------------------------------------------------------------
+
+_LINES = {0: 16, 1: 128, 2: 128, 4: 64, 6: 32}
+"""Bytes of a line, by the mode of swizzling."""
+_SWIZZLES = {0: (0, 4, 3), 1: (2, 5, 2), 2: (3, 4, 3), 4: (2, 4, 3), 6: (1, 4, 3)}
+"""How many bits are changed, from which on, and how far above are those that change them."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A matrix in shared memory: its bytes, and its descriptor but for the address."""
+
+    image: Array
+    descriptor: int
+
+
+def store(codes: Array, bits: int, mode: int, across: bool) -> Stored:
+    """Lay out rows (columns, of B) of codes, with room between the parts.
+
+    Codes of less than a byte are packed at the beginning of 16 bytes, 16 together.
+    """
+    rows, steps = codes.shape
+    size = max(1, bits // 8)
+    unit, line = 16 // size, _LINES[mode] // size
+    room = 256 // size
+    if across:
+        depth = 4 if mode == 1 else 8
+        part = line * depth + (room if mode == 0 else 1024 // size)
+        near, far = part, part * math.ceil(rows / line)
+        leading, stride = (far, near) if mode == 0 else (near, far)
+        of_rows = _offsets((line, math.ceil(rows / line)), (1, near))[:rows]
+        of_steps = _offsets((depth, math.ceil(steps / depth)), (line, far))[:steps]
+    else:
+        stride = 8 * line + (room if mode == 0 else 1024 // size)
+        leading = stride * (rows // 8) if mode == 0 else 1
+        of_rows = _offsets((8, rows // 8), (line, stride))
+        of_steps = _offsets((unit, steps // unit), (1, unit if mode else leading))
+    at = (of_rows[:, None] + of_steps[None, :]) * size
+    count, first, above = _SWIZZLES[mode]
+    swizzled = at ^ ((at >> (first + above) & ((1 << count) - 1)) << first)
+    image = np.full((int(at.max()) // 1024 + 1) * 1024, 0x11, np.uint8)
+    if bits < 8:
+        _pack(image, swizzled, codes, bits)
+    else:
+        for byte in range(size):
+            image[swizzled + byte] = codes >> np.uint64(8 * byte) & np.uint64(255)
+    at_leading = 1 if mode and not across else leading * size >> 4
+    return Stored(image, at_leading << 16 | (stride * size >> 4) << 32 | 1 << 46 | mode << 61)
+
+
+def _pack(image: Array, at: Array, codes: Array, bits: int) -> None:
+    for row, start in np.ndindex(codes.shape[0], codes.shape[1] // 16):
+        whole = sum(int(code) << bits * k for k, code in enumerate(codes[row, 16 * start : 16 * start + 16]))
+        place = at[row, 16 * start]
+        image[place : place + 2 * bits] = np.frombuffer(whole.to_bytes(2 * bits, "little"), np.uint8)
