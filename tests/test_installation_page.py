@@ -110,7 +110,7 @@ def _name_of_nvcc(tmp_path: Path, _: pytest.MonkeyPatch) -> str:
 _PROVOKED: dict[str, Callable[[Path, pytest.MonkeyPatch], str]] = {
     "NVRTC is not installed": _without_wheels,
     "No CUDA driver": _without_driver,
-    "The driver shows no GPU": _without_gpu,
+    "The driver finds no GPU": _without_gpu,
     "The GPU is too old for CUDA 13": _old_gpu,
     "The cache can't be written": _unwritable_cache,
     "INFINITY is undefined": _name_of_nvcc,

@@ -80,7 +80,7 @@ module['ad']                                                   | NameNotFoundErr
 module['axpy<float>']                                          | NameNotFoundError | names=['axpy<float>']
 module[1, 32](array, 5)                                        | ArgumentError | module['add'][grid, block](…)
 module[0]                                                      | ArgumentError | module['add']
-module.variable('bais')                                        | NameNotFoundError | no variable 'bais'
+module.variable('bais')                                        | NameNotFoundError | the variable 'bais'
 kernel(array, 5)                                               | LaunchError | kernel.over(n)(…)
 kernel((1,), (32,), (array, 5))                                | LaunchError | kernel[(1,), (32,)](…)
 kernel(array, 5, block=(32, 1, 1), grid=(1, 1))                | LaunchError | kernel[(1, 1), (32, 1, 1)](…)
@@ -93,7 +93,7 @@ kernel[0, 32](array, 5)                                        | LaunchError | g
 kernel['1', 32](array, 5)                                      | LaunchError | grid.x is str '1'
 kernel[1, 2048](array, 5)                                      | LaunchError | 1024 threads
 kernel[1, 32](array, 5, stream=None)                           | ArgumentError | [grid, block, shared_bytes, stream](…)
-kernel[1, 32](array, n=5)                                      | ArgumentError | not by keyword
+kernel[1, 32](array, n=5)                                      | ArgumentError | not keyword arguments
 kernel[1, 32](array)                                           | ArgumentError | add the missing arguments: int
 kernel[1, 32](array, 5, 6)                                     | ArgumentError | remove the last 1
 kernel[1, 32]('x', 5)                                          | ArgumentError | pass an array of float32
@@ -108,7 +108,7 @@ array.set(np.zeros(5, np.float32))                             | AttributeNotFou
 array.data_ptr()                                               | AttributeNotFoundError | array.address
 array.astype('float64')                                        | AttributeNotFoundError | astype(dtype)
 array.copy_from(np.zeros(5))                                   | ArgumentError | x.astype('float32')
-array.copy_from(np.zeros(4, np.float32))                       | ArgumentError | (4,) into one of shape (5,)
+array.copy_from(np.zeros(4, np.float32))                       | ArgumentError | (4,) into an array of shape (5,)
 array.reshape(3)                                               | ArgumentError | cannot reshape 5 elements
 array[7]                                                       | ArgumentError | out of bounds for an axis of size 5
 bool(array)                                                    | ArgumentError | x.numpy()

@@ -63,7 +63,7 @@ def test_mapping(cujit_budget):
     assert [row.measured for row in report.rows] == [32 / 48]
 
 def test_both(cujit_budget):
-    with pytest.raises(OptionError, match="a budget and, in addition, the limits registers"):
+    with pytest.raises(OptionError, match="a budget in addition to the limits registers"):
         cujit_budget(IMAGE, Budget(registers=255), registers=64)
 
 def test_slip(cujit_budget):

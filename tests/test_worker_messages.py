@@ -52,7 +52,7 @@ def test_what_would_take_far_more_memory_than_its_bytes_is_refused(code: bytes) 
     values = b"\x80\x05" + code * (8 << 20) + b"."
     tracemalloc.start()
     try:
-        with pytest.raises(ValueError, match="the message has"):
+        with pytest.raises(ValueError, match="the message is"):
             _read(values)
         assert tracemalloc.get_traced_memory()[1] < 2.1 * len(values)
     finally:
@@ -61,7 +61,7 @@ def test_what_would_take_far_more_memory_than_its_bytes_is_refused(code: bytes) 
 
 @pytest.mark.parametrize("lengths", [(1 << 63, 0), (1 << 40, 1), (5, 1 << 40)])
 def test_lengths_beyond_any_message_are_refused(lengths: tuple[int, int]) -> None:
-    with pytest.raises(ValueError, match="the message has"):
+    with pytest.raises(ValueError, match="the message is"):
         read_message(io.BytesIO(_LENGTHS.pack(*lengths) + b"more"))
 
 

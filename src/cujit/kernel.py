@@ -438,7 +438,7 @@ class Kernel(KeepsLaunches):
         elements = most * threads.volume if size is None else math.prod(problem_size(size, self.name))
         if not elements:
             raise LaunchError(
-                f"{self.name}: a cooperative launch must have at least one element",
+                f"{self.name}: a cooperative launch must process at least one element",
                 help="skip the launch if there are no elements",
                 code="cooperative-size",
             )

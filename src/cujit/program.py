@@ -284,7 +284,7 @@ def _kind_of_link(to: Kind | str | None, device: Device | None) -> Kind:
         return Kind.PTX if device is not None and not device.is_gpu else Kind.CUBIN
     kind = to.value if isinstance(to, Kind) else to
     if kind not in ("cubin", "ptx", "ltoir"):
-        raise OptionError(f"a link makes a cubin, PTX or LTO-IR, not {spell(to)}")
+        raise OptionError(f"a link creates a cubin, PTX or LTO-IR, not {spell(to)}")
     if kind == "cubin" and device is not None and not device.is_gpu:
         raise OptionError(
             "the CPU device doesn't run cubins",
@@ -442,7 +442,7 @@ def present_arches() -> Sequence[Arch]:
     arches = [device.arch for device in process_devices().gpus()]
     if not arches:
         raise DeviceNotFoundError(
-            "the target 'native' means the GPUs of this machine, but it has none",
+            "the target 'native' means the GPUs of this machine, but it doesn't have any",
             help="specify an architecture, such as 'sm_90'",
         )
     return arches

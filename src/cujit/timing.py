@@ -178,7 +178,9 @@ def _plan(call: object, repeat: object, warmup: object, calls: object, limit_s: 
             help="write cujit.time(kernel[grid, block], x, y, n), or pass a function that launches",
         )
     if calls is not None and flush_cache and calls != 1:
-        raise ArgumentError(f"with flush_cache, a sample is one call, not {spell(calls)}", help="remove calls")
+        raise ArgumentError(
+            f"with flush_cache, a sample must consist of one call, not {spell(calls)}", help="remove calls"
+        )
     try:
         seconds = float(limit_s)  # type: ignore[arg-type]
     except (TypeError, ValueError):
@@ -199,7 +201,7 @@ def _place(call: object, device: DeviceLike | str | None, stream: object) -> tup
         place = call.kernel.device
         if device is not None and process_devices().named(device) is not place:
             raise ArgumentError(
-                f"the launch is on {place.name}, not on {spell(device)}",
+                f"the launch runs on {place.name}, not on {spell(device)}",
                 help="remove device",
                 code="device-mismatch",
             )

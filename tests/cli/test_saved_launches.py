@@ -104,7 +104,7 @@ def test_a_file_that_is_cut_off_is_told(cujit: Cujit, bug: str) -> None:
     Path("cut.launch").write_bytes(Path(bug).read_bytes()[:500])
     done = cujit("run", "cut.launch")
     assert done.exit_code == 1
-    assert "cut.launch: the saved launch has 500 bytes, but declares" in done.stderr
+    assert "cut.launch: the saved launch is 500 bytes long, but declares" in done.stderr
 
 
 @pytest.mark.usefixtures("bug")

@@ -130,7 +130,7 @@ def test_the_command_says_it(cujit: object, tmp_path: Path) -> None:
         return result.stderr
 
     assert "try: pass its directory (-I DIR); cujit also" in error_of("compile", "k.cu")
-    assert "with -O extra=--flag" in error_of("compile", "k.cu", "-O", "fast")
+    assert "use -O extra=--flag" in error_of("compile", "k.cu", "-O", "fast")
     assert "--isolate --memory 4096" in error_of("compile", "k.cu", "--memory", "10")
     assert "did you mean sm_90?" in error_of("compile", "k.cu", "-a", "90")
     (tmp_path / "k.cu").write_text('extern "C" __global__ void scale(int* x) { *x = 1; }')

@@ -273,7 +273,7 @@ def test_errors_of_tileiras_are_values(tile: Artifact) -> None:
         cujit.compile(tile, to="ltoir", arch="sm_80")
     with raises(ArchError, "arch-unsupported", "sm_75"):
         cujit.compile(tile, arch="sm_75")
-    with raises(CompileError, "compile", "it has"):
+    with raises(CompileError, "compile", "it contains"):
         cujit.compile(tile, arch="sm_80", names=["nothing"])
     with raises(CompileError, "compile", "optimized debugging"):
         cujit.compile(tile, arch="sm_80", debug=True)

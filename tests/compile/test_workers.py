@@ -33,7 +33,7 @@ def test_a_frozen_program_does_not_start_itself(tmp_path: Path, mark: str, optio
     program.chmod(0o755)
     code = f"import sys\n{mark}\nsys.executable = {str(program)!r}\nOPTION = {option}\n{COMPILE}"
     said = printed(code)
-    assert said.startswith("UnsupportedError this needs a separate Python process")
+    assert said.startswith("UnsupportedError this operation requires a separate Python process")
     assert "set CUJIT_PYTHON" in said
     assert not log.exists()
 

@@ -66,7 +66,7 @@ def test_every_kind_of_image_that_cujit_makes_is_loaded_and_runs() -> None:
     second = cujit.compile('__device__ int seven = 7; extern "C" __device__ int f(int x) { return x + seven; }',
                            arch="sm_90", rdc=True)
     for wrong, words in ((lambda: cujit.load(first), "is relocatable"),
-                         (lambda: cujit.load(cujit.bundle([first])), "none of these runs"),
+                         (lambda: cujit.load(cujit.bundle([first])), "none of these can run"),
                          (lambda: cujit.link([first, second, second]), "define f"),
                          (lambda: cujit.link([cujit.compile(AXPY, arch="sm_90")]), "an executable cubin")):
         try:

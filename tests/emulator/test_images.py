@@ -60,10 +60,10 @@ def test_what_is_no_image_of_ours_is_refused_by_its_kind() -> None:
     ltoir = compile(CODE, to="ltoir", arch="sm_90").data
     host = b"\x7fELF\x02\x01\x01".ljust(18, b"\0") + struct.pack("<H", 62) + b"\0" * 44
     assert refusal(cubin)[0] == Result.NO_BINARY_FOR_GPU
-    assert "hand over PTX" in refusal(cubin)[1]
+    assert "pass PTX" in refusal(cubin)[1]
     assert refusal(newer) == (
         Result.NO_BINARY_FOR_GPU,
-        "a cubin for sm_100, which does not run on sm_90a: emulate another compute capability",
+        "the image is a cubin for sm_100, which doesn't run on sm_90a: emulate another compute capability",
     )
     assert refusal(cubin[:16] + b"\xff" * 2 + cubin[18:])[0] == Result.INVALID_IMAGE
     assert refusal(cubin[:40] + b"\xff" * 8 + cubin[48:])[0] == Result.INVALID_IMAGE

@@ -136,7 +136,7 @@ def test_one_of_several_kernels_is_named_and_templates_by_their_types() -> None:
     scene = Scene(TEMPLATES, "axpy.cu", over="1000", arguments="2.0 ones:f64:1000 zeros:f64:1000 1000")
     seen = analyze(scene)
     (error,) = seen.record()["errors"]
-    assert "axpy.cu has 2 kernels" in error["text"]
+    assert "axpy.cu contains 2 kernels" in error["text"]
     assert seen.kernels == ("other(int*)", "third(int*)") or set(seen.kernels) == {"other", "third"}
     seen = analyze(replace(scene, kernel="axpy<double>"))
     assert seen.is_counted
@@ -154,8 +154,8 @@ def test_one_of_several_kernels_is_named_and_templates_by_their_types() -> None:
         ({"arguments": "nothing.npy 1 2"}, "nothing.npy"),
         ({"grid": "2x2", "block": ""}, "a grid requires a block"),
         ({"over": "5"}, "over chooses the grid"),
-        ({"over": " ", "grid": "", "block": ""}, "there are no elements to cover"),
-        ({"block": "32x64"}, "supports 1024"),
+        ({"over": " ", "grid": "", "block": ""}, "there are no elements to process"),
+        ({"block": "32x64"}, "supports at most 1024"),
         ({"block": "many"}, "block is 'many'"),
         ({"shared_bytes": "1x2"}, "one size"),
         ({"kernel": "absent"}, "absent"),

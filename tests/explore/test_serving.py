@@ -124,7 +124,7 @@ def test_without_its_libraries_an_explorer_says_how_to_install_them(path: Path) 
         "except cujit.errors.MissingError as e: print(e)"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert "the explorer needs uvicorn, which is not installed" in said
+    assert "the explorer requires uvicorn, which is not installed" in said
     assert "pip install 'cujit[explore]'" in said
     assert issubclass(MissingError, CujitError)
 

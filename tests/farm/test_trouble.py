@@ -65,7 +65,7 @@ def test_a_hanging_worker_of_an_executor_of_yours_is_said(tmp_path: Path, monkey
         with raises(ToolCrashError, "tool-crash", "executor='processes:8'") as caught:
             cujit.farm.build(variants(1), executor=mine, sink=tmp_path, deadline_s=0.1)
         release.set()
-    assert "repeat the same call to continue" in str(caught.value)
+    assert "make the same call again to continue" in str(caught.value)
 
 
 @pytest.mark.parametrize("python", ["", sys.executable])

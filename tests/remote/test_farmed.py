@@ -141,7 +141,10 @@ def test_what_another_key_has_signed_is_neither_taken_for_ours_nor_written_over(
     lies_there = server.files[object_name(key)]
     report = build(1, "root", RemoteStore(server.url, farm.signer))
     assert (report.made, report.published) == (1, 0)
-    assert "already has one that isn't signed with this key: run cujit cache push --replace" in report.failed[0].reason
+    assert (
+        "already contains an image that isn't signed with this key: run cujit cache push --replace"
+        in report.failed[0].reason
+    )
     assert server.files[object_name(key)] == lies_there
 
 
@@ -155,7 +158,7 @@ def test_a_store_that_takes_nothing_is_left_alone_and_nothing_is_lost(
     assert (report.made, report.published, len(report.failed)) == (24, 0, 24)
     assert entries(tmp_path / "root") == 24
     reasons = sorted({failure.reason for failure in report.failed})
-    assert reasons[0].startswith(f"not published: cujit didn't try this, because {server.url} doesn't answer")
+    assert reasons[0].startswith(f"not published: cujit didn't publish the image because {server.url} doesn't respond")
     assert "401" in reasons[-1]
     assert sum(failure.reason == reasons[-1] for failure in report.failed) < 24
     server.password = ""

@@ -426,7 +426,7 @@ def test_bombs_are_refused_before_they_are_unpacked(bug: Path) -> None:
         read_saved(_whole(huge, header, bomb))
     header["memory"] = [[1 << 30, 0]]
     header["images"], header["texts"] = [], []
-    with raises(FormatError, "format", "20 zstd bytes", 1 << 30):
+    with raises(FormatError, "format", "20 bytes of zstd data", 1 << 30):
         read_saved(_whole([*fields[:4], 1 << 30], header, bomb[:20]))  # more than so few bytes can stand for
 
 

@@ -58,7 +58,7 @@ def parse_targets(
     """
     listed = [targets] if isinstance(targets, str | Arch) else _iterated(targets, "targets")
     if not listed:
-        raise OptionError("targets is empty", help=_TARGETS_HELP)
+        raise OptionError("targets is empty, expected at least one architecture", help=_TARGETS_HELP)
     if not callable(native):
         raise OptionError(f"native is {spell(native)}, expected a function that returns architectures")
     compilers = _compilers(parts, tools)
@@ -94,7 +94,9 @@ def _words(target: str | Arch, native: Native, numbers: Sequence[int]) -> Sequen
         present = native()
         here = [present] if isinstance(present, str | Arch) else _iterated(present, "what native gives")
         if not here:
-            raise DeviceNotFoundError("the target is 'native', but this machine has no GPU", help=_TARGETS_HELP)
+            raise DeviceNotFoundError(
+                "the target 'native' requires a GPU, but this machine has none", help=_TARGETS_HELP
+            )
         return sorted({Arch.parse(arch) for arch in here})
     if target == "portable":
         return [Arch(ArchKind.VIRTUAL, numbers[0])]

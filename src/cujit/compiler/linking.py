@@ -95,7 +95,7 @@ def _link(images: Sequence[Artifact], to: Kind, arch: Arch | None, options: Opti
     """Link images; PTX to PTX by our own linker, without nvJitLink and cache."""
     if options.get("relocatable") and to is not Kind.CUBIN:
         raise OptionError(
-            f"relocatable=True makes a cubin, not {to.value}",
+            f"relocatable=True creates a cubin, not {to.value}",
             help=Hint(
                 "use to='cubin', or to='ltoir' without relocatable=True",
                 shell="use --to cubin, or --to ltoir without --relocatable",
@@ -180,15 +180,16 @@ def _require_taken(options: Options, tools: Sequence[Tool]) -> None:
     for name in options:
         if not any(isinstance(OPTIONS[name].spelling(tool), Spelling) for tool in tools):
             raise OptionError(
-                f"none of {', '.join(tool.value for tool in tools)} accepts the option {name}", code="option-rejected"
+                f"none of {', '.join(tool.value for tool in tools)} supports the option {name}",
+                code="option-rejected",
             )
 
 
 def _require_owner(names: Sequence[str], sources: Sequence[Source]) -> None:
     if names and sum(source.language == "cuda" for source in sources) != 1:
         raise OptionError(
-            "names lists CUDA C++ name expressions, but there are several sources, and it doesn't say which "
-            "one they belong to",
+            "names lists CUDA C++ name expressions, but with several sources, cujit cannot tell which source "
+            "they belong to",
             help=Hint(
                 "compile each source with its own names (to='ltoir') and pass the Artifacts",
                 shell="compile each source with its own names (--to ltoir) and pass the Artifacts",

@@ -105,7 +105,7 @@ class Request:
         """
         if self.source.language not in _LANGUAGES:
             raise OptionError(
-                f"cujit has no compiler for the language {spell(self.source.language)}",
+                f"cujit cannot compile the language {spell(self.source.language)}",
                 help=f"supported languages: {', '.join(_LANGUAGES)}",
             )
         self._arguments  # noqa: B018 - it raises
@@ -116,8 +116,8 @@ class Request:
                 raise OptionError(
                     f"include: {directory} is {what}",
                     help=Hint(
-                        "to pass a header itself, use pre_include=[…]",
-                        shell="to pass a header itself, use -O pre_include=HEADER",
+                        "to include a single header, use pre_include=[…]",
+                        shell="to include a single header, use -O pre_include=HEADER",
                     ),
                 )
             allow_quotes(os.path.abspath(directory))
@@ -283,7 +283,7 @@ def _kind(to: Kind | str | None, arch: Arch | None) -> Kind:
             return kind
     raise OptionError(
         f"cujit compiles to ptx, cubin, ltoir, optixir or tileir, not to {spell(word)}",
-        help=Hint("use cujit.build to create a fatbin", shell="cujit build makes fatbins")
+        help=Hint("use cujit.build to create a fatbin", shell="use cujit build to create a fatbin")
         if word == Kind.FATBIN.value
         else None,
     )

@@ -270,7 +270,7 @@ class Backend(Protocol):
             LinkError: the images do not link; ``log`` says why.
         """
         del artifacts
-        raise UnsupportedError(f"{self.name} cannot link")
+        raise UnsupportedError(f"{self.name} cannot link images")
 
     # -- memory -------------------------------------------------------------------------------------------
 

@@ -97,7 +97,7 @@ class Device:
     def __init__(self, backend: Backend) -> None:
         if not hasattr(backend, "is_gpu"):
             raise ArgumentError(
-                f"a Device needs a back end, not {spell(backend)}",
+                f"a Device requires a back end, not {spell(backend)}",
                 help="call cujit.cpu(), cujit.gpu(0) or cujit.default_device()",
             )
         self.backend = backend
@@ -347,7 +347,8 @@ class Device:
         size = read_int(size_bytes, "size_bytes", ArgumentError, least=1)
         if start + size > 1 << 64:
             raise ArgumentError(
-                f"{spell(size)} bytes starting at {spell(start)} extend beyond the 64-bit address space"
+                f"the range of {spell(size)} bytes that starts at {spell(start)} extends beyond the 64-bit "
+                "address space"
             )
         return arrays.DeviceArray(self, self.backend.adopt(start, size), (size,), np.dtype(np.uint8))
 

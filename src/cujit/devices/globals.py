@@ -118,8 +118,8 @@ class Global:
         signed = values.view(values.dtype.str.replace("u", "i"))
         if (signed < 0).any():
             raise ArgumentError(
-                f"{self.name} is {spell(values.tolist())} if unsigned and {spell(signed.tolist())} if signed; "
-                "the image doesn't specify the type",
+                f"{self.name} could be {spell(values.tolist())} (unsigned) or {spell(signed.tolist())} "
+                "(signed); the image doesn't specify the type",
                 help=f"write read({signed.dtype.name!r}) or read({values.dtype.name!r})",
             )
         return signed
@@ -137,7 +137,7 @@ class Global:
         element = self.dtype if dtype is None else np.dtype(dtype)
         if element.itemsize == 0 or self.nbytes % element.itemsize:
             raise ArgumentError(
-                f"{self.name} has {self.nbytes} bytes, which is not a multiple of the size of {element}"
+                f"the size of {self.name} is {self.nbytes} bytes, which is not a multiple of the size of {element}"
             )
         whole = _cast(self.name, value, element, signless=dtype is None)
         count = self.nbytes // element.itemsize
@@ -147,7 +147,9 @@ class Global:
 
     def _of_size(self, data: bytes, what: str) -> bytes:
         if len(data) != self.nbytes:
-            raise ArgumentError(f"{what} has {len(data)} bytes, but {self.name} has {self.nbytes}")
+            raise ArgumentError(
+                f"the size of {what} is {len(data)} bytes, but the size of {self.name} is {self.nbytes}"
+            )
         return data
 
     def __repr__(self) -> str:
@@ -167,14 +169,14 @@ def _cast(name: str, value: npt.ArrayLike, dtype: np.dtype[Any], *, signless: bo
             raise TypeError(f"the dtype is {given.dtype}, expected {dtype}")
         return given.astype(dtype)
     except (TypeError, ValueError, OverflowError) as e:
-        raise ArgumentError(f"{name}, which has the type {dtype}, cannot hold {spell(value)}: {e}"[:300]) from e
+        raise ArgumentError(f"{name}, which is of type {dtype}, cannot hold {spell(value)}: {e}"[:300]) from e
 
 
 def _check_range(name: str, given: npt.NDArray[Any], dtype: np.dtype[Any]) -> None:
     limits = np.iinfo(dtype)
     if given.size and (int(given.min()) < limits.min or int(given.max()) > limits.max):
         raise ArgumentError(
-            f"{name} has the type {dtype} ({limits.min} to {limits.max}), which cannot hold {int(given.min())} "
+            f"{name} is of type {dtype} ({limits.min} to {limits.max}), which cannot hold {int(given.min())} "
             f"to {int(given.max())}"
         )
 
@@ -234,7 +236,7 @@ class Globals(Mapping[str, Global]):
                 return Global(self._device, self._loaded, lowered, self._types.get(lowered))
         have = ", ".join(self._shown) or "none"
         raise NameNotFoundError(
-            f"this module has no variable {spell(name)}; it has {have}",
+            f"this module doesn't contain the variable {spell(name)}; it contains {have}",
             help="compilers drop unused variables",
         )
 

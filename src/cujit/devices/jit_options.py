@@ -54,7 +54,8 @@ class JitOptions:
         _check_number("split_compile", self.split_compile, 0, _MOST_COMPILING)
         if self.min_blocks is not None and self.max_threads is None:
             raise OptionError(
-                "min_blocks counts blocks of max_threads threads, but max_threads is not set", help="max_threads=256"
+                "min_blocks applies to blocks of max_threads threads, but max_threads is not set",
+                help="max_threads=256",
             )
         for name in ("line_info", "debug", "override_directives"):
             if not isinstance(getattr(self, name), bool):

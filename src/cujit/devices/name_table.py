@@ -66,7 +66,7 @@ class NameTable:
         if found:
             listing = "".join(f"\n  {self.display[n]}" for n in found)
             raise NameNotFoundError(
-                f"{len(found)} kernels have the name {spell(name)}:{listing}", help="write the full name of one of them"
+                f"{len(found)} kernels are named {spell(name)}:{listing}", help="use the full name of one of them"
             )
         raise self._missing(name, wanted)
 
@@ -91,7 +91,7 @@ class NameTable:
     def _missing(self, name: str, wanted: str) -> NameNotFoundError:
         if not self.lowered:
             return NameNotFoundError(
-                f"no kernel {spell(name)}: {self._place} contains no kernels",
+                f"there is no kernel named {spell(name)}: {self._place} contains no kernels",
                 help=Hint(
                     "declare a kernel with __global__; for a template, list its instances: names=['k<float>']",
                     shell="declare a kernel with __global__; for a template, list its instances: <-n> 'k<float>'",
@@ -100,9 +100,9 @@ class NameTable:
         near = alike(name, self.display.values())
         likely = f"did you mean {', '.join(near)}?" if near else None
         return NameNotFoundError(
-            f"there is no kernel {spell(name)} in {self._place}; it contains "
+            f"there is no kernel named {spell(name)} in {self._place}; it contains "
             f"{listed(self.display.values(), 12, wanted)}",
-            help=f"add that instance: names=[{spell(name)}]" if "<" in name else likely,
+            help=f"add this instance to the list: names=[{spell(name)}]" if "<" in name else likely,
         )
 
 

@@ -58,7 +58,7 @@ class LoadedObject:
         self._size, self._release = 0, _system().munmap
         self.memory = _system().mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
         if self.memory == _NOWHERE:
-            raise CujitError(f"there is no memory for {size} bytes of machine code", code="out-of-memory")
+            raise CujitError(f"there isn't enough memory for {size} bytes of machine code", code="out-of-memory")
         self._size = size
         self.addresses: dict[str, int] = {}
 

@@ -101,7 +101,7 @@ def machine_code(work: CompileTask, symbol: str, require: Callable[[str], object
         code, missing = _loaded(data, symbol, require, seen=seen)
         if code is None:
             raise CujitError(
-                f"native code calls {', '.join(missing)}, which doesn't exist", help=_REPORT, code="internal"
+                f"native code calls {', '.join(missing)}, which cannot be found", help=_REPORT, code="internal"
             )
     if seen:
         from cujit.devices.perf_files import tell  # which few ask for
@@ -203,7 +203,7 @@ def _read(data: bytes) -> _CachedObject:
         return _CachedObject(elf, elf.symbols())
     except FormatError as e:
         raise CujitError(
-            f"LLVM produced an object that is not an ELF file: {e.message}", help=_REPORT, code="internal"
+            f"LLVM generated an object that is not an ELF file: {e.message}", help=_REPORT, code="internal"
         ) from e
 
 

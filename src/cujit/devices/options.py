@@ -74,7 +74,7 @@ def check_timeout(value: object) -> float:
             f"timeout_s is {type(value).__name__} {spell(value)}, expected seconds, such as 0.5"
         ) from None
     if not 0 < seconds <= MAX_TIMEOUT_S:
-        raise LaunchError(f"timeout_s is {spell(value)}, expected seconds above 0 and up to {MAX_TIMEOUT_S:g}")
+        raise LaunchError(f"timeout_s is {spell(value)}, expected more than 0 and at most {MAX_TIMEOUT_S:g} seconds")
     return seconds
 
 
@@ -99,7 +99,7 @@ def check_cluster(kernel: str, shape: LaunchShape, cluster: Dim3, most: int) -> 
     """
     if cluster.volume > most:
         raise LaunchError(
-            f"{kernel}: the cluster has {cluster.volume} blocks; with {shape.block.volume} threads and "
+            f"{kernel}: the cluster consists of {cluster.volume} blocks; with {shape.block.volume} threads and "
             f"{shape.shared_bytes} bytes of dynamic shared memory per block, the device supports at most "
             f"{most} blocks of this kernel per cluster",
             help=f"use a cluster of at most {most} blocks, or smaller blocks" if most else "use smaller blocks",
@@ -108,7 +108,7 @@ def check_cluster(kernel: str, shape: LaunchShape, cluster: Dim3, most: int) -> 
     for axis, blocks, size in zip("xyz", shape.grid, cluster, strict=True):
         if blocks % size:
             raise LaunchError(
-                f"{kernel}: grid.{axis} is {blocks}, which is not a multiple of cluster.{axis}, {size}",
+                f"{kernel}: grid.{axis} is {blocks}, which is not a multiple of cluster.{axis} ({size})",
                 help=f"use {-(-blocks // size) * size} blocks along {axis}, or another cluster",
                 code="cluster-size",
             )
@@ -124,14 +124,14 @@ def check_own_cluster(kernel: str, cluster: Dim3 | None, own: Dim3 | None, *, mu
     """
     if own is not None and cluster is not None and cluster != own:
         raise LaunchError(
-            f"{kernel}: the cluster is {tuple(cluster)} blocks, but the kernel was compiled for clusters of "
+            f"{kernel}: the cluster size is {tuple(cluster)}, but the kernel was compiled for clusters of "
             f"{tuple(own)} (__cluster_dims__)",
             help="remove the cluster, or compile the kernel without __cluster_dims__",
             code="cluster-size",
         )
     if must_be_set and cluster is None:
         raise LaunchError(
-            f"{kernel} requires the launch to set a cluster size, but this launch sets none",
+            f"{kernel} requires a cluster size, but this launch doesn't set one",
             help=Hint("write kernel.prepare(grid, block, cluster=2)", shell="--cluster 2"),
             code="cluster-size",
         )
@@ -145,8 +145,8 @@ def check_cooperative(kernel: str, shape: LaunchShape, most: int) -> None:
     """
     if shape.grid.volume > most:
         raise LaunchError(
-            f"{kernel}: a cooperative grid of {shape.grid.volume} blocks of {shape.block.volume} threads is "
-            f"too large; the device can run {most} of them concurrently",
+            f"{kernel}: a cooperative grid of {shape.grid.volume} blocks with {shape.block.volume} threads "
+            f"each is too large; the device can run {most} of them concurrently",
             help=Hint(
                 "kernel.cooperative_shape() returns a block and a grid that fill the device; loop over the elements",
                 shell="--cooperative without --grid fills the device; loop over the elements",
@@ -166,7 +166,7 @@ def check_priority(priority: object, of: object = None) -> int:
         raise LaunchError(f"priority is {spell(number)}, expected a 32-bit int")
     if of is not None:
         raise LaunchError(
-            f"priority {priority} can be set only for a new stream; an existing stream keeps its own",
+            f"priority {priority} can be set only for a new stream, because an existing stream keeps its priority",
             help="remove priority",
         )
     return number

@@ -95,7 +95,9 @@ class Dim3(NamedTuple):
                 )
             if ints[-1] >= 1 << 63:
                 raise LaunchError(
-                    f"{what}.{axis} is {spell(ints[-1])}, more than any device supports", help=_SIZES, code="grid-size"
+                    f"{what}.{axis} is {spell(ints[-1])}, which is more than any device supports",
+                    help=_SIZES,
+                    code="grid-size",
                 )
         return cls(*ints)
 
@@ -188,12 +190,12 @@ def launch_shape(grid: object, block: object, shared_bytes: object = 0, kernel: 
     if size < 0:
         raise LaunchError(
             f"{prefix}shared_bytes is {spell(size)}, expected at least 0",
-            help="remove it if the kernel needs none",
+            help="remove it if the kernel doesn't need dynamic shared memory",
             code="shared-memory-size",
         )
     if size >= 1 << 63:
         raise LaunchError(
-            f"{prefix}shared_bytes is {spell(size)}, more than any device has",
+            f"{prefix}shared_bytes is {spell(size)}, which is more than any device has",
             help="remove shared_bytes",
             code="shared-memory-size",
         )
@@ -225,8 +227,8 @@ def check_launch(kernel: str, shape: LaunchShape, limits: Limits, resources: Res
     if threads > resources.max_threads:
         because = f", which uses {resources.registers} registers a thread" if resources.registers else ""
         raise LaunchError(
-            f"{kernel}: the block has {_product(shape.block)} = {threads} threads; this kernel{because}, "
-            f"accepts {resources.max_threads}",
+            f"{kernel}: the block has {_product(shape.block)} = {threads} threads, but this kernel{because}, "
+            f"accepts at most {resources.max_threads}",
             help=f"use at most {resources.max_threads} threads (kernel.max_block), or compile it with "
             f"__launch_bounds__({threads})",
             code="block-size",
@@ -255,8 +257,8 @@ def check_sizes(kernel: str, shape: LaunchShape, limits: Limits) -> None:
     threads = shape.block.volume
     if threads > limits.max_threads:
         raise LaunchError(
-            f"{kernel}: the block has {_product(shape.block)} = {threads} threads; the device supports "
-            f"{limits.max_threads}",
+            f"{kernel}: the block has {_product(shape.block)} = {threads} threads, but the device supports at "
+            f"most {limits.max_threads}",
             help=Hint(
                 "use a smaller block and a larger grid, or kernel.over(n), which chooses both",
                 shell="use a smaller block and a larger grid, or --over N, which chooses both",
@@ -271,7 +273,7 @@ def _check_axes(kernel: str, what: str, sizes: Dim3, largest: Dim3, unit: str) -
     for axis, size, limit in zip("xyz", sizes, largest, strict=True):
         if size > limit:
             raise LaunchError(
-                f"{kernel}: {what}.{axis} is {size}; the device supports {limit} {unit} along {axis}",
+                f"{kernel}: {what}.{axis} is {size}, but the device supports at most {limit} {unit} along {axis}",
                 help=f"use at most {limit} {unit} along {axis} and more along another axis, or let each thread loop "
                 "over several elements",
                 code="grid-size",
@@ -285,9 +287,9 @@ def _check_shared(kernel: str, dynamic: int, limits: Limits, resources: Resource
     static = f" ({resources.shared_bytes} static + {dynamic} dynamic)" if resources.shared_bytes else ""
     room = limits.shared_bytes_optin - resources.shared_bytes
     raise LaunchError(
-        f"{kernel}: a block needs {total} bytes of shared memory{static}; the device supports "
+        f"{kernel}: a block needs {total} bytes of shared memory{static}, but the device supports at most "
         f"{limits.shared_bytes_optin}",
-        help=f"use shared_bytes of at most {room}" if room > 0 else "declare less __shared__ memory in the kernel",
+        help=f"set shared_bytes to at most {room}" if room > 0 else "declare less __shared__ memory in the kernel",
         code="shared-memory-size",
     )
 
@@ -313,7 +315,7 @@ def problem_size(size: object, kernel: str = "") -> tuple[int, ...]:
     sizes = size if isinstance(size, (tuple, list)) else (size,)
     if not 1 <= len(sizes) <= 3:
         raise LaunchError(
-            f"{prefix}the problem has {len(sizes)} dimensions; over() accepts one to three",
+            f"{prefix}the problem has {len(sizes)} dimensions, but over() accepts one to three",
             help=_COVERED,
             code="grid-size",
         )
@@ -326,7 +328,7 @@ def problem_size(size: object, kernel: str = "") -> tuple[int, ...]:
     if min(result) < 0 or max(result) >= 1 << 63:
         given = ", ".join(map(spell, result))
         raise LaunchError(
-            f"{prefix}over() accepts sizes of at least 0 that fit into 63 bits, not {given}",
+            f"{prefix}over() accepts sizes of 0 or more that fit in 63 bits, not {given}",
             help=_COVERED,
             code="grid-size",
         )

@@ -157,13 +157,13 @@ class Event(abc.ABC):
             )
         if since.device is not self.device:
             raise ArgumentError(
-                f"an event of {since.device.name} and an event of {self.device.name} have no common clock",
+                f"an event on {since.device.name} and an event on {self.device.name} have no common clock",
                 help="record both events on the same device",
                 code="device-mismatch",
             )
         if not (self.timed and since.timed):
             raise ArgumentError(
-                "the event was recorded with timing=False and cannot measure time",
+                "the event was recorded with timing=False, so it cannot measure time",
                 help="remove timing=False: stream.record()",
             )
         since.synchronize()
@@ -327,7 +327,7 @@ class Stream(abc.ABC):
         """Refuse what cannot be done while the stream is captured, before it spoils the capture."""
         if self.is_capturing:
             raise LaunchError(
-                f"this stream of {self.device.name} is being captured into a graph: {what}",
+                f"this stream on {self.device.name} is being captured into a graph: {what}",
                 help="do this before or after the capture",
                 code="stream-capture",
             )
@@ -431,7 +431,7 @@ class Graph(abc.ABC):
         """
         if not isinstance(other, Graph) or other.device is not self.device:
             raise ArgumentError(
-                f"a graph of {self.device.name} can be updated only from another graph of that device, not "
+                f"a graph on {self.device.name} can be updated only from another graph on the same device, not "
                 f"from {spell(other)}",
                 code="device-mismatch",
             )
@@ -596,7 +596,7 @@ def _handle_of_ours(stream: Stream, device: DeviceLike | None) -> int:
         return handle if stream.device.is_gpu else 0
     if stream.device is not device:
         raise LaunchError(
-            f"a stream of {stream.device.name} cannot contain work for {device.name}",
+            f"a stream on {stream.device.name} cannot contain work for {device.name}",
             help="create a stream on the other device: device.stream()",
             code="stream",
         )

@@ -76,7 +76,7 @@ def open_notes(path: str) -> int | None:
     except OSError as e:
         raise OptionError(
             f"the emulator cannot write to {path}: {e.strerror}",
-            help="name a file in a directory that you can write to",
+            help="specify a file in a directory that you can write to",
         ) from e
 
 

@@ -313,7 +313,7 @@ def refuse_captured(which: Callable[[StreamCell], bool]) -> None:
     """
     met = _capturing_any(which)
     if met:
-        raise _refuse(Result.STREAM_CAPTURE_UNSUPPORTED, met, "a stream of the context is being captured")
+        raise _refuse(Result.STREAM_CAPTURE_UNSUPPORTED, met, "a stream in the context is being captured")
 
 
 def _ask_context(context: int, *_: int) -> int:
@@ -325,7 +325,7 @@ def _ask_stream(cell: int, *_: int) -> int:
     stream = StreamCell.from_address(cell)
     capture = _BY_STREAM.get(cell)
     if capture is not None:
-        raise _refuse(Result.STREAM_CAPTURE_UNSUPPORTED, [capture], "cannot wait for a stream that is being captured")
+        raise _refuse(Result.STREAM_CAPTURE_UNSUPPORTED, [capture], "cannot wait on a stream that is being captured")
     if stream.is_default:
         _check_legacy_default(stream)
     safe()
@@ -346,7 +346,7 @@ def _check_legacy_default(stream: StreamCell) -> None:
 def _ask_event(event: int, *_: int) -> int:
     capture = _LIVE.get(EventCell.from_address(event).capture)
     if capture is not None:
-        raise _refuse(Result.CAPTURED_EVENT, [capture], "the event was recorded in a capture")
+        raise _refuse(Result.CAPTURED_EVENT, [capture], "the event was recorded during a capture")
     safe()
     return GO_ON
 
@@ -390,7 +390,7 @@ def _ask_wait(cell: int, event: int, flags: int) -> int:
     if source is not None:
         require(source.is_valid, Result.STREAM_CAPTURE_INVALIDATED)
         if capture is not None and capture is not source:
-            raise _refuse(Result.STREAM_CAPTURE_MERGE, [capture, source], "this would merge two captures")
+            raise _refuse(Result.STREAM_CAPTURE_MERGE, [capture, source], "this call would merge two captures")
         if capture is None and stream.is_default:
             _check_legacy_default(stream)
         source.join(stream, source.events[event])
@@ -514,7 +514,7 @@ def stream_end_capture(stream: int, graph: int) -> None:
         found = _BY_STREAM.get(ctypes.addressof(cell))
         capture = got(found, Result.ILLEGAL_STATE, "the stream is not captured")
         if capture.origin != ctypes.addressof(cell):
-            raise _refuse(Result.STREAM_CAPTURE_UNMATCHED, [capture], "the capture started in another stream")
+            raise _refuse(Result.STREAM_CAPTURE_UNMATCHED, [capture], "the capture began in a different stream")
         allowed = capture.mode == RELAXED or capture.thread == threading.get_native_id()
         was_valid, is_joined = capture.is_valid, capture.is_joined()
         capture.is_valid = was_valid and is_joined and allowed

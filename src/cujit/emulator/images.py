@@ -63,7 +63,7 @@ def _read(address: int, size: int, *, at_least: int | None = None) -> bytes:
     except (OSError, OverflowError):
         data = b""
     if len(data) < (size if at_least is None else at_least):
-        raise RefusedCall(Result.INVALID_IMAGE, f"the image at {address:#x} extends into memory that doesn't exist")
+        raise RefusedCall(Result.INVALID_IMAGE, f"the image at {address:#x} extends into unmapped memory")
     return data
 
 
@@ -175,7 +175,7 @@ def ptx_of(data: bytes, name: str = "") -> Artifact:
     if data.startswith(magic.ELF):
         return _of_elf(data, name)
     if not _IS_PTX.match(data):
-        raise RefusedCall(Result.INVALID_IMAGE, f"not an image: it begins with {spell(data[:16])}")
+        raise RefusedCall(Result.INVALID_IMAGE, f"the data is not an image: it begins with {spell(data[:16])}")
     return _checked(data, name)
 
 
@@ -194,7 +194,7 @@ def _of_elf(data: bytes, name: str) -> Artifact:
     """Take the PTX in the line information of a cubin that a device of this architecture would run."""
     (machine,) = struct.unpack_from("<H", data.ljust(HEADER_BYTES, b"\0"), _MACHINE_AT)
     if machine != magic.EM_CUDA:
-        raise RefusedCall(Result.INVALID_IMAGE, f"an ELF file for machine {machine}, which is not CUDA")
+        raise RefusedCall(Result.INVALID_IMAGE, f"the image is an ELF file for machine {machine}, which is not CUDA")
     try:
         arch = read_cubin(data).arch
     except FormatError as e:
@@ -202,15 +202,16 @@ def _of_elf(data: bytes, name: str) -> Artifact:
     if not arch.runs_on(device_arch()):
         raise RefusedCall(
             Result.NO_BINARY_FOR_GPU,
-            f"a cubin for {arch}, which does not run on {device_arch().real}: emulate another compute capability",
+            f"the image is a cubin for {arch}, which doesn't run on {device_arch().real}: emulate another "
+            "compute capability",
         )
     try:
         return Artifact(Kind.PTX, ptx_of_cubin(data).encode(), name=name)
     except FormatError as e:
         raise RefusedCall(
             Result.NO_BINARY_FOR_GPU,
-            f"machine code of a GPU, which is not executed here, and {e.message}: hand over PTX, a fatbin with a "
-            "compute_… target, or a cubin with line information",
+            f"the image contains GPU machine code, which the emulator cannot execute, and {e.message}: pass "
+            "PTX, a fatbin with a compute_… target, or a cubin with line information",
         ) from None
 
 
@@ -236,7 +237,8 @@ def _of_fatbin(fatbin: Fatbin, name: str) -> Artifact:
     has = ", ".join(f"{entry.kind.name} {entry.arch}" for entry in fatbin) or "nothing"
     raise RefusedCall(
         Result.NO_BINARY_FOR_GPU,
-        f"the fatbin has no PTX that runs on {device.real}: it has {has}; add a compute_… target or line information",
+        f"the fatbin contains no PTX that can run on {device.real}: it contains {has}; add a compute_… target, "
+        "or compile with line information",
     )
 
 
@@ -251,7 +253,7 @@ def _checked(data: bytes, name: str) -> Artifact:
     if version is not None and (int(version[1]), int(version[2])) > (NEWEST_PTX[0], 99):
         raise RefusedCall(
             Result.UNSUPPORTED_PTX_VERSION,
-            f"PTX {version[1]}.{version[2]}; the newest that cujit knows is {dotted(NEWEST_PTX)}",
+            f"the image is PTX {version[1]}.{version[2]}; the newest version that cujit knows is {dotted(NEWEST_PTX)}",
         )
     target = _TARGET.search(text)
     if target is not None:
@@ -267,7 +269,8 @@ def _check_target(target: str) -> None:
     if not arch.runs_on(device_arch()):
         raise RefusedCall(
             Result.INVALID_PTX,
-            f"PTX for {target}, which does not run on {device_arch().real}: emulate another compute capability",
+            f"the image is PTX for {target}, which doesn't run on {device_arch().real}: emulate another "
+            "compute capability",
         )
 
 

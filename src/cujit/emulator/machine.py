@@ -56,7 +56,9 @@ def boot_code() -> bytes:
     elf = read_elf(object_of(_work(_BOOT)))
     (symbol,) = (each for each in elf.symbols() if each.name == "cujit_boot")
     if any(section.type in (4, 9) and section.size for section in elf.sections):
-        raise CujitError("the startup code requires relocations, which the emulator doesn't do", help="report this bug")
+        raise CujitError(
+            "the startup code requires relocations, which the emulator doesn't support", help="report this bug"
+        )
     code = elf.content(elf.sections[symbol.section])
     if symbol.value:
         raise CujitError("the startup code doesn't begin with its function", help="report this bug")
@@ -70,7 +72,7 @@ class Native:
         found = self._part(_STATE, _parts()[_STATE])
         address = ctypes.CFUNCTYPE(ctypes.c_void_p)(found["cujit_emulator_start"])()
         if not address:
-            raise CujitError("there isn't enough memory for the tables of the emulator", code="out-of-memory")
+            raise CujitError("there isn't enough memory for the emulator's tables", code="out-of-memory")
         self.state = Emulator.from_address(address)
         name_address("cujit_state", address)
         others = (part for part in _parts() if part not in (_BOOT, _STATE, _MEMORY, _GRAPHS))

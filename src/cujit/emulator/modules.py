@@ -223,7 +223,8 @@ def _kernel_of(module: CpuModule, name: str) -> BackendKernel:
     kernel = module.kernels.get(name)
     if kernel is None:
         raise NameNotFoundError(
-            f"there is no function {spell(name)} in this module: it contains {', '.join(module.kernels) or 'none'}"
+            f"there is no function named {spell(name)} in this module: it contains "
+            f"{', '.join(module.kernels) or 'none'}"
         )
     assert isinstance(kernel.resources, Resources)  # of one that is not executed it is an error
     return kernel
@@ -470,7 +471,7 @@ def library_get_unified_function(out: int, handle: int, name: int) -> None:
     """Refuse: no function is the same for host and device here."""
     require(out)
     library_of(handle)
-    raise RefusedCall(Result.NOT_FOUND, f"this module has no unified function {spell(text_at(name))}")
+    raise RefusedCall(Result.NOT_FOUND, f"there is no unified function named {spell(text_at(name))} in this module")
 
 
 @started("cuLibraryGetKernelCount", "PP")

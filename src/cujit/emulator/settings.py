@@ -116,7 +116,7 @@ class EmulatorSettings:
             return replace(cls(), **words)
         except (ValueError, TypeError, AttributeError) as e:
             raise OptionError(
-                f"{VARIABLE} has {spell(text)}: {e}", help="run the program with `cujit emulate`, which sets it"
+                f"{VARIABLE} is set to {spell(text)}: {e}", help="run the program with `cujit emulate`, which sets it"
             ) from e
 
 

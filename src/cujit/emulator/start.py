@@ -121,6 +121,6 @@ def start(settings: EmulatorSettings) -> None:
         os.environ[VARIABLE] = before.text()
         raise CujitError(
             f"this process already emulates {before.text()} and cannot switch to {wanted.text()}",
-            help="set it once, before any CUDA call; or start a separate process",
+            help="set it once, before any CUDA call, or start a separate process",
         )
     library.load()

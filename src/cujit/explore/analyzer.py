@@ -125,7 +125,7 @@ class _Analyzer:
             page = ReportPage(scene.name, (), (), (_own_listing(scene),), (e,))
             return Analysis(page, seconds=time.perf_counter() - begin)
         if warnings := parse_log(image.log):
-            self.errors.append(CompileError("warnings of the compiler", diagnostics=warnings))
+            self.errors.append(CompileError("the compiler issued warnings", diagnostics=warnings))
         rerun = self._rerun(source, options) if scene.is_launched else None
         self.say("assembling")
         page = self._page(source, image, rerun)
@@ -180,7 +180,7 @@ class _Analyzer:
     def _only(self, module: Module) -> Kernel:
         names = list(module)
         if len(names) != 1:
-            raise OptionError(f"{self.scene.name} has {counted(len(names), 'kernel')}", help="specify one of them")
+            raise OptionError(f"{self.scene.name} contains {counted(len(names), 'kernel')}", help="specify one of them")
         return module[names[0]]
 
     # -- what is shown ------------------------------------------------------------------------------------------

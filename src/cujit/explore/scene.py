@@ -97,15 +97,15 @@ class Scene:
         names = set(cls.__match_args__)
         if not isinstance(given, dict) or given.keys() - names or "source" not in given:
             raise FormatError(
-                f"the settings of the page are invalid: they contain {spell(sorted(map(str, given)))}, "
-                f"expected {', '.join(sorted(names))}"
+                f"the page's settings are invalid: they contain {spell(sorted(map(str, given)))}, expected "
+                f"{', '.join(sorted(names))}"
             )
         for name, value in given.items():
             most = MOST_SOURCE_CHARS if name == "source" else _MOST_WORDS
             if type(value) is not (bool if name == "cooperative" else str):
-                raise FormatError(f"{name} is {type(value).__name__} {spell(value)}")
+                raise FormatError(f"{name} is {type(value).__name__} {spell(value)}, which has the wrong type")
             if isinstance(value, str) and len(value) > most:
-                raise FormatError(f"{name} has {len(value):,} characters, expected at most {most:,}")
+                raise FormatError(f"{name} is {len(value):,} characters long; the maximum is {most:,}")
         return cls(**given)
 
     def to_json(self) -> dict[str, Any]:
@@ -153,7 +153,7 @@ class Scene:
         if line.targets or line.kind or line.output:
             raise OptionError(
                 f"the options {spell(self.options)} set a target or a file",
-                help="choose the architecture in its field",
+                help="choose the architecture in its own field",
                 code="option-rejected",
             )
         return read_options([*line.option_words, *(word.removeprefix("-O") for word in line.rest if word != "-O")])
@@ -169,9 +169,8 @@ class Scene:
             total += _bytes_of(word)
             if total > MOST_ARGUMENT_BYTES:
                 raise OptionError(
-                    f"{spell(word)}: the arrays have {total:,} bytes in total, expected at most "
-                    f"{MOST_ARGUMENT_BYTES:,}",
-                    help="use fewer elements; the counters scale with them",
+                    f"{spell(word)}: the arrays need {total:,} bytes in total; the maximum is {MOST_ARGUMENT_BYTES:,}",
+                    help="use fewer elements; the counters scale with the number of elements",
                 )
         return [argument(word) for word in words]
 
@@ -188,7 +187,7 @@ class Scene:
         shared = _sizes(self.shared_bytes, "shared_bytes", most=1)
         shared_bytes = shared[0] if shared else 0
         if grid and over:
-            raise LaunchError("over chooses the grid itself", help="clear grid or over")
+            raise LaunchError("over chooses the grid automatically", help="clear grid or over")
         if grid and not block:
             raise LaunchError(
                 "a grid requires a block", help="enter a block, such as 256 or 32x32", code="grid-missing"

@@ -146,7 +146,7 @@ def start(
     while thread.is_alive() and not server.started:
         thread.join(0.01)
     if not server.started:
-        raise CujitError("the explorer's server did not start")
+        raise CujitError("the explorer's server didn't start")
     return Explorer(url, server, thread)
 
 
@@ -165,7 +165,7 @@ def _made(
     except ModuleNotFoundError as e:
         if e.name not in ("uvicorn", "starlette", "anyio", "h11"):
             raise
-        raise MissingError(f"the explorer needs {e.name}, which is not installed", help=install("explore")) from None
+        raise MissingError(f"the explorer requires {e.name}, which is not installed", help=install("explore")) from None
     if limits.memory_mib is not None:
         read_int(limits.memory_mib, "memory_mib", OptionError, least=1)
     limits = replace(limits, timeout_s=check_timeout(limits.timeout_s))
@@ -223,7 +223,7 @@ def _socket(port: int) -> socket.socket:
     """
     number = read_int(port, "port", OptionError, least=0)
     if number > 65535:
-        raise OptionError(f"port is {number}, expected at most 65535")
+        raise OptionError(f"port is {number}; the maximum is 65535")
     made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

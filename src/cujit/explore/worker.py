@@ -42,7 +42,7 @@ def _answer(answers: BinaryIO, request: dict[str, Any]) -> None:
     except CujitError as e:
         say("failed", message=e.message, help=e.help)
     except MemoryError:
-        say("failed", message="there is not enough memory to compile this and make the report", help=None)
+        say("failed", message="there isn't enough memory to compile the source and create the report", help=None)
     except Exception as e:
         say("failed", message=f"internal error in cujit: {e!r}", help=None)
     else:

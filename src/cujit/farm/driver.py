@@ -182,7 +182,7 @@ def cache_of(sink: object) -> Cache:
         cache = default_cache() if sink is None else sink
         if cache.store is None:
             raise OptionError(
-                "the farm stores images in a cache, but no cache is writable",
+                "the farm stores images in a cache, but there is no writable cache",
                 help="sink=, CUJIT_CACHE",
                 code="option-conflict",
             )
@@ -209,7 +209,7 @@ def _mebibytes(memory_bytes: object) -> int:
 
 def _no_gpu() -> Sequence[Arch]:
     raise DeviceNotFoundError(
-        "a farm builds for other machines, so the target 'native' is not possible", help="write 'sm_90' or 'all'"
+        "a farm builds for other machines, so it doesn't support the target 'native'", help="write 'sm_90' or 'all'"
     )
 
 
@@ -246,9 +246,8 @@ class _Farm:
                 done, _ = wait(self._flying, self._patience_s(), return_when=FIRST_COMPLETED)
                 if not done and not self._engine.kill():
                     raise ToolCrashError(
-                        f"no worker has answered for {self._patience_s():.0f} s, although their compiles have "
-                        "a deadline",
-                        help="repeat the same call to continue; executor='processes:8' stops workers that hang",
+                        f"no worker has answered for {self._patience_s():.0f} s, although compiles have a deadline",
+                        help="make the same call again to continue; executor='processes:8' stops workers that hang",
                     )
                 for future in done:
                     self._landed(future, self._flying.pop(future))
@@ -338,7 +337,7 @@ class _Farm:
         except Exception as e:
             if type(e).__name__ not in _DEATHS:
                 raise ToolCrashError(
-                    f"a worker could not run its task: {type(e).__name__}: {e}",
+                    f"a worker couldn't run its task: {type(e).__name__}: {e}",
                     help="install the same cujit and the same toolkit on every worker",
                 ) from e
             self._lost(units)
@@ -401,10 +400,10 @@ class _Farm:
         if self._deaths > _DEATHS_EACH * self._engine.slots:
             built = counted(len(self._intake.tally.kept()), "image")
             raise ToolCrashError(
-                f"workers die before they finish anything, after {built}: {error}",
+                f"workers die before they finish any work, after {built}: {error}",
                 help=Hint(
-                    "call cujit.compile(…, isolate=True) to see whether a process can compile here",
-                    shell="run cujit compile FILE --isolate to see whether a process can compile here",
+                    "call cujit.compile(…, isolate=True) to see whether a process can compile on this machine",
+                    shell="run cujit compile FILE --isolate to see whether a process can compile on this machine",
                 ),
             ) from error
 
@@ -417,7 +416,7 @@ class _Farm:
         built = counted(len(self._intake.tally.kept()), "image")
         return ToolCrashError(
             f"the executor failed after {built}, which are stored: {error}",
-            help="repeat the same call to continue; executor='processes:8' restarts workers",
+            help="make the same call again to continue; executor='processes:8' restarts workers",
         )
 
     def _drop(self) -> None:

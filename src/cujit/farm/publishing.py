@@ -118,12 +118,13 @@ class Publisher:
             RemoteError: the store does not answer.
         """
         if self._unpublished >= _MOST_UNPUBLISHED:
-            raise RemoteError(f"cujit didn't try this, because {self._shared.url} doesn't answer")
+            raise RemoteError(f"cujit didn't publish the image because {self._shared.url} doesn't respond")
         if self._shared.put(record_of(self._roots, digest)):
             return True
         if not self._shared.has(digest):
             raise FormatError(
-                f"{self._shared.url} already has one that isn't signed with this key: run cujit cache push --replace"
+                f"{self._shared.url} already contains an image that isn't signed with this key: run cujit "
+                "cache push --replace"
             )
         return False
 
@@ -136,7 +137,7 @@ class Publisher:
         """
         if not self._shared.has(digest):
             raise FormatError(
-                "the image comes from another shared cache, with another key's signature; to "
-                "sign it, build it in a new cache directory"
+                "the image comes from another shared cache and is signed with another key; to sign it, build "
+                "it in a new cache directory"
             )
         return False

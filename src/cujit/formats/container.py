@@ -108,5 +108,5 @@ def read_container(data: bytes) -> Container | None:
 def _content(data: bytes, row_at: int) -> bytes:
     _, _, _, _, start, size, *_ = _SECTION.unpack_from(data, row_at)
     if start + size > len(data):
-        raise FormatError("a section of the PTX container extends past its end", offset=row_at)
+        raise FormatError("a section of the PTX container extends past the container's end", offset=row_at)
     return data[start : start + size]

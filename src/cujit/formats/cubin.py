@@ -148,7 +148,9 @@ class Cubin:
             if kernel.name == name:
                 return kernel
         have = ", ".join(k.name for k in self.kernels) or ("PTX, and no machine code" if self.ptx else "none")
-        raise NameNotFoundError(f"this cubin has no kernel {spell(name)}", help=f"choose one of its kernels: {have}")
+        raise NameNotFoundError(
+            f"this cubin doesn't contain the kernel {spell(name)}", help=f"choose one of its kernels: {have}"
+        )
 
 
 def read_cubin(data: bytes) -> Cubin:
@@ -168,9 +170,9 @@ def read_cubin(data: bytes) -> Cubin:
     """
     elf = read_elf(image_bytes(data))
     if elf.machine != _MACHINE:
-        raise FormatError(f"the ELF file is for machine {elf.machine}, but a cubin is for {_MACHINE}", offset=18)
+        raise FormatError(f"the ELF file is for machine {elf.machine}, but a cubin must be for {_MACHINE}", offset=18)
     if elf.type not in (_RELOCATABLE, _EXECUTABLE):
-        raise FormatError(f"the cubin has the ELF type {elf.type}, which cujit doesn't know", offset=16)
+        raise FormatError(f"the cubin has the unknown ELF type {elf.type}", offset=16)
     held = read_container(elf.data)
     return _CubinReader(elf).read() if held is None else _of_container(held)
 

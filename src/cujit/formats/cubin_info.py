@@ -56,7 +56,7 @@ class InfoRecord(NamedTuple):
         except struct.error:
             size = len(self.content)
             raise FormatError(
-                f"the record {self.attribute:#x} has {size} of {4 * count} bytes", offset=self.offset
+                f"the record {self.attribute:#x} contains {size} bytes, expected {4 * count}", offset=self.offset
             ) from None
 
 

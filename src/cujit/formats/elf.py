@@ -170,9 +170,9 @@ class _Strings:
         string at its start.
         """
         if self._start + offset < self._end:
-            raise FormatError("a name has no end", offset=self._start + offset)
+            raise FormatError("a name is not terminated", offset=self._start + offset)
         if offset:
-            raise FormatError(f"a name at {offset} is outside of its string table", offset=self._start)
+            raise FormatError(f"a name at {offset} is outside its string table", offset=self._start)
         return ""
 
 
@@ -255,7 +255,9 @@ def elf_type(data: bytes) -> int:
 
 def _header(data: bytes) -> tuple[bytes, int, int, int, int, int, int, int, int, int, int, int, int, int]:
     if len(data) < _HEADER.size or data[: len(magic.ELF)] != magic.ELF:
-        raise FormatError(f"not an ELF file: {spell(data[:8])}, {len(data)} bytes", offset=0)
+        raise FormatError(
+            f"the data is not an ELF file: it begins with {spell(data[:8])} and is {len(data)} bytes long", offset=0
+        )
     if data[4] != _CLASS_64 or data[5] != _LITTLE_ENDIAN:
         raise FormatError("the ELF file is not 64-bit little-endian", offset=4)
     return _HEADER.unpack_from(data)
@@ -265,7 +267,7 @@ def _read_tables(data: bytes, available: int | None = None) -> _Tables:
     ident, kind, machine, version, _entry, program_at, table_at, flags, header_bytes, *counts = _header(data)
     program_bytes, program_count, section_bytes, count, names = counts
     if program_count and program_bytes != _PROGRAM_BYTES:
-        raise FormatError(f"the program headers have {program_bytes} bytes", offset=54)
+        raise FormatError(f"the program headers are {program_bytes} bytes long", offset=54)
     available = len(data) if available is None else available
     length = max(header_bytes, _HEADER.size)
     if program_count:
@@ -276,7 +278,7 @@ def _read_tables(data: bytes, available: int | None = None) -> _Tables:
         names = rows[0][6] if names == _XINDEX else names
     if length > available:
         raise FormatError(
-            f"the ELF file should have {length} bytes, but is truncated after {available}", offset=available
+            f"the ELF file should be {length} bytes long, but is truncated after {available}", offset=available
         )
     return _Tables(ident, kind, machine, version, flags, names, rows, table_at, length)
 
@@ -285,7 +287,7 @@ def _section_rows(data: bytes, at: int, entry_bytes: int, count: int) -> list[_R
     if at == 0:
         return []
     if entry_bytes != _SECTION.size:
-        raise FormatError(f"the ELF section headers have {entry_bytes} bytes each", offset=58)
+        raise FormatError(f"the ELF section headers are {entry_bytes} bytes long", offset=58)
     if at + _SECTION.size > len(data):
         raise FormatError(f"the section table at {at} is outside the {len(data)} bytes of the file", offset=40)
     if count == 0:  # more than fit into the header: the first section tells
@@ -318,7 +320,9 @@ def _sections(data: bytes, found: _Tables) -> tuple[Section, ...]:
     if not rows:
         return ()
     if found.names >= len(rows):
-        raise FormatError(f"the names of the sections are in section {found.names} of {len(rows)}", offset=62)
+        raise FormatError(
+            f"the section names should be in section {found.names}, but there are only {len(rows)} sections", offset=62
+        )
     text = _Strings(data, _section(found.names, "", rows[found.names])).at
     return tuple([_section(i, text(row[0]), row) for i, row in enumerate(rows)])
 

@@ -93,7 +93,7 @@ def read_fatbin(data: bytes) -> Fatbin:
     fatbin = _read_container(data, 0, len(data), Recent())
     if _NO_NUL.search(data, fatbin.size):
         raise FormatError(
-            "there are more bytes after the fatbin",
+            "the fatbin is followed by more data",
             offset=fatbin.size,
             help="to read several fatbins, call find_fatbins",
         )
@@ -107,24 +107,26 @@ def _read_container(data: bytes, start: int, limit: int, recent: Recent) -> Fatb
         FormatError: no container is there, or it is cut off or contradicts itself.
     """
     if limit - start < _CONTAINER.size or not data.startswith(magic.FATBIN, start):
-        raise FormatError(f"not a fatbin: {spell(data[start : min(limit, start + 8)])}", offset=start)
+        raise FormatError(
+            f"the data is not a fatbin: it begins with {spell(data[start : min(limit, start + 8)])}", offset=start
+        )
     _, version, header_bytes, size = _CONTAINER.unpack_from(data, start)
     if version != _CONTAINER_VERSION or header_bytes < _CONTAINER.size:
         raise FormatError(
-            f"the fatbin has version {version} and a header of {header_bytes} bytes, which cujit doesn't know",
+            f"the fatbin has the unknown version {version} or header size {header_bytes}",
             offset=start + 4,
         )
     at, end = start + header_bytes, start + header_bytes + size
     if end > limit:
         raise FormatError(
-            f"the fatbin should have {end - start} bytes, but is truncated after {limit - start}", offset=start
+            f"the fatbin should be {end - start} bytes long, but is truncated after {limit - start}", offset=start
         )
     entries: list[FatbinEntry] = []
     while at < end:
         more, at = read_entries(data, at, end, recent)
         entries += more
         if len(entries) > _MAX_ENTRIES:
-            raise FormatError(f"the fatbin has more than {_MAX_ENTRIES} entries", offset=at)
+            raise FormatError(f"the fatbin contains more than {_MAX_ENTRIES} entries", offset=at)
     return Fatbin(tuple(entries), end - start)
 
 

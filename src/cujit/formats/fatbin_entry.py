@@ -191,7 +191,7 @@ class _Header:
             )
         if header.packed_bytes > header.payload_bytes:
             raise FormatError(
-                f"an entry states {header.packed_bytes} packed bytes, but contains {header.payload_bytes}",
+                f"an entry declares {header.packed_bytes} compressed bytes, but contains {header.payload_bytes}",
                 offset=at + 0x10,
             )
         return header
@@ -222,7 +222,7 @@ class _Header:
         if self.options_at == 0:
             return 0, 0
         if self.at + self.options_at + _PAIR.size > end:
-            raise FormatError("the options are outside of the entry's header", offset=self.at + 0x14)
+            raise FormatError("the options are outside the entry's header", offset=self.at + 0x14)
         first, second = _PAIR.unpack_from(data, self.at + self.options_at)
         return first, second
 
@@ -231,7 +231,7 @@ class _Header:
         if offset == 0 or size == 0:
             return ""
         if self.at + offset + size > end:
-            raise FormatError(f"a text of {size} bytes is outside of the entry's header", offset=self.at)
+            raise FormatError(f"a string of {size} bytes is outside the entry's header", offset=self.at)
         raw = data[self.at + offset : self.at + offset + size]
         return raw.decode("utf-8", "backslashreplace")
 
@@ -299,7 +299,7 @@ def _concatenated(data: bytes, outer: _Header, recent: Recent) -> Iterator[Fatbi
     at = outer.at + outer.options_at + _PAIR.size
     end = outer.at + outer.options_at + table_bytes
     if end > outer.payload_at or count * _ENTRY.size > table_bytes:
-        raise FormatError(f"a table of {count} entries doesn't fit into {table_bytes} bytes", offset=outer.at + 0x14)
+        raise FormatError(f"a table of {count} entries doesn't fit in {table_bytes} bytes", offset=outer.at + 0x14)
     stored, taken = outer.stored(data), 0
     for _ in range(count):
         h = _Header.unpack(data, at, end)

@@ -49,7 +49,7 @@ class Demangler:
 
     def __init__(self, name: str, *, anonymous: str = "") -> None:
         if len(name) > _MAX_NAME_CHARS or _IDENTIFIER_CHARS.fullmatch(name) is None:
-            raise FormatError(f"not a lowered name: {spell(name[:60])}")
+            raise FormatError(f"{spell(name[:60])} is not a lowered name")
         self._text = name
         self._at = 0
         self._depth = 0
@@ -107,7 +107,7 @@ class Demangler:
     def _spend(self, chars: int) -> None:
         self._spent += chars + 1
         if self._spent > _MAX_TEXT_CHARS:
-            raise self.fail("it stands for too long a text")
+            raise self.fail("its expansion is too long")
 
     def _enter(self) -> None:
         self._depth += 1
@@ -202,7 +202,7 @@ class Demangler:
         if remembered:
             self._seen.pop()  # the whole is no prefix; where it is a type, the type remembers it
         if not text:
-            raise self.fail("an empty nested name")
+            raise self.fail("a nested name is empty")
         return text, is_template
 
     def _local_name(self) -> tuple[str, bool]:
@@ -255,7 +255,7 @@ class Demangler:
 
     def _single(self, term: Term) -> str:
         if isinstance(term, PackExpansion):
-            raise self.fail("a pack where one type is expected")
+            raise self.fail("expected one type, not a pack")
         return str(term)
 
     # -- substitutions and templates --------------------------------------------------------------------
@@ -269,7 +269,7 @@ class Demangler:
         digits = self._match(_SEQ_ID)[:-1]
         index = int(digits, 36) + 1 if digits else 0
         if index >= len(self._seen):
-            raise self.fail("a substitution of nothing")
+            raise self.fail("a substitution refers to nothing")
         return self._seen[index]
 
     def _template_parameter(self) -> Term:
@@ -278,7 +278,7 @@ class Demangler:
         digits = self._match(_NUMBER_)[:-1]
         index = int(digits) + 1 if digits else 0
         if index >= len(self._template_arguments):
-            raise self.fail("a template parameter without an argument")
+            raise self.fail("a template parameter has no argument")
         return self._template_arguments[index]
 
     def template_arguments(self) -> list[Term]:
@@ -315,7 +315,7 @@ class Demangler:
         at = self._at
         term = self._type()
         if isinstance(term, PackExpansion) and not self._text.startswith("Dp", at):
-            raise self.fail("a pack inside a pattern")
+            raise self.fail("a pack is nested inside a pattern")
         return term
 
     def _expression(self) -> Term:
@@ -337,7 +337,7 @@ class Demangler:
             return CxxType(text, shape=TypeShape.VALUE)
         term = self._type()
         if isinstance(term, PackExpansion):
-            raise self.fail("a pack where one type is expected")
+            raise self.fail("expected one type, not a pack")
         value = self._match(_VALUE)
         self.expect("E")
         return CxxType(self._value_text(term, value), shape=TypeShape.VALUE)
@@ -354,10 +354,10 @@ class Demangler:
         if builtin.kind is ParameterClass.FLOAT:
             layout = {8: ">f", 16: ">d"}.get(len(value))
             if layout is None or builtin.size * 2 != len(value):
-                raise self.fail("a floating-point value")
+                raise self.fail("a floating-point value is malformed")
             return float_literal(struct.unpack(layout, bytes.fromhex(value))[0], builtin.spelling)
         if not number.lstrip("-").isdecimal():
-            raise self.fail("an integer value")
+            raise self.fail("an integer value is malformed")
         return integer_literal(int(number), builtin.spelling)
 
     # -- types ------------------------------------------------------------------------------------------
@@ -370,7 +370,7 @@ class Demangler:
         """
         term = self._type()
         if isinstance(term, PackExpansion):
-            raise self.fail("a pack where one type is expected")
+            raise self.fail("expected one type, not a pack")
         return term
 
     def _type(self) -> Term:
@@ -447,7 +447,7 @@ class Demangler:
         while not self._ended and not self._next(*end):
             terms.append(self._type())
         if not terms:
-            raise self.fail("a function without parameter types")
+            raise self.fail("a function has no parameter types")
         types = flat(terms)
         self._spend(sum(len(str(t)) for t in types))
         return () if [str(t) for t in types] == ["void"] else types

@@ -59,10 +59,10 @@ def read_ltoir(data: bytes) -> Ltoir:
         raise FormatError(f"the LTO-IR is truncated in its header, after {len(data)} bytes", offset=len(data))
     first, container, container_minor, ir, ir_minor = _HEADER.unpack_from(data)[:5]
     if first != int.from_bytes(magic.LTOIR, "little"):
-        raise FormatError(f"not LTO-IR: it begins with {spell(data[:4])}", offset=0)
+        raise FormatError(f"the data is not LTO-IR: it begins with {spell(data[:4])}", offset=0)
     tags = dict(_tags(data))
     if _TAG_ARCH not in tags:
-        raise FormatError("the LTO-IR specifies no architecture", offset=_HEADER.size)
+        raise FormatError("the LTO-IR doesn't specify an architecture", offset=_HEADER.size)
     number = tags[_TAG_ARCH] // 10
     if number == 101 and container_minor >= _FIRST_CONTAINER_13:
         number = 110  # CUDA 13.0 renamed 10.1 to 11.0; the IR kept the old number

@@ -72,7 +72,7 @@ def signature_of(lowered: str) -> Signature:
     reader = _demangler(lowered)
     name, arguments = reader.template_entity()
     if name != _PROBE or not arguments:
-        raise FormatError(f"the compiler returned no lowered name of {_PROBE}: {spell(lowered[:120])}")
+        raise FormatError(f"the compiler didn't return a lowered name for {_PROBE}: {spell(lowered[:120])}")
     function, *packs = arguments
     if isinstance(function, CxxType) and function.shape is TypeShape.POINTER and function.inner is not None:
         function = function.inner
@@ -101,7 +101,7 @@ def _integers(packs: list[CxxType | PackExpansion], index: int, count: int, lowe
         return [0] * count
     values = [int(v) for v in re.findall(r"\d+", str(packs[index]).partition("<")[2])]
     if len(values) != count:
-        raise FormatError(f"{count} parameters, but {len(values)} values, in {spell(lowered[:120])}")
+        raise FormatError(f"there are {count} parameters, but {len(values)} values, in {spell(lowered[:120])}")
     return values
 
 

@@ -138,13 +138,14 @@ def write_saved(saved: SavedLaunch) -> bytes:
     size = sum(map(len, pieces))
     if size > MAX_BODY_BYTES:
         raise FormatError(
-            f"{saved.kernel} with its arguments needs {size:,} bytes; a saved launch can have {MAX_BODY_BYTES:,}",
-            help="launch it over fewer elements, as long as it still fails",
+            f"{saved.kernel} and its arguments need {size:,} bytes; a saved launch can contain at most "
+            f"{MAX_BODY_BYTES:,}",
+            help="launch it over fewer elements, if the failure still occurs",
         )
     header = json.dumps(_header(saved, [len(text) for text in texts]), separators=(",", ":")).encode("ascii")
     if len(header) > MAX_HEADER_BYTES:
         raise FormatError(
-            f"{saved.kernel}: the header has {len(header):,} bytes, expected at most {MAX_HEADER_BYTES:,}"
+            f"{saved.kernel}: the header is {len(header):,} bytes long; the maximum is {MAX_HEADER_BYTES:,}"
         )
     body = zstandard.ZstdCompressor(level=_LEVEL, write_content_size=True).compress(b"".join(pieces))
     fields = _FIELDS.pack(_MAGIC, VERSION, len(header), len(body), size)
@@ -188,18 +189,18 @@ def read_saved(data: bytes) -> SavedLaunch:
     """
     if len(data) < PREFIX_BYTES:
         raise FormatError(
-            f"the saved launch is truncated: it has {len(data)} bytes, and its prefix alone has {PREFIX_BYTES}"
+            f"the saved launch is truncated: it is {len(data)} bytes long, but the prefix alone is {PREFIX_BYTES} bytes"
         )
     magic, version, header_bytes, packed_bytes, size = _FIELDS.unpack_from(data)
     if magic != _MAGIC:
-        raise FormatError(f"not a saved launch: it begins with {spell(magic)}", offset=0)
+        raise FormatError(f"the data is not a saved launch: it begins with {spell(magic)}", offset=0)
     if version != VERSION:
         raise FormatError(
             f"the saved launch has format version {version}, but this cujit reads version {VERSION}", offset=8
         )
     total = PREFIX_BYTES + header_bytes + packed_bytes
     if total != len(data):
-        raise FormatError(f"the saved launch has {len(data):,} bytes, but declares {total:,}")
+        raise FormatError(f"the saved launch is {len(data):,} bytes long, but declares {total:,} bytes")
     if header_bytes > MAX_HEADER_BYTES or size > MAX_BODY_BYTES:
         raise FormatError(
             f"the saved launch declares {header_bytes:,} and {size:,} bytes; the limits are "
@@ -213,7 +214,7 @@ def read_saved(data: bytes) -> SavedLaunch:
         header = json.loads(data[PREFIX_BYTES:body_at])
         sizes = _sizes(header)
         if sum(sizes) != size:
-            raise ValueError(f"its pieces have {sum(sizes):,} bytes, but its body has {size:,}")
+            raise ValueError(f"the pieces are {sum(sizes):,} bytes long, but the body is {size:,}")
         return _read(header, list(unpack_pieces(data[body_at:], sizes, body_at)))
     except CujitError as e:
         raise FormatError(f"the body of the saved launch is invalid: {e.message}") from e
@@ -236,9 +237,9 @@ def _read(header: Mapping[str, Any], pieces: Sequence[bytes]) -> SavedLaunch:
     variables = tuple(SavedVariable(_text(row[0]), next(left)) for row in header["variables"])
     arguments = tuple(_argument(row, blocks) for row in header["arguments"])
     if (passed := sum(len(argument.data) for argument in arguments)) > _MOST_PARAMETER_BYTES:
-        raise ValueError(f"the parameters have {passed:,} bytes; a kernel accepts {_MOST_PARAMETER_BYTES:,}")
+        raise ValueError(f"the parameters need {passed:,} bytes; a kernel accepts at most {_MOST_PARAMETER_BYTES:,}")
     if type(header["cooperative"]) is not bool:
-        raise TypeError("cooperative is neither true nor false")
+        raise TypeError("cooperative must be true or false")
     return SavedLaunch(
         _text(header["kernel"]),
         _text(header["lowered"]),
@@ -260,7 +261,7 @@ def _argument(row: Mapping[str, Any], blocks: Sequence[SavedBlock]) -> SavedArgu
     data = bytes.fromhex(_text(row["data"]))
     dtype = _text(row["dtype"])
     if dtype and not _PLAIN.fullmatch(dtype):
-        raise ValueError(f"elements have the unknown dtype {spell(dtype)}")
+        raise ValueError(f"the elements have the unknown dtype {spell(dtype)}")
     shape = None if row["shape"] is None else tuple(_int(n, 0, MAX_BODY_BYTES) for n in row["shape"])
     place, nbytes = None, _int(row["nbytes"], 0, MAX_BODY_BYTES)
     if row["place"] is not None:
@@ -269,11 +270,11 @@ def _argument(row: Mapping[str, Any], blocks: Sequence[SavedBlock]) -> SavedArgu
         if place.offset + nbytes > len(blocks[place.block].data):
             raise ValueError(f"an argument of {nbytes:,} bytes extends beyond its memory")
         if len(data) != 8:
-            raise ValueError(f"a pointer has {len(data)} bytes")
+            raise ValueError(f"a pointer is {len(data)} bytes long")
     elif nbytes:
-        raise ValueError("an array has no memory")
+        raise ValueError("an array doesn't specify its memory")
     if dtype and shape is not None and math.prod(shape) * int(dtype[2:]) != nbytes:
-        raise ValueError(f"an array {spell(shape)} of {dtype} is declared with {nbytes:,} bytes")
+        raise ValueError(f"an array with shape {spell(shape)} and dtype {dtype} declares {nbytes:,} bytes")
     return SavedArgument(_text(row["type"]), data, place, dtype, shape, nbytes)
 
 

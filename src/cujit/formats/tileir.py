@@ -71,7 +71,7 @@ def read_tileir(data: bytes) -> TileIr:
         FormatError: it is no Tile IR, or is damaged.
     """
     if not data.startswith(magic.TILEIR):
-        raise FormatError(f"not Tile IR: it begins with {spell(data[:8])}", offset=0)
+        raise FormatError(f"the data is not Tile IR: it begins with {spell(data[:8])}", offset=0)
     if len(data) < _HEADER_BYTES:
         raise FormatError(f"the Tile IR is truncated in its header, after {len(data)} bytes", offset=len(data))
     version = (data[8], data[9])
@@ -126,11 +126,13 @@ def _sections(data: bytes) -> dict[int, _Cursor]:
     while (head := cursor.byte()) != _END:
         kind, size = head & ~_IS_ALIGNED, cursor.varint()
         if kind in found:
-            raise FormatError(f"the Tile IR contains two sections {kind}", offset=cursor.at)
+            raise FormatError(f"the Tile IR contains two sections of kind {kind}", offset=cursor.at)
         if head & _IS_ALIGNED:
             alignment = cursor.varint()
             if alignment not in (1, 2, 4, 8, 16):
-                raise FormatError(f"the Tile IR contains a section with the alignment {alignment}", offset=cursor.at)
+                raise FormatError(
+                    f"the Tile IR contains a section with the invalid alignment {alignment}", offset=cursor.at
+                )
             cursor.align(alignment)
         start = cursor.at
         cursor.take(size)
@@ -147,7 +149,7 @@ def _table(cursor: _Cursor, index_bytes: int) -> list[bytes]:
     items = cursor.take(cursor.end - cursor.at)
     ends = [*offsets[1:], len(items)]
     if any(first > last for first, last in zip(offsets, ends, strict=True)):
-        raise FormatError("the offsets of a table in the Tile IR decrease", offset=cursor.start)
+        raise FormatError("the offsets in a table of the Tile IR decrease", offset=cursor.start)
     return [items[first:last] for first, last in zip(offsets, ends, strict=True)]
 
 
@@ -167,7 +169,7 @@ def _kernels(
         if is_kernel:
             if name >= len(names):
                 raise FormatError(
-                    f"the name of a kernel in the Tile IR is text {name} of {len(names)}", offset=cursor.at
+                    f"the Tile IR refers to kernel name {name}, but contains only {len(names)}", offset=cursor.at
                 )
             yield names[name].decode("utf-8", "backslashreplace"), _signature(kind, types, version)
 
@@ -202,7 +204,7 @@ def _signature(kind: int, types: list[bytes], version: Version) -> Signature:
     """Read the parameters of a function; one of an unknown type has size 0."""
     cursor = _type(kind, types)
     if cursor is None or cursor.varint() != _FUNCTION:
-        raise FormatError(f"a kernel in the Tile IR has the type {kind}, which is not a function type")
+        raise FormatError(f"a kernel in the Tile IR is of type {kind}, which is not a function type")
     return Signature(tuple(_parameter(cursor.varint(), types, version) for _ in range(cursor.varint())))
 
 

@@ -37,13 +37,15 @@ def unpack(packed: bytes, compression: Compression, size: int, offset: int) -> b
         return packed
     ratio = _LZ4_RATIO if compression is Compression.LZ4 else _ZSTD_RATIO
     if size > min(_MAX_BYTES, (len(packed) + 1) * ratio):
-        raise FormatError(f"{len(packed)} {compression.value} bytes cannot decompress to {size}", offset=offset)
+        raise FormatError(
+            f"{len(packed)} bytes of {compression.value} data cannot decompress to {size} bytes", offset=offset
+        )
     try:
         data = _unpack_lz4(packed, size) if compression is Compression.LZ4 else _unpack_zstd(packed, size)
     except (lz4.block.LZ4BlockError, zstandard.ZstdError, ValueError, OverflowError) as e:
         raise FormatError(f"the {compression.value} payload is damaged: {e}", offset=offset) from e
     if len(data) != size:
-        raise FormatError(f"decompressed {len(data)} bytes, expected {size}", offset=offset)
+        raise FormatError(f"the data decompressed to {len(data)} bytes, expected {size}", offset=offset)
     return data
 
 
@@ -54,7 +56,7 @@ def _unpack_lz4(packed: bytes, size: int) -> bytes:
 def _unpack_zstd(packed: bytes, size: int) -> bytes:
     declared = zstandard.frame_content_size(packed)
     if declared != size:
-        raise ValueError(f"the frame declares {declared} bytes, but the entry {size}")
+        raise ValueError(f"the frame declares {declared} bytes, but the entry declares {size}")
     return zstandard.ZstdDecompressor().decompress(packed)
 
 
@@ -66,16 +68,16 @@ def unpack_pieces(packed: bytes, sizes: Sequence[int], offset: int) -> Iterator[
     """
     total = sum(sizes)
     if total > min(_MAX_BYTES, (len(packed) + 1) * _ZSTD_RATIO):
-        raise FormatError(f"{len(packed)} zstd bytes cannot decompress to {total}", offset=offset)
+        raise FormatError(f"{len(packed)} bytes of zstd data cannot decompress to {total} bytes", offset=offset)
     try:
         declared = zstandard.frame_content_size(packed)
         if declared != total:
-            raise ValueError(f"the frame declares {declared} bytes, but the pieces {total}")
+            raise ValueError(f"the frame declares {declared} bytes, but the pieces declare {total}")
         with zstandard.ZstdDecompressor().stream_reader(packed) as reader:
             for size in sizes:
                 piece = reader.read(size) if size else b""
                 if len(piece) != size:
-                    raise ValueError(f"decompressed {len(piece)} bytes, expected {size}")
+                    raise ValueError(f"a piece decompressed to {len(piece)} bytes, expected {size}")
                 yield piece
             if reader.read(1):
                 raise ValueError("the payload decompresses to more bytes than it declares")

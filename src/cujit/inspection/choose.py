@@ -121,7 +121,7 @@ def _decide(
         if not new:
             earlier = patterns[decided[min(found)]]
             raise OptionError(
-                f"the pattern {spell(pattern)} has no effect: {spell(earlier)}, which comes first, matches "
+                f"the pattern {spell(pattern)} has no effect: the earlier pattern {spell(earlier)} matches "
                 "every kernel that it matches",
                 help="list the narrower pattern first",
             )
@@ -135,12 +135,15 @@ def _found(
     if not isinstance(pattern, str) or not pattern.strip():
         raise OptionError(f"expected a kernel name or a pattern, not {spell(pattern)}", help="'axpy<float>', 'axpy<*>'")
     if missing := names_matching(pattern, ptx_only):
-        raise FormatError(f"{', '.join(sorted(missing))}: there is only PTX, and no machine code to check", help=_BUILD)
+        raise FormatError(
+            f"{', '.join(sorted(missing))}: the image contains only PTX, so there is no machine code to check",
+            help=_BUILD,
+        )
     found = names_matching(pattern, kernels)
     if not found:
         raise NameNotFoundError(
             f"the machine code of {_called(inspection)} contains no kernel named {spell(pattern)}",
-            help=f"it has {listed((k.display for k in kernels), _SHOWN_NAMES, pattern)}",
+            help=f"it contains {listed((k.display for k in kernels), _SHOWN_NAMES, pattern)}",
         )
     return found
 
@@ -160,7 +163,7 @@ def _images(inspection: Inspection, arches: Sequence[Arch] | None, device: Arch 
     if not code:
         kinds = ", ".join(dict.fromkeys(image.kind.value for image in inspection)) or "no image"
         raise FormatError(
-            f"the resources of a kernel are known only for machine code, but {_called(inspection)} contains {kinds}",
+            f"a kernel's resource usage is known only for machine code, but {_called(inspection)} contains {kinds}",
             help=_BUILD,
         )
     there = {image.arch for image in code}
@@ -192,7 +195,7 @@ def _require_linked(inspection: Inspection, images: Sequence[ImageInfo]) -> None
     for image in images:
         if image.is_relocatable:
             raise FormatError(
-                f"{_called(inspection)}: image {image.index} ({image}) must still be linked, and the link "
+                f"{_called(inspection)}: image {image.index} ({image}) must be linked first, because linking "
                 "determines the resources of its kernels",
                 help=Hint(
                     f"cujit.link([image], arch='{image.arch}')", shell=f"run cujit link FILE -a {image.arch} -o x.cubin"
@@ -214,7 +217,7 @@ def _arches(arch: str | Arch | Sequence[str | Arch] | None) -> tuple[Arch, ...] 
     found = tuple(map(Arch.parse, [arch] if isinstance(arch, (str, Arch)) else arch))
     if not found or not all(a.is_real for a in found):
         target = next((str(a) for a in found if not a.is_real), "none")
-        raise ArchError(f"machine code needs a real architecture, not {target}", help="sm_90")
+        raise ArchError(f"machine code requires a real architecture, not {target}", help="sm_90")
     return found
 
 

@@ -30,7 +30,7 @@ def find_nvdisasm() -> Path:
     """
     found = next(_in_wheels(), None) or _by_pathfinder() or shutil.which("nvdisasm")
     if found is None:
-        raise MissingError("cannot find nvdisasm: it is not in a wheel, in CUDA_HOME or on the PATH", help=_HELP)
+        raise MissingError("cannot find nvdisasm: it is not in a wheel, in CUDA_HOME, or on the PATH", help=_HELP)
     return Path(found)
 
 
@@ -77,7 +77,7 @@ def _machine_code(cubin: bytes) -> bytes:
     held = read_container(cubin)
     if held is None or held.cubin:
         return cubin if held is None else held.cubin
-    raise FormatError("the image was made under cujit emulate and contains only PTX, not machine code")
+    raise FormatError("the image was created by cujit emulate and contains only PTX, not machine code")
 
 
 @functools.lru_cache(maxsize=8)
@@ -95,7 +95,7 @@ def _symbols(cubin: bytes, kernels: Sequence[str]) -> list[int]:
     missing = [name for name in kernels if name not in known]
     if missing:
         raise NameNotFoundError(
-            f"this cubin contains no function {spell(missing[0])}",
+            f"this cubin doesn't contain the function {spell(missing[0])}",
             help=f"choose one of its functions: {', '.join(sorted(known)) or 'none'}",
         )
     return [known[name] for name in kernels]
@@ -106,13 +106,13 @@ def _run(command: list[str]) -> str:
         done = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S, check=False, stdin=subprocess.DEVNULL)
     except subprocess.TimeoutExpired as e:
         raise ToolError(
-            f"nvdisasm did not finish within {_TIMEOUT_S:.0f} s",
+            f"nvdisasm didn't finish within {_TIMEOUT_S:.0f} s",
             tool="nvdisasm",
-            help="specify kernel names: fewer kernels are faster",
+            help="specify kernel names, because disassembling fewer kernels is faster",
         ) from e
     except OSError as e:
         raise MissingError(f"cannot run {command[0]}: {e.strerror or e}", help=_HELP) from e
     if done.returncode:
         log = done.stderr.decode("utf-8", "backslashreplace")
-        raise ToolError(f"nvdisasm rejects this cubin: exit status {done.returncode}", tool="nvdisasm", log=log)
+        raise ToolError(f"nvdisasm rejects this cubin with exit status {done.returncode}", tool="nvdisasm", log=log)
     return done.stdout.decode("utf-8", "backslashreplace")

@@ -52,7 +52,7 @@ def usage(cubin: Artifact | bytes | bytearray | memoryview | str | os.PathLike[s
     artifact = open_image(cubin, "usage")
     if artifact.kind is not Kind.CUBIN:
         raise FormatError(
-            f"registers are known only for machine code, and this is {artifact.kind.value}",
+            f"register usage is known only for machine code, but this image is {artifact.kind.value}",
             help=Hint(
                 "to get a cubin, call cujit.link([artifact], arch='sm_…', verbose=True)",
                 shell="to get a cubin, run cujit link FILE -a sm_… -O verbose -o x.cubin",

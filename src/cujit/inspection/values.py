@@ -397,7 +397,9 @@ class Inspection:
         place = self.name or "this image"
         if wanted is not None and not there:
             have = ", ".join(map(str, self.arches)) or "none"
-            raise NameNotFoundError(f"{place} contains no kernel for {wanted}", help=f"choose one of these: {have}")
+            raise NameNotFoundError(
+                f"{place} doesn't contain a kernel for {wanted}", help=f"choose one of these: {have}"
+            )
         names = dict.fromkeys(k.name for k in there)
         lowered = NameTable({k.display: k.name for k in there}, names, place).find(name)
         return min((k for k in there if k.name == lowered), key=lambda k: k.kind is not Kind.CUBIN)

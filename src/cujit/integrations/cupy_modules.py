@@ -48,12 +48,12 @@ def module_of(raw: Any, device: DeviceLike | str | None = None, *, cache: Cache 
         axpy = module_of(raw)["axpy<float>"]
     """
     if type(raw).__name__ not in ("RawModule", "RawKernel") or not type(raw).__module__.startswith("cupy"):
-        raise ArgumentError(f"expected a RawModule or RawKernel of CuPy, got {spell(raw)}", help="cujit.jit(source)")
+        raise ArgumentError(f"expected a CuPy RawModule or RawKernel, not {spell(raw)}", help="cujit.jit(source)")
     if raw.file_path is not None:
         return load(raw.file_path, device)
     if raw.backend != "nvrtc":
         raise UnsupportedError(
-            f"{type(raw).__name__} uses the compiler {raw.backend}", help="cujit.jit(source, options=…)"
+            f"{type(raw).__name__} uses the {raw.backend} compiler", help="cujit.jit(source, options=…)"
         )
     # A kernel says its names only to pickle, a module only as an attribute.
     names = raw.name_expressions if hasattr(raw, "name_expressions") else raw.__getstate__()["name_expressions"]

@@ -321,15 +321,13 @@ def cujit_budget(request: pytest.FixtureRequest) -> CheckBudget:
 
         if budget is not None and limits:
             raise OptionError(
-                f"the marker has a budget and, in addition, the limits {', '.join(limits)}",
-                help="put all limits into the Budget",
+                f"the marker sets a budget in addition to the limits {', '.join(limits)}",
+                help="move all limits into the Budget",
                 code="option-conflict",
             )
         if unknown := [name for name in limits if name not in Budget.__dataclass_fields__]:
             known = ", ".join(Budget.__dataclass_fields__)
-            raise OptionError(
-                f"unknown limit {', '.join(unknown)}", help=f"write one of {known}", code="option-unknown"
-            )
+            raise OptionError(f"unknown limit {', '.join(unknown)}", help=f"use one of {known}", code="option-unknown")
         report = examine(what, Budget(**limits) if budget is None else budget, kernel=kernel, arch=arch, on=on)
         _keep(request.node, report)
         return report.require()

@@ -98,7 +98,7 @@ def operator(
     """
     if not isinstance(name, str) or name.count("::") != 1:
         raise OptionError(
-            f"the name of a JAX operator has the form namespace::name, not {spell(name)}",
+            f"the name of a JAX operator must have the form namespace::name, not {spell(name)}",
             help="write a name such as mylib::axpy",
         )
     if over is not None and grid is not None:
@@ -109,7 +109,7 @@ def operator(
         )
     if vmap_method not in _VMAP_METHODS:
         raise OptionError(
-            f"{name}: vmap_method is {spell(vmap_method)}, which JAX doesn't know", help=" or ".join(_VMAP_METHODS)
+            f"{name}: vmap_method is {spell(vmap_method)}, which JAX doesn't support", help=" or ".join(_VMAP_METHODS)
         )
     signature = _Signature.of(name, outputs)
     instances = Instances(name, source, kernel, [*signature.arrays, *signature.numbers], options, cache)
@@ -168,7 +168,7 @@ class _Signature(NamedTuple):
         arrays = kinds.pop(inspect.Parameter.POSITIONAL_OR_KEYWORD, [])
         if kinds or not arrays:
             raise OptionError(
-                f"{name}: the parameters of outputs are {found}, but must name arrays first, then numbers",
+                f"{name}: the parameters of outputs are {found}, but must list arrays first, then numbers",
                 help="write outputs=lambda x, y, *, a: x",
             )
         return cls(name, tuple(arrays), tuple(numbers), found)
@@ -208,7 +208,7 @@ class _Signature(NamedTuple):
             return value  # type: ignore[no-any-return]
         what = "an array" if isinstance(value, jax.Array) else f"a {type(value).__name__}"
         raise ArgumentError(
-            f"{self.name}: {key} is {what}, but must be a number that is known when JAX traces",
+            f"{self.name}: {key} is {what}, but must be a number that JAX knows when it traces the function",
             help=f"write jax.jit(…, static_argnames={spell(key)}), or pass an array, which the kernel receives "
             "as a pointer",
         )
@@ -262,7 +262,7 @@ class _JaxOperator:
         def back(text: str, kept: Any, grads: Any) -> tuple[Any, ...]:
             if backward is None:
                 raise UnsupportedError(
-                    f"{name} has no backward, but its gradient was requested",
+                    f"{name} doesn't define backward, but its gradient was requested",
                     help="write cujit.jax.operator(…, backward=…), or jax.lax.stop_gradient(x)",
                 )
             found = backward(kept, *(grads if isinstance(grads, tuple) else (grads,)), **json.loads(text))
@@ -316,7 +316,7 @@ class _JaxOperator:
     def _require(self, x: jax.ShapeDtypeStruct, what: str) -> None:
         if x.dtype not in _DTYPES:
             raise ArgumentError(
-                f"{self.name}: {what} has elements of {x.dtype}, but kernels accept only elements of whole bytes",
+                f"{self.name}: {what} has elements of dtype {x.dtype}, but kernels accept only elements of whole bytes",
                 help="convert the array: x.astype(jnp.int8)",
             )
 

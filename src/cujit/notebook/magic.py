@@ -131,7 +131,7 @@ class _Cell:
             taken = "which is the name of a function of Python's"
         if taken:
             raise OptionError(
-                f"{what} has the name {name}, {taken}",
+                f"{what} is named {name}, {taken}",
                 help=f"use %%cuda --module cell to keep the kernels together (cell[{spell(name)}]), or rename it",
             )
 

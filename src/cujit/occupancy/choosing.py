@@ -200,12 +200,12 @@ def clusters_bound(limits: ProcessorLimits, blocks: int, processors: int, cluste
     """
     if limits.number < _CLUSTERS_SINCE:
         raise LaunchError(
-            f"sm_{limits.number} doesn't support clusters", help="clusters need sm_90 or later", code="cluster-size"
+            f"sm_{limits.number} doesn't support clusters", help="clusters require sm_90 or later", code="cluster-size"
         )
     if not 1 <= cluster <= _MAX_CLUSTER:
         raise LaunchError(
-            f"the cluster has {cluster} blocks; a cluster can have 1 to {_MAX_CLUSTER}",
-            help="every GPU with clusters supports 8",
+            f"the cluster consists of {cluster} blocks; a cluster can have 1 to {_MAX_CLUSTER}",
+            help="use at most 8 blocks, which every GPU with clusters supports",
             code="cluster-size",
         )
     return blocks * processors // cluster

@@ -19,20 +19,20 @@ _HOW_TO_LINK = {
         "FILE -a sm_90 -o x.cubin",
     ),
     Kind.LTOIR: Hint(
-        "make machine code with cujit.link([image], arch='sm_90')",
-        shell="make machine code with cujit link FILE -a sm_90 -o x.cubin",
+        "create machine code with cujit.link([image], arch='sm_90')",
+        shell="create machine code with cujit link FILE -a sm_90 -o x.cubin",
     ),
     Kind.OPTIXIR: Hint(
         "compile the source to machine code with cujit.compile(source, arch='sm_90')",
         shell="compile the source to machine code with cujit compile FILE -a sm_90",
     ),
     Kind.TILEIR: Hint(
-        "cujit.compile(image, arch='sm_90') makes machine code of it",
-        shell="cujit compile FILE -a sm_90 makes machine code of it",
+        "compile it to machine code with cujit.compile(image, arch='sm_90')",
+        shell="compile it to machine code with cujit compile FILE -a sm_90",
     ),
     Kind.NVVMIR: Hint(
-        "make machine code with cujit.compile(cujit.Source.nvvm(...), arch='sm_90')",
-        shell="make machine code with cujit compile FILE.ll -a sm_90",
+        "create machine code with cujit.compile(cujit.Source.nvvm(...), arch='sm_90')",
+        shell="create machine code with cujit compile FILE.ll -a sm_90",
     ),
 }
 
@@ -41,7 +41,7 @@ def cubins_for(artifact: Artifact, device: Arch | None) -> list[Cubin]:
     """The machine code of an image that a GPU would run, one cubin for each container in it."""
     if artifact.kind in _HOW_TO_LINK:
         raise FormatError(
-            f"registers are known only for machine code, and this is {artifact.kind.value}",
+            f"register usage is known only for machine code, but this image is {artifact.kind.value}",
             help=_HOW_TO_LINK[artifact.kind],
         )
     if artifact.kind is Kind.CUBIN:
@@ -72,8 +72,8 @@ def _machine_code(data: bytes) -> Cubin:
     cubin = read_cubin(data)
     if cubin.ptx and not cubin.kernels:
         raise FormatError(
-            "registers are known only for machine code, but this image was made under cujit emulate and "
-            "contains PTX instead",
+            "register usage is known only for machine code, but this image was created by cujit emulate and "
+            "contains PTX",
             help="compile the source without cujit emulate",
         )
     return cubin
@@ -97,7 +97,8 @@ def _refuse(artifact: Artifact, fatbins: tuple[Fatbin, ...], arch: Arch, chosen:
     name = artifact.name or "this image"
     if any(e.arch is not None and e.arch.runs_on(arch) for fatbin in fatbins for e in fatbin.cubin_entries):
         raise FormatError(
-            f"the machine code of {name} for {arch} must still be linked, which can change the registers",
+            f"the machine code of {name} for {arch} must be linked first, because linking can change its "
+            "register usage",
             help=Hint(f"cujit.link([image], arch='{arch}')", shell=f"run cujit link FILE -a {arch} -o x.cubin"),
         )
     why = f"{name} has nothing that runs on {arch}"

@@ -56,12 +56,12 @@ def plot_path(path: str | os.PathLike[str]) -> Path:
     """
     if not isinstance(path, (str, os.PathLike)):
         raise OptionError(
-            f"the plot needs a path, not {type(path).__name__} {spell(path)}", help="write, for example, plot.svg"
+            f"a plot requires a path, not {type(path).__name__} {spell(path)}", help="write, for example, plot.svg"
         )
     target = Path(path)
     if target.suffix.lower() not in (".svg", ".png"):
         raise OptionError(
-            f"the file of a plot must end in .svg or .png, not {spell(target.name)}",
+            f"the file name of a plot must end in .svg or .png, but this name is {spell(target.name)}",
             help="write, for example, plot.svg",
         )
     return target

@@ -159,7 +159,10 @@ def product_of_arch(arch: Arch, processors: int | None = None) -> Product:
         ArchError: ``processors`` is below 1.
     """
     if processors is not None and processors < 1:
-        raise ArchError(f"processors is {processors}, expected at least 1", help="remove it if you don't know it")
+        raise ArchError(
+            f"processors is {processors}, expected at least 1",
+            help="remove processors if you don't know the number of SMs",
+        )
     return Product(str(arch.real), arch.real, processors, Mark.USER)
 
 

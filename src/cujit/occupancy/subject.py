@@ -130,13 +130,13 @@ class Subject:
             )
         if threads > MAX_BLOCK_THREADS:
             raise LaunchError(
-                f"the block has {threads} threads; a GPU supports {MAX_BLOCK_THREADS}",
+                f"the block has {threads} threads, but a GPU supports at most {MAX_BLOCK_THREADS}",
                 help="use a smaller block and a larger grid",
                 code="block-size",
             )
         if threads > self.demand.max_threads:
             raise LaunchError(
-                f"the block has {threads} threads; {self.kernel} was built for {self.demand.max_threads}",
+                f"the block has {threads} threads, but {self.kernel} was built for at most {self.demand.max_threads}",
                 help=f"use at most {self.demand.max_threads} threads, or build it with __launch_bounds__({threads})",
                 code="block-size",
             )
@@ -307,7 +307,7 @@ def _place(on: str | Arch | Device | None, processors: int | None) -> Product | 
 def _of_device(device: Device) -> Product:
     if not device.is_gpu:
         raise ArgumentError(
-            f"occupancy applies to GPUs, and {device.name} is the CPU device",
+            f"occupancy applies only to GPUs, but {device.name} is the CPU device",
             help=Hint("write on='H200' or on='sm_90'", shell="write --on H200 or --on sm_90"),
             code="device-mismatch",
         )
@@ -338,7 +338,7 @@ def _of_loaded(loaded: LoadedKernel, place: Product | None, kernel: str | None, 
     resources = loaded.resources
     if not loaded.device.is_gpu and "registers" not in changes:
         raise ArgumentError(
-            f"the registers of {loaded.name} are unknown: on {loaded.device.name} it runs as PTX",
+            f"the register usage of {loaded.name} is unknown, because {loaded.device.name} runs it as PTX",
             help=Hint(
                 "pass a cubin (cujit.compile(source, arch='sm_90')), or registers= and on=",
                 shell="pass a cubin (cujit compile FILE -a sm_90), or --registers and --on",
@@ -352,7 +352,7 @@ def _of_loaded(loaded: LoadedKernel, place: Product | None, kernel: str | None, 
         )
     if loaded.device.is_gpu and place.arch.number != loaded.device.arch.number:
         raise ArchError(
-            f"{loaded.name} is loaded as code for {loaded.device.arch}, but {place} is another architecture",
+            f"{loaded.name} is loaded as code for {loaded.device.arch}, but {place} has a different architecture",
             help="pass an image with SASS for that GPU",
             code="arch-mismatch",
         )
@@ -370,7 +370,8 @@ def _of_image(
     place = place or product_of_arch(cubin.arch, processors)
     if cubin.is_relocatable:
         raise FormatError(
-            f"{artifact.name or 'the cubin'} must still be linked, which can change the registers of {shown}",
+            f"{artifact.name or 'the cubin'} must be linked first, because linking can change the register "
+            f"usage of {shown}",
             help=Hint(
                 f"cujit.link([image], arch='{cubin.arch}')", shell=f"run cujit link FILE -a {cubin.arch} -o x.cubin"
             ),
@@ -379,8 +380,8 @@ def _of_image(
     known |= {"max_threads": found.max_threads or MAX_BLOCK_THREADS} | changes
     if known["registers"] is None:
         raise FormatError(
-            f"the image doesn't specify the registers of {shown}",
-            help=Hint("set them with registers=…", shell="set them with --registers"),
+            f"the image doesn't specify the register usage of {shown}",
+            help=Hint("specify it with registers=…", shell="specify it with --registers"),
         )
     cluster = math.prod(found.cluster) if found.cluster else 0
     return Subject(

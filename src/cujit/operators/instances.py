@@ -112,8 +112,8 @@ def _fields(name: str, kernel: str, parameters: Sequence[str]) -> dict[str, int]
         raise OptionError(f"{name}: kernel {spell(kernel)} is malformed: {e}", help='"axpy<{x}>"') from e
     if unknown := sorted(fields - {*parameters}):
         raise OptionError(
-            f"{name}: kernel {spell(kernel)} has {', '.join(unknown)} in braces, but no such argument",
-            help=f"write one of its arguments: {', '.join(parameters)}",
+            f"{name}: kernel {spell(kernel)} contains {', '.join(unknown)} in braces, which is not an argument",
+            help=f"use one of the operator's arguments: {', '.join(parameters)}",
         )
     return {field: parameters.index(field) for field in sorted(fields)}
 
@@ -134,6 +134,6 @@ def _spelled(name: str, field: str, value: Any) -> str:
         return str(value).lower()
     what = type(value).__name__ if dtype is None else dtype
     raise ArgumentError(
-        f"{name}: the kernel name contains {{{field}}}, but {what} has no C++ type name",
+        f"{name}: the kernel name contains {{{field}}}, but there is no C++ type name for {what}",
         help="pass an array of numbers, an int or a bool",
     )

@@ -39,5 +39,6 @@ def read_profile(path: str | os.PathLike[str]) -> tuple[ProfiledKernel, ...]:
             raise
         name = spell(os.path.basename(path))
         raise FormatError(
-            f"{name} was not written by cujit profile --json", help="run cujit profile … --json > FILE"
+            f"{name} was not written by cujit profile --json",
+            help="run cujit profile … --json > FILE to create such a file",
         ) from e

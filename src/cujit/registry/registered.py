@@ -78,7 +78,7 @@ class Tasks(SingleFlight[Any]):
             if wanted.thread == me:
                 chain = " needs ".join([*ring, ring[0]])
                 raise OptionError(
-                    f"{chain}: the module would wait for itself", help="move what both need into a third module"
+                    f"{chain}: the module would wait for itself", help="move what both modules need into a third module"
                 )
             wanted = self._waits_for.get(wanted.thread)
 
@@ -172,7 +172,8 @@ class RegisteredModule:
             return ready.kernel
         if configure is not None and not callable(configure):
             raise OptionError(
-                f"configure is {type(configure).__name__} {spell(configure)}, expected a function of the kernel",
+                f"configure is {type(configure).__name__} {spell(configure)}, expected a function that accepts "
+                "the kernel",
                 help="write configure=lambda kernel: …",
             )
         description = None if configure is None else described(configure)
@@ -199,8 +200,8 @@ class RegisteredModule:
         if description is not None and description != ready.configured:
             first = "handed out without one" if ready.configured is None else "configured by another one"
             raise OptionError(
-                f"the kernel {ready.kernel.name} of the module {spell(self.name)} was {first}: this configure "
-                "comes too late",
+                f"the kernel {ready.kernel.name} of the module {spell(self.name)} was {first}, so this "
+                "configure comes too late",
                 help="pass the same configure wherever you request the kernel",
             )
         return ready

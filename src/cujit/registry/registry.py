@@ -246,7 +246,7 @@ class _Maker:
         built = self.order.build()
         loaded = _loaded(built, self.device, self.order.cache)
         if found is not None and not _is_same(found[0], loaded.artifact):
-            raise _taken(self.name, self.device, f"what the cache has of version {self.order.wish.version}")
+            raise _taken(self.name, self.device, f"the image that the cache has for version {self.order.wish.version}")
         kept = tools.cache is not None and key is not None and _is_kept(tools, tools.cache, key, built, loaded.artifact)
         return self._registered(loaded, key if kept else _content_key(loaded.artifact), built)
 

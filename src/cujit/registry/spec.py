@@ -63,7 +63,7 @@ class ModuleSpec:
         if isinstance(taken, Artifact):
             if chosen or chosen.extra:
                 raise OptionError(
-                    "an image is already compiled: it accepts no options", help=_EXAMPLE, code="option-rejected"
+                    "an image is already compiled, so it doesn't accept options", help=_EXAMPLE, code="option-rejected"
                 )
             if isinstance(names, Mapping):
                 taken = replace(taken, names={**taken.names, **_texts(names)})
@@ -75,7 +75,7 @@ class ModuleSpec:
             object.__setattr__(self, field, value)
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"a ModuleSpec is immutable; to have another {name}, create another ModuleSpec")
+        raise AttributeError(f"a ModuleSpec is immutable; to change {name}, create another ModuleSpec")
 
     @cached_property
     def digest(self) -> str:
@@ -152,13 +152,15 @@ def _source(given: object, headers: Mapping[str, str] | None, name: str | None) 
     if isinstance(given, Source | Artifact | bytes | bytearray | memoryview):
         if headers is not None or (name is not None and isinstance(given, Source | Artifact)):
             raise OptionError(
-                f"headers and name apply to text, and this is {type(given).__name__}",
+                f"headers and name apply to text, but this is {type(given).__name__}",
                 help="pass them to cujit.Source.cuda",
                 code="option-conflict",
             )
         return given if isinstance(given, Source | Artifact) else Artifact.of(given, name=name or "")
     if isinstance(given, str) and _PTX_TEXT.search(given) and "__global__" not in given:
-        raise OptionError("the text is PTX, but a builder's text must be CUDA C++", help="cujit.Artifact.of(text)")
+        raise OptionError(
+            "the text is PTX, but a builder must return CUDA C++ if it returns text", help="cujit.Artifact.of(text)"
+        )
     if not isinstance(given, str | os.PathLike):
         raise OptionError(
             f"expected a source or an image, not {type(given).__name__} {spell(given)}"[:200], help=_EXAMPLE

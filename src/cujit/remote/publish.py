@@ -106,7 +106,9 @@ def pull(url: str, keys: Iterable[str], cache: Cache, trust: Path) -> Pulled:
             "this cache has no writable root", help="set CUJIT_CACHE_DIR to a directory that you can write to"
         )
     if not patiently(lambda: read_format(transport)):
-        raise RemoteError(f"{shown_url(url)} is not a shared cache: it has no FORMAT file", help="run cujit cache push")
+        raise RemoteError(
+            f"{shown_url(url)} is not a shared cache: it has no FORMAT file", help="run cujit cache push to create one"
+        )
     store.prepare()
     ledger = Ledger(store, trust, cache.hints)
     wanted = sorted({_digest(key) for key in keys})
@@ -146,6 +148,7 @@ def _each(work: Callable[[str], T], digests: Sequence[str]) -> list[T]:
 def _digest(key: str) -> str:
     if not is_digest(key):
         raise OptionError(
-            f"{spell(key)} is not a complete key", help="a key has 64 hex digits: see cujit cache ls --json"
+            f"{spell(key)} is not a complete key",
+            help="use all 64 hexadecimal digits, which cujit cache ls --json prints",
         )
     return key

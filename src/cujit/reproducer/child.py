@@ -282,7 +282,7 @@ class Run:
         for parameter, offset, argument in zip(signature, signature.offsets, saved.arguments, strict=True):
             if parameter.size != len(argument.data):
                 raise ArgumentError(
-                    f"{saved.kernel}: the saved value of {argument.type} has {len(argument.data)} bytes"
+                    f"{saved.kernel}: the saved value of {argument.type} is {len(argument.data)} bytes long"
                 )
             place, value = argument.place, argument.data
             if place is not None:
@@ -314,7 +314,7 @@ class Run:
         """Load the first image that runs here; the CPU device takes the last, which tells most."""
         names = {} if saved.kernel == saved.lowered else {saved.kernel: saved.lowered}
         texts = {text.name: Text(text.shown, text.text) for text in saved.texts}
-        refused: CujitError = LoadError("the saved launch contains no image")
+        refused: CujitError = LoadError("the saved launch doesn't contain an image")
         for data in saved.images if self.device.is_gpu else reversed(saved.images):
             image = Artifact.of(data, name="the saved image")
             if image.kind is Kind.TUNING:
@@ -336,7 +336,7 @@ class Run:
                 continue
             if variable.nbytes != len(data):
                 raise ArgumentError(
-                    f"the saved value of the variable {name} has {len(data)} bytes, but the variable has "
+                    f"the saved value of the variable {name} is {len(data)} bytes long, but the variable is "
                     f"{variable.nbytes}"
                 )
             variable.copy_from(np.frombuffer(data, np.uint8))

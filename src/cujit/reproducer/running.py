@@ -110,7 +110,9 @@ def open(path: str | os.PathLike[str]) -> SavedLaunch:
     text = path_of(path)
     with contextlib.suppress(OSError):
         if (size := os.stat(text).st_size) > MAX_FILE_BYTES:
-            raise FormatError(f"{shown_path(text)} has {size:,} bytes; a saved launch can have {MAX_FILE_BYTES:,}")
+            raise FormatError(
+                f"{shown_path(text)} is {size:,} bytes long; the maximum for a saved launch is {MAX_FILE_BYTES:,}"
+            )
     try:
         return read_saved(read_file(text))
     except FormatError as e:
@@ -350,8 +352,8 @@ class _Child:
             if isinstance(e, CujitError):
                 raise
             raise ToolCrashError(
-                f"{self._saved.kernel}: the separate process sent an invalid answer; its kernel may write to "
-                "arbitrary memory",
+                f"{self._saved.kernel}: the separate process sent an invalid answer; its kernel may have "
+                "written to arbitrary memory",
                 tool=_TOOL,
                 log=self._last_words() or f"{type(e).__name__}: {e}",
                 help='check="memory" (--check memory) reports the invalid access',

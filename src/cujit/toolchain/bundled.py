@@ -82,7 +82,7 @@ def remove_bundles(cache_directory: str) -> int:
     parent = f"{cache_directory}/{BUNDLES}"
     with _alone(parent) as is_alone:
         if not is_alone:
-            raise TimeoutError(f"{parent}: another process installs headers")
+            raise TimeoutError(f"another process is installing headers into {parent}")
         _sweep(parent)
         for path in _installed(cache_directory):
             freed += _size(path)

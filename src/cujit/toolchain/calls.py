@@ -225,11 +225,11 @@ class ToolLibrary:
         if not isinstance(number, HandleNumber):
             raise self._no_handle(
                 function,
-                f"{number:#x} is not an open handle of {self.name}: it was never created here, or is destroyed",
+                f"{number:#x} is not an open handle of {self.name}: this process never created it, or has destroyed it",
             )
         if not number.what.startswith(self.name):
             raise self._no_handle(function, f"this handle belongs to another library: {number.what}")
-        raise self._no_handle(function, f"this {number.what} is destroyed")
+        raise self._no_handle(function, f"this {number.what} has been destroyed")
 
     def _no_handle(self, function: str, message: str) -> CallError:
         return self.misused(
@@ -237,7 +237,7 @@ class ToolLibrary:
             f"{function}: {message}",
             tool=self.tool,
             call=function,
-            help="pass the handle that the create call returned, before you destroy it",
+            help="pass a handle that a create call returned and that hasn't been destroyed",
         )
 
     # Arguments

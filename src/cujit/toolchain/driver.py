@@ -139,9 +139,9 @@ class Driver:
 _REMEDIES = {
     "CUDA_ERROR_OUT_OF_MEMORY": "free arrays that are no longer needed, or work on smaller pieces",
     "CUDA_ERROR_ILLEGAL_ADDRESS": Hint(
-        "a kernel accessed memory that doesn't belong to it; the context is lost and the process must end. To "
+        "a kernel accessed memory outside its allocations; the context is lost and the process must end. To "
         "find the access, run the same kernel on cujit.cpu(), or under compute-sanitizer",
-        shell="a kernel accessed memory that doesn't belong to it; the context is lost and the process must "
+        shell="a kernel accessed memory outside its allocations; the context is lost and the process must "
         "end. To find the access, run the same kernel with --device cpu, or under compute-sanitizer",
     ),
     "CUDA_ERROR_MISALIGNED_ADDRESS": Hint(
@@ -175,7 +175,7 @@ def open_driver() -> Driver:
     driver = Driver(bindings, _version(bindings))
     if driver.version < OLDEST_DRIVER:
         raise DeviceNotFoundError(
-            f"the driver supports CUDA {driver.version[0]}.{driver.version[1]}; cujit needs "
+            f"the driver supports CUDA {driver.version[0]}.{driver.version[1]}, but cujit requires "
             f"{OLDEST_DRIVER[0]}.{OLDEST_DRIVER[1]} (r550) or later",
             help=Hint(
                 "update the driver, or run on the CPU device: device=cujit.cpu()",
@@ -186,7 +186,7 @@ def open_driver() -> Driver:
     if status == bindings.CUresult.CUDA_ERROR_NO_DEVICE:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         raise DeviceNotFoundError(
-            f"{driver.name} is installed, but shows no GPU"
+            f"{driver.name} is installed, but finds no GPU"
             + (f" (CUDA_VISIBLE_DEVICES={spell(visible)})" if visible is not None else ""),
             help=Hint(
                 "make a GPU available to the process or container, or run on the CPU device: device=cujit.cpu()",

@@ -35,7 +35,9 @@ def run_program(command: Sequence[str], *, environment: Mapping[str, str] | None
             start_new_session=True,  # its children end with it
         )
     except OSError as e:
-        raise MissingError(f"cannot run {command[0]}: {e.strerror or e}", help="run: cujit doctor") from e
+        raise MissingError(
+            f"cannot run {command[0]}: {e.strerror or e}", help="run cujit doctor to check the installation"
+        ) from e
 
     def end() -> None:
         with contextlib.suppress(ProcessLookupError):

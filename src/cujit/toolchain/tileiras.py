@@ -46,7 +46,7 @@ class Tileiras:
         """
         found = _RELEASE.search(self._about)
         if found is None:
-            raise ToolError(f"{self.path} does not state its release", tool="tileiras", log=self._about)
+            raise ToolError(f"{self.path} doesn't report its release", tool="tileiras", log=self._about)
         return int(found[1]), int(found[2])
 
     @property
@@ -90,7 +90,7 @@ class Tileiras:
             try:
                 return made.read_bytes(), out + log
             except OSError as e:
-                raise ToolError("tileiras wrote no cubin", tool=self.tool, log=out + log) from e
+                raise ToolError("tileiras didn't write a cubin", tool=self.tool, log=out + log) from e
 
 
 def disassemble(data: bytes, homes: Sequence[str] = ()) -> str:

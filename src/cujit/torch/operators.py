@@ -81,12 +81,12 @@ def operator(
         )
     if parsed.returns and outputs is None:
         raise OptionError(
-            f"{name} returns a tensor, but nothing creates it", help="write outputs=lambda …: torch.empty(…)"
+            f"{name} returns a tensor, but nothing creates the tensor", help="write outputs=lambda …: torch.empty(…)"
         )
     written = tuple(k for k, a in enumerate(parsed.arguments) if a.alias_info is not None and a.alias_info.is_write)
     if written and backward is not None:
         raise OptionError(
-            f"{name} writes to an argument, and torch supports no backward for such an operator",
+            f"{name} writes to an argument, and PyTorch doesn't support backward for such an operator",
             help="return a new tensor instead, or remove backward",
         )
     if over is None and grid is None:
@@ -102,14 +102,14 @@ def _parsed(name: str, schema: str) -> Any:
     """Read a schema by torch, and refuse what operators of ours do not have."""
     if not isinstance(name, str) or name.count("::") != 1:
         raise OptionError(
-            f"the name of a torch operator must have the form namespace::name, not {spell(name)}",
+            f"the name of a PyTorch operator must have the form namespace::name, not {spell(name)}",
             help="write a name such as mylib::axpy",
         )
     try:
         parsed = torch._C.parse_schema(f"{name}{schema}")
     except RuntimeError as e:
         raise OptionError(
-            f"torch doesn't accept the schema {spell(schema)} of {name}: {e}",
+            f"PyTorch doesn't accept the schema {spell(schema)} of {name}: {e}",
             help="write a schema such as (Tensor x, float a) -> Tensor",
             code="option-rejected",
         ) from e
@@ -131,7 +131,7 @@ def _register(name: str, schema: str, made: _TorchOperator) -> Any:
     try:
         library.define(word + schema, tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides))
     except RuntimeError as e:
-        raise OptionError(f"torch doesn't accept {name}: {e}", help="another name") from e
+        raise OptionError(f"PyTorch doesn't accept {name}: {e}", help="another name") from e
     _LIBRARIES[name] = library
     found = getattr(getattr(torch.ops, space), word).default
     library.impl(word, made.on_host, "CPU")
@@ -164,7 +164,7 @@ def _with_autograd(made: _TorchOperator, found: Any) -> Callable[..., Any]:
         def backward(ctx: Any, *grads: Any) -> Any:
             if made.backward is None:
                 raise UnsupportedError(
-                    f"{made.name} has no backward, but its gradient was requested",
+                    f"{made.name} doesn't define backward, but its gradient was requested",
                     help="write cujit.torch.operator(…, backward=…), or x.detach()",
                 )
             return made.backward(ctx, *grads)
@@ -190,7 +190,8 @@ def _elements(name: str, outputs: int, written: tuple[int, ...]) -> Callable[...
     """Count the elements of the first output, or else of the first tensor that is written to."""
     if not outputs and not written:
         raise OptionError(
-            f"{name} neither returns a tensor nor writes to one", help="mark the tensor that it writes to: Tensor(a!) y"
+            f"{name} neither returns a tensor nor writes to one",
+            help="mark the tensor that the operator writes to: Tensor(a!) y",
         )
     place = 0 if outputs else written[0]
 
@@ -223,7 +224,8 @@ class _TorchOperator:
         tensors = [k for k, a in enumerate(schema.arguments) if str(a.type) == "Tensor"]
         if not tensors:
             raise OptionError(
-                f"{name} has no tensor argument, so its device is unknown", help="add a tensor to the schema: Tensor x"
+                f"{name} has no tensor argument, so cujit cannot determine its device",
+                help="add a tensor to the schema: Tensor x",
             )
         self._tensor = tensors[0]
 
@@ -241,7 +243,7 @@ class _TorchOperator:
         places = {str(t.device) for t in given if isinstance(t, torch.Tensor)}
         if len(places) > 1:
             raise ArgumentError(
-                f"{self.name} requires tensors on one device, but these are on {' and '.join(sorted(places))}",
+                f"{self.name} requires tensors on the same device, but these are on {' and '.join(sorted(places))}",
                 help="move the tensor: x.to(y.device)",
                 code="device-mismatch",
             )

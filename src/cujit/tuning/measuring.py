@@ -124,14 +124,15 @@ class Bench:
         self.calls.clear()
         seconds = sum(bounds(kernel, self.gpu).seconds for kernel in profile.kernels)
         if not seconds:
-            raise CujitError("none of its launches has a lower bound")
+            raise CujitError("none of the candidate's launches has a lower bound")
         return Measured(variant.values, bound_ms=seconds * 1e3)
 
     def _ready(self, place: Device, number: int, variant: Variant) -> Callable[[], object]:
         call = self.workload(self.load(place, variant), variant.values)
         if not callable(call):
             raise ArgumentError(
-                f"the workload returned {type(call).__name__} {spell(call)}, expected a function that launches",
+                f"the workload returned {type(call).__name__} {spell(call)}, expected a function that launches "
+                "the kernel",
                 help="return a function, such as functools.partial(kernel[grid, block], x, y, n)",
             )
         call()

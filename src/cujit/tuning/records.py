@@ -114,11 +114,11 @@ class TuningRecord:
             candidates = tuple(_read(one, device) for one in record["candidates"])
             numbers = int(record["processors"]), int(record["winner"])
             if record[_HEADER] != SCHEMA or candidates[numbers[1]].rank_ms is None or numbers[1] < 0:
-                raise ValueError("its winner is None")
+                raise ValueError("there is no winner")
             texts = str(record["kernel"]), str(record["shape"]), device, numbers[0], str(record["driver"])
             return cls(*texts, candidates, numbers[1])
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as e:
-            raise FormatError(f"not a tuning record: {e}") from None
+            raise FormatError(f"the data is not a tuning record: {e}") from None
 
     def __reduce__(self) -> tuple[object, ...]:
         # It goes to the ranks of a group as it goes into a cache.

@@ -67,7 +67,9 @@ def variants_of(
     ways = _ways(becomes, braced, choices)
     count = math.prod(map(len, choices.values()))
     if count > _MOST:
-        raise OptionError(f"the space has {count:,} combinations, expected at most {_MOST:,}", help="use fewer values")
+        raise OptionError(
+            f"the space contains {count:,} combinations; the maximum is {_MOST:,}", help="use fewer values"
+        )
     if constraint is not None and not callable(constraint):
         raise OptionError(f"constraint is {spell(constraint)}, expected a function of the values")
     found = []
@@ -77,7 +79,8 @@ def variants_of(
             found.append(_variant(values, kernel, ways))
     if not found:
         raise OptionError(
-            f"the constraint excludes all {count:,} combinations", help="write a constraint that some combinations meet"
+            f"the constraint excludes all {count:,} combinations",
+            help="write a constraint that allows at least one combination",
         )
     return tuple(found)
 
@@ -88,12 +91,14 @@ def _choices(space: object) -> dict[str, tuple[Value, ...]]:
     found = {}
     for name, given in space.items():
         if not isinstance(name, str) or not name.isidentifier():
-            raise OptionError(f"{spell(name)} is not a valid name of a value in a space", help=_HELP)
+            raise OptionError(f"{spell(name)} is not a valid name for a value in a space", help=_HELP)
         if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
             raise OptionError(f"the values of {name} are {spell(given)}, expected a list", help=_HELP)
         values = tuple(_value(name, value) for value in given)
         if not values or len(set(values)) < len(values):
-            raise OptionError(f"the values of {name} are {spell(values)}, expected at least one value, and none twice")
+            raise OptionError(
+                f"the values of {name} are {spell(values)}, expected at least one value and no duplicates"
+            )
         found[name] = values
     return found
 
@@ -127,7 +132,7 @@ def _ways(becomes: object, braced: set[str], choices: Mapping[str, object]) -> d
     twice = [name for name in becomes if name in braced]
     if twice:
         raise OptionError(
-            f"{twice[0]} is in the name of the kernel, so becomes can't contain it", help="remove it from becomes"
+            f"{twice[0]} is part of the kernel name, so becomes can't contain it", help="remove it from becomes"
         )
     return {name: "template" if name in braced else becomes.get(name, "define") for name in choices}
 

@@ -209,9 +209,9 @@ def tune(
     answer = ranks.agreed(task.decided)
     if answer.program != program:
         raise OptionError(
-            f"rank {ranks.rank} requests another tuning than rank 0: another source, compiler, shape or set of "
-            "candidates",
-            help="pass the same arguments in all ranks",
+            f"rank {ranks.rank} requests a different tuning run than rank 0: the source, compiler, shape or "
+            "set of candidates differs",
+            help="pass the same arguments on all ranks",
         )
     return task.tuned(answer)
 
@@ -461,7 +461,8 @@ class _Task:
             return module[variant.kernel]
         if len(module) != 1:
             raise ArgumentError(
-                f"{self.source.name} has {counted(len(module), 'kernel')}", help="write, for example, kernel='name'"
+                f"{self.source.name} contains {counted(len(module), 'kernel')}",
+                help="write, for example, kernel='name'",
             )
         return next(iter(module.values()))
 
@@ -470,7 +471,7 @@ class _Task:
         record = answer.record
         best = next((v for v in self.variants if v.values == record.best.values), None)
         if best is None:
-            raise FormatError(f"the winner of the tuning of {self.name} is not a candidate")
+            raise FormatError(f"the winner in the tuning record of {self.name} is not a candidate")
         return Tuned(
             record, answer.provenance, self._unlike(record), functools.partial(self.load, self.places[0], best)
         )
@@ -514,13 +515,15 @@ def _peaks(on: str, places: tuple[Device, ...] = ()) -> Peaks:
 def _places(device: Any) -> tuple[Device, ...]:
     places = tuple(map(resolve_device, device)) if isinstance(device, list | tuple) else (resolve_device(device),)
     if not places or len(set(places)) < len(places):
-        raise OptionError(f"device is {spell(device)}, expected at least one device, and none twice")
+        raise OptionError(f"device is {spell(device)}, expected at least one device and no duplicates")
     first = places[0]
     for place in places:
         if (place.product, place.limits.processors) != (first.product, first.limits.processors):
-            raise OptionError(f"{spell(place)} is another model than {spell(first)}, so their times can't be compared")
+            raise OptionError(
+                f"{spell(place)} is a different model than {spell(first)}, so their times can't be compared"
+            )
         if place.backend.watchers and not place.is_gpu:  # of a GPU that is emulated, they say nothing anyway
-            raise OptionError(f"{place.name} checks or observes its launches, so their times mean nothing")
+            raise OptionError(f"{place.name} checks or observes its launches, so their times aren't meaningful")
     return places
 
 

@@ -43,5 +43,5 @@ def only_value(text: str) -> Any:
     except StopIteration as e:
         raise ValueError(f"there is no value at {e.value}") from None
     if end != len(text):
-        raise ValueError(f"there is more than one value: text follows character {end}")
+        raise ValueError(f"there is more than one value: more text follows character {end}")
     return value

@@ -33,7 +33,7 @@ def interpreter() -> str:
             if path and _PYTHON.fullmatch(os.path.basename(path)) and os.access(path, os.X_OK):
                 return path
     raise UnsupportedError(
-        "this needs a separate Python process, and this program has no Python interpreter to start",
+        "this operation requires a separate Python process, but this program has no Python interpreter to start",
         help=f"set {_VARIABLE} to the path of a Python interpreter that has cujit installed",
     )
 

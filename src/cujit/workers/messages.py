@@ -64,19 +64,21 @@ def read_message(stream: IO[bytes], *, is_order: bool = False) -> Any:
         return None
     values_bytes, images_bytes = _LENGTHS.unpack(lengths)
     if values_bytes > _MOST_VALUES_BYTES or images_bytes > _MOST_IMAGES_BYTES:
-        raise ValueError(f"the message has {values_bytes + images_bytes:,} bytes")
+        raise ValueError(f"the message is {values_bytes + images_bytes:,} bytes long")
     values = stream.read(values_bytes)
     images = stream.read(images_bytes) if images_bytes else b""
     if len(values) < values_bytes or len(images) < images_bytes:
         return None
     containers = sum(values.count(code) for code in _CONTAINERS)
     if containers * _CONTAINER_BYTES > max(_FREE_BYTES, values_bytes):
-        raise ValueError(f"the message has {values_bytes:,} bytes with {containers:,} lists, tuples and dicts")
+        raise ValueError(
+            f"the message is {values_bytes:,} bytes long and contains {containers:,} lists, tuples and dicts"
+        )
     reader = (_Reader if is_order else _AnswerReader)(io.BytesIO(values), memoryview(images))
     try:
         return reader.load()
     except (pickle.UnpicklingError, LookupError, TypeError, AttributeError, ImportError, EOFError) as e:
-        raise ValueError(f"not a message: {e}") from e
+        raise ValueError(f"the data is not a message: {e}") from e
 
 
 class _Writer(pickle.Pickler):

@@ -50,7 +50,7 @@ def _extracted() -> str:
             _write(os.path.join(directory, name), data)
     except OSError as e:
         raise MissingError(
-            f"the files of cujit are in {_ARCHIVE} and can't be extracted: {e}",
+            f"cujit's files are in {_ARCHIVE} and can't be extracted: {e}",
             help="set TMPDIR to a directory that this process can write to, or install cujit as files",
         ) from e
     return directory

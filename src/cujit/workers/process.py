@@ -137,7 +137,7 @@ class Worker:
         if found != GREETING:
             self.kill()
             raise UnsupportedError(
-                f"{self.program} did not start as Python with cujit {__version__}",
+                f"{self.program} didn't start as Python with cujit {__version__}",
                 help="set CUJIT_PYTHON to the path of a Python interpreter that has this version of cujit installed",
             )
 

@@ -255,7 +255,7 @@ class _Work(NamedTuple):
         job.check()
         keyed = job.key(self.runner.keys)
         if isinstance(keyed, Uncacheable):
-            raise FormatError(f"it can't be cached: {keyed.reason}")
+            raise FormatError(f"the image can't be cached: {keyed.reason}")
         return keyed.key.digest
 
     def lacks(self, unit: _WorkUnit, shipped: Cache) -> str:

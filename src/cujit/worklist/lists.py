@@ -311,7 +311,7 @@ _HELP = "cujit worklist merge writes lists; recordings are what CUJIT_RECORD nam
 def _object(line: bytes) -> dict[str, Any]:
     record = json.loads(line)
     if not isinstance(record, dict):
-        raise FormatError("not a line of a worklist: it is not an object")
+        raise FormatError("this line is not part of a worklist: it is not an object")
     return record
 
 
@@ -321,7 +321,7 @@ def _check_version(record: Mapping[str, Any]) -> None:
         raise FormatError(
             f"the worklist has format version {spell(version)}, but this cujit reads version {_VERSION}"
             if version is not None
-            else f"not a worklist: its first line has no {spell(_HEADER)}"
+            else f"the file is not a worklist: its first line doesn't contain {spell(_HEADER)}"
         )
 
 
@@ -329,7 +329,7 @@ def _proved(record: dict[str, Any]) -> str:
     """Take a recipe's digest out of its line; the rest has to be what the digest is of, and a request."""
     digest = record.pop("recipe")
     if digest != hashlib.sha256(json.dumps(record).encode()).hexdigest():
-        raise FormatError("the recipe was changed: its digest doesn't match")
+        raise FormatError("the recipe was modified: its digest doesn't match")
     whole = _moved({**_LEAST, **record, "text": _text(record["text"]), "name": _text(record["name"])}, _text, _text)
     request_of({**whole, "kind": Kind.PTX.value, "arch": [ArchKind.VIRTUAL.value, 90, ""]})
     return str(digest)
@@ -345,7 +345,7 @@ def _use(record: dict[str, Any], recipes: Mapping[str, object]) -> RecipeUse:
     names = ("use", "arch", "key", "outcome", "make_ms", "calls", "seen")
     recipe, arch, key, outcome, make_ms, calls, seen = (record[name] for name in names)
     if recipe not in recipes:
-        raise FormatError(f"the use of the recipe {spell(recipe)} has no recipe line before it")
+        raise FormatError(f"the recipe {spell(recipe)} has no recipe line before its use")
     is_good = (key is None or is_digest(key)) and outcome in _OUTCOMES and _DAY.fullmatch(seen)
     if not is_good or type(calls) is not int or not 1 <= calls < 1 << 63 or not 0 <= make_ms < math.inf:
         raise FormatError("the use of a recipe contains a value that is out of range")

@@ -68,7 +68,7 @@ def test_of_the_rules_that_say_most_of_a_form_there_is_one_and_each_rule_has_a_f
 
 def test_an_opcode_without_a_meaning_ends_the_import(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isa, "opcodes", lambda: frozenset({"add", "frobnicate"}))
-    with pytest.raises(LookupError, match="lack their semantics: frobnicate"):
+    with pytest.raises(LookupError, match="have no semantics: frobnicate"):
         runpy.run_path(semantics.__file__, run_name="semantics_again")
 
 

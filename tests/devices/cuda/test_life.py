@@ -255,7 +255,7 @@ with pytest.raises(ArgumentError):
     made(x, x, "three")
 assert made._prepared is not None and words(made) == words(written)
 made(x, x, 3)
-with pytest.raises(ArgumentError, match="by position"):
+with pytest.raises(ArgumentError, match="only positional"):
     kernel[4, 32](x, x, n=3)
 kernel[5, 32].packed(bytes(20))
 

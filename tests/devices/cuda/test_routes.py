@@ -200,7 +200,7 @@ def test_a_driver_of_an_older_major_version_is_not_sent_to_a_linker_that_it_cann
     message = str(refusal(ptx(body=NEW), (12, 9), Written((13, 4))))
     assert "nvidia-nvjitlink" not in message
     assert "nvidia-cuda-nvrtc-cu12==12.9.*" in message
-    assert "nvJitLink 13.4 produces code for CUDA 13" in message
+    assert "nvJitLink 13.4 generates code for CUDA 13" in message
 
 
 def test_a_version_whose_driver_is_not_known_yet_still_names_its_wheel() -> None:

@@ -176,7 +176,7 @@ try:
 except MissingError as e:
     print(e.message)
 """
-    assert "another interpreter of this process uses the launcher" in printed(text)
+    assert "another interpreter in this process uses the launcher" in printed(text)
 
 
 @needs_native

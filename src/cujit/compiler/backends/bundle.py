@@ -47,7 +47,7 @@ def bundle_images(entries: Sequence[Entry], compress: str, toolchain: Toolchain)
                 code="option-rejected",
             ) from None
         raise BundleError(
-            f"one fatbin cannot contain all of {' + '.join(i.name for i in images)}",
+            f"a single fatbin cannot contain all of {' + '.join(i.name for i in images)}",
             **e.facts,
         ) from None
     artifacts = [entry.image for entry in entries]
@@ -62,7 +62,7 @@ def _image(entry: Entry, index: int) -> InputImage:
     if kind not in _BUNDLED:
         raise BundleError(
             f"entry {index + 1} is a {kind.value}; a fatbin can contain only cubins, PTX, LTO-IR and Tile IR",
-            help="pass its entries individually" if kind is Kind.FATBIN else None,
+            help="pass the entries of the fatbin individually" if kind is Kind.FATBIN else None,
         )
     image = InputImage(entry.image, index)
     actual = None if kind in _FOR_ALL else InputImage(Artifact(kind, entry.image.data), index).arch
@@ -72,7 +72,7 @@ def _image(entry: Entry, index: int) -> InputImage:
     if kind is Kind.TILEIR:
         read_tileir(entry.image.data)
     if arch and actual and (arch.number, kind) != (actual.number, kind):
-        raise BundleError(f"{image.name} is labeled {arch}, but its content is for {actual}")
+        raise BundleError(f"{image.name} is labeled {arch}, but contains code for {actual}")
     return image
 
 
@@ -86,8 +86,8 @@ def _check_once(images: Sequence[InputImage]) -> None:
         other = seen.setdefault((kind, arch), image)
         if other is not image:
             raise BundleError(
-                f"{other.name} and {image.name} are both {kind.value}{f' for {arch}' if arch else ''}; "
-                "a loader would use only the first",
+                f"{other.name} and {image.name} are both {kind.value}{f' for {arch}' if arch else ''}; a "
+                "loader would use only the first one",
                 help=Hint(
                     "link them into one image first with cujit.link",
                     shell="link them into one image first with cujit link",
@@ -114,7 +114,7 @@ def check_shadows(entries: Sequence[Entry]) -> None:
             if lost and is_behind and others_arch.runs_on(arch):
                 raise BundleError(
                     f"{first.name} for {arch} lacks {', '.join(lost)}, which {other.name} defines: a GPU that "
-                    "loads the first would not find it",
+                    "loads the first image would not find it",
                     help="bundle images of the same source, and use separate fatbins for kernels of different sources",
                     code="bundle-conflict",
                 )

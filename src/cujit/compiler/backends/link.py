@@ -52,7 +52,7 @@ def link_images(
     linker = toolchain.nvjitlink
     if to is Kind.LTOIR and linker.version < LTOIR_SINCE:
         raise OptionError(
-            f"{linker.tool} doesn't link to LTO-IR; {dotted(LTOIR_SINCE)} is the first release that does",
+            f"{linker.tool} cannot link to LTO-IR; the first release that can is {dotted(LTOIR_SINCE)}",
             help=f"run pip install 'nvidia-nvjitlink>={dotted(LTOIR_SINCE)}'",
             code="option-rejected",
         )
@@ -63,7 +63,8 @@ def link_images(
         image.check(target)
         if to is Kind.LTOIR and not image.has_ltoir:
             raise LinkError(
-                f"{image.name} is {image.artifact.kind.value}; only LTO-IR and sources can be linked into LTO-IR",
+                f"{image.name} is {image.artifact.kind.value}; only LTO-IR and sources can be linked into "
+                "LTO-IR output",
                 help=Hint(
                     "compile it with to='ltoir', or link it later to a cubin",
                     shell="compile it with --to ltoir, or link it later to a cubin",
@@ -80,7 +81,7 @@ def link_images(
     cubin = read_cubin(data) if to is Kind.CUBIN else None
     if cubin is not None and cubin.is_empty:
         raise LinkError(
-            f"the link for {target} produced an empty image: {_all_names(images)} contain no code for it",
+            f"the link for {target} produced an empty image because {_all_names(images)} contain no code for it",
             tool=linker.tool,
             log=log,
             help=Hint(
@@ -152,8 +153,8 @@ def _run(
 
 _UNRESOLVED = re.compile(r"(?:Undefined reference to|Unresolved extern (?:function|variable)) '([^']+)'")
 _UNRESOLVED_HELP = Hint(
-    "add the image that defines it; compile code to be linked with rdc=True or to='ltoir'",
-    shell="add the image that defines it; compile code to be linked with -O rdc or --to ltoir",
+    "add the image that defines it, and compile code to be linked with rdc=True or to='ltoir'",
+    shell="add the image that defines it, and compile code to be linked with -O rdc or --to ltoir",
 )
 _LIBDEVICE_HELP = Hint(
     "these functions are in libdevice: write cujit.Source.nvvm(…, libdevice=True)",
@@ -187,20 +188,20 @@ def _explain(
         )
     if symbols := list(dict.fromkeys(_UNRESOLVED.findall(error.log))):
         return LinkError(
-            f"undefined in {inputs}: {', '.join(map(spelled, symbols))}",
+            f"{inputs} refer to undefined symbols: {', '.join(map(spelled, symbols))}",
             help=_LIBDEVICE_HELP if all(s.startswith("__nv_") for s in symbols) else _UNRESOLVED_HELP,
             **error.facts,
             code="undefined-symbol",
         )
     if duplicates := ["".join(pair) for pair in _DUPLICATE.findall(error.log)]:
         return LinkError(
-            f"symbols are defined more than once in {inputs}: {', '.join(map(spelled, duplicates))}",
+            f"{inputs} define these symbols more than once: {', '.join(map(spelled, duplicates))}",
             **error.facts,
             code="duplicate-symbol",
         )
     if match := _TOO_NEW.search(error.log):
         return LinkError(
-            f"PTX {match[1]} in {inputs} is too new for {error.tool}, which supports PTX up to {match[2]}",
+            f"PTX {match[1]} in {inputs} is too new for {error.tool}, which supports PTX up to version {match[2]}",
             help=f"run {install('cu13')} to update nvJitLink",
             **error.facts,
             code="link-version",

@@ -53,9 +53,9 @@ _SEED = "frandom-seed"
 _SEED_SINCE = (12, 9)
 """The first NVRTC that takes a seed. Source: measured, NVRTC 12.0, 12.4, 12.6, 12.9, 13.2 and 13.5."""
 _HOST_HEADER = Hint(
-    "NVRTC compiles only GPU code, and <{0}> is a host header: set host_code='skip' to skip all host code, or "
+    "NVRTC compiles only GPU code, but <{0}> is a host header: set host_code='skip' to skip all host code, or "
     "host_headers='stub' for an empty header; <cuda/std/…> works in kernels",
-    shell="NVRTC compiles only GPU code, and <{0}> is a host header: add -O host_code=skip to skip all host "
+    shell="NVRTC compiles only GPU code, but <{0}> is a host header: add -O host_code=skip to skip all host "
     "code, or -O host_headers=stub for an empty header; <cuda/std/…> works in kernels",
 )
 _DIALECT = Hint(
@@ -99,9 +99,9 @@ _GUARD = Hint(
 )
 
 _SKIP = Hint(
-    "NVRTC compiles only GPU code, and {} is for the host: set host_code='skip' to skip it, or put it between "
+    "NVRTC compiles only GPU code, but {} is for the host: set host_code='skip' to skip it, or put it between "
     "#ifndef __CUDACC_RTC__ and #endif",
-    shell="NVRTC compiles only GPU code, and {} is for the host: add -O host_code=skip to skip it, or put it "
+    shell="NVRTC compiles only GPU code, but {} is for the host: add -O host_code=skip to skip it, or put it "
     "between #ifndef __CUDACC_RTC__ and #endif",
 )
 
@@ -447,8 +447,8 @@ def _explain_names(request: Request, unnamed: Sequence[str], facts: dict[str, An
     message = f"{request.source.name} {' and '.join(parts)}"
     helps: list[str] = [
         Hint(
-            f"write names=['(void(*)(int*)){name}'], with the types of its parameters",
-            shell=f"write <-n> '(void(*)(int*)){name}', with the types of its parameters",
+            f"write names=['(void(*)(int*)){name}'], with the function's own parameter types",
+            shell=f"write <-n> '(void(*)(int*)){name}', with the function's own parameter types",
         )
         for name in overloaded
     ]

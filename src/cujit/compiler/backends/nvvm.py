@@ -94,7 +94,7 @@ def compile_nvvm(request: Request, toolchain: Toolchain) -> Artifact:
     require_arch(request.arch, nvvm.arches, "libNVVM", nvvm.release)
     if kind is Kind.CUBIN and request.options.get("rdc"):
         raise OptionError(
-            "nvJitLink cannot make a relocatable cubin from LLVM IR",
+            "nvJitLink cannot create a relocatable cubin from LLVM IR",
             help=Hint(
                 "use to='ltoir', or to='ptx' with rdc=True, and link the result",
                 shell="use --to ltoir, or --to ptx with -O rdc, and link the result",
@@ -167,7 +167,7 @@ def _assemble(request: Request, toolchain: Toolchain, ptx: bytes) -> tuple[bytes
         diagnostics = parse_log(e.log)
         first = next((d.message for d in diagnostics if d.severity == "error"), e.result)
         raise CompileError(
-            f"{request.source.name} compiles to PTX, but {e.tool} cannot assemble that PTX: {first}",
+            f"{request.source.name} compiles to PTX, but {e.tool} cannot assemble the PTX: {first}",
             diagnostics=diagnostics,
             **e.facts,
             help=Hint(
@@ -209,7 +209,7 @@ def _require_whole(request: Request, symbols: _Symbols) -> None:
         shown = ", ".join(symbols.functions) or "nothing that can be called from outside"
         name = symbols.functions[0] if symbols.functions else "k"
         raise CompileError(
-            f"{source.name} contains no kernel; it defines {shown}, but marks none of them as a kernel",
+            f"{source.name} contains no kernel; it defines {shown}, but doesn't mark any of them as a kernel",
             help=_MARK_HELP.format(name, _pointer_to(source.modules, name)),
         )
 

@@ -42,13 +42,13 @@ def link_to_ptx(artifacts: Sequence[Artifact], arch: Arch | None, options: Optio
     if not artifacts:
         raise LinkError("there is nothing to link", code="link-input")
     if arch is not None and arch.is_lto:
-        raise OptionError(f"PTX is linked for {arch.virtual}, not for {arch}")
+        raise OptionError(f"PTX is linked for a virtual architecture: use {arch.virtual}, not {arch}")
     images = InputImage.all_of(artifacts)
     found = [part for image in images for part in _parts(image, arch)]
     lto, ptx = ([part for part in found if part.kind is kind] for kind in (Kind.LTOIR, Kind.PTX))
     if not lto and (options or options.extra):
         raise OptionError(
-            f"linking PTX to PTX accepts no options: {spell(options)}",
+            f"linking PTX to PTX doesn't support options: {spell(options)}",
             help="pass the options where you load the PTX",
             code="option-rejected",
         )
@@ -90,8 +90,8 @@ def check_ptx(images: Sequence[InputImage]) -> None:
 
 _TOOL = f"cujit {__version__}"
 _NO_FUNCTIONS = Hint(
-    "PTX cannot call functions in LTO-IR: compile that input with to='ptx', rdc=True",
-    shell="PTX cannot call functions in LTO-IR: compile that input with --to ptx, -O rdc",
+    "PTX cannot call functions in LTO-IR: compile the input with to='ptx', rdc=True",
+    shell="PTX cannot call functions in LTO-IR: compile the input with --to ptx, -O rdc",
 )
 
 

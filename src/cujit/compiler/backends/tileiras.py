@@ -52,7 +52,7 @@ def compile_tile(request: Request, toolchain: Toolchain) -> Artifact:
         data, log = program.assemble(module.data, request.arguments())
     except ToolCrashError as e:
         raise ToolCrashError(
-            f"{e.message} when asked to assemble {request.source.name} for {request.arch}", **e.facts, help=e.help
+            f"{e.message} while assembling {request.source.name} for {request.arch}", **e.facts, help=e.help
         ) from None
     except ToolError as e:
         raise _explain(request, e, program.tool) from None
@@ -101,8 +101,8 @@ def _names(request: Request, cubin: Cubin) -> dict[str, str]:
         if name not in known and name not in kernels:
             near = alike(name, kernels, most=2)
             raise CompileError(
-                f"{request.source.name} contains no {name}",
-                help=f"did you mean {', '.join(near)}?" if near else f"it has {', '.join(kernels) or 'nothing'}",
+                f"{request.source.name} doesn't contain {name}",
+                help=f"did you mean {', '.join(near)}?" if near else f"it contains {', '.join(kernels) or 'nothing'}",
             )
     return named(known, kernels)
 

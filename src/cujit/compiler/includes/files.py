@@ -150,7 +150,7 @@ class Files:
         except (OSError, ValueError):
             if is_absent(path):
                 return None
-            raise NotModelledError(f"{path} appears and disappears") from None
+            raise NotModelledError(f"{path} keeps appearing and disappearing") from None
         if stat.S_ISDIR(status.st_mode):
             return None
         if not stat.S_ISREG(status.st_mode):

@@ -69,7 +69,7 @@ def tested_headers(call: str, macros: Macros) -> list[tuple[str, str]]:
             if token == HAS_INCLUDE:
                 arguments, _ = _arguments(tokens[at + 1 :])
                 if arguments is None or len(arguments) != 1:
-                    raise UnresolvedError(f"{HAS_INCLUDE} without a header name")
+                    raise UnresolvedError(f"{HAS_INCLUDE} is used without a header name")
                 operands += arguments
     return _named(operands, macros)
 
@@ -111,7 +111,7 @@ def _expand(text: str, macros: Macros, hidden: frozenset[str]) -> list[str]:
         for rest in rests:
             results[head + middle + rest] = None
             if len(results) > _CANDIDATES:
-                raise UnresolvedError(f"there are more than {_CANDIDATES} possibilities")
+                raise UnresolvedError(f"the macro has more than {_CANDIDATES} possible expansions")
     return list(results)
 
 
@@ -163,7 +163,7 @@ def _substituted(body: str, given: Mapping[str, str], macros: Macros, hidden: fr
     ]
     for count, choice in enumerate(itertools.product(*choices)):
         if count > _CANDIDATES:
-            raise UnresolvedError(f"there are more than {_CANDIDATES} possibilities")
+            raise UnresolvedError(f"the macro has more than {_CANDIDATES} possible expansions")
         yield "".join(choice)
 
 

@@ -53,12 +53,12 @@ class Entry:
         for name in ("options", "identifier"):
             text = getattr(self, name)
             if not isinstance(text, str) or "\0" in text or not is_utf8(text):
-                raise OptionError(f"{name} of an Entry is {spell(text)}, expected a str without NUL characters")
+                raise OptionError(f"the {name} of an Entry is {spell(text)}, expected a str without NUL characters")
         if not self.options:
             return
         if self.image.kind not in (Kind.PTX, Kind.LTOIR, Kind.TILEIR):
             raise OptionError(
-                "an Entry can have options only for PTX, LTO-IR and Tile IR, which are compiled later, not for a "
+                "an Entry can set options only for PTX, LTO-IR and Tile IR, which are compiled later, not for "
                 f"{self.image.kind.value}",
                 help=Hint(
                     "pass the options when you compile: cujit.compile(…, extra=[…])",
@@ -67,7 +67,7 @@ class Entry:
             )
         if not self.options.lstrip().startswith("-"):
             raise OptionError(
-                f"options of an Entry are {spell(self.options)}, which is not a valid option string",
+                f"the options of an Entry are {spell(self.options)}, which is not a valid option string",
                 help="options='-O1'",
                 code="option-unknown",
             )
@@ -95,7 +95,7 @@ class Entry:
         try:
             kind = Kind(held.kind.name.lower())
         except ValueError:
-            raise FormatError(f"cujit cannot bundle images of the kind of {name}") from None
+            raise FormatError(f"cujit cannot bundle {name}: this kind of image isn't supported") from None
         data = held.payload()
         image = Artifact(kind, data, held.arch, fatbin.names, fatbin.signatures, fatbin.log, name, fatbin.tool)
         return cls(image, held.options, held.identifier)

@@ -169,7 +169,7 @@ class InputImage:
             )
         if self.artifact.kind is Kind.CUBIN and not self.cubin.is_relocatable:
             raise LinkError(
-                f"{self.name} is an executable cubin; the linker would leave its code out",
+                f"{self.name} is an executable cubin, and the linker would omit its code",
                 help=Hint(
                     "compile it with rdc=True, to='ltoir' or to='ptx'",
                     shell="compile it with -O rdc, or --to ltoir, or --to ptx",
@@ -202,10 +202,10 @@ class InputImage:
 def not_linked(index: int) -> LinkError:
     """Make the error that an input of a link is Tile IR."""
     return LinkError(
-        f"input {index + 1} is Tile IR, which is compiled for an architecture and not linked",
+        f"input {index + 1} is Tile IR, which must be compiled for an architecture and cannot be linked",
         help=Hint(
-            "cujit.compile(image, arch='sm_…') makes a cubin of it",
-            shell="cujit compile FILE --arch sm_… makes a cubin of it",
+            "compile it to a cubin: cujit.compile(image, arch='sm_…')",
+            shell="compile it to a cubin: cujit compile FILE --arch sm_…",
         ),
         code="link-input",
     )
@@ -263,7 +263,7 @@ def check_one_definition(images: Sequence[InputImage], target: Arch) -> None:
         for symbol in sorted(image.defined(target)):
             if symbol in first:
                 raise LinkError(
-                    f"both {first[symbol].name} and {image.name} define {spelled(symbol)}",
+                    f"{first[symbol].name} and {image.name} both define {spelled(symbol)}",
                     help="declare one of them static or inline, or remove one image",
                     code="duplicate-symbol",
                 )

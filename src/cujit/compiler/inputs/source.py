@@ -320,7 +320,7 @@ def _headers(given: Mapping[str, str] | None) -> Mapping[str, str]:
     if given is None or isinstance(given, Mapping):
         return given or {}
     raise OptionError(
-        f"headers is {type(given).__name__} {spell(given)}, expected a dict from names to texts",
+        f"headers is {type(given).__name__} {spell(given)}, expected a dict that maps names to texts",
         help="write headers={'scale.h': '…'}; for directories, use include=[…]",
     )
 
@@ -357,7 +357,7 @@ def _check_text(name: str, text: object) -> None:
         raise OptionError(f"the header {name} is {type(text).__name__}, expected str")
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
-        raise FormatError(f"{name}:{line}: the text contains a NUL byte, at which the compiler would stop reading")
+        raise FormatError(f"{name}:{line}: the text contains a NUL byte, and the compiler would stop reading there")
     try:
         (name + text).encode()
     except UnicodeEncodeError as e:
@@ -434,7 +434,7 @@ def _module(data: bytes, name: str) -> NvvmModule:
     module = NvvmModule(name, data.rstrip(b"\0"))
     if b"\0" in module.data:
         line = module.data.count(b"\n", 0, module.data.index(b"\0")) + 1
-        raise FormatError(f"{name}:{line}: the text contains a NUL byte, at which the compiler would stop reading")
+        raise FormatError(f"{name}:{line}: the text contains a NUL byte, and the compiler would stop reading there")
     return module
 
 

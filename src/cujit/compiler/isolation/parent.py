@@ -194,7 +194,7 @@ def _starved(job: Job, error: CujitError, memory_mib: int) -> CujitError:
     if not _NO_MEMORY.search(str(error)):
         return error
     return ToolCrashError(
-        f"{job.tool} did not {job.step} {job.subject} in {memory_mib} MiB of address space",
+        f"{job.tool} couldn't {job.step} {job.subject} in {memory_mib} MiB of address space",
         tool=getattr(error, "tool", "") or job.tool,
         call=getattr(error, "call", "") or f"{job.step} in a separate process",
         result=getattr(error, "result", "") or "out of memory",

@@ -153,7 +153,7 @@ def unopened_build_of(
     homes = [home for _, home in toolchain.settings.cuda_homes]
     path = find_library(library, homes)
     if path is None:
-        raise missing_library(NAMES[library], FileNotFoundError("cujit searched for it but didn't open it"))
+        raise missing_library(NAMES[library], FileNotFoundError("cujit searched for the library but didn't open it"))
     files = _stamps(_files(library, path))
     *_, numbered = [file for file, _ in files[1:]] or [find_library("nvrtc-builtins", homes) or ""]
     named = re.search(r"\.so\.(\d+)\.(\d+)", numbered)
@@ -216,7 +216,7 @@ def _opened_path(library: str, toolchain: Toolchain) -> str:
     getattr(toolchain, library.lower())
     path = library_path(library)
     if not path:
-        raise ToolchainNotFoundError(f"{NAMES[library]} is loaded, but cujit cannot determine its file")
+        raise ToolchainNotFoundError(f"{NAMES[library]} is loaded, but cujit cannot determine its path")
     return path
 
 

@@ -66,12 +66,12 @@ def read_recipe(data: bytes) -> Request:
         packed = zlib.decompressobj()
         text = packed.decompress(data, _MOST_BYTES)
         if not packed.eof:
-            raise FormatError(f"the recipe is larger than {_MOST_BYTES} bytes, or truncated")
+            raise FormatError(f"the recipe is truncated, or larger than {_MOST_BYTES} bytes")
         recipe = json.loads(text)
         if recipe["schema"] != _SCHEMA:
             raise FormatError(f"the recipe has schema {recipe['schema']}, but this cujit reads schema {_SCHEMA}")
     except (zlib.error, KeyError, TypeError, ValueError, RecursionError) as e:
-        raise FormatError(f"this is not a recipe: {e}") from e
+        raise FormatError(f"the data is not a recipe: {e}") from e
     return request_of(recipe)
 
 
@@ -84,7 +84,7 @@ def request_of(recipe: dict[str, Any]) -> Request:
     try:
         return _request(recipe)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError, CujitError) as e:
-        raise FormatError(f"this is not a recipe: {e}") from e
+        raise FormatError(f"the data is not a recipe: {e}") from e
 
 
 def _request(recipe: dict[str, Any]) -> Request:

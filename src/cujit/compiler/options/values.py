@@ -205,8 +205,8 @@ def _require_exact(extra: Sequence[str]) -> None:
         taken = next((known for known in _BEGINNINGS if argument.startswith(known)), argument)
         if argument != taken:
             raise OptionError(
-                f"nvJitLink has no option {argument}, but would accept it as {taken}, because it compares only "
-                "prefixes",
+                f"nvJitLink has no option {argument}, but would interpret it as {taken}, because it compares "
+                "only prefixes",
                 help=f"write {taken} if you mean that; see docs/options.md for the options",
                 code="option-unknown",
             )
@@ -232,7 +232,7 @@ def _require_value(tool: Tool, extra: Sequence[str]) -> None:
     for name, equals, value in (argument.partition("=") for argument in extra if tool is Tool.NVRTC):
         if name in _TAKE_VALUE and equals and not value.strip():
             raise OptionError(
-                f"NVRTC's option {name} lacks its value",
+                f"NVRTC's option {name} requires a value",
                 help=Hint(
                     f"write extra=('{name}=VALUE',), or remove {name}",
                     shell=f"write -O extra={name}=VALUE, or remove {name}",
@@ -278,8 +278,8 @@ def _unknown(name: str, own: Sequence[str]) -> OptionError:
         if any(plain in text.strip("-").replace("-", "_").split("=")[0].split() for text in spelled):
             near = [row.name, *(n for n in near if n != row.name)]
     also = Hint(
-        "pass an argument that isn't in the table with extra=('--flag',)",
-        shell="pass an argument that isn't in the table with -O extra=--flag",
+        "to pass an argument that isn't in the table, use extra=('--flag',)",
+        shell="to pass an argument that isn't in the table, use -O extra=--flag",
     )
     return OptionError(
         f"unknown option {spell(name)}",

@@ -37,7 +37,7 @@ class Buffers:
         if len(data) != self._size:
             takes = f"{counted(self._size, 'byte')} of packed parameters {self._signature}"
             raise ArgumentError(
-                f"{self._kernel} takes {takes}, but the buffer has {len(data)}",
+                f"{self._kernel} takes {takes}, but the buffer is {len(data)} bytes long",
                 help=f"put each parameter at its offset, {[at for at, _ in self._rows]}, and nothing after the last",
                 code="argument-count",
             )

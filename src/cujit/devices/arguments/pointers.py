@@ -58,7 +58,7 @@ class Pointer:
                 f"an address must be an int, not {describe(self.address)}", code="argument-type"
             ) from None
         if not 0 <= address < 1 << 64:
-            raise ArgumentError(f"the address {spell(address)} doesn't fit into 64 bits", code="argument-type")
+            raise ArgumentError(f"the address {spell(address)} doesn't fit in 64 bits", code="argument-type")
         object.__setattr__(self, "address", address)
 
     def __repr__(self) -> str:
@@ -385,9 +385,9 @@ def _of_interface(interface: dict[str, Any], device: tuple[int, int] | None) -> 
     address = 0 if data is None else operator.index(data)
     empty = 0 in shape
     if not 0 <= address < 1 << 64:
-        raise ValueError(f"the address {spell(address)} doesn't fit into 64 bits")
+        raise ValueError(f"the address {spell(address)} doesn't fit in 64 bits")
     if not address and not empty:
-        raise ValueError(f"an array of shape {shape} has a null address")
+        raise ValueError(f"the address of an array with shape {shape} is null")
     contiguous = True
     if (strides := interface.get("strides")) is not None and not empty:
         step = dtype.itemsize

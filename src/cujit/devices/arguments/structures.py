@@ -116,8 +116,8 @@ def check_layout(value: object, align: int) -> None:
         natural = min(leaf.alignment, align)
         if offset % natural:
             raise LayoutError(
-                f"its member {name} ({leaf}) is at byte {offset}, but a parameter with an alignment of {align} "
-                f"bytes has such numbers at multiples of {natural}",
+                f"its member {name} ({leaf}) is at byte {offset}, but for an alignment of "
+                f"{align} bytes, it must be at a multiple of {natural}",
                 "numpy.dtype(…, align=True), or a ctypes.Structure, whose members have the layout of C++",
             )
 

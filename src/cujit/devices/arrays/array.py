@@ -53,7 +53,7 @@ def array(
     try:
         host = np.asarray(data, dtype=None if dtype is None else dtype_of(dtype))
     except (TypeError, ValueError, OverflowError) as e:
-        raise ArgumentError(f"cannot make an array from this {type(data).__name__}: {e}") from e
+        raise ArgumentError(f"cannot create an array from this {type(data).__name__}: {e}") from e
     if stream is not None or NUMBERS.get(host.dtype.type) is not host.dtype or not host.flags.c_contiguous:
         result = empty(device, host.shape, host.dtype, stream=stream)
         result.copy_from(host)
@@ -210,7 +210,7 @@ class DeviceArray:
         if self._allocation is None:
             raise ClosedError(
                 "this array is closed, and its memory has been freed",
-                help="make another one with device.array(x), or close this one later",
+                help="create another one with device.array(x), or close this one later",
             )
         if stream != 0:
             self.device.backend.settle()
@@ -361,7 +361,7 @@ class DeviceArray:
                 f"an element of {self.dtype} cannot hold {spell(value)}: {e}", code="array-dtype"
             ) from e
         if element.shape:
-            raise ArgumentError(f"fill takes one value, not {element.shape} values", help="x.copy_from(array)")
+            raise ArgumentError(f"fill accepts a single value, not {element.shape} values", help="x.copy_from(array)")
         address, queue = self.address, self.device.queue(self.stream if stream is None else stream)
         if self.nbytes:
             queue.fill(address, element.tobytes(), self.size)
@@ -379,11 +379,11 @@ class DeviceArray:
     def _check_fits(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         if shape != self.shape:
             raise ArgumentError(
-                f"cannot copy an array of shape {shape} into one of shape {self.shape}", code="array-shape"
+                f"cannot copy an array of shape {shape} into an array of shape {self.shape}", code="array-shape"
             )
         if dtype.newbyteorder("=") != self.dtype:
             raise ArgumentError(
-                f"cannot copy elements of {dtype} into an array of {self.dtype}",
+                f"cannot copy elements of dtype {dtype} into an array of dtype {self.dtype}",
                 help=f"pass x.astype({spell(self.dtype.name)})",
                 code="array-dtype",
             )
@@ -397,7 +397,8 @@ class DeviceArray:
             )
         if out.shape != self.shape or out.dtype != self.dtype:
             raise ArgumentError(
-                f"cannot copy an array of {self.dtype} and shape {self.shape} into one of {out.dtype} and {out.shape}",
+                f"cannot copy an array with dtype {self.dtype} and shape {self.shape} into one with dtype "
+                f"{out.dtype} and shape {out.shape}",
                 code="array-shape",
             )
         if not (out.flags.c_contiguous and out.flags.writeable):
@@ -473,7 +474,7 @@ class DeviceArray:
             assert x[:10].numpy().tolist() == [1] * 10
         """
         if not self.shape:
-            raise ArgumentError("a zero-dimensional array cannot be indexed", code="array-index")
+            raise ArgumentError("cannot index a zero-dimensional array", code="array-index")
         step = self.strides[0]
         if isinstance(index, slice):
             try:
@@ -574,7 +575,7 @@ class DeviceArray:
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
         if copy is False:
             raise ArgumentError(
-                f"an array on {self.device.name} can become a NumPy array only by copying", code="device-mismatch"
+                f"an array on {self.device.name} must be copied to become a NumPy array", code="device-mismatch"
             )
         host = self.numpy()
         return host if dtype is None else host.astype(dtype, copy=False)
@@ -594,7 +595,7 @@ class DeviceArray:
         if dl_device is not None and tuple(dl_device) != here:
             raise BufferError(f"this array is on DLPack device {here}, not {tuple(dl_device)}")
         if copy:
-            raise BufferError("cujit exports arrays through DLPack only without copying")
+            raise BufferError("cujit doesn't copy arrays when it exports them through DLPack")
         if self.device.is_gpu and stream != _NO_ORDER:
             mine = 0 if self.stream is None else self.stream.handle
             theirs = 0 if stream in (None, _LEGACY) else stream

@@ -71,7 +71,7 @@ class CpuBackend(Backend):
     ) -> None:
         count = threads if threads is not None else allowed_processors()
         if count < 1:
-            raise LoadError(f"the CPU device requires at least one thread, not {count}")
+            raise LoadError(f"the CPU device requires at least one thread, but you passed {count}")
         self.product = _processor_name()
         self.limits = Limits(MAX_THREADS, _MAX_BLOCK, _MAX_GRID, _SHARED_BYTES, _SHARED_BYTES_OPTIN, count)
         self._workers = Workers(count, None if timeout_s is None else check_timeout(timeout_s))

@@ -400,7 +400,7 @@ class CpuKernel(BackendKernel):
             return aside(lambda: self._made(block), is_late)
         except Ended:
             raise ToolTimeoutError(
-                f"the CPU device did not compile {self.title} for blocks of {_by(block)} threads in {limit_s:g} s",
+                f"the CPU device couldn't compile {self.title} for blocks of {_by(block)} threads in {limit_s:g} s",
                 tool="LLVM",
                 help=Hint(
                     f"call kernel.compile({tuple(block)}) on a device without timeout_s, or pass a larger timeout_s",
@@ -564,7 +564,7 @@ class CpuModule(BackendModule):
         if name not in self.variables:
             have = ", ".join(self.variables) or "none"
             raise NameNotFoundError(
-                f"this module has no variable {spell(name)}", help=f"choose one of its variables: {have}"
+                f"this module doesn't contain the variable {spell(name)}", help=f"choose one of its variables: {have}"
             )
         offset, size = self.variables[name]
         return self.memory.address + offset, size

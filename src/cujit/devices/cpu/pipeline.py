@@ -82,7 +82,7 @@ def ir_of(
         return _ir_of(body, block, observers, stacks=stacks, origin=origin)
     except TooLargeError:
         raise UnsupportedError(
-            f"kernel {body.program.name} is too large for the CPU device: LLVM would need more than 1 GB of memory",
+            f"the kernel {body.program.name} is too large for the CPU device: LLVM would need more than 1 GB of memory",
             help="split the kernel, or run it on a GPU: cujit.gpu(0)",
         ) from None
 

@@ -60,7 +60,7 @@ def _ptx_of_fatbin(data: bytes) -> tuple[str, str]:
             return found, f"PTX recovered from the cubin {arch} of the fatbin, {_COMPILED}"
         refused = refused or f": {found.message}"
     raise LoadError(
-        f"the CPU device executes PTX, and this fatbin contains none{refused}",
+        f"the CPU device executes PTX, but this fatbin contains no PTX{refused}",
         help="add a compute_… target when you build it",
     )
 

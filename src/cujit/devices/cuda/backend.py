@@ -57,7 +57,7 @@ class CudaBackend(Backend):
             have = ", ".join(f"cuda:{i}" for i in range(count))
             raise DeviceNotFoundError(
                 f"there is no GPU {ordinal}: the driver shows {count} to this process" + (f" ({have})" if have else ""),
-                help="GPU numbers start at 0, and CUDA_VISIBLE_DEVICES hides GPUs",
+                help="GPU numbers start at 0, and CUDA_VISIBLE_DEVICES can hide GPUs",
             )
         self.ordinal = ordinal
         self._count = count
@@ -240,7 +240,7 @@ class CudaBackend(Backend):
         """
         if self.arch.number < _FIRST_WITH_TENSOR_MAPS:
             raise UnsupportedError(
-                f"{self.product} ({self.arch}) doesn't support tensor maps, which need "
+                f"{self.product} ({self.arch}) doesn't support tensor maps, which require "
                 f"sm_{_FIRST_WITH_TENSOR_MAPS} or later",
                 help=Hint(
                     "copy with cp.async, or run on the CPU device: device=cujit.cpu()",

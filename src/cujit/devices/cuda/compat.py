@@ -143,7 +143,7 @@ def driver_version(driver: Version | int | str | None) -> Version | None:
     if isinstance(read, tuple) and len(read) == 2 and all(type(n) is int for n in read):
         if read < RELEASES[0].toolkit:
             raise OptionError(
-                f"cujit knows no driver for CUDA {dotted(read)}", help=_DRIVER_HELP, code="option-unknown"
+                f"cujit doesn't know of a driver for CUDA {dotted(read)}", help=_DRIVER_HELP, code="option-unknown"
             )
         return read
     raise OptionError(f"unknown driver {spell(driver)}", help=_DRIVER_HELP, code="option-unknown")

@@ -153,7 +153,7 @@ class GpuContext:
         if not greatest <= priority <= least:
             raise LaunchError(
                 f"{title}priority {priority} is out of range; {self.name} supports {greatest} to {least}",
-                help=f"{greatest} is the highest priority, {least} the default{also}",
+                help=f"{greatest} is the highest priority, and {least} is the default{also}",
             )
 
     def release(self, function: str, handle: Any) -> None:

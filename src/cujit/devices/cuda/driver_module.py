@@ -48,7 +48,7 @@ class DriverModule:
             ClosedError: it was unloaded.
         """
         if not self.is_loaded:
-            raise ClosedError("this module is closed, and so are its kernels and variables")
+            raise ClosedError("this module is closed, as are its kernels and variables")
 
     @property
     def log(self) -> str:

@@ -50,7 +50,9 @@ def driver_options(driver: Driver, jit_options: JitOptions, logs: JitLogs) -> di
     if jit_options.split_compile is not None:
         name = getattr(option, "CU_JIT_SPLIT_COMPILE", None)
         if name is None:
-            raise OptionError("cuda-bindings 12 has no CU_JIT_SPLIT_COMPILE", help=_SPLIT_HELP, code="option-rejected")
+            raise OptionError(
+                "cuda-bindings 12 doesn't define CU_JIT_SPLIT_COMPILE", help=_SPLIT_HELP, code="option-rejected"
+            )
         options[name] = jit_options.split_compile
     if jit_options.cache_mode is not None:
         mode = f"CU_JIT_CACHE_OPTION_{jit_options.cache_mode.upper()}"

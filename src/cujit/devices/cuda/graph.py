@@ -116,7 +116,7 @@ class CudaGraph(Graph):
         if status != bindings.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_ACTIVE:
             raise LaunchError(
                 "the capture of this stream has already failed",
-                help="leave the with block; the error at its end names the reason",
+                help="leave the with block to get an error that states the reason",
                 code="stream-capture",
             )
         node = context.call("cuGraphAddChildGraphNode", outer, before, len(before), self._graph)
@@ -133,8 +133,8 @@ class CudaGraph(Graph):
             context.release("cuGraphDestroy", graph)
             why = driver.error("cuGraphExecUpdate", status)
             raise LaunchError(
-                f"a graph with {self.nodes} nodes cannot be updated from one with {other.nodes}: {why.message} "
-                f"({why.result})",
+                f"a graph with {self.nodes} nodes cannot be updated from a graph with {other.nodes} nodes: "
+                f"{why.message} ({why.result})",
                 help="capture a new graph and launch it",
                 code="graph-update",
             )

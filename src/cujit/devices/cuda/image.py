@@ -57,7 +57,7 @@ def _fatbin(artifact: Artifact, place: RoutePlace, options: JitOptions) -> Chose
             raise LoadError(f"{_what(artifact)} {refusal.why}", help=refusal.help)
         lto = any(e.kind is EntryKind.LTOIR for e in fatbin)
         raise LoadError(
-            f"{_what(artifact)} contains {have}; none of these runs on {place.name}, which is {place.arch}",
+            f"{_what(artifact)} contains {have}, and none of these can run on {place.name}, which is {place.arch}",
             help=f"add the target {place.arch}, or PTX: {place.arch.virtual}"
             + (
                 Hint(

@@ -183,7 +183,7 @@ class CudaKernel(BackendKernel):
             return
         if options.timeout_s is not None:
             raise LaunchError(
-                f"{self.title}: only the CPU device supports timeout_s; a GPU cannot stop a launch",
+                f"{self.title}: only the CPU device supports timeout_s; a launch on a GPU cannot be stopped",
                 help="remove timeout_s, or launch on cujit.cpu()",
             )
         if options.priority is not None:
@@ -295,7 +295,7 @@ class CudaKernel(BackendKernel):
     def cancel(self) -> None:
         """Refuse: nobody can end a launch on a GPU."""
         raise UnsupportedError(
-            f"{self.title}: a GPU cannot stop a launch",
+            f"{self.title}: a launch on a GPU cannot be stopped",
             help=Hint(
                 "try the launch on the CPU device: cujit.cpu()", shell="try the launch on the CPU device: --device cpu"
             ),
@@ -306,7 +306,7 @@ class CudaKernel(BackendKernel):
         if not self._context.call("cuDeviceGetAttribute", attribute, self._context.device):
             raise LaunchError(
                 f"{self.title}: this GPU doesn't support clusters",
-                help="clusters need sm_90 or later; remove the cluster on older GPUs",
+                help="clusters require sm_90 or later; remove the cluster on older GPUs",
                 code="cluster-size",
             )
 
@@ -315,7 +315,8 @@ class CudaKernel(BackendKernel):
         major = int(self._context.call("cuDeviceGetAttribute", attribute, self._context.device))
         if major < _OVERLAP_SINCE:
             raise LaunchError(
-                f"{self.title}: overlap needs compute capability {_OVERLAP_SINCE}.0 or later, and this GPU has {major}",
+                f"{self.title}: overlap requires compute capability {_OVERLAP_SINCE}.0 or later, but this GPU "
+                f"has {major}",
                 help="on GPUs older than sm_90, remove overlap: the kernel then waits for the preceding kernel",
             )
 
@@ -397,7 +398,7 @@ class CudaKernel(BackendKernel):
             raise LaunchError(
                 f"{self.title}: stream {stream:#x} belongs to another context of {self._context.name}, but "
                 "cujit launches in the primary context",
-                help="launch in a stream of the primary context: stream = device.stream()",
+                help="launch in a stream that belongs to the primary context: stream = device.stream()",
             ) from error
         if error.result in _BROKEN_LIMITS:
             try:
@@ -423,9 +424,10 @@ class CudaKernel(BackendKernel):
         uses = self.resources
         return DriverError(
             f"{error.message}\n  {self.title}: grid {tuple(shape.grid)}, block {tuple(shape.block)} = "
-            f"{shape.block.volume} threads, {shape.shared_bytes} bytes of dynamic shared memory; it uses "
-            f"{uses.registers} registers and {uses.local_bytes} bytes of local memory a thread, {uses.shared_bytes} "
-            f"bytes of shared memory a block, and takes {uses.max_threads} threads",
+            f"{shape.block.volume} threads, {shape.shared_bytes} bytes of dynamic shared memory; the kernel "
+            f"uses {uses.registers} registers and {uses.local_bytes} bytes of local memory per thread and "
+            f"{uses.shared_bytes} bytes of shared memory per block, and supports up to {uses.max_threads} "
+            "threads per block",
             **error.facts,
             help=error.help
             or "use smaller blocks, less shared memory, or the block size that the kernel was compiled for (.reqntid)",

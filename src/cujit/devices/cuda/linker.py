@@ -88,10 +88,10 @@ class DriverLinker:
         missing = read_cubin(cubin).undefined
         if missing:  # seen with links that came out of the driver's own cache
             raise LinkError(
-                f"undefined symbols after the driver's link: {', '.join(missing)}",
+                f"symbols are still undefined after the driver linked the images: {', '.join(missing)}",
                 call="cuLinkComplete",
                 log=self.log,
-                help="add the image that defines them",
+                help="add the images that define them",
                 code="undefined-symbol",
             )
         return cubin

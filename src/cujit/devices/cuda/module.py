@@ -115,7 +115,7 @@ class CudaModule(BackendModule):
             status, *place = driver.attempt("cuModuleGetGlobal", handle, name.encode())
             if status == result.CUDA_ERROR_NOT_FOUND:
                 raise NameNotFoundError(
-                    f"this module has no variable {spell(name)}",
+                    f"this module doesn't contain the variable {spell(name)}",
                     help="use the lowered name of the variable; the compiler drops unused variables",
                 )
             if status != result.CUDA_SUCCESS:

@@ -127,7 +127,7 @@ def _assemble(
         raise LoadError("nvJitLink is not installed", help=_bring_assembler(place.arch, place.driver))
     if assembler.version[0] > place.driver[0]:
         raise LoadError(
-            f"{assembler.name} produces code for CUDA {assembler.version[0]}, which drivers for CUDA "
+            f"{assembler.name} generates code for CUDA {assembler.version[0]}, which drivers for CUDA "
             f"{place.driver[0]} cannot load",
             code="load-mismatch",
         )

@@ -36,7 +36,7 @@ class CudaEvent(Event):
             ClosedError: it was closed.
         """
         if self._handle is None:
-            raise ClosedError(f"this event of {self.device.name} is closed")
+            raise ClosedError(f"this event on {self.device.name} is closed")
         return self._handle
 
     @property
@@ -153,7 +153,7 @@ class CudaStream(Stream):
 
     def _open(self) -> _Queue:
         if self._queue is None:
-            raise ClosedError(f"this stream of {self.device.name} is closed")
+            raise ClosedError(f"this stream on {self.device.name} is closed")
         return self._queue
 
     @property
@@ -228,7 +228,7 @@ class CudaStream(Stream):
             event = CudaEvent(self.device, self._context, timing=timing)
         elif not isinstance(event, CudaEvent) or event.device is not self.device:
             raise ArgumentError(
-                f"a stream of {self.device.name} can record only its own events, not {spell(event)}",
+                f"a stream on {self.device.name} can record only events of the same device, not {spell(event)}",
                 code="device-mismatch",
             )
         self._context.call("cuEventRecord", event.handle, handle)

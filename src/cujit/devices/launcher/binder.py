@@ -57,7 +57,7 @@ def refuse_keywords(kernel: str) -> None:
         ArgumentError: always.
     """
     raise ArgumentError(
-        f"{kernel} accepts arguments only by position, not by keyword",
+        f"{kernel} accepts only positional arguments, not keyword arguments",
         help="pass only the arguments of the kernel; write the launch configuration as kernel[grid, block, "
         "shared_bytes, stream](…)",
         code="argument-count",

@@ -135,7 +135,7 @@ class Library:
         owner = ctypes.c_uint64.in_dll(self._library, "cujit_interpreter")
         if owner.value not in (0, interpreter):
             raise MissingError(
-                "another interpreter of this process uses the launcher, and interpreters cannot share it"
+                "another interpreter in this process uses the launcher, and interpreters cannot share it"
             )
         owner.value = interpreter
         self._fill("functions", functions)

@@ -43,7 +43,7 @@ def saved_launch(
     """
     entry.image.require()
     if shape is None:
-        raise LaunchError(f"{entry.name}: there are no elements to cover, so there is no launch to save")
+        raise LaunchError(f"{entry.name}: there are no elements to process, so there is no launch to save")
     buffer = entry.packer.pack(arguments, stream)
     device, signature = entry.device, entry.signature
     device.synchronize()
@@ -134,8 +134,8 @@ def _variables(entry: LaunchEntry, images: Sequence[bytes], held: Sequence[Held]
         device.download(memoryview(data), address)
         if (found := _address_in(data, held)) is not None:
             raise ArgumentError(
-                f"{entry.name}: the variable {variable.name} contains the address {found:#x}, which is inside "
-                "an argument",
+                f"{entry.name}: the variable {variable.name} contains the address {found:#x}, which points "
+                "into an argument",
                 help=_HELP,
             )
         yield SavedVariable(variable.name, bytes(data))
@@ -173,7 +173,7 @@ def _refuse_addresses(
         ArgumentError: it is a handle, a structure with pointers, or an array of addresses.
     """
     if isinstance(value, (Texture, Surface, TensorMap)):
-        raise ArgumentError(f"{what} is a {type(value).__name__}, which a saved launch cannot contain", help=_HELP)
+        raise ArgumentError(f"{what} is a {type(value).__name__}, which cannot be stored in a saved launch", help=_HELP)
     if isinstance(value, (ctypes.Structure, ctypes.Union)) and _has_pointers(type(value)) and any(data):
         raise ArgumentError(
             f"{what} is a structure with pointers, and cujit doesn't know what they point to", help=_HELP
@@ -181,7 +181,9 @@ def _refuse_addresses(
     if span is None:
         found = _address_in(data, held) if parameter.kind is not ParameterClass.FLOAT else None
         if found is not None:
-            raise ArgumentError(f"{what} contains the address {found:#x}, which is inside another argument", help=_HELP)
+            raise ArgumentError(
+                f"{what} contains the address {found:#x}, which points into another argument", help=_HELP
+            )
     elif without_const(parameter.pointee)[0].endswith("*"):
         number, offset = place_in(held, span.address)
         if held[number].data[offset : offset + span.size].any():

@@ -48,8 +48,8 @@ def spans_of(
         size = getattr(value, "nbytes", None)
         if isinstance(value, (Pointer, ctypes.c_void_p)) and address:
             raise ArgumentError(
-                f"{kernel}: argument {i + 1} is {spell(value)}, a pointer to memory of unknown size, so cujit "
-                "cannot copy it",
+                f"{kernel}: argument {i + 1} is {spell(value)}, a pointer to memory of unknown size, which "
+                "cujit cannot copy",
                 help="pass the array instead of its address",
             )
         if address and isinstance(size, int) and not isinstance(value, np.generic):

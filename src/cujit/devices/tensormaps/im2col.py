@@ -59,14 +59,16 @@ class Im2col(Tiling):
             ArgumentError: a rule is broken; the message names the number.
         """
         if self.rank not in _CORNERS:
-            raise ArgumentError(f"the image has {self.rank} axes", help="use 3 to 5 axes: N, D, H, W and C")
+            raise ArgumentError(
+                f"the image has {self.rank} axes, which is not supported", help="use 3 to 5 axes: N, D, H, W and C"
+            )
         super().check()
         check_range("pixels", [self.pixels], 1, _MAX_PIXELS)
         most = _CORNERS[self.rank]
         for name, corner in (("lower", self.lower), ("upper", self.upper)):
             if len(corner) != self.rank - 2:
                 raise ArgumentError(
-                    f"{name} has {len(corner)} values, but {self.rank - 2} of the {self.rank} axes are spatial"
+                    f"{name} contains {len(corner)} values, but {self.rank - 2} of the {self.rank} axes are spatial"
                 )
             check_range(name, corner, -most, most - 1)
         for k, (size, low, high) in enumerate(zip(self.shape[1:-1], self.lower, self.upper, strict=True)):

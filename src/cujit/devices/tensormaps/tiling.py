@@ -168,11 +168,12 @@ class Tiling:
         """
         if not 1 <= self.rank <= MAX_RANK:
             raise ArgumentError(
-                f"the tensor has {self.rank} axes", help=f"use 1 to {MAX_RANK} axes; reshape the tensor"
+                f"the tensor has {self.rank} axes, which is not supported",
+                help=f"use 1 to {MAX_RANK} axes; reshape the tensor",
             )
         for name, values in (("strides", self.strides), ("box", self.box), ("element_strides", self.steps)):
             if len(values) != self.rank:
-                raise ArgumentError(f"{name} has {len(values)} values, but the tensor has {self.rank} axes")
+                raise ArgumentError(f"{name} contains {len(values)} values, but the tensor has {self.rank} axes")
         check_range("shape", self.shape, 1, _MAX_SIZE)
         check_range("box", self.box, 1, _MAX_BOX)
         check_range("element_strides", self.steps, 1, _MAX_STEP)
@@ -189,7 +190,7 @@ class Tiling:
         size = self.data_type.bytes
         if self.strides[-1] != size:
             raise ArgumentError(
-                f"the elements of the innermost axis are {self.strides[-1]} bytes apart, but each has {size} bytes",
+                f"elements along the innermost axis are {self.strides[-1]} bytes apart, but each is {size} bytes long",
                 help="use an array whose last axis is contiguous",
             )
         if self.address % _PIECE:
@@ -207,12 +208,12 @@ class Tiling:
         """Check the innermost axis of the box against the swizzle."""
         row, span = self.box[-1] * self.data_type.bytes, self.swizzle.span
         if row % _PIECE:
-            raise ArgumentError(f"a row of the box has {row} bytes; it must be a multiple of {_PIECE}")
+            raise ArgumentError(f"a row of the box is {row} bytes long, expected a multiple of {_PIECE}")
         if span and row > span:
             fits = span // self.data_type.bytes
             raise ArgumentError(
-                f"a row of the box has {row} bytes, but the swizzle spans {span}",
-                help=f"copy at most {fits} elements along the last axis, in several copies",
+                f"a row of the box is {row} bytes long, but the swizzle spans {span}",
+                help=f"copy at most {fits} elements along the last axis at a time",
             )
 
 
@@ -224,7 +225,7 @@ def check_range(name: str, values: Sequence[int], low: int, high: int) -> None:
     """
     for k, value in enumerate(values):
         if not low <= value <= high:
-            raise ArgumentError(f"{name}[{k}] is {value}", help=f"expected {low} to {high}")
+            raise ArgumentError(f"{name}[{k}] is out of range: {value}", help=f"expected {low} to {high}")
 
 
 class TensorMap:
@@ -329,8 +330,7 @@ def tensor_map(
     """
     if str(interleave) != "none":
         raise UnsupportedError(
-            "cujit makes tensor maps only of tensors that are not interleaved, not with "
-            f"interleave={spell(interleave)}",
+            f"cujit supports only tensor maps that are not interleaved, not interleave={spell(interleave)}",
             help="use interleave='none', with the channels as the last axis",
         )
     keywords = take(MapWords, words, tensor_map)
@@ -375,8 +375,8 @@ def check_end(tiling: Tiling, memory: Mapped) -> None:
     """
     if tiling.end > memory.end:
         raise ArgumentError(
-            f"a tensor of shape {tiling.shape} and strides {tiling.strides} needs {tiling.end} bytes, but the "
-            f"array has {memory.end}",
+            f"a tensor with shape {tiling.shape} and strides {tiling.strides} needs {tiling.end} bytes, but "
+            f"the array is {memory.end} bytes long",
             help="use a smaller shape or smaller strides",
         )
 
@@ -408,7 +408,7 @@ def memory_of(device: DeviceLike, array: object) -> Mapped:
         raise ArgumentError(f"cannot read the memory description of this {type(array).__name__}: {e}") from e
     if interface is None:
         raise ArgumentError(
-            f"a tensor map on {device.name} needs an array on that device, not a {type(array).__name__}",
+            f"a tensor map on {device.name} requires an array on that device, not a {type(array).__name__}",
             help="device.array(x)",
             code="device-mismatch",
         )
@@ -450,7 +450,8 @@ def _data_type(wanted: object, dtype: np.dtype[Any]) -> DataType:
     kind = DataType[wanted.upper()]
     if kind.bytes != dtype.itemsize:
         raise ArgumentError(
-            f"{wanted} has {kind.bytes} bytes, but an element of the array ({dtype}) has {dtype.itemsize}"
+            f"an element of type {wanted} is {kind.bytes} bytes long, but an element of the array ({dtype}) is "
+            f"{dtype.itemsize}"
         )
     return kind
 

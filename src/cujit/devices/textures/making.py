@@ -167,7 +167,7 @@ def surface(device: TextureDevice, texels: Texels) -> Surface:
     """
     if not isinstance(texels, Texels):
         raise ArgumentError(
-            f"a surface needs Texels, not a {type(texels).__name__}", help="device.surface(device.texels(x))"
+            f"a surface requires Texels, not a {type(texels).__name__}", help="device.surface(device.texels(x))"
         )
     if texels.device is not device:
         raise ArgumentError(f"{spell(texels)} is not on {device.name}", code="device-mismatch")
@@ -178,7 +178,7 @@ def _host(data: npt.ArrayLike) -> npt.NDArray[Any]:
     try:
         return np.ascontiguousarray(data)
     except (TypeError, ValueError, OverflowError) as e:
-        raise ArgumentError(f"cannot make Texels from this {type(data).__name__}: {e}") from e
+        raise ArgumentError(f"cannot create Texels from this {type(data).__name__}: {e}") from e
 
 
 def _format(dtype: np.dtype[Any], channels: int) -> TexelFormat:
@@ -199,7 +199,7 @@ def _sizes(shape: tuple[int, ...], channels: int) -> tuple[int, ...]:
     if not shape or shape[-1] != channels:
         raise ArgumentError(
             f"the last axis of {shape} should hold the {channels} channels",
-            help="an image with 4 channels has the shape (height, width, 4)",
+            help="for example, an image with 4 channels needs the shape (height, width, 4)",
         )
     return shape[:-1]
 
@@ -209,7 +209,7 @@ def _extent(sizes: tuple[int, ...], layered: bool, cube: bool) -> Extent:
     if not least <= len(sizes) <= most or 0 in sizes:
         kind = "a cube" if cube else "a layered texture" if layered else "a texture"
         wanted = {(1, 3): "1 to 3", (2, 3): "2 or 3 (layers first)", (3, 3): "3 (faces first)"}[least, most]
-        raise ArgumentError(f"{kind} needs {wanted} axes in addition to the channels, none of them 0, not {sizes}")
+        raise ArgumentError(f"{kind} requires {wanted} axes of nonzero size in addition to the channels, not {sizes}")
     *outer, width = sizes
     if not (layered or cube):
         height, depth = [0, 0, *outer][::-1][:2]
@@ -217,7 +217,7 @@ def _extent(sizes: tuple[int, ...], layered: bool, cube: bool) -> Extent:
     layers, *rows = outer
     if cube and (rows[0] != width or layers % 6 or (layers != 6 and not layered)):
         several = "layered=True takes several cubes, six layers each"
-        raise ArgumentError(f"a cube map has six square faces, not {sizes}", help=several)
+        raise ArgumentError(f"a cube map requires six square faces, not {sizes}", help=several)
     return Extent(width, rows[0] if rows else 0, 0, layers, cube)
 
 
@@ -236,7 +236,7 @@ def _in_place(device: TextureDevice, data: DeviceArray, format: TexelFormat, is_
     sizes = _sizes(data.shape, format.channels)
     if is_layered or not 1 <= len(sizes) <= 2 or 0 in sizes:
         raise ArgumentError(
-            f"an array of {sizes} elements cannot be read in place; it can have one or two axes", help=copy
+            f"an array of {sizes} elements cannot be read in place; only arrays with one or two axes can", help=copy
         )
     if data.address % device.textures.alignment:
         bytes_ = device.textures.alignment
@@ -300,12 +300,12 @@ def _check_reading(sampling: Sampling, format: TexelFormat) -> None:
         raise ArgumentError(message, help="leave read='element'")
     if sampling.filter is Filter.LINEAR and not (format.is_float or sampling.as_float):
         raise ArgumentError(
-            f"the mean of {format.dtype.name} elements is not an integer, so linear filtering needs floats",
-            help="set read='normalized_float' for 8 and 16 bits, or make a texture of floats",
+            f"the mean of {format.dtype.name} elements is not an integer, so linear filtering requires floats",
+            help="set read='normalized_float' for 8-bit and 16-bit elements, or create a texture of floats",
         )
     if sampling.srgb and not (sampling.as_float and format.dtype == np.uint8):
         raise ArgumentError(
-            f"sRGB needs 8-bit elements that are read as floats, not {format.dtype.name}",
+            f"sRGB requires 8-bit elements that are read as floats, not {format.dtype.name}",
             help="use uint8 texels with read='normalized_float'",
         )
 
@@ -318,6 +318,10 @@ def _check_coordinates(sampling: Sampling, extent: Extent, is_linear: bool) -> N
             help="device.texture(device.texels(x.numpy()), …)",
         )
     if not sampling.normalized and {AddressMode.WRAP, AddressMode.MIRROR}.intersection(sampling.address):
-        raise ArgumentError("the address modes 'wrap' and 'mirror' need normalized coordinates", help="normalized=True")
+        raise ArgumentError(
+            "the address modes 'wrap' and 'mirror' require normalized coordinates", help="normalized=True"
+        )
     if extent.cube and not sampling.normalized:
-        raise ArgumentError("a cube map is indexed by direction, with normalized coordinates", help="normalized=True")
+        raise ArgumentError(
+            "a cube map is indexed by direction and requires normalized coordinates", help="normalized=True"
+        )

@@ -209,8 +209,9 @@ class Texels:
         host = np.ascontiguousarray(data)
         if host.shape != self.shape or host.dtype != self.dtype:
             raise ArgumentError(
-                f"these texels are {self.dtype} {self.shape}, but the data is {host.dtype} {host.shape}",
-                help="use data.astype(…), or make other texels",
+                f"these texels have dtype {self.dtype} and shape {self.shape}, but the data has dtype "
+                f"{host.dtype} and shape {host.shape}",
+                help="use data.astype(…), or create other texels",
             )
         self.device.textures.upload(self, _bytes(host))
 

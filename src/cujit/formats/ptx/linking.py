@@ -269,8 +269,8 @@ def _texture_mode(module: ptx.PtxModule) -> str:
 def _help(complaints: Collection[Complaint]) -> str | None:
     if any("no input defines it" in c.text for c in complaints):
         return Hint(
-            "add the module that defines it; compile code to be linked with rdc=True",
-            shell="add the module that defines it; compile code to be linked with -O rdc",
+            "add the module that defines it, and compile code to be linked with rdc=True",
+            shell="add the module that defines it, and compile code to be linked with -O rdc",
         )
     if any("is defined again" in c.text for c in complaints):
         return "make one of them static or inline, or remove one module"

@@ -25,7 +25,7 @@ def with_places(text: str, elf: Elf, section: Section) -> str:
     rows = [row for row in code_lines(elf, _OF_PTX) if row.line and row.file in ("", section.name)]
     for row in rows:
         if not 0 < row.line <= len(lines) or not lines[row.line - 1].strip():
-            raise FormatError(f"line {row.line} of its PTX is missing, although code refers to it")
+            raise FormatError(f"code refers to line {row.line} of the PTX, but this line is missing")
     sources = sorted(code_lines(elf, _OF_SOURCE), key=lambda row: (row.section, row.offset))
     keys = [(row.section, row.offset) for row in sources]
     found: dict[int, tuple[str, int]] = {}

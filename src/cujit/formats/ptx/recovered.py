@@ -48,7 +48,7 @@ def as_ptx(image: Artifact) -> Artifact:
     if image.kind is Kind.PTX:
         return image
     if image.kind is not Kind.CUBIN:
-        raise FormatError(f"the image is a {image.kind.value}, not PTX")
+        raise FormatError(f"the image is {image.kind.value}, not PTX")
     text = ptx_of_cubin(image.data)
     arch = _target(text)
     made = arch.virtual if arch is not None else None
@@ -98,7 +98,7 @@ def _recovered(elf: Elf, cubin: Cubin) -> str:
 
 def _text(elf: Elf, section: Section) -> str:
     if section.flags & _COMPRESSED:
-        raise FormatError("its PTX is compressed, which NVIDIA's compilers never do", offset=section.offset)
+        raise FormatError("its PTX is compressed, although NVIDIA's compilers never compress it", offset=section.offset)
     text = _decoded(elf.content(section).replace(b"\0", b"\n"), f"section {section.name}")
     return with_places(_without_sources(text), elf, section)
 
@@ -140,7 +140,7 @@ def _end_of_sources(text: str, start: int) -> int:
             depth += 1 if word[0] == "{" else -1
             if depth <= 0:
                 return word.end()
-    raise FormatError("the PTX contains a source quotation without an end", offset=start)
+    raise FormatError("the PTX contains a source quotation that doesn't end", offset=start)
 
 
 def _linked(texts: list[str]) -> str:
@@ -149,14 +149,14 @@ def _linked(texts: list[str]) -> str:
         inputs = [Input(f"part {number}", _parsed(text)) for number, text in enumerate(texts, 1)]
         return print_module(link_modules(inputs).module)
     except LinkError as e:
-        raise FormatError(f"the PTX of its {len(texts)} parts cannot be linked: {e.message}") from None
+        raise FormatError(f"the {len(texts)} parts of its PTX cannot be linked: {e.message}") from None
 
 
 def _parsed(text: str) -> PtxModule:
     try:
         return parse(text)
     except PtxSyntaxError as e:
-        raise FormatError(f"cannot parse its PTX: {e.message}") from None
+        raise FormatError(f"its PTX cannot be parsed: {e.message}") from None
 
 
 def _labelled(text: str, label: str) -> str:
@@ -194,21 +194,21 @@ def _require_parameters(kernel: CubinKernel, found: list[Signature]) -> None:
     if not any(_is_alike(signature, kernel.signature) for signature in found):
         sizes = " and ".join(str([p.size for p in taken]) for taken in (found[0], kernel.signature))
         raise FormatError(
-            f"kernel {kernel.name}: the parameters in its PTX and in its machine code have "
-            f"different sizes: {sizes} bytes"
+            f"kernel {kernel.name}: its PTX and its machine code declare parameters of different sizes: {sizes} bytes"
         )
 
 
 def _entries(text: str) -> dict[str, Signature]:
     if _HIDDEN.search(text):
         raise FormatError(
-            "its kernels have hidden parameters (.hidden .param): tensor maps, which the GPU driver sets",
-            help="build the kernels for sm_80 to sm_89, where Tile IR needs no tensor maps; the CPU device runs them",
+            "its kernels have hidden parameters (.hidden .param) for tensor maps, which the GPU driver sets",
+            help="build the kernels for sm_80 to sm_89, where Tile IR doesn't need tensor maps; the CPU "
+            "device can run them",
         )
     try:
         return {entry.name: signature_of_entry(entry) for entry in heads(text).entries}
     except PtxSyntaxError as e:
-        raise FormatError(f"cannot parse the parameters in its PTX: {e.diagnostic.message}") from None
+        raise FormatError(f"the parameters in its PTX cannot be parsed: {e.diagnostic.message}") from None
 
 
 def _is_alike(of_ptx: Signature, of_code: Signature) -> bool:

@@ -72,7 +72,7 @@ def retarget(ptx: Ptx, *, version: Version | str | None = None, arch: Arch | str
         text = ptx_of_cubin(data) if data.startswith(magic.ELF) else data.decode()
         return retarget_text(text, wanted_version, wanted_arch).encode()
     except UnicodeDecodeError as e:
-        raise FormatError("this is not PTX: it is not text", offset=e.start) from None
+        raise FormatError("the data is not PTX, because it is not text", offset=e.start) from None
 
 
 def retarget_text(text: str, version: Version | None, arch: Arch | None, *, name: str = "<ptx>") -> str:
@@ -120,10 +120,11 @@ def _read_version(version: object) -> Version:
     elif isinstance(version, tuple) and len(version) == 2 and all(type(n) is int for n in version):
         major, minor = version
     else:
-        raise OptionError(f"a PTX version is a str such as '8.4' or a pair such as (8, 4), not {spell(version)}")
+        raise OptionError(f"expected a PTX version such as '8.4' or (8, 4), not {spell(version)}")
     if not (1, 0) <= (major, minor) <= (NEWEST_PTX[0], NEWEST_PTX[1] + 9):
         raise OptionError(
-            f"PTX {major}.{minor} doesn't exist", help=f"the newest version that cujit knows is {dotted(NEWEST_PTX)}"
+            f"there is no PTX version {major}.{minor}",
+            help=f"the newest version that cujit knows is {dotted(NEWEST_PTX)}",
         )
     return major, minor
 

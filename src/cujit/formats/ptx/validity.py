@@ -55,7 +55,7 @@ def _check_needs(module: PtxModule, text: str, name: str) -> None:
     since = target_version(arch) if arch is not None else None
     if since is not None and since > module.version:
         why = f"{target} came with PTX {dotted(since)}, and this is a text of {dotted(module.version)}"
-        fail_at_construct(text, name, 1, ".target", why, help=f"write .version {dotted(since)}, or an older target")
+        fail_at_construct(text, name, 1, ".target", why, help=f"declare .version {dotted(since)}, or an older target")
     own = target.removeprefix("sm_")
     for need in construct_needs(module):
         first, known = need.since.of(own), f"{need.construct} came with"

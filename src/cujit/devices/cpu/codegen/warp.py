@@ -408,7 +408,7 @@ class WarpEmitter:
         if shape.is_uniform:
             if value.lanes:
                 raise CujitError(
-                    f"{op.name} (line {op.line}) writes a vector to a uniform register: this is a bug in cujit",
+                    f"{op.name} (line {op.line}) writes a vector to a uniform register, which is a bug in cujit",
                     help="report this bug with the PTX",
                     code="internal",
                 )

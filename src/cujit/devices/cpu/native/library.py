@@ -144,7 +144,9 @@ def address_of(name: str) -> int:
     """
     index = _owners().get(name)
     if index is None:
-        raise CujitError(f"unknown native function {name}", help="report this bug with the PTX", code="internal")
+        raise CujitError(
+            f"there is no native function named {name}", help="report this bug with the PTX", code="internal"
+        )
     with _LOCK:
         return _compiled(index)[name]
 

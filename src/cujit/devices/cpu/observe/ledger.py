@@ -225,7 +225,7 @@ class MemoryLedger:
         if any(begin < known.end and known.begin < end for begin, end in others):
             raise ArgumentError(
                 f"some of the {known.size:,} bytes at {known.begin:#x} already belong to another allocation",
-                help="close the array that adopted them; cujit knows the memory of its own arrays without adopt",
+                help="close the array that adopted them; you don't need to adopt the memory of cujit's own arrays",
             )
         self._adopted[known.begin] = known
 

@@ -100,7 +100,7 @@ class Measures:
         if any(sectors and not requests for sectors, requests in pairs) or found.bank_conflicts > max(
             found.wavefronts - 1, 0
         ):
-            raise ValueError("there are sectors without requests, or conflicts without wavefronts")
+            raise ValueError("sectors were counted without requests, or conflicts without wavefronts")
         return found
 
     def to_json(self) -> dict[str, int]:
@@ -388,7 +388,7 @@ def _count(value: object, end: int = _MOST_COUNTED) -> int:
         ValueError: it is none.
     """
     if type(value) is not int or not 0 <= value < end:
-        raise ValueError(f"expected a number below {end}")
+        raise ValueError(f"expected a nonnegative number below {end}")
     return value
 
 
@@ -410,7 +410,7 @@ def _distinct(data: Mapping[str, Any], measures: Measures) -> int:
     """
     found = _count(data.get("distinct_sectors", 0))
     if found > measures.sectors:
-        raise ValueError("there are more distinct sectors than sectors")
+        raise ValueError("the number of distinct sectors exceeds the number of sectors")
     return found
 
 
@@ -428,7 +428,7 @@ def _line_sectors(
         if distinct:
             yield line.source, distinct
     if found:
-        raise ValueError("there are distinct sectors without a line")
+        raise ValueError("distinct sectors are listed for an unknown line")
 
 
 def _distance(value: object) -> int:

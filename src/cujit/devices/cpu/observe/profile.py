@@ -113,7 +113,7 @@ class Profile:
 
     def __reduce__(self) -> str:
         raise ClosedError(
-            "a profile cannot be sent to another process", help="send profile.kernels or profile.to_json() instead"
+            "profiles cannot be sent to another process", help="send profile.kernels or profile.to_json() instead"
         )
 
     # -- what the device calls ---------------------------------------------------------------------------
@@ -180,7 +180,7 @@ class _ProfiledKernel(WatchedKernel):
                 lost, self._state.lost = self._state.lost, 0
             if lost:
                 raise CujitError(
-                    f"there was not enough memory to profile {self._name} completely",
+                    f"there was not enough memory for a complete profile of {self._name}",
                     help="launch fewer blocks",
                     code="out-of-memory",
                 )

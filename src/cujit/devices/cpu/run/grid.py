@@ -59,7 +59,7 @@ class Pool:
         ask_python()
         self.address = _MAKE(address_of("cujit_pool_make"))()
         if not self.address:
-            raise MemoryError("there is no memory for a thread pool")
+            raise MemoryError("there isn't enough memory to create a thread pool")
         self._run = _RUN(self.entry)
         work = _ONE(address_of("cujit_pool_work"))
         self._threads = [start(work, self.address, name="cujit-cpu", daemon=True) for _ in range(helpers)]
@@ -174,8 +174,8 @@ def settle(launch: Launch, site: FaultSite | None = None) -> None:
 def no_memory(shared_bytes: int, local_bytes: int) -> CujitError:
     """Make the error of a block whose memory there is not, sizes in bytes."""
     return CujitError(
-        f"there is no memory for a block: it needs {shared_bytes} bytes of shared and {local_bytes} bytes of "
-        "local memory",
+        f"there isn't enough memory for a block, which needs {shared_bytes} bytes of shared and {local_bytes} "
+        "bytes of local memory",
         code="out-of-memory",
     )
 

@@ -117,7 +117,7 @@ class InOrderEvent(Event):
 
     def _time(self) -> int:
         if self._at_ns is None:
-            raise ClosedError(f"this event of {self.device.name} is closed")
+            raise ClosedError(f"this event on {self.device.name} is closed")
         return self._at_ns
 
     @property
@@ -133,7 +133,7 @@ class InOrderEvent(Event):
         self._captures.check_wait("cuEventSynchronize")
         if self.graph is not None:
             raise LaunchError(
-                "this event was recorded into a graph and doesn't exist outside that graph", code="stream-capture"
+                "this event was recorded in a graph and doesn't exist outside the graph", code="stream-capture"
             )
 
     def _elapsed_ms(self, since: Event) -> float:
@@ -164,7 +164,7 @@ class InOrderStream(Stream):
             ClosedError: it was closed.
         """
         if self._number is None:
-            raise ClosedError(f"this stream of {self.device.name} is closed")
+            raise ClosedError(f"this stream on {self.device.name} is closed")
         return self._number
 
     @property
@@ -191,7 +191,7 @@ class InOrderStream(Stream):
             event = InOrderEvent(self.device, self._captures, timing=timing)
         elif not isinstance(event, InOrderEvent) or event.device is not self.device:
             raise ArgumentError(
-                f"a stream of {self.device.name} can record only its own events, not {spell(event)}",
+                f"a stream on {self.device.name} can record only events of the same device, not {spell(event)}",
                 code="device-mismatch",
             )
         event.mark(graph)
@@ -335,7 +335,7 @@ class InOrderGraph(Graph):
     def _update(self, other: Graph) -> None:
         if other.nodes != self.nodes:
             raise LaunchError(
-                f"a graph with {self.nodes} nodes cannot be updated from one with {other.nodes}",
+                f"a graph with {self.nodes} nodes cannot be updated from a graph with {other.nodes} nodes",
                 help="capture a new graph and launch it",
                 code="graph-update",
             )

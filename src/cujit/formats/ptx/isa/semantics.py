@@ -465,7 +465,7 @@ UNKNOWN = Meaning("", ANYTHING, ANYTHING, Effect.UPDATES, Lanes.OWN, Trait.NONE)
 
 _ROWS = group_by((opcode, row) for row in TABLE for opcode in row.form.split()[0].split("|"))
 if missing := sorted(opcodes() - _ROWS.keys()):
-    raise LookupError(f"instructions lack their semantics: {', '.join(missing)}")
+    raise LookupError(f"these instructions have no semantics: {', '.join(missing)}")
 
 
 @dataclass(frozen=True, eq=False)

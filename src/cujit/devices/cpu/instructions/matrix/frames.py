@@ -74,7 +74,7 @@ def put_all(e: WarpEmitter, op: Op, values: list[Value]) -> None:
 def _require(op: Op, what: str, have: int, wanted: int) -> None:
     if have != wanted:
         raise FormatError(
-            f"line {op.line}: {what} of {op.name} has {have} registers, expected {wanted}",
+            f"line {op.line}: {what} of {op.name} consists of {have} registers, expected {wanted}",
             help="ptxas rejects this PTX too",
         )
 

@@ -103,7 +103,7 @@ def _from_shared(e: WarpEmitter, op: Op) -> None:
     sparse, scale_d = bool(product.sparse), 5 if product.sparse else 3
     items, wanted = items_of(op.sources[0]), frames.sum_words(d, 2) * product.columns
     if len(items) != wanted:
-        raise FormatError(f"line {op.line}: D of {op.name} has {len(items)} registers, expected {wanted}")
+        raise FormatError(f"line {op.line}: D of {op.name} consists of {len(items)} registers, expected {wanted}")
     with when_any_lane(e, op):
         left = [] if product.from_shared else frames.words_of(e, op, 1, 4)
         more = [b.vector(e.source(op, 3, "i32"))] if sparse else []
