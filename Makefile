@@ -107,7 +107,7 @@ clients:  ## other people's CUDA programs with no GPU, by wheels of CUDA 12 and 
 	    --requirement tests/clients/requirements/cuda$$cuda.txt --editable . || exit 1; \
 	done
 	$(CLIENTS)-12/bin/python -m pytest tests/clients
-	CUJIT_CLIENTS=1 $(CLIENTS)-13/bin/python -m pytest -rP tests/clients
+	CUJIT_CLIENTS=1 $(CLIENTS)-13/bin/python -m pytest -rP tests/clients tests/test_fleets_page.py
 
 EMULATED := tests/devices/cuda tests/devices/launcher $(wildcard tests/devices/test_*.py) tests/test_kernel.py tests/test_globals.py \
          tests/test_program.py tests/test_timing.py tests/test_registry.py tests/test_traveling.py tests/test_embedding_launches.py \

@@ -30,8 +30,8 @@ def test_the_snippets_for_registries_run(registry: Registry, tmp_path: Path, mon
     cache.keep(key_of(1), artifact_of(1))
     shell("cujit cache keygen farm.key > believed.json")
     here = f"oci://127.0.0.1:{registry.port}"
-    for _, code in PAGE.snippets("shell"):
-        for line in code.splitlines():
+    for title, code in PAGE.snippets("shell"):
+        for line in code.splitlines() if title == "Container registries" else ():
             shell(line.replace("oci://registry.example", here))
     assert Path("ready.pack").read_bytes() == Path("kernels.pack").read_bytes()
     for title, code in PAGE.snippets():

@@ -43,6 +43,7 @@ def test_the_shell_runs(folder: Path, server: Server) -> None:
             for title, code in PAGE.snippets("shell")}  # fmt: skip
     assert "1 image: 1 made, 0 found; 0 failed" in said["On one machine"]
     assert (folder / "kernels.pack").exists()
+    assert "1 records of 2 shards" in said["On many machines"]
     assert "1 image: 0 made, 1 found; 0 failed" in said["Into a shared cache"]
     assert "published: 1" in said["Into a shared cache"]
     assert "published" not in said["In CI"]

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
 from cujit.cache.cache import Cache
+from cujit.cache.pack import Pack, write_pack
+from cujit.cache.store import PACK_SUFFIX
+from cujit.cache.trust import Trust
 from cujit.cli.cache.shared import filling_options, signer_of
 from cujit.cli.compiler_options import memory_option
-from cujit.cli.console import several
+from cujit.cli.console import json_option, note, print_json, several
 from cujit.cli.files import output_option
 from cujit.cli.help import CommandGroup
 from cujit.cli.pack import check_name
-from cujit.cli.worklist import list_options, run_build
-from cujit.errors import OptionError
+from cujit.cli.worklist import build_list, build_options, list_options, run_build, source_date_epoch
+from cujit.errors import OptionError, listed, spell
 from cujit.farm.arch_sharing import WAYS
 from cujit.farm.driver import cache_of
 from cujit.remote import RemoteStore
+from cujit.worklist import read as read_worklist
 
 _limits = several(
     click.option("--deadline", "deadline_s", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
@@ -32,13 +38,101 @@ def command() -> None:
     """Compile worklists in many processes or on many machines."""
 
 
+class _Shard(NamedTuple):
+    """One of several parts of a worklist."""
+
+    number: int
+    total: int
+
+    @property
+    def file_name(self) -> str:
+        return f"shard-{self.number}-of-{self.total}{PACK_SUFFIX}"
+
+
+def _read_shard(_ctx: click.Context, _param: click.Parameter, text: str) -> _Shard:
+    match = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text)
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        raise click.BadParameter(f"{spell(text)} is not a shard, such as 1/8 to 8/8")
+    return _Shard(int(match[1]), int(match[2]))
+
+
+@command.command("shard")
+@click.argument("shard", callback=_read_shard, metavar="I/N")
+@build_options
+@click.option(
+    "--into",
+    "folder",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Directory for the packs of all shards.",
+)
+def shard(shard: _Shard, lists: Sequence[Path], folder: Path, as_json: bool, **given: Any) -> None:
+    """Compile one of N parts of a worklist into a pack in DIR.
+
+    I is from 1 to N. Run one command for each I, in any order, on any machines, for example as a Slurm array or as an
+    indexed Kubernetes job. If a command is killed, run it again. Then run cujit farm merge DIR.
+    """
+    part = read_worklist(lists).shard(shard.number, shard.total)
+    folder.mkdir(parents=True, exist_ok=True)
+    output = folder / shard.file_name
+    if part.uses:
+        build_list(output, part, as_json=as_json, **given)
+        return
+    write_pack(output, (), made_s=source_date_epoch())
+    if as_json:
+        print_json({"output": str(output), "made": 0, "hit": 0})
+    else:
+        note(f"{output}: this part of the worklist is empty")
+
+
+@command.command("merge")
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="DIR")
+@output_option("Pack to write.", required=True)
+@json_option
+def merge(folder: Path, output: Path, as_json: bool) -> None:
+    """Merge the packs of all shards into one pack.
+
+    If a shard is missing, cujit names it and writes nothing.
+    """
+    check_name(output)
+    packs = _complete(folder)
+    stats = write_pack(output, packs, made_s=source_date_epoch())
+    if as_json:
+        print_json({"output": str(output), "shards": len(packs), **stats._asdict()})
+    else:
+        note(f"{output}: {stats.records} records of {len(packs)} shards")
+
+
+def _complete(folder: Path) -> list[Pack]:
+    """Open the packs of all shards in a directory.
+
+    Raises:
+        OptionError: there are none, or of several numbers of parts, or one is missing.
+    """
+    names = {path.name for path in folder.iterdir()}
+    counts = {int(match[1]) for name in names if (match := re.fullmatch(r"shard-[0-9]+-of-([0-9]+)\.pack", name))}
+    if len(counts) != 1:
+        found = f"shards of {listed(map(str, sorted(counts)), 4)} parts" if counts else "no shards"
+        raise OptionError(f"{folder} contains {found}", help="run cujit farm shard I/N for each I from 1 to N")
+    (count,) = counts
+    shards = [_Shard(number, count) for number in range(1, count + 1)]
+    missing = [f"{one.number}/{count}" for one in shards if one.file_name not in names]
+    if missing:
+        raise OptionError(
+            f"{folder} lacks {len(missing)} of {count} shards: {listed(missing, 8)}",
+            help=f"run cujit farm shard {missing[0]} with the same worklist",
+        )
+    return [Pack((folder / one.file_name).absolute(), Trust.of_process()) for one in shards]
+
+
 @command.command("build")
 @list_options
 @click.option(
     "--executor",
     default="processes",
     metavar="NAME",
-    help="Where to compile: processes:8, dask://host:8786, or mpi under mpirun … python -m mpi4py.futures -m "
+    help="Where to compile: processes:8, dask://host:8786, ray, or mpi under mpirun … python -m mpi4py.futures -m "
     "cujit. Default: processes.",
 )
 @click.option(

@@ -25,7 +25,7 @@ from cujit.cli.help import CommandGroup
 from cujit.cli.worklist import build_options, run_build, source_date_epoch
 from cujit.errors import OptionError
 from cujit.program import runner
-from cujit.remote import pull_pack, push_pack
+from cujit.remote import export_hub, pull_pack, push_pack
 
 _OUTPUT = output_option("Pack to write.", required=True)
 _GROUPS: dict[str, Callable[[Summary], str]] = {
@@ -224,6 +224,42 @@ def push(file: Path, url: str, key: Path | None, scope: str, valid_days: int, as
         print_json(pushed._asdict())
     else:
         note(f"{pushed.reference}: {shown_size(pushed.pack_bytes)}")
+
+
+@command.command("export")
+@file_argument
+@click.option("--hub", "name", required=True, metavar="NAME", help="Name of the kernel on the kernel hub.")
+@click.option(
+    "--package",
+    required=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Python package that uses the pack.",
+)
+@click.option("--license", required=True, metavar="ID", help="SPDX identifier of the license, such as Apache-2.0.")
+@click.option(
+    "--kernel-version", "version", type=click.IntRange(1), default=1, metavar="N", help="Version. Default: 1."
+)
+@click.option(
+    "--into",
+    "output",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Directory of the repository to write.",
+)
+@json_option
+def export(file: Path, output: Path, as_json: bool, **about: Any) -> None:
+    """Write a pack and a package in the kernel hub's layout.
+
+    The kernels library loads the directory with get_local_kernel. The package finds its pack beside its __init__.py,
+    as kernels.pack. The variant contains no extension module, so it works with every version of torch.
+    """
+    variant = export_hub(file, output=output, **about)
+    if as_json:
+        print_json({"variant": str(variant)})
+    else:
+        note(printable(f"{variant}: load {output} with kernels.get_local_kernel"))
 
 
 @command.command("pull")

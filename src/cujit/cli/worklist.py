@@ -171,7 +171,11 @@ def build(**given: Any) -> None:
 
 def run_build(output: Path | None, *, lists: Sequence[Path], cache: Cache, as_json: bool, **how: Any) -> None:
     """Build lists by ``worklist.build``, say what came of it, and end with 1 where something is missing."""
-    worklist = read_worklist(lists)
+    build_list(output, read_worklist(lists), cache=cache, as_json=as_json, **how)
+
+
+def build_list(output: Path | None, worklist: Worklist, *, cache: Cache, as_json: bool, **how: Any) -> None:
+    """Build a list by ``worklist.build``, say what came of it, and end with 1 where something is missing."""
     with progress("compiling") as tick:
         report = build_worklist(worklist, pack=output, cache=cache, made_s=source_date_epoch(), progress=tick, **how)
     if as_json:

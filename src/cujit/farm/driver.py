@@ -73,8 +73,8 @@ _MOST_UNKEPT = 10
 _PATIENCE_S = 60
 """What workers have beside the deadlines of their compiles, before they are taken for hung."""
 
-_DEATHS = ("KilledWorker",)
-"""Exceptions that stand for a worker that died, by their names: of Dask."""
+_DEATHS = ("KilledWorker", "WorkerCrashedError")
+"""Exceptions that stand for a worker that died, by their names: of Dask and of Ray."""
 
 _NO_CAP = 1 << 62
 
@@ -117,7 +117,8 @@ def build(
         requests: results of ``cujit.request``, in any iterable. cujit reads a generator while it compiles.
         targets: architectures, as for ``cujit.build``. Every request is compiled for each architecture. Default: the
             architectures of the requests.
-        executor: any ``concurrent.futures.Executor``, or ``"processes:8"``, ``"dask://host:8786"`` or ``"mpi"``.
+        executor: any ``concurrent.futures.Executor``, or ``"processes:8"``, ``"dask://host:8786"``, ``"ray"`` or
+            ``"mpi"``.
             ``"processes"`` starts one process per core.
         sink: directory to write the images to, or a Cache. Default: the process's cache.
         pack: path of a pack (``.pack``) to write at the end, with all images.
@@ -141,7 +142,7 @@ def build(
     Raises:
         ArchError: a target is malformed or unknown, or the compiler doesn't support it.
         OptionError: an argument has a wrong type or value, or the cache is off.
-        MissingError: there is no compiler, or the executor needs Dask or MPI, which isn't installed.
+        MissingError: there is no compiler, or the executor needs Dask, Ray or MPI, which isn't installed.
         ToolCrashError: the executor failed. Completed images stay in the cache.
         CujitError: the first request for a compiler can't start. The report contains the errors of later requests.
         FileError: cujit can't write the pack or read the cache.

@@ -1,7 +1,8 @@
 """Engines: what runs tasks. Any ``concurrent.futures.Executor`` does; some are known by name.
 
 ``processes:8`` are that many processes of this machine, ``processes`` one per processor. ``dask://host:8786`` is the
-cluster of a Dask scheduler; ``mpi`` are the ranks of ``mpirun -n 9 python -m mpi4py.futures``, the first one drives.
+cluster of a Dask scheduler; ``ray`` is the Ray cluster that this machine belongs to, and ``ray://host:10001`` one that
+is elsewhere; ``mpi`` are the ranks of ``mpirun -n 9 python -m mpi4py.futures``, the first one drives.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from cujit.farm.processes import Processes
 from cujit.farm.tasks import ChunkResult, WorkChunk
 from cujit.farm.worker import work
 
-_HELP = "executor='processes:8', 'dask://host:8786', 'mpi', or any concurrent.futures.Executor"
+_HELP = "executor='processes:8', 'dask://host:8786', 'ray', 'mpi', or any concurrent.futures.Executor"
 _CONNECT_S = 10
 
 
@@ -117,8 +118,44 @@ def _mpi(name: str) -> Iterator[Engine]:
         yield Engine(executor, _slots(executor))
 
 
+class _RayTasks(Executor):
+    """Tasks of a Ray cluster, none of which Ray itself does again."""
+
+    def __init__(self, ray: Any) -> None:
+        self._task = ray.remote(max_retries=0)(_called)
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **keywords: Any) -> Future[Any]:
+        """Hand in a call."""
+        future: Future[Any] = self._task.remote(function, args, keywords).future()
+        return future
+
+
+def _called(function: Callable[..., Any], args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    return function(*args, **keywords)
+
+
+@contextmanager
+def _ray(name: str) -> Iterator[Engine]:
+    try:
+        import ray  # whoever has no cluster does without
+    except ImportError as e:
+        raise MissingError(f"{name} requires Ray: {e}", help="run pip install ray") from e
+    is_ours = not ray.is_initialized()
+    if is_ours:
+        try:
+            ray.init(address="auto" if name == "ray" else name, log_to_driver=False)
+        except (ConnectionError, RuntimeError, TimeoutError) as e:
+            raise ToolCrashError(f"cannot reach a Ray cluster: {e}", help="run ray start --head") from e
+    try:
+        yield Engine(_RayTasks(ray), int(ray.cluster_resources().get("CPU", 1)))
+    finally:
+        if is_ours:
+            ray.shutdown()
+
+
 _NAMED: dict[re.Pattern[str], Callable[[str], AbstractContextManager[Engine]]] = {
     re.compile(r"processes(:[0-9]{1,5})?"): _processes,
     re.compile(r"dask://[^/]+:[0-9]+"): _dask,
+    re.compile(r"ray(://[^/]+:[0-9]+)?"): _ray,
     re.compile(r"mpi"): _mpi,
 }

@@ -2,6 +2,7 @@
 
 from cujit.cache.remote.filling import RemoteStore
 from cujit.cache.remote.signing import Signer
+from cujit.remote.hub import export_hub
 from cujit.remote.oci import PulledPack, PushedPack, pull_pack, push_pack
 from cujit.remote.publish import Pulled, Pushed, pull, push
 
@@ -12,6 +13,7 @@ __all__ = [
     "PushedPack",
     "RemoteStore",
     "Signer",
+    "export_hub",
     "pull",
     "pull_pack",
     "push",

@@ -111,6 +111,17 @@ class Worklist:
         kind = record["kind"] or _KINDS[arch.kind].value
         return request_of({**record, "kind": kind, "arch": [arch.kind.value, arch.number, arch.suffix]})
 
+    def shard(self, number: int, count: int) -> Worklist:
+        """Return a part of the list, by its number from 1 to ``count``. Each recipe is in one part, on every machine.
+
+        Raises:
+            OptionError: the number is not from 1 to ``count``.
+        """
+        if not 1 <= number <= count:
+            raise OptionError(f"there is no shard {number} of {count}", help=f"write a number from 1 to {count}")
+        mine = tuple(use for use in self.uses if int(use.recipe, 16) % count == number - 1)
+        return Worklist({digest: self.recipes[digest] for digest in dict.fromkeys(use.recipe for use in mine)}, mine)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the list, whole or not at all: its recipes first, each line as another machine would write it.
 
