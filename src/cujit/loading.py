@@ -19,6 +19,7 @@ from cujit.cache.cache import Cache
 from cujit.cache.settings import Compiling
 from cujit.compiler.inputs.source import is_bare
 from cujit.compiler.jobs import CompileJob
+from cujit.compiler.options.limits import WorkLimits
 from cujit.compiler.runner import Runner
 from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.device import Device
@@ -385,13 +386,17 @@ def jit(
     tools, given = runner(cache), Options.of(options, more, jit)
     if watchers := place.backend.watchers:
         given = Options.of(wanted_options(watchers), dict(given))
+    written = source
+    if "__tile_global__" in source.text:
+        limits = WorkLimits.of(timeout_s, isolate, memory_mib)
+        source, given = _tile_ir_of(source, names, given, tools.within(limits))
     build = functools.partial(compile, source, names=names, options=given, cache=cache, timeout_s=timeout_s,
                               isolate=isolate, memory_mib=memory_mib)  # fmt: skip
     alike = None if arch is not None or watchers else _alike(source, names, given, place)
     made = None if alike is None else tools.hit(*alike)
     if made is None:
         found = _shipped(source, names, given, place, tools) if arch is None else None
-        with known_to(watchers, _texts_of(source) if watchers else {}):
+        with known_to(watchers, _texts_of(written) if watchers else {}):
             made = found or _built(build, place, arch, tools, source.language)
             module = _module_of(made, source, given, place, tools)
         if alike is not None:
@@ -399,8 +404,15 @@ def jit(
     else:
         module = _module_of(made, source, given, place, tools)
     module._image.portable = functools.partial(_portable, build, made.arch or place.arch)
-    module._image.sources = functools.partial(_sources_of, source)
+    module._image.sources = functools.partial(_sources_of, written)
     return module
+
+
+def _tile_ir_of(source: Source, names: Sequence[str] | str, options: Options, tools: Runner) -> tuple[Source, Options]:
+    """Compile a source of tile kernels to Tile IR; any other source is left as it is."""
+    from cujit.compiler.tiles import as_tile_ir, has_tile_kernels  # start-up: few kernels work on tiles
+
+    return as_tile_ir(source, names, options, tools) if has_tile_kernels(source) else (source, options)
 
 
 def _alike(

@@ -175,7 +175,8 @@ def compile(
     image came from.
 
     Args:
-        source: CUDA C++ text, the path of a file, a ``Source``, LLVM IR (``Source.nvvm``), or Tile IR.
+        source: CUDA C++ text, the path of a file, a ``Source``, LLVM IR (``Source.nvvm``), or Tile IR. cujit compiles
+            CUDA Tile C++ to Tile IR first.
         to: kind of image: ``"ptx"``, ``"cubin"``, ``"ltoir"``, ``"optixir"`` for ``optixModuleCreate``, or
             ``"tileir"`` for the tile kernels of CUDA Tile C++. Default: a cubin for ``sm_…``, LTO-IR for ``lto_…``,
             otherwise PTX.
@@ -209,6 +210,12 @@ def compile(
     is_bound = isolate is not False or timeout_s is not None or memory_mib is not None
     tools = _within(cache, timeout_s, isolate, memory_mib) if is_bound else runner(cache)
     wanted = Request.of(source, to, _named_arch(arch), names, Options.of(options, more, compile), tools)
+    if "__tile_global__" in wanted.source.text and wanted.kind in (Kind.PTX, Kind.CUBIN):
+        from cujit.compiler.tiles import as_tile_ir, has_tile_kernels  # start-up: few kernels work on tiles
+
+        if has_tile_kernels(wanted.source):
+            tile, left = as_tile_ir(wanted.source, names, wanted.options, tools)
+            wanted = Request.of(tile, wanted.kind, wanted.arch, names, left, tools)
     return tools.get(CompileJob(wanted))
 
 
@@ -393,11 +400,14 @@ def build(
     # Start-up: a compile alone needs none of it.
     from cujit.compiler.build import build_fatbin, parse_targets
     from cujit.compiler.linking import parts_of
+    from cujit.compiler.tiles import as_tile_ir, has_tile_kernels
 
     runner = _within(cache, timeout_s, isolate, memory_mib)
-    parts = parts_of(source)
+    parts, chosen = parts_of(source), Options.of(options, more, build)
+    if len(parts) == 1 and isinstance(parts[0], Source) and has_tile_kernels(parts[0]):
+        tile, chosen = as_tile_ir(parts[0], names, chosen, runner)
+        parts = (tile,)
     arches = parse_targets(targets, present_arches if native is None else native, runner, parts)
-    chosen = Options.of(options, more, build)
     return build_fatbin(parts, arches, names, chosen, runner, compress=compress, progress=progress, jobs=jobs)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from cujit.emulator import library_files
+from cujit.emulator.settings import EmulatorSettings
 from emulator.programs import compiled, emulated
 
 FOLDER = Path(__file__).with_name("programs")
@@ -20,6 +21,7 @@ CLIENTS = {
     "bindings_driver": "cuda.bindings",
     "core_program": "cuda.core",
     "cutile_add": "cuda.tile",
+    "cutile_programs": "cuda.tile",
     "numba_jit": "numba_cuda",
     "numba_mlir_jit": "numba_cuda_mlir",
     "stumpy_gpu": "stumpy",
@@ -31,11 +33,13 @@ def test_each_program_has_a_client() -> None:
     assert {path.stem for path in FOLDER.glob("*.py")} == {*CLIENTS}
 
 
-@pytest.mark.parametrize("name", CLIENTS)
-def test_the_program_runs_with_no_change(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "cc"), [*((name, (9, 0)) for name in CLIENTS), ("cutile_programs", (8, 9))], ids=lambda value: str(value)
+)
+def test_the_program_runs_with_no_change(name: str, cc: tuple[int, int]) -> None:
     if find_spec(CLIENTS[name]) is None:
         pytest.skip(f"{CLIENTS[name]} is not installed: `make clients`")
-    done = emulated(sys.executable, FOLDER / f"{name}.py", timeout_s=600)
+    done = emulated(sys.executable, FOLDER / f"{name}.py", settings=EmulatorSettings(cc=cc), timeout_s=600)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import threading
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from elftools.elf.elffile import ELFFile
 
 import cujit
 import cujit.worklist
@@ -21,6 +23,8 @@ from cujit.cache.pack import write_pack
 from cujit.cache.provenance import Provenance
 from cujit.cli.app import main as cli
 from cujit.compiler.keys.recipe import read_recipe, write_recipe
+from cujit.devices.device import Device
+from cujit.emulator import images
 from cujit.errors import (
     ArchError,
     BundleError,
@@ -111,6 +115,73 @@ def test_damaged_tile_ir_is_refused_with_its_name(tmp_path: Path) -> None:
     path.write_bytes(GOLDEN.read_bytes()[:8])
     with raises(FormatError, "format", "cut.tileir:", "truncated"):
         program.compile(path, arch="sm_90")
+
+
+ONE_STEP = CODE.replace("__global__ void plain(float* a) { *a = 1; }", "// __global__")
+
+
+@needs_tileiras
+@needs_tile_code
+def test_tile_code_is_built_in_one_step(tmp_path: Path) -> None:
+    source = Source.cuda(ONE_STEP, name="scale.cu")
+    fatbin = cujit.build(source, ["sm_80", "sm_120", "compute_80"], names=["scale<float>"], opt_level=2)
+    assert [(str(image.arch), image.kind) for image in cujit.inspect(fatbin)] == [
+        ("sm_80", Kind.CUBIN), ("sm_120a", Kind.CUBIN), ("compute_80", Kind.PTX),
+    ]  # fmt: skip
+    assert dict(fatbin.names) == {"scale<float>": SCALED, "ours::twice": "_ZN4ours5twiceEPf"}
+    cubin = cujit.compile(source, arch="sm_80", names=["scale<float>"], opt_level=2)
+    assert isinstance(cubin.provenance, Provenance)
+    assert cubin.provenance.is_hit
+    (tmp_path / "scale.cu").write_text(ONE_STEP)
+    done = CliRunner().invoke(
+        cli, ["build", str(tmp_path / "scale.cu"), "--target", "sm_90", "-o", str(tmp_path / "scale.fatbin")]
+    )
+    assert done.exit_code == 0, done.output
+    assert [str(image.arch) for image in cujit.inspect(tmp_path / "scale.fatbin")] == ["sm_90a"]
+
+
+@needs_tileiras
+@needs_tile_code
+def test_tile_code_is_compiled_and_run_in_one_step(cpu: Device) -> None:
+    module = cujit.jit(Source.cuda(ONE_STEP, name="scale.cu"), device=cpu, names=["scale<float>"])
+    x, y = cpu.array(np.arange(1000, dtype=np.float32)), cpu.zeros(1000, np.float32)
+    block = cujit.inspect(module).kernel(SCALED).required_block
+    assert block is not None
+    module["scale<float>"].prepare(4, block)(x, y, 1000)
+    assert (y.numpy() == 2 * np.arange(1000)).all()
+
+
+@needs_tile_code
+def test_tile_kernels_beside_others_and_options_of_neither_tool_are_refused() -> None:
+    def jitted(code: str) -> object:
+        return cujit.jit(code, device="cpu")
+
+    for make in (cujit.compile, lambda code: cujit.build(code, "sm_80"), jitted):
+        with raises(OptionError, "option-rejected", "__global__"):
+            make(CODE)
+    with raises(OptionError, "option-rejected", "relocatable"):
+        cujit.compile(ONE_STEP, arch="sm_80", relocatable=True)
+
+
+@needs_tileiras
+def test_the_host_object_of_a_cubin_is_neither_executed_nor_decoded(tile: Artifact, cpu: Device) -> None:
+    """A GPU's driver runs it to write tensor maps; here its bytes may be anything."""
+    cubin = cujit.compile(Source.tile(tile), arch="sm_90").data
+    sections = [*ELFFile(io.BytesIO(cubin)).iter_sections()]
+    host = next(section for section in sections if section.name == ".nv.host")
+    assert host.data()[:4] == b"\x7fELF"
+    start, size = host["sh_offset"], host["sh_size"]
+    for other in (b"\xcc" * size, bytes(size)):
+        changed = cubin[:start] + other + cubin[start + size :]
+        assert ptx_of_cubin(changed) == ptx_of_cubin(cubin)
+        assert images.ptx_of(changed) == images.ptx_of(cubin)
+        assert cujit.inspect(changed).kernels == cujit.inspect(cubin).kernels
+        module = cujit.load(changed, cpu)
+        x, y = cpu.array(np.ones(256, np.float32)), cpu.zeros(256, np.float32)
+        block = cujit.inspect(changed).kernel(SCALED).required_block
+        assert block is not None
+        module[SCALED].prepare(1, block)(x, y, 256)
+        assert (y.numpy() == 2).all()
 
 
 # -- what takes it ------------------------------------------------------------------------------------------

@@ -80,7 +80,7 @@ def link_parts(
         return _link(given, to, arch, options, runner)
     target = (arch or _highest(parts)).real
     tools = dict.fromkeys(_TOOL[source.language] for source in sources)
-    _require_taken(options, [*tools, Tool.NVJITLINK])
+    require_taken(options, [*tools, Tool.NVJITLINK])
     _require_owner(names, sources)
     route = target.virtual if to is Kind.PTX and needs_our_linker(given) else target.lto
     images = [
@@ -176,7 +176,12 @@ def _highest(parts: Iterable[Part]) -> Arch:
     return max(known)
 
 
-def _require_taken(options: Options, tools: Sequence[Tool]) -> None:
+def require_taken(options: Options, tools: Sequence[Tool]) -> None:
+    """Refuse an option that none of some tools has.
+
+    Raises:
+        OptionError: there is one.
+    """
     for name in options:
         if not any(isinstance(OPTIONS[name].spelling(tool), Spelling) for tool in tools):
             raise OptionError(

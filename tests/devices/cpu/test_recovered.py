@@ -10,7 +10,7 @@ import pytest
 
 import cujit
 import cujit.profile
-from cujit.errors import KernelFaultError, LoadError
+from cujit.errors import KernelFaultError, LoadError, PtxSyntaxError
 from cujit.kernel import Kernel
 from raising import raises
 
@@ -125,3 +125,37 @@ def test_text_of_other_code_is_refused() -> None:
     cubin = cujit.compile(AXPY, names=["axpy<float>"], to="cubin", arch="sm_90", lineinfo=True).data
     with raises(LoadError, "load", "sm_90", "machine"):
         cujit.load(cubin.replace(b".target sm_90", b".target sm_99"), cujit.cpu())
+
+
+_ROOM = """
+.version 9.5
+.target {target}
+.address_size 64
+.visible .entry k(.param .u64 out) {language}
+{{
+    .reg .b64 %o, %m;
+    .reg .b32 %v;
+    .shared .align 16 .b8 memory[{size}];
+    mov.u64 %m, memory;
+    st.shared.u32 [%m+{last}], 7;
+    ld.shared.u32 %v, [%m+{last}];
+    ld.param.u64 %o, [out];
+    st.global.u32 [%o], %v;
+    ret;
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("target", "language", "most"),
+    [("sm_80", ".language 7", 166_912), ("sm_89", ".language 7", 101_376), ("sm_90", ".language 7", 232_448),
+     ("sm_120a", ".language 7", 101_376), ("sm_80", ".language 5", 49_152), ("sm_80", "", 49_152)],
+)  # fmt: skip
+def test_kernels_of_tile_ir_have_all_shared_memory_of_a_block(target: str, language: str, most: int) -> None:
+    """As ptxas 13.5 takes with ``--enable-extended-smem=true``, by which tileiras calls it."""
+    cpu, text = cujit.cpu(), _ROOM.format(target=target, language=language, size=most, last=most - 4)
+    out = cpu.zeros(1, np.uint32)
+    cujit.load(text, cpu)["k"][1, 1](out)
+    assert out.numpy()[0] == 7
+    with raises(PtxSyntaxError, "ptx-syntax", f"{most + 1:,}", f"{most:,}"):
+        cujit.load(_ROOM.format(target=target, language=language, size=most + 1, last=0), cpu)["k"][1, 1](out)

@@ -73,7 +73,7 @@ def flatten(entry: ptx.Function, layout: ModuleLayout, refusals: Refusals) -> Ke
             ways += len(function.called)
     if ways > MOST_CALLED:
         refusals.add(entry.line, entry.name, f"more than {MOST_CALLED:,} functions that its calls may lead to")
-    most = most_static_bytes(layout.target)
+    most = most_static_bytes(layout.target, entry)
     if shared.static_bytes > most:
         why = f"{shared.static_bytes:,} bytes of static shared memory; a kernel for {layout.target} has {most:,}"
         help = "declare it as .extern .shared .align 16 .b8 memory[]; and give its bytes at the launch."

@@ -6,13 +6,15 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 
+from cujit.arch import Arch
+from cujit.arch.multiprocessor import limits_of
 from cujit.devices.cpu.frontend.callgraph import CallGraph, values_in
 from cujit.devices.cpu.ir.program import IntConstant, MemorySlot, Operand, SymbolAddress, type_bits
 from cujit.devices.cpu.ir.refusals import UNLINKED, Refusals
 from cujit.devices.cpu.run.launch import SYSTEM_BYTES
 from cujit.devices.cpu.run.mappings import aligned
 from cujit.errors import LoadError
-from cujit.formats.ptx.syntax import FloatLiteral, Generic, Immediate, PtxModule, SymbolRef, Variable, flat
+from cujit.formats.ptx.syntax import FloatLiteral, Function, Generic, Immediate, PtxModule, SymbolRef, Variable, flat
 
 
 def variable_size(variable: Variable) -> int:
@@ -107,11 +109,18 @@ class SharedMemory:
             slot.offset = SYSTEM_BYTES + self.size
 
 
-def most_static_bytes(target: str) -> int:
+_TILE_IR = "7"
+"""The number by which ``.language`` names Tile IR. Source: tileiras 13.5."""
+
+
+def most_static_bytes(target: str, kernel: Function) -> int:
     """Return the most bytes of static shared memory that a kernel for a target may have.
 
-    Source: ptxas 11.8, 12.9, 13.0 and 13.5, by bisection (``tests/toolkits``); of several releases the largest.
+    Source: ptxas 11.8, 12.9, 13.0 and 13.5, by bisection (``tests/toolkits``); of several releases the largest. Kernels
+    of Tile IR have what a block can have at most, as tileiras calls ptxas with ``--enable-extended-smem=true``.
     """
+    if any(name == "language" and value == (_TILE_IR,) for name, value in kernel.directives):
+        return limits_of(Arch.parse(target)).block_shared_bytes
     if not target.endswith("a"):
         return 49_152
     return 101_376 if target.startswith("sm_12") else 232_448

@@ -1,0 +1,55 @@
+"""CUDA Tile C++ to machine code or PTX: compiled to Tile IR once, which tileiras then compiles for each target."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from cujit.artifact import Kind
+from cujit.compiler.inputs.source import Source
+from cujit.compiler.jobs import CompileJob
+from cujit.compiler.linking import require_taken
+from cujit.compiler.options.values import Options, Tool
+from cujit.compiler.request import Request
+from cujit.compiler.runner import Runner
+from cujit.errors import OptionError
+from cujit.errors.hints import Hint
+
+_NO_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
+_KERNEL = re.compile(r"\b__(?:tile_)?global__\b")
+
+
+def has_tile_kernels(source: Source) -> bool:
+    """Return whether a source of CUDA C++ has tile kernels, as far as its own text shows.
+
+    Raises:
+        OptionError: it has other kernels, too.
+    """
+    if "__tile_global__" not in source.text:
+        return False
+    marks = set(_KERNEL.findall(_NO_CODE.sub(" ", source.text)))
+    if len(marks) > 1:
+        raise OptionError(
+            f"{source.name} contains both tile kernels and __global__ kernels, which need separate images",
+            help=Hint(
+                "move the __global__ kernels to another source, or compile only the tile kernels with to='tileir'",
+                shell="move the __global__ kernels to another file, or compile only the tile kernels with --to tileir",
+            ),
+            code="option-rejected",
+        )
+    return marks == {"__tile_global__"}
+
+
+def as_tile_ir(source: Source, names: Sequence[str] | str, options: Options, runner: Runner) -> tuple[Source, Options]:
+    """Compile tile kernels to Tile IR, and return it with the options for tileiras.
+
+    An option goes to each of the two tools that has it; ``extra`` is for NVRTC.
+
+    Raises:
+        CompileError: the source does not compile.
+        OptionError: neither of the tools has an option.
+        CujitError: see ``Runner.get``.
+    """
+    require_taken(options, [Tool.NVRTC, Tool.TILEIRAS])
+    job = CompileJob(Request.of(source, Kind.TILEIR, None, names, options.only(Tool.NVRTC), runner))
+    return Source.tile(runner.get(job), name=source.name), options.only(Tool.TILEIRAS, extra=False)
