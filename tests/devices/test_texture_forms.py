@@ -84,6 +84,30 @@ def test_a_texture_tells_whether_coordinates_are_normalized_and_the_sizes_of_a_l
         assert got.tolist() == [[normalized, 5, 3, 0]]
 
 
+@pytest.mark.parametrize("mode", ["tex.2d.v4.f32.f32", "tld4.r.2d.v4.f32.f32"])
+def test_each_lane_has_a_texture_of_its_own(mode: str, cpu: Device) -> None:
+    """Some take none: they keep what they had."""
+    rng = np.random.default_rng(5)
+    data = [
+        rng.standard_normal((5, 7, 2)).astype(np.float32), rng.integers(0, 255, (3, 9, 4), np.uint8),
+        rng.standard_normal((8, 8)).astype(np.float16),
+    ]  # fmt: skip
+    options: list[dict[str, Any]] = [{"filter": "linear"}, {"read": "normalized_float"}, {"address": "border"}]
+    channels = [each.shape[2] if each.ndim > 2 else 1 for each in data]
+    textures = [cpu.texture(d, channels=c, **o) for d, c, o in zip(data, channels, options, strict=True)]
+    words = np.zeros((64, 8), np.float32)
+    words[:, 1:3] = rng.uniform(-1, 9, (64, 2))
+    which = rng.integers(0, 4, 64)  # the last is no texture
+    body = f"{mode} {{w0, w1, w2, w3}}, [t, {{c1, c2}}];"
+    expected = np.zeros((64, 4), np.uint32)
+    for number, texture in enumerate(textures):
+        expected[which == number] = run_body(cpu, body, texture.handle, words)[which == number]
+    handles = np.array([*(texture.handle for texture in textures), 0], np.uint64)[which]
+    words[:, 4:6] = handles.view(np.float32).reshape(64, 2)
+    got = run_body(cpu, f"mov.b64 t, {{c4, c5}}; setp.ne.u64 p, t, 0; @p {body}", 0, words)
+    np.testing.assert_array_equal(got, expected)
+
+
 # -- surfaces ---------------------------------------------------------------------------------------------
 
 _SURFACES = {

@@ -1,8 +1,32 @@
-/* Where a coordinate lies along an axis, and what an element there holds. */
+/* Where the coordinates of a warp lie along an axis, and what the elements there hold. Lanes are handled eight at a time;
+   those that ask for nothing have places in the texture, too. */
 
 #pragma once
 
 #include "textures.h"
+
+enum { LANES = 8 };
+typedef f64 f64s __attribute__((vector_size(8 * LANES)));
+typedef i64 i64s __attribute__((vector_size(8 * LANES)));
+typedef u64 u64s __attribute__((vector_size(8 * LANES)));
+typedef f32 f32s __attribute__((vector_size(4 * LANES)));
+typedef i32 i32s __attribute__((vector_size(4 * LANES)));
+typedef u32 u32s __attribute__((vector_size(4 * LANES)));
+typedef _Float16 f16s __attribute__((vector_size(2 * LANES)));
+typedef u16 u16s __attribute__((vector_size(2 * LANES)));
+typedef i16 i16s __attribute__((vector_size(2 * LANES)));
+typedef u8 u8s __attribute__((vector_size(LANES)));
+typedef i8 i8s __attribute__((vector_size(LANES)));
+
+#define PICK(type, mask, yes, no) ((type)((mask) & (yes)) | (type)(~(mask) & (no)))
+#define TO(type, value) __builtin_convertvector(value, type)
+/* A vector in memory, wherever that begins. */
+#define AT(type, words) (((struct __attribute__((packed)) { type value; } *)(words))->value)
+#define FOR_GROUPS(lane) for (u32 lane = 0; lane < WARP; lane += LANES)
+
+INLINE f64s pick(i64s mask, f64s yes, f64s no) { return (f64s)PICK(i64s, mask, (i64s)yes, (i64s)no); }
+INLINE f32s pick_f32(i32s mask, f32s yes, f32s no) { return (f32s)PICK(i32s, mask, (i32s)yes, (i32s)no); }
+INLINE flag is_any(i32s mask) { return __builtin_reduce_or(mask) != 0; }
 
 /* -- coordinates -------------------------------------------------------------------------------------------------
 
@@ -10,68 +34,77 @@
    linear filtering; "Texture Memory": what each addressing mode reads. Coordinates are handled in f64, where x times
    a size is exact. */
 
-/* Where an axis is read: an index, the next, and the weight of the next in 1/256. OUTSIDE is where the border is. */
-struct Tap {
-  i32 index[2];
-  u32 weight;
+/* Where each lane reads along an axis: an index, the next, and the weight of the next in 1/256. OUTSIDE is where the
+   border is. */
+struct Taps {
+  _Alignas(64) i32 first[WARP], second[WARP], weight[WARP];
 };
 
 enum { OUTSIDE = -1 };
 
-/* What the modes read beyond the edges. */
-static i32 resolve(i32 mode, i32 size, i32 i) {
-  switch (mode) {
-  case ADDRESS_WRAP: {
-    i32 rest = i % size;
-    return rest < 0 ? rest + size : rest;
-  }
-  case ADDRESS_MIRROR: {
-    i32 period = size * 2, rest = i % period;
-    i32 there = rest < 0 ? rest + period : rest, back = period - 1 - there;
-    return there < back ? there : back;
-  }
-  case ADDRESS_BORDER:
-    return (u32)i < (u32)size ? i : OUTSIDE;
-  default: {
-    i32 high = i < size - 1 ? i : size - 1;
-    return high > 0 ? high : 0;
-  }
-  }
+/* The rest of a division, not negative. The quotient is exact enough: it has 31 bits, and a size fewer than 20. */
+INLINE i32s rest_of(i32s i, i32 size) {
+  if (!is_any((i < 0) | (i >= size))) return i;
+  f64s x = TO(f64s, i), n = (f64s){} + (f64)size;
+  return TO(i32s, x - __builtin_elementwise_floor(x / n) * n);
 }
 
-/* Where a normalised coordinate lies in a texture of that size; whole periods are taken off first. */
-static f64 scaled(f64 x, i32 mode, f64 size) {
-  if (mode == ADDRESS_WRAP) x -= __builtin_floor(x);
-  if (mode == ADDRESS_MIRROR) x -= __builtin_floor(x * 0.5) * 2.0;
-  return x * size;
+/* What the modes read beyond the edges. */
+INLINE i32s resolved(i32 mode, i32 size, i32s i) {
+  i32s last = (i32s){} + (size - 1), zero = {};
+  if (mode == ADDRESS_WRAP) return rest_of(i, size);
+  if (mode == ADDRESS_BORDER) return PICK(i32s, (i >= zero) & (i <= last), i, zero + OUTSIDE);
+  if (mode == ADDRESS_MIRROR) {
+    i32s there = rest_of(i, size * 2), back = size * 2 - 1 - there;
+    return PICK(i32s, there < back, there, back);
+  }
+  i32s high = PICK(i32s, i < last, i, last);
+  return high & (high > zero);
+}
+
+/* Where coordinates lie in a texture of that size; whole periods are taken off normalized ones first. */
+INLINE f64s scaled(f64s x, i32 mode, i32 size, flag normalized) {
+  if (!normalized) return x;
+  if (mode == ADDRESS_WRAP) x -= __builtin_elementwise_floor(x);
+  if (mode == ADDRESS_MIRROR) x -= __builtin_elementwise_floor(x * 0.5) * 2.0;
+  return x * (f64)size;
 }
 
 /* Between what i32 has place for; a NaN is 0. */
-INLINE f64 bounded(f64 u) {
-  f64 low = u >= -1.0e9 ? u : -1.0e9, high = low <= 1.0e9 ? low : 1.0e9;
-  return u == u ? high : 0.0;
+INLINE f64s bounded(f64s u) {
+  f64s most = (f64s){} + 1.0e9;
+  i64s is_number = u == u;
+  u = pick(u >= -most, u, -most);
+  return (f64s)((i64s)pick(u <= most, u, most) & is_number);
 }
 
-INLINE struct Tap tap_at(u32 word, i32 shift, i32 size, i32 mode, i32 normalized, flag linear) {
-  f64 x = (f64)AS(f32, word);
-  f64 u = bounded(normalized ? scaled(x, mode, (f64)size) : x);
-  f64 steps = __builtin_floor(u * 256.0 - 127.5), place = __builtin_floor(linear ? steps * 0x1p-8 : u);
-  i32 base = (i32)place;
-  u32 weight = linear ? (u32)(i32)(steps - place * 256.0) : 0;
-  i32 first = resolve(mode, size, base + shift), second = resolve(mode, size, base + shift + 1);
-  /* Beyond the edge both are the edge, and the weight is that of the clamped place: it counts where weights are
-     rounded. */
-  return (struct Tap){{first, second}, mode == ADDRESS_CLAMP && first == second ? 0 : weight};
+/* Beyond the edge both are the edge, and the weight is that of the clamped place: it counts where weights are rounded. */
+static NOINLINE void float_taps(const u32 *words, const u32 *shifts, i32 size, i32 mode, flag normalized, flag linear,
+                                struct Taps *taps) {
+  FOR_GROUPS(lane) {
+    f64s u = bounded(scaled(TO(f64s, AT(f32s, words + lane)), mode, size, normalized));
+    f64s steps = __builtin_elementwise_floor(u * 256.0 - 127.5);
+    f64s place = __builtin_elementwise_floor(linear ? steps * 0x1p-8 : u);
+    i32s base = TO(i32s, place) + AT(i32s, shifts + lane), weight = {};
+    i32s first = resolved(mode, size, base), second = first;
+    if (linear) {
+      second = resolved(mode, size, base + 1);
+      weight = TO(i32s, steps - place * 256.0);
+      if (mode == ADDRESS_CLAMP) weight &= first != second;
+    }
+    AT(i32s, taps->first + lane) = first;
+    AT(i32s, taps->second + lane) = second;
+    AT(i32s, taps->weight + lane) = weight;
+  }
 }
 
-static NOINLINE void float_tap(u32 word, i32 shift, i32 size, i32 mode, i32 normalized, flag linear, struct Tap *tap) {
-  *tap = tap_at(word, shift, size, mode, normalized, linear);
-}
-
-/* An element number: what lies outside reads as zeros. */
-static void whole_tap(u32 word, i32 shift, i32 size, struct Tap *tap) {
-  i32 i = (i32)word + shift;
-  *tap = (struct Tap){{(u32)i < (u32)size ? i : OUTSIDE, OUTSIDE}, 0};
+/* Element numbers: what lies outside reads as zeros. */
+static void whole_taps(const u32 *words, const u32 *shifts, i32 size, struct Taps *taps) {
+  for (u32 lane = 0; lane < WARP; lane++) {
+    i32 i = (i32)(words[lane] + shifts[lane]);
+    taps->first[lane] = taps->second[lane] = (u32)i < (u32)size ? i : OUTSIDE;
+    taps->weight[lane] = 0;
+  }
 }
 
 /* -- elements ---------------------------------------------------------------------------------------------------
@@ -90,33 +123,69 @@ INLINE f32 most_of(i32 format) {
   }
 }
 
-/* An integer of 8 or 16 bits. */
-INLINE i32 narrow_channel(i32 format, const u8 *at, u32 index) {
+/* Whether integers are read as integers. */
+INLINE flag is_whole(const struct Descriptor *d) { return d->format < FORMAT_FLOAT16 && !d->as_float; }
+
+/* Where the elements of eight lanes are. */
+struct Spots {
+  _Alignas(64) const u8 *at[LANES];
+  i32s missing; /* the border is there */
+};
+
+/* What the taps of eight lanes add to an address, of their first index and of their second. */
+struct Steps {
+  u64s bytes[2];
+  i32s missing[2];
+};
+
+INLINE void take_steps(const i32 *indices, u64 step, u64s *bytes, i32s *missing) {
+  i32s i = AT(i32s, indices);
+  *missing = i < 0;
+  u64s wide = TO(u64s, (u32s)(i & ~*missing));
+  *bytes = wide * (step & 0xffffffff);
+  if (step >> 32) *bytes += wide * (step >> 32) << 32;
+}
+
+INLINE void find_steps(const struct Taps *taps, u32 lane, u64 step, struct Steps *steps) {
+  take_steps(taps->first + lane, step, &steps->bytes[0], &steps->missing[0]);
+  take_steps(taps->second + lane, step, &steps->bytes[1], &steps->missing[1]);
+}
+
+#define READ(words, types, type)                                                  \
+  do {                                                                            \
+    type read[LANES];                                                             \
+    for (u32 k = 0; k < LANES; k++) read[k] = ((const type *)spots->at[k])[c];    \
+    return (u32s)TO(words, AT(types, read));                                      \
+  } while (0)
+
+/* A channel as memory has it, in 32 bits. */
+INLINE u32s memory_words(i32 format, const struct Spots *spots, u32 c) {
   switch (format) {
-  case FORMAT_UINT8: return at[index];
-  case FORMAT_INT8: return ((const i8 *)at)[index];
-  case FORMAT_UINT16: return ((const u16 *)at)[index];
-  default: return ((const i16 *)at)[index];
+  case FORMAT_UINT8: READ(u32s, u8s, u8);
+  case FORMAT_INT8: READ(i32s, i8s, i8);
+  case FORMAT_UINT16: READ(u32s, u16s, u16);
+  case FORMAT_INT16: READ(i32s, i16s, i16);
+  case FORMAT_FLOAT16: READ(f32s, f16s, _Float16);
+  default: READ(u32s, u32s, u32);
   }
 }
 
-static NOINLINE u32 channel(const struct Descriptor *d, const u8 *at, u32 index, flag clamped) {
-  f32 most = most_of(d->format);
-  if (d->format == FORMAT_FLOAT16) return AS(u32, (f32)((const _Float16 *)at)[index]);
-  if (most == 0) return ((const u32 *)at)[index];
-  i32 word = narrow_channel(d->format, at, index);
-  if (d->format == FORMAT_UINT8 && d->srgb && index < 3) return AS(u32, SRGB[word]);
-  if (!d->as_float) return (u32)word;
-  f32 part = (f32)word / most;
-  return AS(u32, clamped ? __builtin_fmaxf(part, -1.0f) : part);
+INLINE u32s srgb_words(u32s codes) {
+  for (u32 k = 0; k < LANES; k++) codes[k] = AS(u32, SRGB[codes[k]]);
+  return codes;
 }
 
-/* The four words of an element; OUTSIDE along an axis reads the border (or zeros, of `whole`). Channels that are not
-   there are 0. What is filtered is clamped to -1 afterwards only. */
-static NOINLINE void read_texel(const struct Descriptor *d, i32 x, i32 y, i32 z, flag whole, flag clamped, u32 *out) {
-  flag missing = (x | y | z) < 0;
-  for (u32 c = 0; c < CHANNELS; c++) out[c] = missing && !whole ? d->border[c] : 0;
-  if (missing) return;
-  const u8 *at = d->base + (u32)x * (u64)(u32)d->texel_bytes + (u32)y * d->row + (u32)z * d->slice;
-  for (u32 c = 0; c < (u32)d->channels; c++) out[c] = channel(d, at, c, clamped);
+INLINE u32s words_there(const struct Descriptor *d, const struct Spots *spots, u32 c) {
+  u32s words = memory_words(d->format, spots, c);
+  f32 most = most_of(d->format);
+  if (most == 0) return words;
+  if (d->format == FORMAT_UINT8 && d->srgb && c < 3) return srgb_words(words);
+  if (!d->as_float) return words;
+  return (u32s)__builtin_elementwise_max(TO(f32s, (i32s)words) / most, (f32s){} - 1.0f);
+}
+
+/* A channel of eight elements; OUTSIDE along an axis reads the border (or zeros, of `whole`). */
+INLINE u32s words_of(const struct Descriptor *d, const struct Spots *spots, u32 c, flag whole) {
+  u32s words = words_there(d, spots, c);
+  return PICK(u32s, (u32s)spots->missing, (u32s){} + (whole ? 0 : d->border[c]), words);
 }
