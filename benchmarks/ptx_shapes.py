@@ -206,6 +206,81 @@ def _locations(count: int) -> str:
     return _kernel(lines, files) + f".section .debug_str {{\n{names}}}\n"
 
 
+def _choices_of_calls(count: int) -> str:
+    """Write functions that each call two others, one by a predicate and one by its opposite."""
+
+    def body(i: int) -> str:
+        begin = "{ .param .b32 u; .param .b32 v; st.param.b32 [u], a;"
+        calls = (("@q", i - 1), ("@!q", i // 2))
+        return f"setp.lt.u32 q, a, {i}; " + " ".join(
+            f"{begin} {guard} call (v), f{callee}, (u); ld.param.b32 a, [v]; }}" for guard, callee in calls
+        )
+
+    functions = "".join(_adding(f"f{i}", body(i) if i else "add.u32 a, a, 7;") for i in range(max(count, 1)))
+    return _kernel([_call(f"f{max(count, 1) - 1}")], functions)
+
+
+def _scopes(count: int) -> str:
+    """Write scopes inside each other, of which each reads what the one around it has declared."""
+    opened = "".join(f"{{ .reg .b32 a{i}; add.u32 a{i}, a{i - 1}, {i}; " for i in range(1, 16))
+    return _kernel([".reg .b32 a0;", *([f"mov.u32 a0, r1; {opened} mov.u32 r1, a15; {'}' * 15}"] * count)])
+
+
+def _structures(count: int) -> str:
+    """Write functions that take a structure and return one."""
+    names = [f"a{k}" for k in range(6)]
+    loads = " ".join(f"ld.param.b64 {name}, [x+{8 * k}];" for k, name in enumerate(names))
+    stores = " ".join(f"st.param.b64 [z+{8 * k}], {name};" for k, name in enumerate(names[:4]))
+    functions = (
+        f".func (.param .align 8 .b8 z[32]) f{i}(.param .align 8 .b8 x[48]) "
+        f"{{ .reg .b64 a<6>; {loads} add.u64 a0, a0, a5; xor.b64 a1, a1, a4; {stores} ret; }}\n"
+        for i in range(count)
+    )
+    begin = "{ .param .align 8 .b8 x[48]; .param .align 8 .b8 z[32]; "
+    begin += " ".join(f"st.param.b64 [x+{8 * k}], d{k + 2};" for k in range(6))
+    end = " ".join(f"ld.param.b64 d{k + 2}, [z+{8 * k}];" for k in range(4)) + " }"
+    return _kernel((f"{begin} call (z), f{i}, (x); {end}" for i in range(count)), "".join(functions))
+
+
+def _deep_loops(count: int, register: str) -> str:
+    """Write loops eight deep, which end where a counter reaches a register."""
+    heads = "".join(f"mov.u32 q{k}, 0; L$_{k}: " for k in range(8))
+    ends = "".join(
+        f"add.u32 q{k}, q{k}, 1; setp.lt.u32 p, q{k}, {register}; @p bra L$_{k}; " for k in reversed(range(8))
+    )
+    nest = f"{heads} add.u32 r1, r1, 1; {ends}"
+    return _kernel((nest.replace("$", str(i)) for i in range(count)), registers=" .reg .b32 q<8>;")
+
+
+def _by_table(count: int) -> str:
+    """Write calls of what a table of functions has."""
+    functions = "".join(_adding(f"f{i}", "add.u32 a, a, 7;") for i in range(64))
+    table = f".global .u64 t[64] = {{{', '.join(f'f{i}' for i in range(64))}}};\n"
+    look = "mov.u64 d2, t; mad.wide.u32 d2, r3, 8, d2; ld.global.u64 d3, [d2];"
+    call = _call("d3").replace("(x);", "(x), P;")
+    prototype = "P: .callprototype (.param .b32 z) _ (.param .b32 x);"
+    return _kernel([prototype, *([f"{look} {call}"] * count)], functions + table)
+
+
+def _frames(count: int) -> str:
+    """Write a chain of functions that each have a large array, and call the next one in a loop."""
+    begin = ".local .align 16 .b8 s[16384]; .reg .b32 b; mov.u32 b, s; st.local.u32 [b], a; L:"
+    call = "{{ .param .b32 u; .param .b32 v; st.param.b32 [u], a; call (v), f{}, (u); ld.param.b32 a, [v]; }}"
+    end = "setp.lt.u32 q, a, 3; @q bra L;"
+    bodies = ("add.u32 a, a, 7;", *(f"{begin} {call.format(i)} {end}" for i in range(count - 1)))
+    return _kernel([_call(f"f{count - 1}")], "".join(_adding(f"f{i}", body) for i, body in enumerate(bodies)))
+
+
+def _states(count: int) -> str:
+    """Write a loop whose body finds the state that it is in by comparing it with each."""
+    begin = "mov.u32 r4, 0; mov.u32 r5, 0; LOOP: add.u32 r5, r5, 1; setp.gt.u32 p, r5, 100; @p bra END;"
+    state = "setp.ne.u32 p, r4, $; @p bra N$; mad.lo.u32 r4, r1, 77, $; xor.b32 r1, r1, $; bra LOOP; N$:"
+    return _kernel([begin, *(state.replace("$", str(i)) for i in range(count)), "END:"])
+
+
+_KINDS = ("add.u32", "mul.lo.u32", "xor.b32", "shl.b32", "min.s32", "sub.u32")
+
+
 def _repeated(statement: str, count: int) -> str:
     wide = statement.replace("WIDE", ", ".join(f"w{k}" for k in range(32)))
     return _kernel((wide.replace("$", str(i)) for i in range(count)), *_AROUND)
@@ -213,7 +288,7 @@ def _repeated(statement: str, count: int) -> str:
 
 _AROUND = (
     '.file 1 "a.cu"\n.extern .func (.param .b32 z) vprintf(.param .b64 x, .param .b64 y);\n',
-    " .reg .b16 h; .reg .f32 w<32>; .shared .align 128 .b8 q[8192]; .shared .b64 m;", "sm_90a",
+    " .reg .b16 h; .reg .pred pp; .reg .f32 w<32>; .shared .align 128 .b8 q[8192]; .shared .b64 m;", "sm_90a",
 )  # fmt: skip
 
 
@@ -294,6 +369,27 @@ _REPEATED = {
     "labeled statements": "U$: add.u32 r1, r1, 1; U$_b: st.global.u32 [d1], r1;",
     "large local arrays": "{ .local .align 16 .b8 s[4096]; mov.u32 r4, s; st.local.u32 [r4], r1; }",
     "votes": "vote.sync.ballot.b32 r4, p, -1; vote.sync.any.pred p, p, -1; activemask.b32 r5;",
+    "tables of each jump": (
+        "T$: .branchtargets A$, B$, C$; brx.idx r3, T$; A$: xor.b32 r1, r1, 3; B$: mul.lo.u32 r1, r1, 5; "
+        "C$: and.b32 r3, r1, 1;"
+    ),
+    "local indices": (
+        "{ .local .align 4 .b8 s[1024]; mov.u32 r4, s; and.b32 r5, r1, 1020; add.u32 r5, r4, r5; "
+        "st.local.u32 [r5], r1; ld.local.u32 r1, [r5]; }"
+    ),
+    "alternating barriers": (
+        "setp.lt.u32 p, r1, 32; @p bra A$; bar.arrive 1, 64; bar.sync 2, 64; bra B$; "
+        "A$: bar.sync 1, 64; bar.arrive 2, 64; B$: bar.sync 0; add.u32 r1, r1, 1;"
+    ),
+    "loops of barriers": (
+        "mov.u32 r4, 0; V$: mov.u32 r5, 0; W$: bar.sync 0; add.u32 r5, r5, 1; setp.lt.u32 p, r5, 3; @p bra W$; "
+        "add.u32 r4, r4, 1; setp.lt.u32 p, r4, r2; @p bra V$;"
+    ),
+    "exits in loops": (
+        "V$: add.u32 r1, r1, 1; setp.eq.u32 p, r1, $; @p exit; setp.lt.u32 p, r1, $; @p bra V$; bar.sync 0;"
+    ),
+    "divisions of doubles": "rcp.rn.f64 d5, d5; sqrt.rn.f64 d6, d5; div.rn.f64 d7, d6, d5; rsqrt.approx.f64 d5, d7;",
+    "pairs of predicates": "setp.lt.and.u32 p|pp, r1, $, !pp; selp.b32 r1, r1, r2, pp;",
     "inlined locations": ".loc 1 3 1, function_name $L, inlined_at 1 2 1\nadd.u32 r1, r1, 1;",
 }
 """Statements that shapes repeat, by their names; ``$`` is the number of the turn."""
@@ -503,6 +599,54 @@ SHAPES: dict[str, Shape] = {
             *(f"st.global.f32 [d1+{4 * k}], q{k};" for k in range(64)),
         ],
         registers=" .reg .f32 q<64>;",
+    ),
+    "choices of calls": _choices_of_calls,
+    "scopes inside each other": _scopes,
+    "structures": _structures,
+    "uniform loops eight deep": lambda n: _deep_loops(n, "r2"),
+    "loops eight deep": lambda n: _deep_loops(n, "r1"),
+    "calls by table": _by_table,
+    "frames": _frames,
+    "states": _states,
+    "constants": lambda n: _kernel(
+        (f"ld.const.u32 r4, [c{i}+4]; add.u32 r1, r1, r4;" for i in range(n)),
+        "".join(f".const .align 4 .b32 c{i}[4] = {{{i}, 2, 3, 4}};\n" for i in range(n)),
+    ),
+    "texture references": lambda n: _kernel(
+        (f"tex.2d.v4.f32.f32 {{f1, f2, f3, f4}}, [t{i}, {{f5, f6}}];" for i in range(n)),
+        "".join(f".global .texref t{i};\n" for i in range(n)),
+    ),
+    "mixed block": lambda n: _kernel(
+        (f"{_KINDS[i % 6]} q{i * 7 % 64}, q{i * 11 % 64}, q{i * 13 % 64};" for i in range(n)),
+        registers=" .reg .b32 q<64>;",
+    ),
+    "kernels with barriers": lambda n: _kernel(
+        [],
+        "".join(
+            f".visible .entry e{i}(.param .u64 p) {{ .reg .b32 a; .reg .b64 d; .reg .pred q; .shared .u32 s; "
+            f"ld.param.u64 d, [p]; mov.u32 a, %tid.x; setp.gt.u32 q, a, {i}; @q bra E; st.shared.u32 [s], a; "
+            "E: bar.sync 0; ld.shared.u32 a, [s]; st.global.u32 [d], a; ret; }\n"
+            for i in range(n)
+        ),
+    ),
+    "parameters by address": lambda n: (
+        f"{_HEAD}.visible .entry k(.param .align 16 .b8 s[4000]) {{ .reg .b32 r<3>; .reg .b64 d<4>; "
+        "mov.u32 r2, %tid.x; mov.b64 d1, s; "
+        + "and.b32 r1, r2, 1020; cvt.u64.u32 d2, r1; add.u64 d2, d2, d1; ld.param.b32 r2, [d2]; " * n
+        + "cvt.u64.u32 d1, r2; st.global.u32 [d1], r2; ret; }\n"
+    ),
+    "predicates that live": lambda n: _kernel(
+        [
+            *(f"setp.lt.u32 q{i}, r1, {i};" for i in range(n)),
+            "bar.sync 0;",
+            *(f"@q{i} add.u32 r1, r1, {i};" for i in range(n)),
+        ],
+        registers=f" .reg .pred q<{n + 1}>;",
+    ),
+    "several results": lambda n: _kernel(
+        ["call (r1, r2, r3), f, (r3, r1, r2);"] * n,
+        ".func (.reg .b32 x, .reg .b32 y, .reg .b32 z) f(.reg .b32 a, .reg .b32 b, .reg .b32 c) "
+        "{ add.u32 x, a, b; xor.b32 y, b, c; sub.u32 z, c, a; ret; }\n",
     ),
     "long comment": lambda n: _kernel(["/*" + "*x /*" * n + "*/"]),
     **{name: functools.partial(_repeated, statement) for name, statement in _REPEATED.items()},

@@ -38,7 +38,7 @@ LARGE = 1_000_000
 LOAD_S, LAUNCH_S, LOAD_BYTES = 10, 60, 1 << 30
 """CPU seconds in which a megabyte of any text is loaded or refused, and is compiled or refused; bytes of memory."""
 
-_ROUNDS, _SHORT_S = 2, 0.2
+_ROUNDS, _SHORT_S = 3, 1.0
 """How often a text is measured that takes less than so long; the least counts."""
 
 _LEAST_S = 0.02

@@ -207,6 +207,20 @@ def test_a_chain_too_long_for_the_scheduler_is_compiled_without_passes(monkeypat
     assert '"cujit-huge"="yes"' in _ir("chain", 21)
 
 
+def test_a_chain_of_choices_too_long_for_llvm_is_compiled_without_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nodes, "_LEAST", 0)
+    monkeypatch.setattr(nodes, "_LONGEST_CHAIN", 40)
+    assert "cujit-huge" not in _ir("selections", 39)
+    assert '"cujit-huge"="yes"' in _ir("selections", 41)
+
+
+def test_what_reads_a_vector_after_too_many_calls_is_compiled_without_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nodes, "_LEAST", 0)
+    monkeypatch.setattr(nodes, "_MOST_RELOADS", 40)
+    assert "cujit-huge" not in _ir("parameters by address", 41)
+    assert '"cujit-huge"="yes"' in _ir("parameters by address", 42)
+
+
 def test_two_ways_lead_behind_each_cut_of_a_long_block() -> None:
     """LLVM sinks values into a block that one way leads to."""
     ir = _ir("stores", 1000)

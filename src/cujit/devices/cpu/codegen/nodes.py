@@ -200,13 +200,20 @@ _MOST_CHAINED = 64
 
 _LONGEST_CHAIN = 5_000
 """Such steps beyond which LLVM compiles a module as it does what is huge. LLVM's scheduler compares all instructions
-that use one register: of 40,000, 22 CPU seconds, and without passes a kernel of 50,000 takes 7. Measured likewise.
+that use one register: of 40,000, 22 CPU seconds, and without passes a kernel of 50,000 takes 7. A chain of choices is
+as slow however often its steps are read: LLVM's two-address pass follows it from each step. Measured likewise.
+"""
+
+_MOST_RELOADS = 1_500
+"""Reads of one vector, each after another call, beyond which LLVM compiles a module as it does what is huge. LLVM's
+greedy register allocation splits the vector at each call, and looks at all of it each time: 3,000 reads take 0.9 CPU
+seconds of it, and 15,000 take 60. Measured with LLVM 22.1.
 """
 
 
 def _with_hidden(nodes: list[Node]) -> tuple[list[Node], bool]:
     """Hide from LLVM what takes it the square of a long function: where very often used stack memory is from, and that
-    one lane of a long chain of arithmetic is read. Return the nodes, and whether a chain is too long even so.
+    one lane of a long chain of arithmetic is read. Return the nodes, and whether LLVM is too slow even so.
     """
     if len(nodes) <= _LEAST:
         return nodes, False
@@ -224,7 +231,33 @@ def _with_hidden(nodes: list[Node]) -> tuple[list[Node], bool]:
             if node.result and (node.opcode not in _FORMS or node.opcode in _IS_CAST):
                 steps[node.result] = 1 + max([steps.get(v.text, 0) for v in node.operands if uses[v.text] == 1] or [0])
     begin = [hidden for place in places.values() for hidden in _hidden(place)]
-    return begin + found, max(steps.values(), default=0) > _LONGEST_CHAIN
+    is_slow = max(steps.values(), default=0) > _LONGEST_CHAIN or _longest_choice(nodes) > _LONGEST_CHAIN
+    return begin + found, is_slow or _most_reloads(nodes) > _MOST_RELOADS
+
+
+def _longest_choice(nodes: Iterable[Node]) -> int:
+    """Count the steps of the longest chain of ``select``."""
+    steps: dict[str, int] = {}
+    for node in nodes:
+        if node.opcode == "select":
+            steps[node.result] = 1 + max([steps.get(value.text, 0) for value in node.operands[1:]])
+    return max(steps.values(), default=0)
+
+
+def _most_reloads(nodes: Iterable[Node]) -> int:
+    """Count for each vector how often it is read with a call since the last time; return the largest count.
+
+    What has become code of LLVM's is no call.
+    """
+    calls, last, reloads = 0, dict[str, int](), Counter[str]()
+    for node in nodes:
+        for value in node.operands:
+            if value.lanes and value.text[0] == "%":
+                if last.get(value.text, calls) < calls:
+                    reloads[value.text] += 1
+                last[value.text] = calls
+        calls += node.opcode == "call" and node.name[0] == "@" and not node.name.startswith("@llvm.")
+    return max(reloads.values(), default=0)
 
 
 def _hidden(node: Node) -> tuple[Node, Node]:
@@ -291,8 +324,8 @@ class IrModule:
         """Print a function that others may call."""
         if not isinstance(parameters, str):
             parameters = _list(parameters)
-        shown, is_chain = _with_hidden(list(nodes))
-        self.is_huge |= is_chain
+        shown, is_slow = _with_hidden(list(nodes))
+        self.is_huge |= is_slow
         about, lines = self._printed(name, shown, is_internal=bool(linkage))
         if not linkage:
             attributes = f"#{_ATTRIBUTES} {attributes}"
