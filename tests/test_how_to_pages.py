@@ -22,6 +22,7 @@ PAGES = [
         "others-kernels",
         "inspect",
         "time-a-kernel",
+        "blackwell",
     )
 ]
 LINED = Path(__file__).with_name("goldens") / "lined"
