@@ -162,3 +162,11 @@ def test_a_library_is_found_where_it_would_be_opened(library: str) -> None:
     if "-packages/" in opened:
         assert os.path.realpath(found) == os.path.realpath(opened)
     assert find_library("nvnothing", ["/nowhere"]) is None
+
+
+def test_a_library_without_a_number_is_found(tmp_path: Path) -> None:
+    place = tmp_path / "nvvm/lib64"
+    place.mkdir(parents=True)
+    for name in ("libnvmore.so.9", "libnvnothing.so", "libnvnothing.sol"):
+        (place / name).touch()
+    assert find_library("nvnothing", [str(tmp_path)]) == f"{place}/libnvnothing.so"

@@ -155,13 +155,14 @@ def is_machine_code_requested() -> bool:
 def find_library(binding: str, homes: Sequence[str]) -> str | None:
     """Find the file of a library unopened: in the wheels of this Python, conda's prefix, ``homes``, /usr/local/cuda.
 
-    Of several, the one of the highest number. None where none of them has it.
+    Of several, the one of the highest number; libNVVM of CUDA 12's wheel has none. None where none of them has it.
 
     Source: the directories of NVIDIA's wheels for CUDA 12 and 13; cuda-pathfinder 1.9 manual, "Search order".
     """
     prefix = f"lib{binding}.so."
     for directories in _directories(homes):
-        found = [f"{place}/{name}" for place in directories for name in _listed(place) if name.startswith(prefix)]
+        files = ((place, name) for place in directories for name in _listed(place))
+        found = [f"{place}/{name}" for place, name in files if f"{name}.".startswith(prefix)]
         if found:
             return max(found, key=lambda path: [int(n) for n in re.findall(r"\d+", path)])
     return None
