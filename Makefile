@@ -12,7 +12,7 @@ BUILD_AND_MEASURE := runtime native editor images bench bench-check house gpu-wh
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[cu13,dev]'
+	$(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[cu13,tile,dev]'
 	touch $@
 
 demo: $(READY)  ## build a fatbin for many architectures, run it on what is here, check the numbers
@@ -119,7 +119,7 @@ emulated: $(READY)  ## the tests of what runs on a GPU, on the one of `cujit emu
 # that compare the instruction table with them. An hour or two on two cores, and 20 GB.
 TOOLKITS := .toolkits
 RELEASES_13 ?= 13.0 13.1 13.2 13.3 13.4
-PARTS := nvrtc,nvjitlink,nvvm,nvfatbin,cudart,cccl,crt
+PARTS := nvrtc,nvjitlink,nvvm,nvfatbin,cudart,cccl,crt,tileiras
 ROUTES := tests/toolchain tests/compile tests/test_program.py tests/test_limits.py tests/test_nvvm_routes.py tests/test_routes.py tests/test_link_files.py \
          tests/linking tests/test_cuda12_images.py
 EACH_HEADER := tests/toolkits/test_standard_headers.py
