@@ -17,6 +17,9 @@ from raising import raises
 from releases import links_to_ltoir
 
 pytestmark = pytest.mark.usefixtures("no_handle_stays_open")
+NEEDS_RELOCATABLE = pytest.mark.skipif(
+    program.toolchain().nvjitlink.version < (13, 0), reason="nvJitLink 13.0 is the first that has -r"
+)
 MAKES_LTOIR = pytest.mark.skipif(not links_to_ltoir(), reason="this nvJitLink does not link to LTO-IR")
 
 CALLS_F = Source.cuda(
@@ -201,6 +204,7 @@ def test_what_is_no_ltoir_is_not_linked_to_ltoir() -> None:
         program.link([program.compile(CALLS_F, to="ltoir"), ptx], to="ltoir")
 
 
+@NEEDS_RELOCATABLE
 def test_relocatable_machine_code_is_linked_in_steps() -> None:
     calls = program.compile(CALLS_F, rdc=True)
     step = program.link([calls, program.compile(CALLS_IN_TWO, rdc=True)], arch="sm_90", relocatable=True)
@@ -212,6 +216,7 @@ def test_relocatable_machine_code_is_linked_in_steps() -> None:
         program.link([calls], to="ptx", relocatable=True)
 
 
+@NEEDS_RELOCATABLE
 def test_a_relocatable_link_leaves_the_device_runtime_to_the_last_one() -> None:
     nested = "__global__ void child() {} __global__ void parent() { child<<<1, 1>>>(); }"
     step = program.link([program.compile(nested, rdc=True, arch="sm_90")], relocatable=True)
@@ -219,6 +224,7 @@ def test_a_relocatable_link_leaves_the_device_runtime_to_the_last_one() -> None:
     assert sorted(program.link([step]).names) == ["child", "parent"]
 
 
+@MAKES_LTOIR
 def test_several_parts_are_built_to_ltoir_too() -> None:
     fatbin = read_fatbin(program.build([CALLS_F, Source.cuda(HAS_F)], ["lto_80", "sm_80"]).data)
     assert sorted(str(entry.arch) for entry in fatbin.entries) == ["lto_80", "sm_80"]

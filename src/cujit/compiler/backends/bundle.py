@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cujit.arch import Arch
+from cujit.arch.support import dotted
 from cujit.artifact import Artifact, Kind
 from cujit.compiler.backends.results import require_result
 from cujit.compiler.inputs.entry import Entry
@@ -16,6 +17,7 @@ from cujit.toolchain.nvfatbin import FatbinPacker
 from cujit.toolchain.toolset import Toolchain
 
 _COMPRESS_ALL_MODES = (13, 0)
+TILEIR_SINCE = (13, 1)
 _BUNDLED = (Kind.CUBIN, Kind.PTX, Kind.LTOIR, Kind.TILEIR, Kind.OBJECT)
 _FOR_ALL = (Kind.OBJECT, Kind.TILEIR)
 """The kinds of images that are for no architecture of their own."""
@@ -33,6 +35,11 @@ def bundle_images(entries: Sequence[Entry], compress: str, toolchain: Toolchain)
     nvfatbin = toolchain.nvfatbin
     images = [_image(entry, index) for index, entry in enumerate(entries)]
     _check_once(images)
+    if nvfatbin.version < TILEIR_SINCE and any(entry.image.kind is Kind.TILEIR for entry in entries):
+        raise BundleError(
+            f"{nvfatbin.tool} doesn't support Tile IR; {dotted(TILEIR_SINCE)} is the first release that does",
+            help=f"run pip install 'nvidia-nvfatbin>={dotted(TILEIR_SINCE)}'",
+        )
     options = _compression(compress, nvfatbin.version)
     try:
         with nvfatbin.packer(options) as packer:

@@ -310,7 +310,7 @@ _ROWS: tuple[Option, ...] = (
            "Number of threads for an entire LTO link. 0 means one per processor. The generated code can differ.",
            _LINK_ONLY, value("-split-compile-extended={}"), _LINK_ONLY, low=0),
     Option("relocatable", _B, "Create a cubin that can be linked again and can have unresolved functions.",
-           _LINK_ONLY, flag("-r"), _LINK_ONLY),
+           _LINK_ONLY, flag("-r"), _LINK_ONLY, since=(13, 0)),
     Option("jump_table_density", _I, "Minimum percentage of cases in a `switch` range for the compiler to use a jump "
                                      "table.",
            value("--jump-table-density={}"), value("-jump-table-density={}"), value("-jump-table-density={}"),
