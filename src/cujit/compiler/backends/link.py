@@ -163,6 +163,9 @@ _LIBDEVICE_HELP = Hint(
 _DUPLICATE = re.compile(r"Multiple definition of '([^']+)'|globals named '([^']+)': symbol multiply defined")
 _TOO_NEW = re.compile(r"Unsupported \.version ([\d.]+); current version is '([\d.]+)'")
 
+_OUTDATED = "may need newer version of nvJitLink"
+"""What the log of nvJitLink 12.9 says where later releases have a result for it."""
+
 
 def _newer(images: Sequence[InputImage], tool: str) -> Iterator[str]:
     """Name the LTO-IR that a release after that of the linker wrote, with the release if it is known."""
@@ -206,7 +209,7 @@ def _explain(
             **error.facts,
             code="link-version",
         )
-    if error.result == "NVJITLINK_ERROR_OUTDATED_LIBRARY":
+    if error.result == "NVJITLINK_ERROR_OUTDATED_LIBRARY" or _OUTDATED in error.log:
         return LinkError(
             f"{', '.join(_newer(images, error.tool)) or inputs}: the LTO-IR is newer than {error.tool}",
             help=f"run {install('cu13')} to update nvJitLink, or compile with the NVRTC of the same release",

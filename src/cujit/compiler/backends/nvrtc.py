@@ -63,7 +63,7 @@ _DIALECT = Hint(
     shell="pass -O dialect=nvcc to define {}: NVRTC predefines fewer names than nvcc",
 )
 _UNDEFINED = re.compile(
-    r'identifier "(\w+)" is undefined|namespace "std" has no (?:actual )?member "(\w+)"|on (lambda) is'
+    r'identifier "(\w+)" is undefined|namespace "std" has no (?:actual )?member "(\w+)"|on (lambda) (?:is|requires)'
 )
 _HEADER_HELP = Hint(
     f"pass its directory (include=[…]) or its text (headers={{name: text}}); cujit also searches the directory "
