@@ -206,7 +206,8 @@ def test_a_bundle_can_be_compressed(compress: str | bool | None) -> None:
 def test_what_compression_means_if_nothing_is_said_is_the_balance() -> None:
     images = [program.compile(AXPY, arch=arch, names="axpy<float>") for arch in ("sm_90", "compute_90")]
     usual, balance, size = (program.bundle(images, compress=how).data for how in (None, "balance", "size"))
-    assert usual == balance != size
+    assert usual == balance
+    assert (size != balance) == (program.toolchain().nvfatbin.version >= (13, 0))  # 12.9 has one mode
     assert program.bundle(images, compress=True).data == balance
     has_ltoir = program.bundle([*images, program.compile(AXPY, arch="lto_90", names="axpy<float>")])
     assert not any(entry.is_compressed for entry in read_fatbin(has_ltoir.data)), "LTO-IR could not be taken out again"
