@@ -282,7 +282,7 @@ This page lists the options of `cujit.compile`, `cujit.link` and `cujit.build`. 
 or in `options={…}`. cujit passes only the options that you specify. `extra=("--flag",)` passes arguments to the tool
 unchanged. A dash means that the tool rejects the option with a message that explains why.
 
-| option | takes | meaning | since CUDA | NVRTC | nvJitLink | libNVVM | tileiras |
+| option | value | meaning | since CUDA | NVRTC | nvJitLink | libNVVM | tileiras |
 |---|---|---|---|---|---|---|---|
 """
 
@@ -305,7 +305,7 @@ CPU time of a compile with NVRTC 13.5 (`benchmarks/pch.py`, medians of 7 runs on
 | `cooperative_groups.h` | 1.20 s | 1.74 s | 0.48 s | 246 MiB |
 | `cuda/std/complex` | 1.27 s | 1.82 s | 0.44 s | 243 MiB |
 | `cub/block/block_reduce.cuh` | 1.48 s | 2.13 s | 0.57 s | 297 MiB |
-| two headers of CUB | 1.70 s | 2.36 s | 0.59 s | 319 MiB |
+| two CUB headers | 1.70 s | 2.36 s | 0.59 s | 319 MiB |
 
 Precompiled headers save nothing in a process that compiles only one source. cujit doesn't precompile headers for
 LTO-IR, with `lineinfo` or `debug`, in a separate process (`isolate=True`), or for a source without a cache key.

@@ -273,7 +273,7 @@ def load(
         device: a Device or its name. Default: the first GPU, or the CPU device if there is no GPU.
         jit: options for compiling PTX for a GPU: ``max_registers`` (per thread), ``opt_level`` (0 to 4), ``line_info``,
             ``debug``, ``cache_mode`` (``none``, ``ca``, ``cg``) and ``split_compile`` (threads). ``max_threads`` and
-            ``min_blocks`` are launch bounds. ``override_directives`` applies these also to kernels with launch bounds.
+            ``min_blocks`` are launch bounds. ``override_directives`` also applies them to kernels with launch bounds.
             ``assembler`` is ``auto``, ``driver``, ``nvjitlink`` or ``none``. These options don't affect SASS or the CPU
             device.
 

@@ -262,7 +262,7 @@ class Device:
         """Split the device's SMs, and return a green context for each number of SMs. Launches in streams of a green
         context run only on its SMs.
 
-        The driver gives out SMs in groups: 8 SMs on compute capability 9.0 and later, 2 SMs on earlier GPUs. A green
+        The driver allocates SMs in groups: 8 SMs on compute capability 9.0 and later, 2 SMs on earlier GPUs. A green
         context therefore has at least the requested number of SMs; ``sm_count`` is the actual number. On the CPU
         device, every number is accepted, and all streams use all cores.
 

@@ -99,9 +99,8 @@ def check_cluster(kernel: str, shape: LaunchShape, cluster: Dim3, most: int) -> 
     """
     if cluster.volume > most:
         raise LaunchError(
-            f"{kernel}: the cluster consists of {cluster.volume} blocks; with {shape.block.volume} threads and "
-            f"{shape.shared_bytes} bytes of dynamic shared memory per block, the device supports at most "
-            f"{most} blocks of this kernel per cluster",
+            f"{kernel}: the cluster consists of {cluster.volume} blocks, but the device supports at most {most}. Each "
+            f"block has {shape.block.volume} threads and {shape.shared_bytes} bytes of dynamic shared memory",
             help=f"use a cluster of at most {most} blocks, or smaller blocks" if most else "use smaller blocks",
             code="cluster-size",
         )

@@ -369,8 +369,8 @@ class Graph(abc.ABC):
     @property
     @abc.abstractmethod
     def nodes(self) -> int:
-        """The number of launches, copies and fills. On a GPU, ordering nodes also count. A nested graph counts as one
-        node.
+        """The number of launches, copies and fills. On a GPU, the number includes nodes that only enforce an order. A
+        nested graph counts as one node.
         """
 
     def keep(self, *objects: object) -> None:

@@ -63,8 +63,8 @@ class PtxNeeds:
 
 
 def requirements(image: object) -> tuple[PtxNeeds, ...]:
-    """Return the PTX version and architecture that an image requires, and its instructions that the CPU device doesn't
-    support.
+    """Return the PTX version and architecture that an image requires, and any instructions in it that the CPU device
+    doesn't support.
 
     Args:
         image: an Artifact, bytes, PTX text, the path of a file, or a loaded Module, as for ``inspect``. For a cubin,

@@ -322,7 +322,7 @@ class ImageInfo:
 
 @dataclass(frozen=True)
 class Inspection:
-    """Contents of an image, a file or a loaded module. ``size`` is the size in bytes, and ``name`` is the origin.
+    """Contents of an image, a file or a loaded module. ``size`` is the size in bytes, and ``name`` states the source.
 
     Example::
 

@@ -61,7 +61,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class TuningRecord:
-    """Recorded result of a tuning: all candidates in the order of the search space, and the index of the winner.
+    """Recorded result of a tuning run: all candidates in the order of the search space, and the index of the winner.
 
     ``shape`` describes the workload, as JSON. ``device`` is the GPU's product name, ``processors`` is its number of
     SMs, and ``driver`` is the CUDA version of its driver. For the CPU device, these are the name of the processor, its

@@ -92,10 +92,10 @@ _NESTED = Hint(
     shell="add -O rdc to compile kernels that launch kernels; cujit run and cujit link add libcudadevrt for a GPU",
 )
 _GUARD = Hint(
-    "NVRTC compiles only GPU code{}; set host_code='skip' to skip host code (main, launches, containers), or "
-    "put it between #ifndef __CUDACC_RTC__ and #endif, and launch from Python",
-    shell="NVRTC compiles only GPU code{}; add -O host_code=skip to skip host code (main, launches, "
-    "containers), or put it between #ifndef __CUDACC_RTC__ and #endif, and launch from Python",
+    "NVRTC compiles only GPU code{}. To skip main, launches and other host code, set host_code='skip', or put them "
+    "between #ifndef __CUDACC_RTC__ and #endif. Launch the kernels from Python",
+    shell="NVRTC compiles only GPU code{}. To skip main, launches and other host code, add -O host_code=skip, or put "
+    "them between #ifndef __CUDACC_RTC__ and #endif. Launch the kernels from Python",
 )
 
 _SKIP = Hint(

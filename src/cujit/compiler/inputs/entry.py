@@ -33,7 +33,7 @@ class Entry:
         identifier: name that NVIDIA's tools show for the entry.
 
     Raises:
-        OptionError: ``image`` is not an Artifact, or a fatbin can't contain the text of another argument.
+        OptionError: ``image`` is not an Artifact, or another argument contains text that a fatbin can't store.
 
     Example::
 

@@ -129,9 +129,9 @@ class GpuContext:
             f"{error.message}\n  {one} running, the newest first:{listing}{more}",
             **error.facts,
             help=(error.help or "restart the process: the CUDA context is lost")
-            + ". To find the launch, synchronize the device after each one, or run the launches one by one on "
-            "the CPU device with the same arguments (launch.replay_on_cpu(…) in a new process; "
-            "launch.save(…) stores a launch for cujit run), or run the process under compute-sanitizer",
+            + ". To find the launch, synchronize the device after each one, or use compute-sanitizer. "
+            "You can also run the launches one by one on the CPU device with the same arguments: call "
+            "launch.replay_on_cpu(…) in a new process, or launch.save(…), which stores a launch for cujit run",
         )
 
     def refused(self, function: str, status: int) -> DriverError:

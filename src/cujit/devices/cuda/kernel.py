@@ -424,10 +424,10 @@ class CudaKernel(BackendKernel):
         uses = self.resources
         return DriverError(
             f"{error.message}\n  {self.title}: grid {tuple(shape.grid)}, block {tuple(shape.block)} = "
-            f"{shape.block.volume} threads, {shape.shared_bytes} bytes of dynamic shared memory; the kernel "
-            f"uses {uses.registers} registers and {uses.local_bytes} bytes of local memory per thread and "
-            f"{uses.shared_bytes} bytes of shared memory per block, and supports up to {uses.max_threads} "
-            "threads per block",
+            f"{shape.block.volume} threads, {shape.shared_bytes} bytes of dynamic shared memory. "
+            f"The kernel uses {uses.registers} registers and {uses.local_bytes} bytes of local memory per thread, and "
+            f"{uses.shared_bytes} bytes of shared memory per block. It supports up to {uses.max_threads} threads per "
+            "block",
             **error.facts,
             help=error.help
             or "use smaller blocks, less shared memory, or the block size that the kernel was compiled for (.reqntid)",
