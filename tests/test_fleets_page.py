@@ -14,6 +14,7 @@ import pytest
 from cache.samples import artifact_of, key_of
 from cujit.cache.cache import Cache
 from cujit.cache.settings import VARIABLES
+from cujit.warmup import declarations
 from pages import Page, shell
 from remote.registries import Registry, registry
 from remote.serving import running
@@ -38,6 +39,23 @@ def test_the_snippets_for_registries_run(registry: Registry, tmp_path: Path, mon
         if title == "Container registries":
             PAGE.run(code.replace("oci://registry.example", here))
     assert Path("new.pack").exists()
+
+
+def test_what_the_page_declares_is_warmed_up_and_covered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(declarations, "_DECLARED", {})
+    section = "Declared warm-up"
+    for name in ("mylib.py", "service.py"):
+        ((code),) = (code for title, code in PAGE.snippets(f'python title="{name}"') if title == section)
+        Path(name).write_text(code)
+    done = subprocess.run([sys.executable, "service.py"], capture_output=True, text=True, check=True)
+    assert re.fullmatch(r"rank 0: 3 kernels in [0-9.]+ s: 3 made; waited 0.00 s\n", done.stdout)
+    ((code),) = (code for title, code in PAGE.snippets("shell") if title == section)
+    said = [shell(line) for line in code.splitlines()]
+    assert "6 requests of 3 sources" in said[0]
+    assert "100.0% of 6 calls" in said[2]
 
 
 def test_every_variable_of_the_page_is_one() -> None:

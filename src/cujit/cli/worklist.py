@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 from collections.abc import Sequence
@@ -17,7 +18,8 @@ from cujit.cli.console import json_option, note, print_json, print_table, printa
 from cujit.cli.exit_codes import ExitCode
 from cujit.cli.files import output_option
 from cujit.cli.help import CommandGroup
-from cujit.errors import NameNotFoundError, OptionError, spell
+from cujit.errors import MissingError, NameNotFoundError, OptionError, spell
+from cujit.warmup import worklist as warmup_worklist
 from cujit.worklist import RecipeUse, Unbuilt, Worklist
 from cujit.worklist import build as build_worklist
 from cujit.worklist import cover as cover_worklist
@@ -95,6 +97,34 @@ def merge(
     note(f"{output}: {len(uses)} requests of {sources} sources")
     for reason, count in merged.cut.items():
         note(f"  cut {count}: {reason}")
+
+
+@command.command("declare")
+@click.argument("modules", nargs=-1, required=True, metavar="MODULE...")
+@arches_option("Architecture to declare the kernels for.")
+@output_option("Worklist to write.", required=True)
+@_PROJECT
+@json_option
+def declare(
+    modules: tuple[str, ...], arches: tuple[str, ...], output: Path, project: Path | None, as_json: bool
+) -> None:
+    """Write a worklist of the kernels that libraries declare.
+
+    cujit imports each Python MODULE, which calls cujit.warmup.declare. cujit compiles nothing.
+    """
+    if not arches:
+        raise OptionError("there is no architecture to declare the kernels for", help="pass --arch sm_90")
+    try:
+        for module in modules:
+            importlib.import_module(module)
+    except ImportError as e:
+        raise MissingError(f"cannot import {module}: {e}", help="set PYTHONPATH to its directory") from e
+    written = warmup_worklist(arch=arches, project=project)
+    written.save(output)
+    if as_json:
+        print_json({"output": str(output), "requests": len(written.uses), "sources": len(written.recipes)})
+    else:
+        note(f"{output}: {len(written.uses)} requests of {len(written.recipes)} sources")
 
 
 @command.command("show")

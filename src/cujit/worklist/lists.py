@@ -181,6 +181,20 @@ def _moved(record: Mapping[str, Any], directory: Callable[[str], str], file: Cal
     return moved
 
 
+def of_requests(requests: Iterable[Request], places: Places) -> Worklist:
+    """Make the list of requests that nobody has made yet."""
+    recipes: dict[str, Mapping[str, Any]] = {}
+    uses = {}
+    today = time.strftime("%Y-%m-%d")
+    for request in requests:
+        digest, line = recipe_line(request, places)
+        recipe = json.loads(line)
+        del recipe["recipe"]
+        recipes[digest] = MappingProxyType(recipe)
+        uses[digest, request.arch] = RecipeUse(digest, request.arch, outcome="missed", seen=today)
+    return Worklist(MappingProxyType(recipes), tuple(uses.values()))
+
+
 # -- reading -----------------------------------------------------------------------------------------------
 
 
