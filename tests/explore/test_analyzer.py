@@ -20,6 +20,7 @@ from cujit.values import replace
 from explore.conftest import CODE, LAUNCHED
 from raising import raises
 from reproducer.serving import WITHOUT_FILTERS
+from tile_code import TWICE, needs_tiles
 
 SHARED = replace(LAUNCHED, source=CODE, name="shared.cu")
 
@@ -234,3 +235,13 @@ def test_without_filters_nothing_is_launched_unless_it_is_trusted(monkeypatch: p
     trusted = analyze(SHARED, trusted=True)
     assert trusted.is_counted
     assert any("the launch could make any system call" in note for note in trusted.report.notes)
+
+
+@needs_tiles
+def test_tile_code_is_launched_and_seen_with_its_tile_ir() -> None:
+    seen = analyze(Scene(TWICE, "twice.cu", grid="4", block="128", arguments="ones:f32:1000 1000"))
+    assert (seen.is_compiled, seen.is_counted, seen.kernels) == (True, True, ("twice",))
+    assert [each.kind for each in seen.report.listings if each.kind != "sass"] == ["source", "ptx", "tileir"]
+    tile = seen.report.listings[-1]
+    places = {place.line for place in tile.sources if place is not None and place.file == "twice.cu"}
+    assert places >= {6, 7}

@@ -19,6 +19,7 @@ from cujit.notebook import magic
 from cujit.notebook.magic import load
 from cujit.profile import Profile
 from raising import holds, raises
+from tile_code import TWICE, needs_tiles
 
 RAMP = """
 extern "C" __global__ void ramp(float *y, float a) { y[threadIdx.x] = a * threadIdx.x; }"""
@@ -266,3 +267,14 @@ def test_it_goes_again_and_kernels_stay(cells: Cells) -> None:
 def test_without_ipython_it_is_said() -> None:
     with raises(cujit.errors.MissingError, "missing", "IPython"):
         load(None)
+
+
+@needs_tiles
+def test_a_cell_of_tile_code_is_compiled_and_launched(cells: Cells, capsys: pytest.CaptureFixture[str]) -> None:
+    cells.run(f"%%cuda --device cpu\n{TWICE}")
+    assert capsys.readouterr().out.startswith("twice: ")
+    twice = cells.names["twice"]
+    x = twice.device.array(np.ones(300, np.float32))
+    block = cujit.inspect(twice.artifact).kernel("_Z5twicePfi").required_block
+    twice.prepare(2, block)(x, 300)
+    assert (x.numpy() == 2).all()

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import cujit
 import cujit.report
 from browsing import Visit, Visits, violations
 from cujit.report import ReportPage
 from report.conftest import reported
+from tile_code import TWICE, needs_tiles
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator
@@ -397,3 +399,21 @@ def test_an_image_alone_has_a_page(visit: Visits, tmp_path: Path) -> None:
     assert page.page.locator("#plots svg").count() == 3
     assert page.wrong == []
     assert violations(page.page) == []
+
+
+@needs_tiles
+def test_lines_of_tile_ir_belong_to_those_of_source_and_ptx(visit: Visits, tmp_path: Path) -> None:
+    tile = cujit.compile(cujit.Source.cuda(TWICE, name="twice.cu"), to="tileir", lineinfo=True)
+    image = cujit.bundle([cujit.build(cujit.Source.tile(tile), "compute_80"), tile])
+    path = tmp_path / "tile.html"
+    path.write_text(cujit.report.of(image, texts={"twice.cu": TWICE}).html())
+    page = visit(path)
+    assert page.page.locator(".pane h3").all_text_contents() == ["Source", "Tile IR", "PTX"]
+    page.page.locator(".lines.tileir .row", has_text="load_view_tko").locator(".digits").click()
+    assert marked(page, "source") == [6]
+    assert "ld.global" in texts(page, "ptx")
+    assert "of the Tile IR: 1 line of source" in status(page)
+    row(page, "source", 7).locator(".digits").click()
+    assert "store_view_tko" in texts(page, "tileir")
+    assert "load_view_tko" not in texts(page, "tileir")
+    assert page.wrong == []

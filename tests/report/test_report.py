@@ -16,7 +16,7 @@ from click.testing import CliRunner
 import cujit
 import cujit.profile
 import cujit.report
-from cujit.artifact import reading
+from cujit.artifact import Artifact, reading
 from cujit.artifact.reading import allow_quotes
 from cujit.cli.app import main
 from cujit.devices.cpu.run.source_map import SourceLine
@@ -26,6 +26,7 @@ from cujit.report import ReportPage
 from cujit.report.listings import Listing, Quoted, ptx_listing, sass_listing
 from cujit.report.page import LIMIT_BYTES, fitted
 from report.conftest import SHARED, SLOW
+from tile_code import TWICE, needs_tiles
 
 
 def listing(report: ReportPage, kind: str) -> Listing:
@@ -345,3 +346,27 @@ def test_machine_code_before_any_line_of_ptx_comes_of_none() -> None:
     ptx = Listing("ptx", "PTX", ("ret;",), (SourceLine("k.cu", 1),))
     found = sass_listing("        /*0000*/                   EXIT ;\n", "k", Quoted({}), ptx)
     assert (found.ptx_lines, found.sources) == ((0,), (None,))
+
+
+@needs_tiles
+def test_tile_ir_has_a_list_whose_lines_know_where_they_come_from() -> None:
+    tile = cujit.compile(cujit.Source.cuda(TWICE, name="twice.cu"), to="tileir", lineinfo=True)
+    for image in (tile, cujit.bundle([cujit.build(cujit.Source.tile(tile), "sm_80"), tile])):
+        report = cujit.report.of(image, texts={"twice.cu": TWICE})
+        text = listing(report, "tileir")
+        assert text.name == "Tile IR"
+        assert not any(" loc(" in line or line.startswith("#") for line in text.lines)
+        lines = {part: text.sources[line_of(text, part)] for part in ("load_view_tko", "store_view_tko", "mulf")}
+        assert {part: (place.file, place.line) for part, place in lines.items() if place is not None} == {
+            "load_view_tko": ("twice.cu", 6), "store_view_tko": ("twice.cu", 7), "mulf": ("twice.cu", 7),
+        }  # fmt: skip
+        assert listing(report, "source").name == "twice.cu"
+    assert {each.kind for each in report.listings} >= {"source", "tileir", "ptx"}
+
+
+@needs_tiles
+def test_without_tileirdisasm_a_report_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cujit.toolchain.tileiras.find_program", lambda *_: None)
+    report = cujit.report.of(Artifact.open(Path(__file__).parents[1] / "goldens" / "tileir" / "scale-13.5.tileir"))
+    assert not any(each.kind == "tileir" for each in report.listings)
+    assert any("tileirdisasm" in note for note in report.notes)

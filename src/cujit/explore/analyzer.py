@@ -14,6 +14,7 @@ from cujit.artifact.reading import allow_quotes
 from cujit.compiler.backends.diagnostics import parse_log
 from cujit.compiler.options.spelling import Spelling
 from cujit.compiler.options.table import OPTIONS
+from cujit.compiler.tiles import has_tile_kernels
 from cujit.devices.launcher.saving import saved_launch
 from cujit.devices.watch import Text
 from cujit.errors import CompileError, CujitError, OptionError, counted
@@ -203,9 +204,19 @@ class _Analyzer:
         listings = page.listings
         if not any(each.kind == "source" and each.name == scene.name for each in listings):
             listings = (_own_listing(scene), *listings)
+        if has_tile_kernels(source):
+            listings = (*listings, *self._tile_ir(source))
         block = scene.threads_of_block()
         kernels = tuple(each if each.block else replace(each, block=block) for each in page.kernels)
         return replace(page, listings=listings, kernels=kernels, notes=(*self.notes, *page.notes))
+
+    def _tile_ir(self, source: Source) -> tuple[Listing, ...]:
+        """List the Tile IR that the PTX was compiled from."""
+        image = compile(source, to="tileir", names=self._names(), options=self._options())
+        texts = {source.program_name: Text(self.scene.name, self.scene.source)}
+        page = of(image, texts=texts)
+        self.notes += page.notes
+        return tuple(each for each in page.listings if each.kind == "tileir")
 
     def _assembler(self) -> dict[str, object]:
         """Return the options that the assembler accepts too."""

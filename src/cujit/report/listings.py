@@ -24,9 +24,17 @@ _PLACE = re.compile(r'\s*//## File "(?P<file>[^"]*)", line (?P<line>\d+)')
 _CODE = re.compile(r"\s*(?P<address>/\*[0-9a-f]{4,}\*/)\s*(?P<code>.*)|\s*(?P<label>[.\w$]+:)$")
 
 
+_TILE_NAME = re.compile(r"^(#\w+) = (.*)$", re.MULTILINE)
+_TILE_PLACE = re.compile(r'loc\("(?P<file>[^"]*)":(?P<line>\d+):\d+\)')
+_TILE_CALLER = re.compile(r"callsite\(.* at (#\w+)\)")
+_TILE_WITHIN = re.compile(r"di_loc<(#\w+) in")
+_MOST_PLACES = 64
+"""Calls that are inlined into each other, of which a place is followed."""
+
+
 @dataclass(frozen=True)
 class Listing:
-    """A text by lines, of which the first is number ``first``: ``kind`` is ``source``, ``ptx`` or ``sass``.
+    """A text by lines, of which the first is number ``first``: ``kind`` is ``source``, ``tileir``, ``ptx`` or ``sass``.
 
     ``sources`` has for each line the one of source that it comes from, ``ptx_lines`` that of the PTX; None and 0 where
     it is not known. Both are empty where no line has any.
@@ -101,6 +109,32 @@ def ptx_listing(text: str, quoted: Quoted) -> Listing:
             sources.append(quoted.shown(source) if source is not None and source.line else None)
     name = f"PTX {target[1]}" if target is not None else "PTX"
     return Listing("ptx", name, tuple(lines), tuple(sources) if any(sources) else ())
+
+
+def tile_listing(text: str, quoted: Quoted) -> Listing:
+    """List what tileirdisasm wrote of Tile IR, with the source lines that its debug information names."""
+    names, lines = dict(_TILE_NAME.findall(text)), []
+    sources: list[SourceLine | None] = []
+    for line in text.splitlines():
+        if not line.startswith(("#", "//")):
+            code, _, place = line.partition(" loc(")
+            lines.append(code)
+            sources.append(_tile_source(names, place.rstrip(")"), quoted))
+    return Listing("tileir", "Tile IR", tuple(lines), tuple(sources) if any(sources) else ())
+
+
+def _tile_source(names: Mapping[str, str], place: str, quoted: Quoted) -> SourceLine | None:
+    """Find the source line behind the name of a place; of code that is inlined, the line of its caller."""
+    for _ in range(_MOST_PLACES):
+        meaning = names.get(place, "")
+        if found := _TILE_PLACE.fullmatch(meaning):
+            file = place_of(file_name(as_written(found["file"])), quoted.places)
+            return quoted.shown(SourceLine(file, int(found["line"])))
+        within = _TILE_CALLER.search(meaning) or _TILE_WITHIN.search(meaning)
+        if within is None:
+            return None
+        place = within[1]
+    return None
 
 
 def sass_listing(text: str, name: str, quoted: Quoted, ptx: Listing | None) -> Listing:

@@ -25,8 +25,17 @@ from cujit.profile.bounding import bounds
 from cujit.profile.records import kernel_record
 from cujit.profile.roofline import roofs
 from cujit.program import link
-from cujit.report.listings import Listing, Quoted, ptx_listing, sass_listing, source_behind, sources_of
+from cujit.report.listings import (
+    Listing,
+    Quoted,
+    ptx_listing,
+    sass_listing,
+    source_behind,
+    sources_of,
+    tile_listing,
+)
 from cujit.report.page import page
+from cujit.toolchain.tileiras import disassemble as tile_text
 from cujit.values import NamedTuple, attributes, dataclass, field, replace
 from cujit.values.keywords import has_keywords, take
 from cujit.version import __version__
@@ -243,7 +252,7 @@ class _Making:
         else:
             own = self._ptx_of_image()
             sass = self._sass_of_image(names, own)
-        own += sass
+        own = [*self._tile_of_image(), *own, *sass]
         sources = self.quoted.listings(sources_of(own))
         if self.quoted.left_out:
             left_out = listed([os.path.basename(file) for file in self.quoted.left_out], _SHOWN_FILES)
@@ -275,6 +284,16 @@ class _Making:
             return [ptx_listing(image.ptx(), self.quoted)]
         except FormatError as e:
             self.notes.append(e.message)
+            return []
+
+    def _tile_of_image(self) -> list[Listing]:
+        image = self._image_of(Kind.TILEIR)
+        if image is None:
+            return []
+        try:
+            return [tile_listing(tile_text(image.payload(), lines=True), self.quoted)]
+        except CujitError as e:
+            self.notes.append(f"no Tile IR: {e.message}")
             return []
 
     def _image_of(self, kind: Kind) -> ImageInfo | None:

@@ -93,8 +93,8 @@ class Tileiras:
                 raise ToolError("tileiras didn't write a cubin", tool=self.tool, log=out + log) from e
 
 
-def disassemble(data: bytes, homes: Sequence[str] = ()) -> str:
-    """Write Tile IR as text.
+def disassemble(data: bytes, homes: Sequence[str] = (), *, lines: bool = False) -> str:
+    """Write Tile IR as text, with the source ``lines`` of its operations if they are wanted.
 
     Raises:
         ToolchainNotFoundError: tileirdisasm is not installed.
@@ -102,7 +102,8 @@ def disassemble(data: bytes, homes: Sequence[str] = ()) -> str:
     """
     program = _found("tileirdisasm", homes)
     with temporary_directory() as directory:
-        return run_program([program, os.fspath(write_file(directory / "image.tileir", data))])[0]
+        file = os.fspath(write_file(directory / "image.tileir", data))
+        return run_program([program, *(["--print-debug-info"] * lines), file])[0]
 
 
 def _found(name: str, homes: Sequence[str]) -> str:

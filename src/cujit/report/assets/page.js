@@ -8,9 +8,9 @@
    the name "hovered" or "picked" and a Set of lines, `reveal(line)`, `focus()`. */
 const cujitReport = (() => {
   const { h, table, scrolled, write, percent, counted, micros, picture, roofline, curve } = cujitDrawing;
-  const KINDS = ["source", "ptx", "sass"];
-  const TITLES = { source: "Source", ptx: "PTX", sass: "Machine code" };
-  const NOUNS = { source: "source", ptx: "PTX", sass: "machine code" };
+  const KINDS = ["source", "tileir", "ptx", "sass"];
+  const TITLES = { source: "Source", tileir: "Tile IR", ptx: "PTX", sass: "Machine code" };
+  const NOUNS = { source: "source", tileir: "Tile IR", ptx: "PTX", sass: "machine code" };
   const RATIOS = { sectors_per_request: ["sectors", "requests"], active_lanes: ["active", "warps"] };
   const HIGHEST = new Set(["most_contended"]);
   /* What does not add up over instructions: lines have their own. */
@@ -51,9 +51,9 @@ const cujitReport = (() => {
     map.get(key).push(value);
   }
 
-  /* Lines of source are keys `file:line`, those of PTX and machine code numbers. */
+  /* Lines of source are keys `file:line`, those of Tile IR, PTX and machine code numbers. */
   function linksOf(record) {
-    const maps = () => ({ ptx: new Map(), sass: new Map() }), found = { sources: maps(), of: maps(), ...maps() };
+    const maps = () => ({ tileir: new Map(), ptx: new Map(), sass: new Map() }), found = { sources: maps(), of: maps(), ...maps() };
     for (const listing of record.listings) {
       if (listing.kind === "source") continue;
       listing.lines.forEach((_, k) => {
@@ -73,17 +73,16 @@ const cujitReport = (() => {
   }
 
   function linked(kind, line) {
-    if (kind === "source") {
-      return { source: [line], ptx: links.of.ptx.get(line) || [], sass: links.of.sass.get(line) || [] };
-    }
-    const source = links.sources[kind].get(line);
-    const sources = source ? [source] : [];
-    if (kind === "ptx") {
-      const sass = links.sass.get(line) || (links.ptx.size ? [] : links.of.sass.get(source) || []);
-      return { source: sources, ptx: [line], sass };
-    }
+    const behind = (key) => ({
+      source: key ? [key] : [], tileir: links.of.tileir.get(key) || [], ptx: links.of.ptx.get(key) || [],
+      sass: links.of.sass.get(key) || [],
+    });
+    if (kind === "source") return behind(line);
+    const all = behind(links.sources[kind].get(line));
+    if (kind === "tileir") return { ...all, tileir: [line] };
+    if (kind === "ptx") return { ...all, ptx: [line], sass: links.sass.get(line) || (links.ptx.size ? [] : all.sass) };
     const ptx = links.ptx.get(line);
-    return { source: sources, ptx: ptx ? [ptx] : links.ptx.size ? [] : links.of.ptx.get(source) || [], sass: [line] };
+    return { ...all, ptx: ptx ? [ptx] : links.ptx.size ? [] : all.ptx, sass: [line] };
   }
 
   // -- lists of lines ---------------------------------------------------------------------------------------------
@@ -261,6 +260,7 @@ const cujitReport = (() => {
 
   const places = {
     source: (key) => keyOf(base(fileOfKey(key)), lineOfKey(key)),
+    tileir: (line) => `line ${line} of the Tile IR`,
     ptx: (line) => `line ${line} of the PTX`,
     sass: (line) => `line ${line} of the machine code`,
   };
@@ -333,7 +333,7 @@ const cujitReport = (() => {
       const hot = values.filter(([, value]) => value);
       return new Map(hot.map(([key, value]) => [key, { share: value / highest, text: write(value) }]));
     };
-    return { source: heat(sums.source), ptx: heat(sums.ptx), sass: heat(sums.sass) };
+    return { source: heat(sums.source), tileir: new Map(), ptx: heat(sums.ptx), sass: heat(sums.sass) };
   }
 
   function drawHeat() {
