@@ -9,7 +9,7 @@ from cli.conftest import Cujit
 from cujit.cli.inspect import needs
 from cujit.inspection.needs import Use
 from formats.images import bundled, cubin, ptx
-from test_needs import ALLOC, BAD, GOOD, HEAD
+from test_needs import BAD, GOOD, HEAD, SHIFT
 
 KERNEL = 'extern "C" __global__ void k(int* p) { p[threadIdx.x] = 1; }'
 
@@ -53,8 +53,8 @@ def test_people_see_uses_and_that_it_loads(cujit: Cujit, good: Path) -> None:
 def test_people_see_what_is_refused_and_where(cujit: Cujit, bad: Path) -> None:
     result = cujit("inspect", "--needs", str(bad))
     assert result.exit_code == 0
-    assert [ALLOC, "2", "refused"] in [line.split() for line in result.stdout.splitlines()]
-    assert f"  line 6: {ALLOC}: " in result.stdout
+    assert [SHIFT, "2", "refused"] in [line.split() for line in result.stdout.splitlines()]
+    assert f"  line 6: {SHIFT}: " in result.stdout
 
 
 def test_json_has_the_same(cujit: Cujit, good: Path, bad: Path) -> None:
