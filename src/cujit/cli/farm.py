@@ -70,8 +70,8 @@ def _read_shard(_ctx: click.Context, _param: click.Parameter, text: str) -> _Sha
 def shard(shard: _Shard, lists: Sequence[Path], folder: Path, as_json: bool, **given: Any) -> None:
     """Compile one of N parts of a worklist into a pack in DIR.
 
-    I is from 1 to N. Run one command for each I, in any order, on any machines, for example as a Slurm array or as an
-    indexed Kubernetes job. If a command is killed, run it again. Then run cujit farm merge DIR.
+    The parts have the numbers 1 to N. Run one command for each part, in any order, on any machines, for example as a
+    Slurm array or as an indexed Kubernetes job. If a command is killed, run it again. Then run cujit farm merge DIR.
     """
     part = read_worklist(lists).shard(shard.number, shard.total)
     folder.mkdir(parents=True, exist_ok=True)
