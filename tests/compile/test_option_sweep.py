@@ -57,10 +57,10 @@ _OF_NVRTC = {
     "enable-cache-trace": "tells of the inside of NVRTC's cache",
     "cuda-api-version": "changes nothing but a warning",
     "numba-debug": "for code that Numba writes",
-    "optix-ir": "another kind of image, which cujit does not make",
-    "tile-only": "makes Tile IR alone, a kind of image that cujit does not make",
-    "skip-cuda-tile-packaging": "leaves Tile IR by itself, a kind of image that cujit does not make",
-    "use-bundled-headers": "writes into a directory, of which it deletes what is there",
+    "optix-ir": "to='optixir' says it",
+    "tile-only": "to='tileir' takes the Tile IR alone; a compile without the rest is 10 ms faster",
+    "skip-cuda-tile-packaging": "the Tile IR has the same operations, with longer paths of headers",
+    "use-bundled-headers": "cujit installs these headers by nvrtcInstallBundledHeaders, in a directory of its own",
     "Xnvvm": "not documented",
     "Xptxas": "ptxas_options says it",
 }
@@ -129,7 +129,6 @@ def test_the_reasons_are_of_options_that_there_are(toolchain: Toolchain) -> None
 _OF_NVJITLINK = {
     "arch": "arch= says it",
     "ptx": "to='ptx' says it",
-    "r": "extra=('-r',) says it: the result is still to be linked",
     "Xnvvm": "not documented",
     "Xfinalizer": "not documented",
     "disable-smem-reserve": "not documented",

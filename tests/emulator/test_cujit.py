@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from cujit.cache.cache import Cache
 from cujit.cache.pack import write_pack
 from cujit.emulator.settings import EmulatorSettings
 from cujit.program import runner
-from emulator.programs import python
+from emulator.programs import emulated, python
 from installed import install
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -237,3 +238,15 @@ def test_machine_code_that_a_distribution_brings_is_passed_over_for_its_ptx(tmp_
     """
     said = python(code).splitlines()
     assert said == ["compute_80 shipped"] * 2
+
+
+def test_an_error_asks_the_emulated_driver_for_no_log() -> None:
+    program = """
+import cujit
+try:
+    cujit.gpu().allocate(1 << 60)
+except cujit.errors.DriverError as error:
+    print(error.result)
+"""
+    done = emulated(sys.executable, "-c", program)
+    assert (done.stdout, done.stderr) == ("CUDA_ERROR_OUT_OF_MEMORY\n", "")

@@ -102,11 +102,12 @@ class Driver:
         )
 
     def _new_log(self) -> str:
-        """Return what the driver has logged since it was last asked; "" for a driver without such a log.
+        """Return what the driver has logged since it was last asked; "" for a driver without such a log, and for the
+        emulated one, whose errors say all.
 
         Source: CUDA Driver API manual, "Error Log Management Functions", new in CUDA 12.9.
         """
-        if self.version < _LOGS_SINCE:
+        if self.version < _LOGS_SINCE or self.is_emulated:
             return ""
         room = bytes(bytearray(_LOG_BYTES))  # which the bindings write into
         try:
