@@ -1,4 +1,4 @@
-"""Functions of libcudadevrt, NVIDIA's library of code for devices, in PTX: those of grid groups.
+"""Functions of libcudadevrt, NVIDIA's library of code for devices, in PTX: those of grid groups; and one of the driver.
 
 What links that library, which has machine code, gets these instead. A grid meets as cooperative groups have it do: at a
 word whose top bit each meeting turns, in the workspace that ``%envreg1`` and ``%envreg2`` name. Source of the
@@ -8,9 +8,12 @@ signatures: ``cuda_device_runtime_api.h`` of CUDA 13; of the workspace: ``cooper
 from __future__ import annotations
 
 import functools
+import re
 
 from cujit.formats.ptx import syntax
+from cujit.formats.ptx.linking import Input, link_modules
 from cujit.formats.ptx.parser import parse
+from cujit.formats.ptx.printer import print_module
 
 NAME = "libcudadevrt"
 """What messages call it."""
@@ -91,6 +94,36 @@ MET: bar.sync 0;
     ret;
 }
 """
+
+
+_OF_DRIVER = """.version 7.0
+.target sm_70
+.address_size 64
+
+.visible .func cudaGraphSetConditional(.param .b64 handle, .param .b32 value)
+{
+    .reg .b32 %r<2>;
+    .reg .b64 %rd<2>;
+    ld.param.b64 %rd1, [handle];
+    ld.param.b32 %r1, [value];
+    st.release.gpu.b32 [%rd1], %r1;
+    ret;
+}
+"""
+_IS_DECLARED = re.compile(rb"\.extern\s+\.func\s+cudaGraphSetConditional\b")
+
+
+def with_driver_functions(ptx: bytes) -> bytes:
+    """Add the functions that a driver adds to PTX when it loads that: one sets the condition at its handle.
+
+    Raises:
+        FormatError: the PTX is invalid.
+        LinkError: the PTX declares the function in another form.
+    """
+    if _IS_DECLARED.search(ptx) is None:
+        return ptx
+    linked = link_modules([Input("<ptx>", parse(ptx.decode())), Input("the driver", parse(_OF_DRIVER))])
+    return print_module(linked.module).encode()
 
 
 def is_device_runtime(data: bytes) -> bool:

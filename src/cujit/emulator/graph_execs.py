@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from cujit.devices.cpu.native.shared import Fields
@@ -18,7 +18,7 @@ from cujit.emulator.graphs import EVENTS, KINDS, body_of, named
 from cujit.emulator.machine import cell_free, guarded, in_c
 from cujit.emulator.node_params import CopyParams
 from cujit.emulator.node_work import begin_launch, step_of, work_of
-from cujit.emulator.nodes import LOCK, EmulatedGraph, GraphNode, NodeKind, graph_of
+from cujit.emulator.nodes import LOCK, Condition, EmulatedGraph, GraphNode, NodeKind, graph_of
 from cujit.emulator.results import RefusedCall, Result
 from cujit.emulator.structures import GO_ON, CellKind, GraphExecCell, GraphStep, StepKind
 from cujit.forks import once
@@ -64,7 +64,8 @@ class _Executable:
     def make_ready(self) -> None:
         """Write the steps for C, if they are not written."""
         if not self._cell.steps:
-            self._kept.append(steps := _Steps(self._begin if self.graph.has_memory else None, self.order))
+            begin = [_assigned(each) for each in self.graph.all_conditions() if each.is_assigned]
+            self._kept.append(steps := _Steps(self._begin if self.graph.has_memory else None, self.order, begin))
             self._cell.steps = steps.address
 
     def _begin(self) -> None:
@@ -78,7 +79,7 @@ class _Executable:
 
     def _drop(self) -> None:
         for steps in self._kept:
-            del _STEPS[steps.address]
+            steps.drop()
         self._kept.clear()
 
     def free(self) -> None:
@@ -98,13 +99,46 @@ class _Executable:
 class _Steps:
     """What C does at a launch: an array of steps, and the calls of Python among them."""
 
-    def __init__(self, begin: Callable[[], None] | None, order: list[GraphNode]) -> None:
+    def __init__(
+        self, begin: Callable[[], None] | None, order: list[GraphNode], assigned: Sequence[GraphStep] = ()
+    ) -> None:
         self.calls = [] if begin is None else [begin]
+        self._bodies: list[_Steps] = []
         first = [GraphStep(StepKind.PYTHON, number=0) for _ in self.calls]
-        self._made = [*first, *filter(None, (step_of(node, self.calls) for node in order))]
+        self._made = [*assigned, *first, *filter(None, map(self._step_of, order))]
         self._array = (GraphStep * (len(self._made) + 1))(*self._made)  # a step of zeros ends it
         self.address = ctypes.addressof(self._array)
         _STEPS[self.address] = self
+
+    def _step_of(self, node: GraphNode) -> GraphStep | None:
+        if not node.bodies:
+            return step_of(node, self.calls)
+        bodies = [_Steps(None, _flat(body, {})) for body in node.bodies]
+        self._bodies += bodies
+        lists = (ctypes.c_uint64 * len(bodies))(*(body.address for body in bodies))
+        step = GraphStep(
+            _CONDITIONAL[node.params.type],
+            function=node.params.handle,
+            plan=ctypes.addressof(lists),
+            values=len(bodies),
+        )
+        step.kept = lists
+        return step
+
+    def drop(self) -> None:
+        """Forget the steps, and those of conditional nodes among them."""
+        del _STEPS[self.address]
+        for body in self._bodies:
+            body.drop()
+
+
+_CONDITIONAL = StepKind.IF, StepKind.WHILE, StepKind.SWITCH
+"""By the type of a conditional node."""
+
+
+def _assigned(condition: Condition) -> GraphStep:
+    """Return the step that sets a condition when its graph is launched."""
+    return GraphStep(StepKind.ASSIGN, number=condition.value, function=condition.handle)
 
 
 _STEPS: dict[int, _Steps] = {}
@@ -121,6 +155,8 @@ def _flat(graph: EmulatedGraph, items: dict[int, GraphNode]) -> list[GraphNode]:
         if node.origin is not None:
             items[node.origin.handle] = node
         order += [node] if node.child is None else _flat(node.child, items)
+        for body in node.bodies:
+            _flat(body, items)
     return order
 
 
@@ -132,7 +168,7 @@ def _executable(handle: int) -> _Executable:
 
 
 def _is_acyclic(graph: EmulatedGraph) -> bool:
-    children = (node.child for node in graph.nodes if node.child is not None)
+    children = (child for node in graph.nodes for child in node.graphs)
     return len(graph.ordered()) == len(graph.nodes) and all(map(_is_acyclic, children))
 
 
@@ -142,11 +178,30 @@ def _instantiate(out: int, graph: int, flags: int) -> None:
     with LOCK:
         found = graph_of(graph)
         require(_is_acyclic(found), words="nodes of the graph wait for each other")
-        is_once = found.has_memory and any(each.source is found for each in _EXECUTABLES.values())
+        is_once = found.has_memory or found.has_conditions
         require(
-            not is_once, Result.NOT_SUPPORTED, "a graph that allocates or frees is instantiated only once at a time"
+            not (is_once and any(each.source is found for each in _EXECUTABLES.values())),
+            Result.NOT_SUPPORTED,
+            "a graph that allocates or frees, or has conditional nodes, is instantiated only once at a time",
         )
+        _check_conditions(found)
         store_u64(out, _Executable(found, flags).handle)
+
+
+_IN_BODIES = frozenset(
+    (NodeKind.KERNEL, NodeKind.MEMCPY, NodeKind.MEMSET, NodeKind.GRAPH, NodeKind.EMPTY, NodeKind.CONDITIONAL)
+)
+"""Source: CUDA Driver API manual, ``CUDA_CONDITIONAL_NODE_PARAMS``."""
+
+
+def _check_conditions(graph: EmulatedGraph) -> None:
+    require(all(each.node is not None for each in graph.all_conditions()), words="no node has one of the conditions")
+    for node in graph.nodes:
+        for inner in node.graphs:
+            _check_conditions(inner)
+            if node.bodies:
+                kinds = {each.kind for each in _flat(inner, {})}
+                require(kinds <= _IN_BODIES, Result.NOT_SUPPORTED, "conditional nodes cannot run nodes of such types")
 
 
 @started("cuGraphInstantiate cuGraphInstantiate_v2", "PPPPP")
@@ -222,6 +277,8 @@ def _on_graph(handle: int, stream: int) -> int:
         executable = _executable(handle)
         if executable.graph.has_memory:
             not_captured(stream, "a graph that allocates or frees cannot be a node of another one")
+        if executable.graph.has_conditions:
+            not_captured(stream, "a graph with conditional nodes cannot be a node of another one")
         node = captured_node(stream, NodeKind.GRAPH, None, None)
         if node is not None:
             node.child = executable.graph.clone(node)
@@ -333,6 +390,7 @@ def _update(kept: EmulatedGraph, graph: EmulatedGraph) -> None:
     changes = list(_changes(kept, graph))
     for item, node in changes:
         item.params, item.work, item.attributes = node.params, node.work, dict(node.attributes)
+    kept.conditions = dict(graph.conditions)
 
 
 def _changes(kept: EmulatedGraph, graph: EmulatedGraph) -> list[tuple[GraphNode, GraphNode]]:
@@ -354,8 +412,10 @@ def _changes(kept: EmulatedGraph, graph: EmulatedGraph) -> list[tuple[GraphNode,
             _check_change(item, node.params)
         except RefusedCall:
             raise _UpdateError(_PARAMETERS_CHANGED, node) from None
-        if item.child is not None and node.child is not None:
-            found += _changes(item.child, node.child)
+        if len(item.graphs) != len(node.graphs) or (node.bodies and item.params.type != node.params.type):
+            raise _UpdateError(_PARAMETERS_CHANGED, node)
+        for inner, other in zip(item.graphs, node.graphs, strict=True):
+            found += _changes(inner, other)
     return found
 
 

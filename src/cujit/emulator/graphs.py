@@ -7,13 +7,25 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from cujit.artifact.writing import write_file
-from cujit.emulator.entries import got, load_u64, require, started, store_u32, store_u64, text_at, without_data
-from cujit.emulator.node_params import AllocParams, NodeParams
+from cujit.emulator.entries import (
+    current_context,
+    got,
+    in_any_context,
+    load_u64,
+    require,
+    started,
+    store_u32,
+    store_u64,
+    text_at,
+    without_data,
+)
+from cujit.emulator.node_params import AllocParams, ConditionalParams, NodeParams
 from cujit.emulator.node_work import store_params, work_of
 from cujit.emulator.nodes import (
     LOCK,
     NO_DATA,
     USER_OBJECTS,
+    Condition,
     EmulatedGraph,
     GraphNode,
     NodeKind,
@@ -55,11 +67,16 @@ def graph_clone(clone: int, graph: int) -> None:
     require(clone)
     with LOCK:
         found = graph_of(graph)
-        require(not found.has_memory, Result.NOT_SUPPORTED, _ALLOCATES)
+        _check_clone(found)
         store_u64(clone, found.clone().handle)
 
 
 _ALLOCATES = "a graph that allocates or frees cannot be cloned, and nothing can be taken out of it"
+
+
+def _check_clone(graph: EmulatedGraph) -> None:
+    require(not graph.has_memory, Result.NOT_SUPPORTED, _ALLOCATES)
+    require(not graph.has_conditions, Result.NOT_SUPPORTED, "a graph with conditional nodes cannot be cloned")
 
 
 @started("cuGraphNodeFindInClone", "PPP")
@@ -179,7 +196,9 @@ def graph_add_child_graph_node(
     """Add a node that runs a copy of another graph, or that one itself if it ``is_moved``."""
     with LOCK:
         source = graph_of(child)
-        require(is_moved or not source.has_memory, Result.NOT_SUPPORTED, _ALLOCATES)
+        require(not source.has_conditions, Result.NOT_SUPPORTED, "a child graph cannot have conditional nodes")
+        if not is_moved:
+            _check_clone(source)
         require(not is_moved or source.owner is None)
         node = _added(out, graph, nodes, count, NodeKind.GRAPH, lambda _: (None, None), data)
         node.child = source if is_moved else source.clone(node)
@@ -246,6 +265,8 @@ def graph_add_node(out: int, graph: int, nodes: int, data: int, count: int, para
     if kind is NodeKind.GRAPH:
         is_moved = ctypes.c_int32.from_address(body + 8).value == 1
         graph_add_child_graph_node(out, graph, nodes, count, load_u64(body), data, is_moved)
+    elif kind is NodeKind.CONDITIONAL:
+        _add_conditional(out, graph, nodes, count, body, data)
     else:
         node = _added(out, graph, nodes, count, kind, lambda found: work_of(kind, body, 0, found), data)
         if kind is NodeKind.MEM_ALLOC:
@@ -257,7 +278,7 @@ def graph_node_set_params(node: int, params: int) -> None:
     """Change what a node of any type does."""
     kind, body = body_of(params)
     found = _of_kind(node, kind)
-    require(kind not in (NodeKind.MEM_ALLOC, NodeKind.MEM_FREE, NodeKind.GRAPH))
+    require(kind not in (NodeKind.MEM_ALLOC, NodeKind.MEM_FREE, NodeKind.GRAPH, NodeKind.CONDITIONAL))
     found.params, found.work = work_of(kind, body)
 
 
@@ -272,8 +293,46 @@ def graph_node_get_params(node: int, params: int) -> None:
     if found.child is not None:
         store_u64(body, found.child.handle)
         ctypes.c_int32.from_address(body + 8).value = -1
+    elif found.bodies:
+        ctypes.memmove(body, ctypes.addressof(found.params), ctypes.sizeof(found.params))
     elif found.kind is not NodeKind.EMPTY:
         store_params(found, body + (_COPY if found.kind is NodeKind.MEMCPY else 0))
+
+
+# -- conditional nodes --------------------------------------------------------------------------------------
+
+_ASSIGN_DEFAULT = 1
+_IF, _WHILE, _SWITCH = range(3)
+"""Source: CUDA Driver API manual, ``CUgraphConditionalNodeType``."""
+
+
+@in_any_context("cuGraphConditionalHandleCreate", "PPPUU")
+def graph_conditional_handle_create(out: int, graph: int, context: int, value: int, flags: int) -> None:
+    """Create a condition for a node of a graph. Its handle is the address of a number, which kernels set."""
+    require(out and flags in (0, _ASSIGN_DEFAULT))
+    with LOCK:
+        found = graph_of(graph)
+        made = Condition(context or current_context(), value, is_assigned=bool(flags))
+        found.conditions[made.handle] = made
+        store_u64(out, made.handle)
+
+
+def _add_conditional(out: int, graph: int, nodes: int, count: int, body: int, data: int) -> None:
+    """Add a node whose own graphs run by a condition; write their handles."""
+    params = ConditionalParams.from_buffer_copy(ctypes.string_at(body, ctypes.sizeof(ConditionalParams)))
+    with LOCK:
+        condition = got(graph_of(graph).conditions.get(params.handle), words="the graph has no such condition")
+        require(condition.node is None, words="another node has this condition")
+        require(params.context in (0, condition.context), words="the condition was made for another context")
+        most = {_IF: 2, _WHILE: 1, _SWITCH: params.size}.get(params.type, 0)
+        require(0 < params.size <= most, words="a conditional node of this type cannot have so many graphs")
+        node = _added(out, graph, nodes, count, NodeKind.CONDITIONAL, lambda _: (params, None), data)
+        condition.node = node
+        node.bodies = [EmulatedGraph(node) for _ in range(params.size)]
+        for each in node.bodies:
+            each.conditions = graph_of(graph).conditions
+        handles = params.kept = (ctypes.c_uint64 * params.size)(*(each.handle for each in node.bodies))
+        params.bodies = ConditionalParams.from_address(body).bodies = ctypes.addressof(handles)
 
 
 @started("cuGraphDestroyNode", "P")
@@ -522,8 +581,8 @@ def _drawn(graph: EmulatedGraph, flags: int, name: str) -> list[str]:
             fields = ((field[0], getattr(node.params, field[0])) for field in type(node.params)._fields_)
             words += "".join(f"\\n{field} = {value}" for field, value in fields if isinstance(value, int))
         lines.append(f'"{name}_node_{node.number}" [shape=box, label="{words}"];')
-        if node.child is not None:
-            lines += _drawn(node.child, flags, f"{name}_{node.number}")
+        for k, child in enumerate(node.graphs):
+            lines += _drawn(child, flags, f"{name}_{node.number}" + f"_{k}" * bool(node.bodies))
     lines += [
         f'"{name}_node_{before.number}" -> "{name}_node_{after.number}";' for before, after, _ in _edges(graph.nodes)
     ]

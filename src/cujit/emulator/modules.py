@@ -13,6 +13,7 @@ from cujit.devices.backend import BackendKernel
 from cujit.devices.cpu.module import CpuModule
 from cujit.devices.shapes import Resources
 from cujit.emulator import contexts, images
+from cujit.emulator.device_runtime import with_driver_functions
 from cujit.emulator.entries import (
     current_context,
     in_context,
@@ -31,6 +32,7 @@ from cujit.emulator.results import RefusedCall, Result
 from cujit.emulator.structures import BlockKind, CellKind, FunctionCell, KernelCell, ParameterSpan
 from cujit.errors import CujitError, NameNotFoundError, spell
 from cujit.forks import Lock
+from cujit.values import replace
 
 LOCK = Lock()
 """Held while what is loaded, and what is ready to be launched, changes."""
@@ -304,6 +306,8 @@ def _device_module(data: Callable[[], bytes], log: JitLog) -> tuple[Artifact, Cp
     """Load an image on the CPU device, and say in the caller's buffers what came of it."""
     try:
         artifact = images.ptx_of(data())
+        whole = with_driver_functions(artifact.data)
+        artifact = artifact if whole is artifact.data else replace(artifact, data=whole)
         module = emulation().device.load(artifact)
     except RefusedCall as e:
         log.write(error=e.words)

@@ -47,6 +47,12 @@ class AllocParams(ctypes.Structure):
     _fields_ = Fields("u64 properties[11], access, access_count, size, address")
 
 
+class ConditionalParams(ctypes.Structure):
+    """``CUDA_CONDITIONAL_NODE_PARAMS``: ``bodies`` points at the handles of ``size`` graphs, as the driver says."""
+
+    _fields_ = Fields("u64 handle; u32 type, size; u64 bodies, context")
+
+
 class BatchParams(ctypes.Structure):
     """``CUDA_BATCH_MEM_OP_NODE_PARAMS_v2``."""
 

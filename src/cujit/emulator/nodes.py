@@ -11,6 +11,7 @@ from typing import Any
 
 from cujit.emulator.entries import got, new_cell
 from cujit.emulator.machine import cell_free
+from cujit.emulator.process import emulation
 from cujit.emulator.structures import CellKind, GraphStep
 from cujit.forks import Lock
 from cujit.values import closure
@@ -50,7 +51,7 @@ class GraphNode:
 
     ``before`` are the nodes that it waits for with each edge's data, ``after`` the ones that wait for it.
     ``attributes`` are a kernel's, ``origin`` is the node that it was cloned from, ``child`` the graph of a node that
-    runs one. What is not enabled does nothing.
+    runs one. ``bodies`` are the graphs of a conditional node. What is not enabled does nothing.
     """
 
     def __init__(self, graph: EmulatedGraph, kind: NodeKind, params: Any = None, work: Work | None = None) -> None:
@@ -63,6 +64,7 @@ class GraphNode:
         self.attributes: dict[int, bytes] = {}
         self.origin: GraphNode | None = None
         self.child: EmulatedGraph | None = None
+        self.bodies: list[EmulatedGraph] = []
         self.is_enabled = True
         self.handle = new_cell(CellKind.NODE)
         self.number = graph.numbered
@@ -87,17 +89,23 @@ class GraphNode:
             other.disconnect(self)
         del self.graph.nodes[self], NODES[self.handle]
         cell_free(self.handle, CellKind.NODE)
-        if self.child is not None:
-            self.child.destroy()
+        for graph in self.graphs:
+            graph.destroy()
+
+    @property
+    def graphs(self) -> list[EmulatedGraph]:
+        """List the graphs that belong to it."""
+        return self.bodies if self.child is None else [self.child]
 
 
 class EmulatedGraph:
     """Nodes, in the order in which they were made. ``owner`` is the node that has it as its child.
 
-    ``objects`` counts the references that it has to user objects.
+    ``objects`` counts the references that it has to user objects. ``conditions`` were made for it, with their handles.
     """
 
     def __init__(self, owner: GraphNode | None = None) -> None:
+        self.conditions: dict[int, Condition] = {}
         self.nodes: dict[GraphNode, None] = {}
         self.numbered = 0
         self.objects: Counter[UserObject] = Counter()
@@ -111,9 +119,19 @@ class EmulatedGraph:
     def has_memory(self) -> bool:
         """Whether one of its nodes allocates or frees."""
         return any(
-            node.kind in (NodeKind.MEM_ALLOC, NodeKind.MEM_FREE) or (node.child is not None and node.child.has_memory)
+            node.kind in (NodeKind.MEM_ALLOC, NodeKind.MEM_FREE) or any(graph.has_memory for graph in node.graphs)
             for node in self.nodes
         )
+
+    @property
+    def has_conditions(self) -> bool:
+        """Whether one of its nodes is conditional."""
+        return any(node.bodies or any(graph.has_conditions for graph in node.graphs) for node in self.nodes)
+
+    def all_conditions(self) -> list[Condition]:
+        """List its conditions, and those of the graphs in it."""
+        inner = (graph.all_conditions() for node in self.nodes for graph in node.graphs)
+        return list(dict.fromkeys(itertools.chain(self.conditions.values(), *inner)))
 
     def destroy(self) -> None:
         """Free it, its nodes, and its references."""
@@ -135,9 +153,11 @@ class EmulatedGraph:
             copy.attributes = dict(node.attributes)
             if node.child is not None:
                 copy.child = node.child.clone(copy)
+            copy.bodies = [body.clone(copy) for body in node.bodies]
         for node, copy in found.items():
             for before, data in node.before.items():
                 copy.connect(found[before], data)
+        made.conditions = dict(self.conditions)
         made.objects = Counter(self.objects)
         for item, count in made.objects.items():
             item.references += count
@@ -156,6 +176,22 @@ class EmulatedGraph:
                 if not waits[other]:
                     ready.append(other)
         return done
+
+
+class Condition:
+    """A number that kernels set and conditional nodes run by; its address is its handle.
+
+    ``value`` is what it is when a graph is launched, if it ``is_assigned`` then. ``node`` is the node that has it.
+    """
+
+    def __init__(self, context: int, value: int, *, is_assigned: bool) -> None:
+        self._word = ctypes.c_uint32(value)
+        self.handle = ctypes.addressof(self._word)
+        self._known = emulation().device.adopt(self.handle, ctypes.sizeof(self._word))
+        self.context = context
+        self.value = value
+        self.is_assigned = is_assigned
+        self.node: GraphNode | None = None
 
 
 _NUMBERS = itertools.count(1)

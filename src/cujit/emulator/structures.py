@@ -327,6 +327,15 @@ class StepKind(enum.IntEnum):
     """A ``function`` of the caller's, and what it is called with."""
     RECORD = 6
     """An event, in ``function``."""
+    IF = 7
+    """A condition's address, in ``function``, and as many lists of steps as ``values`` says, in ``plan``: one runs if
+    the condition isn't 0, the other if it is 0."""
+    WHILE = 8
+    """The same: the only list runs as long as the condition isn't 0."""
+    SWITCH = 9
+    """The same: the list runs whose place is the condition."""
+    ASSIGN = 10
+    """A condition's address, in ``function``, which gets the ``number``."""
 
 
 class GraphStep(Shared):

@@ -2,6 +2,8 @@
 
 #include "memory.h"
 
+#include <time.h>
+
 typedef Answer OnGraph(u64 handle, u64 stream);
 typedef Answer OnStep(u64 steps, u64 number);
 
@@ -13,6 +15,7 @@ Answer cujit_cuCtxPushCurrent_v2(u64 handle);
 Answer cujit_cuCtxPopCurrent_v2(u64 *out);
 Answer cujit_emulator_stream(u64 handle, u64 *cell);
 Answer cujit_emulator_record(u64 event);
+void cujit_emulator_fail(u64 context, u32 error);
 void cujit_emulator_host(u64 function, u64 a, u64 b, u64 c);
 Answer cujit_copy_check(const struct CopyPlan *plan);
 void cujit_copy_run(const struct CopyPlan *plan);
@@ -36,6 +39,36 @@ static Answer launch(const struct GraphStep *step, u64 stream) {
   return answer;
 }
 
+static Answer make_all(const struct GraphStep *steps, u64 stream);
+
+static u64 now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (u64)time.tv_sec * 1000000000 + (u64)time.tv_nsec;
+}
+
+/* Make a list of steps again and again, which --timeout ends as it ends a kernel. */
+static Answer repeat(const struct GraphStep *steps, const u32 *condition, u64 stream) {
+  u64 begin = state.wait_ns ? now() : 0;
+  Answer answer = RESULT_SUCCESS;
+  while (!answer && __atomic_load_n(condition, __ATOMIC_ACQUIRE)) {
+    answer = make_all(steps, stream);
+    if (answer || !state.wait_ns || now() < begin + state.wait_ns) continue;
+    cujit_emulator_fail(current_handle(), RESULT_LAUNCH_TIMEOUT);
+    answer = RESULT_LAUNCH_TIMEOUT;
+  }
+  return answer;
+}
+
+/* Make the lists of steps that a condition chooses. */
+static Answer choose(const struct GraphStep *step, u64 stream) {
+  const struct GraphStep *const *lists = (const struct GraphStep *const *)step->plan;
+  const u32 *condition = (const u32 *)step->function;
+  if (step->kind == STEP_WHILE) return repeat(lists[0], condition, stream);
+  u64 which = step->kind == STEP_IF ? !*condition : *condition;
+  return which < step->values ? make_all(lists[which], stream) : RESULT_SUCCESS;
+}
+
 static Answer make(const struct GraphStep *step, const struct GraphStep *steps, u64 stream) {
   Answer answer = RESULT_SUCCESS;
   switch (step->kind) {
@@ -50,8 +83,19 @@ static Answer make(const struct GraphStep *step, const struct GraphStep *steps, 
     return answer;
   case STEP_HOST: cujit_emulator_host(step->function, step->values, 0, 0); return answer;
   case STEP_RECORD: return cujit_emulator_record(step->function);
+  case STEP_ASSIGN: *(u32 *)step->function = step->number; return answer;
+  case STEP_IF:
+  case STEP_WHILE:
+  case STEP_SWITCH: return choose(step, stream);
   default: return on_step((u64)steps, step->number);
   }
+}
+
+static Answer make_all(const struct GraphStep *steps, u64 stream) {
+  Answer answer = RESULT_SUCCESS;
+  for (const struct GraphStep *step = steps; step->kind != STEP_END && !answer; step++)
+    answer = make(step, steps, stream);
+  return answer;
 }
 
 /* Make all steps in a context. A fault of a kernel is for later calls, as it is of a launch. */
@@ -59,8 +103,7 @@ static Answer run(const struct GraphStep *steps, u64 stream, u64 handle) {
   struct Cell *context = (struct Cell *)handle;
   Answer answer = cujit_cuCtxPushCurrent_v2(handle);
   if (answer) return answer;
-  for (const struct GraphStep *step = steps; step->kind != STEP_END && !answer; step++)
-    answer = make(step, steps, stream);
+  answer = make_all(steps, stream);
   cujit_cuCtxPopCurrent_v2(0);
   u32 is_fault = answer && (u32)answer == __atomic_load_n(&context->error, __ATOMIC_ACQUIRE);
   return is_fault && !state.errors_now ? RESULT_SUCCESS : answer;
