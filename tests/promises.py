@@ -189,8 +189,9 @@ _LISTED = {
         r"^resolve: .* = srem i32 ": "textures have a texel or more",
         r"^(find_\w+|add_products|end_sum|finish|sum_\w+|align|tile|fuse\w*|count\w*|multiply\w*|unpack\w*|widen\w*|decode"
         r"|float_of|power_of|placed|expand\w*|spread|metadata_at|scale_\w+|factor_of|read_factors|f16_\w+"
-        r"|cujit_matrix_\w+|read_(left|rows|sums)|write_sums|number_of|cujit_tensor_product): .* align \d+$": "strips "
-        "and registers are whole vectors, in reserved memory",
+        r"|cujit_matrix_\w+|read_(left|right|rows|sums|scales)|write_sums|number_of|cujit_tensor_product)"
+        r": .* align \d+$": "strips and registers are whole vectors, in reserved memory",
+        r"^cujit_tensor_product: .* = u(div|rem) i32 ": "a product has strips, and a part of A has rows",
         r"^offset_in_shared: .* = u(div|rem) i64 ": "lines have bytes and elements, by a mode that exists",
         r"^code_in_\w+: .* = (u(div|rem)|lshr) i32 ": "a cell has 1, 2 or 4 elements, and shifts are by less than "
         "it has bits",

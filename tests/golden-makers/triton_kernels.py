@@ -121,6 +121,25 @@ def group_sums(given, keys, sums, counts, most, n, BLOCK: tl.constexpr):  # noqa
     tl.atomic_xchg(counts + 64 + tl.program_id(0), tl.max(order, 0))
 
 
+@triton.jit
+def scaled(a, b, of_a, of_b, c, k, stride_a, stride_b, stride_c, factors,
+           M: tl.constexpr, N: tl.constexpr, K: tl.constexpr,  # noqa: N803
+           PACK: tl.constexpr, BLOCK: tl.constexpr, FORMAT: tl.constexpr):  # noqa: N803  # fmt: skip
+    """Multiply two matrices of small floats with a factor for each block of k; whole tiles only."""
+    rows = tl.program_id(0) * M + tl.arange(0, M)
+    columns = tl.program_id(1) * N + tl.arange(0, N)
+    inner = tl.arange(0, K // PACK)
+    blocks = tl.arange(0, K // BLOCK)
+    total = tl.zeros((M, N), dtype=tl.float32)
+    for base in range(0, k, K):
+        left = tl.load(a + rows[:, None] * stride_a + base // PACK + inner[None, :])
+        right = tl.load(b + columns[None, :] * stride_b + base // PACK + inner[:, None])
+        left_factors = tl.load(of_a + rows[:, None] * factors + base // BLOCK + blocks[None, :])
+        right_factors = tl.load(of_b + columns[:, None] * factors + base // BLOCK + blocks[None, :])
+        total = tl.dot_scaled(left, left_factors, FORMAT, right, right_factors, FORMAT, total)
+    tl.store(c + rows[:, None] * stride_c + columns[None, :], total)
+
+
 HALF, FLOAT, INT = "*fp16", "*fp32", "i32"
 KERNELS: tuple[tuple[Any, dict[str, str], dict[str, int], dict[str, int]], ...] = (
     (softmax, {"out": FLOAT, "given": FLOAT, "row_stride": INT, "columns": INT}, {"BLOCK": 512}, {"num_warps": 4}),
@@ -153,7 +172,7 @@ KERNELS: tuple[tuple[Any, dict[str, str], dict[str, int], dict[str, int]], ...] 
 
 
 _SIZES = ("m", "n", "k", "stride_a", "stride_b", "stride_c")
-BLACKWELL: tuple[tuple[str, Any, dict[str, str], dict[str, int], dict[str, int]], ...] = (
+BLACKWELL: tuple[tuple[str, Any, dict[str, str], dict[str, Any], dict[str, int]], ...] = (
     *(
         (
             f"matmul-{name}",
@@ -168,11 +187,25 @@ BLACKWELL: tuple[tuple[str, Any, dict[str, str], dict[str, int], dict[str, int]]
         )
     ),
     ("attention", *KERNELS[3]),
+    *(
+        (
+            f"scaled-{name}",
+            scaled,
+            {"a": type_, "b": type_, "of_a": factor, "of_b": factor, "c": FLOAT}
+            | dict.fromkeys(("k", "stride_a", "stride_b", "stride_c", "factors"), INT),
+            {"M": 128, "N": 64, "K": 128, "PACK": pack, "BLOCK": block, "FORMAT": format_},
+            {"num_warps": 4, "num_stages": 2},
+        )
+        for name, type_, factor, pack, block, format_ in (
+            ("mxfp8", "*fp8e4nv", "*u8", 1, 32, "e4m3"), ("mxfp4", "*u8", "*u8", 2, 32, "e2m1"),
+            ("nvfp4", "*u8", "*fp8e4nv", 2, 16, "e2m1"),
+        )
+    ),
 )  # fmt: skip
 """Names of kernels for sm_100, whose products are in tensor memory."""
 
 
-def compile_kernel(kernel: Any, types: dict[str, str], sizes: dict[str, int], options: dict[str, int],
+def compile_kernel(kernel: Any, types: dict[str, str], sizes: dict[str, Any], options: dict[str, int],
                    number: int, name: str = "") -> dict[str, object]:  # fmt: skip
     """Compile one kernel for one architecture, store the PTX, and tell how to launch it."""
     signature = types | dict.fromkeys(sizes, "constexpr")

@@ -141,6 +141,32 @@ def test_matmul_in_tensor_memory(name: str, m: int, n: int, k: int, cpu: Device)
     np.testing.assert_array_equal(got["c"], left @ right)
 
 
+def packed(codes: Array) -> Array:
+    """Put two numbers of four bits into a byte."""
+    return np.asarray(codes[:, ::2] | codes[:, 1::2] << 4)
+
+
+@pytest.mark.parametrize("name", ["mxfp8", "mxfp4", "nvfp4"])
+def test_products_with_scale_factors_in_tensor_memory(name: str, cpu: Device) -> None:
+    sizes = LAUNCHES[f"scaled-{name}-sm_100.ptx"]["sizes"]
+    m, n, k, block, pack = 256, 128, 256, sizes["BLOCK"], sizes["PACK"]
+    given, numbers = [], []
+    for seed, rows in enumerate((m, n)):
+        some = [0, 0x38, 0xB8, 0x40, 0xC4] if pack == 1 else range(16)
+        codes = np.array(some, np.uint8)[rng(seed).integers(0, len(some), (rows, k))]
+        near = [0x38, 0x40, 0x30] if name == "nvfp4" else range(125, 130)
+        factors = np.array(near, np.uint8)[rng(seed + 2).integers(0, len(near), (rows, k // block))]
+        given.append((codes if pack == 1 else packed(codes), factors))
+        scales = values_of(factors, "ue4m3" if name == "nvfp4" else "ue8m0")
+        numbers.append(values_of(codes, "e4m3" if pack == 1 else "fp4") * np.repeat(scales, block, axis=1))
+    (a, of_a), (b, of_b) = given
+    got = run(
+        cpu, f"scaled-{name}", "sm_100", (m // 128, n // 64), a=a, b=b, of_a=of_a, of_b=of_b,
+        c=np.zeros((m, n), np.float32), k=k, stride_a=k // pack, stride_b=k // pack, stride_c=n, factors=k // block,
+    )  # fmt: skip
+    np.testing.assert_array_equal(got["c"], numbers[0] @ numbers[1].T)
+
+
 def attention_in_tensor_memory(device: Device) -> None:
     heads, tokens, width = 2, 80, 64
     q, k, v = (rng(s).standard_normal((heads, tokens, width)).astype(np.float16) for s in range(3))

@@ -215,7 +215,7 @@ def test_a_fragment_of_too_few_registers_is_refused_by_line_and_number(cpu: Devi
         "tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [t], 32",
         "tcgen05.mma.ws.cta_group::1.kind::f16 [t], d, d, t, p",
         "tcgen05.mma.sp.cta_group::1.kind::f16 [t], d, d, [t], t, p",
-        "tcgen05.mma.cta_group::1.kind::mxf4.block_scale [t], d, d, t, [t], [t], p",
+        "tcgen05.mma.sp.cta_group::1.kind::mxf4.block_scale [t], d, d, [t], t, [t], [t], p",
     ],
 )
 def test_what_tensor_memory_does_not_do_yet_is_refused_by_name(name: str, cpu: Device) -> None:

@@ -24,17 +24,21 @@ from raising import raises
 Array = npt.NDArray[Any]
 
 COLUMNS, LANES = 512, 128
-D_COLUMNS, A_COLUMN = 256, 256
-"""D is in the first half of tensor memory, and A in the second one if it is there."""
+A_COLUMN, FACTORS = 256, (320, 330)
+"""D is in the first half of tensor memory; in the second one is A if it is there, and so are scale factors."""
 
-BITS = {"f16": 16, "bf16": 16, "tf32": 32, "e2m3": 6, "e3m2": 6, "e2m1": 4}
+BITS = {"f16": 16, "bf16": 16, "tf32": 32, "e2m3": 6, "e3m2": 6, "e2m1": 4, "fp4": 4}
 """Bits of an element in shared memory; of others, 8."""
-STEPS = {"f16": 16, "tf32": 8, "f8f6f4": 32, "i8": 32}
+STEPS = {"f16": 16, "tf32": 8, "f8f6f4": 32, "i8": 32, "mxf8f6f4": 32, "mxf4": 64, "mxf4nvf4": 64}
+_SMALL = {"e4m3": 0, "e5m2": 1, "e2m3": 3, "e3m2": 4, "e2m1": 5}
 CODES = {
     "f16": {"f16": 0, "bf16": 1},
     "tf32": {"tf32": 2},
-    "f8f6f4": {"e4m3": 0, "e5m2": 1, "e2m3": 3, "e3m2": 4, "e2m1": 5},
+    "f8f6f4": _SMALL,
     "i8": {"u8": 0, "s8": 1},
+    "mxf8f6f4": _SMALL,
+    "mxf4": {"fp4": 1},
+    "mxf4nvf4": {"fp4": 1},
 }
 RESULTS = {"f16": 0, "f32": 1, "s32": 2}
 
@@ -58,12 +62,19 @@ class Product:
     scale: int | None = None
     saturates: bool = False
     first_lane: int = 0
+    chunks: int = 0
+    places: tuple[int, int] = (0, 0)
+    """Which bytes of words are the first scale factors of A and B."""
+    factor: str = "ue8m0"
+    size: str = ""
+    """The word for the size of blocks."""
 
     @property
     def described(self) -> int:
-        """The instruction descriptor. Source: PTX ISA 9.1, 9.7.16.4.2, table 42."""
+        """The instruction descriptor. Source: PTX ISA 9.1, 9.7.16.4.2, tables 42 and 43."""
         fields = [
-            (3, int(self.saturates)), (4, RESULTS[self.d]), (7, CODES[self.kind][self.a]),
+            (3, int(self.saturates)), (4, self.places[1] if self.chunks else RESULTS[self.d]),
+            (7, CODES[self.kind][self.a]), (23, int(self.chunks > 0 and self.factor == "ue8m0")), (29, self.places[0]),
             (10, CODES[self.kind][self.b]), (13, int(self.negative[0])), (14, int(self.negative[1])),
             (15, int(self.across[0])), (16, int(self.across[1])), (17, self.n // 8), (24, self.m // 16),
         ]  # fmt: skip
@@ -93,7 +104,9 @@ def text_of(x: Product, *, waits: str = "early") -> str:
     """Write the kernel: p0 is A and p1 B in shared memory, p2 tensor memory before and after, p3 what else it takes."""
     mask = ", {r1, r2, r3, r4}" if x.masked else ""
     scale = f", {x.scale}" if x.scale is not None else ""
-    a = "[at+256]" if x.from_tensor else "da"
+    a = f"[at+{A_COLUMN}]" if x.from_tensor else "da"
+    scale, kind = (scale, x.kind) if not x.chunks else ("", f"{x.kind}.block_scale{x.size}")
+    factors = f", [base+{FACTORS[0]}], [base+{FACTORS[1]}]" if x.chunks else ""
     wait = "WAIT: mbarrier.try_wait.parity.shared::cta.b64 done, [bar], 0; @!done bra WAIT;"
     body = f"""
         .shared .align 1024 .b8 left[32768]; .shared .align 1024 .b8 right[65536]; .shared .align 8 .b64 bar;
@@ -119,7 +132,7 @@ def text_of(x: Product, *, waits: str = "early") -> str:
         ld.global.b32 at, [p3+40]; add.u32 at, at, base;
         mov.u32 r0, left; shr.u32 r0, r0, 4; cvt.u64.u32 s, r0; add.u64 da, da, s;
         mov.u32 r0, right; shr.u32 r0, r0, 4; cvt.u64.u32 s, r0; add.u64 db, db, s;
-        @one tcgen05.mma.cta_group::1.kind::{x.kind} [at], {a}, db, n{mask}, keeps{scale};
+        @one tcgen05.mma.cta_group::1.kind::{kind} [at], {a}, db, n{mask}{factors}, keeps{scale};
         @one tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [bar];
         {wait if waits == "early" else ""} tcgen05.fence::after_thread_sync;
         mov.u32 n, 0; mad.wide.u32 a, i, 4, p2;
@@ -135,17 +148,35 @@ def padded(image: Array, size: int) -> Array:
     return np.concatenate([image, np.full(size - len(image), 0x22, np.uint8)])
 
 
+def pairs(given: Array) -> Array:
+    """Put two codes of four bits into a byte."""
+    return np.asarray(given[:, ::2] | given[:, 1::2] << np.uint64(4))
+
+
 def in_tensor(given: Array, type_: str) -> Array:
     """Put rows of A into words: elements of 8 bits and less have a byte each, e2m1 in the middle of it."""
+    if type_ == "fp4":
+        given, type_ = pairs(given), "u8"
     size = max(8, bits_of(type_))
     spread = given << np.uint64(2) if type_ == "e2m1" else given
     words = np.ascontiguousarray(spread.astype(f"u{size // 8}")).view(np.uint32)
     return np.asarray(words)
 
 
-def launch(cpu: Device, x: Product, a: Array, b: Array, c: Array, *, waits: str = "early") -> Array:
+def factors_in_tensor(x: Product, factors: tuple[Array, Array], cells: Array) -> None:
+    """Put scale factors where a product finds them: 32 rows a column, the same in all groups of 32 lanes."""
+    for column, place, of_rows in zip(FACTORS, x.places, factors, strict=True):
+        for row, own in enumerate(of_rows):
+            word = sum(int(code) << 8 * (place + k) for k, code in enumerate(own))
+            cells[column + row // 32, row % 32 :: 32] = word
+
+
+def launch(
+    cpu: Device, x: Product, a: Array, b: Array, c: Array, *, waits: str = "early",
+    factors: tuple[Array, Array] | None = None,
+) -> Array:  # fmt: skip
     """Do a product of codes with C, given as words of D's cells; give D's cells, and require that no other changed."""
-    left, right = (store(m, bits_of(t), mode, across)
+    left, right = (store(pairs(m) if t == "fp4" else m, 8 if t == "fp4" else bits_of(t), mode, across)
                    for m, t, mode, across in zip((a, b), (x.a, x.b), x.modes, x.across, strict=True))  # fmt: skip
     before = np.random.default_rng(9).integers(0, 1 << 32, (COLUMNS, LANES), np.uint32)
     lanes = rows_of(x.m, x.first_lane) // LANE
@@ -153,6 +184,8 @@ def launch(cpu: Device, x: Product, a: Array, b: Array, c: Array, *, waits: str 
     if x.from_tensor:
         words = in_tensor(a, x.a)
         before[A_COLUMN : A_COLUMN + words.shape[1], lanes] = words.T
+    if factors:
+        factors_in_tensor(x, factors, before)
     more = np.zeros(6, np.uint64)
     more[:2] = left.descriptor, right.descriptor
     more[2:] = np.array(
@@ -255,6 +288,33 @@ def test_sums_follow_the_published_rule(cpu: Device, kind: str, type_: str, d: s
         for i in range(0, 64, 5):
             expected = [aligned_sum(a[i], b[j], int(c[i, j]), (type_, type_, d, d)) for j in range(8)]
             np.testing.assert_array_equal(got[i], expected)
+
+
+SCALED = [
+    *(Product("mxf8f6f4", a, b, chunks=1, places=(1, 3), size=size) for a in _SMALL for b, size in zip(
+        _SMALL, ("", ".scale_vec::1X", ".block32", "", ""), strict=True)),
+    Product("mxf4", "fp4", "fp4", n=40, chunks=2, places=(2, 0)),
+    Product("mxf4", "fp4", "fp4", chunks=2, places=(0, 2), size=".block32", from_tensor=True, negative=(True, False)),
+    Product("mxf4nvf4", "fp4", "fp4", chunks=2, places=(0, 2), size=".scale_vec::2X"),
+    Product("mxf4nvf4", "fp4", "fp4", n=136, chunks=4, size=".scale_vec::4X"),
+    Product("mxf4nvf4", "fp4", "fp4", chunks=4, size=".block16", factor="ue4m3", keeps=False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("x", SCALED, ids=str)
+def test_scale_factors(cpu: Device, x: Product) -> None:
+    steps, rng = STEPS[x.kind], np.random.default_rng(5)
+    a, b = codes(x.a, x.m, steps, 1), codes(x.b, x.n, steps, 2)
+    near = {"ue8m0": range(124, 131), "ue4m3": [0x30, 0x38, 0x3C, 0x40]}[x.factor]
+    of_a, of_b = (np.array(near, np.uint64)[rng.integers(0, len(near), (rows, x.chunks))] for rows in (x.m, x.n))
+    left, right = (
+        numbers(m, t) * np.repeat(values_of(f, x.factor), steps // x.chunks, axis=1)
+        for m, t, f in ((a, x.a, of_a), (b, x.b, of_b))
+    )
+    c = rng.integers(-64, 64, (x.m, x.n)).astype(np.float64)
+    expected = (-1 if x.negative[0] else 1) * (left @ right.T) + (c if x.keeps else 0)
+    got = launch(cpu, x, a, b, words_of(c, "f32"), factors=(of_a, of_b))
+    np.testing.assert_array_equal(got, words_of(expected, "f32"))
 
 
 def test_a_product_lands_late(cpu: Device) -> None:

@@ -117,7 +117,6 @@ _REASONS = (
     ("tcgen05 .cp", "copies from shared memory to tensor memory"),
     ("tcgen05 .shift|ashift", "rows of tensor memory that move"),
     ("tcgen05 .ld .red", "loads from tensor memory that reduce, of sm_103"),
-    ("tcgen05 .mma .block_scale", "products in tensor memory with a scale for each block"),
     ("tcgen05 .mma .sp", "products of a sparse matrix in tensor memory"),
     ("tcgen05 .mma .ws", "products in tensor memory that keep B"),
     ("tcgen05 .mma .kind::ti16", "products of 16-bit integers, of sm_107"),

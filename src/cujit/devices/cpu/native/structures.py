@@ -372,7 +372,7 @@ class Fragment(Shared):
 TENSOR_SHAPES = ("32x32b", "16x64b", "16x128b", "16x256b", "16x32bx2")
 """How registers lie in tensor memory, by number."""
 
-TENSOR_KINDS = ("f16", "tf32", "f8f6f4", "i8")
+TENSOR_KINDS = ("f16", "tf32", "f8f6f4", "i8", "mxf8f6f4", "mxf4", "mxf4nvf4")
 """Kinds of products in tensor memory, by number."""
 
 

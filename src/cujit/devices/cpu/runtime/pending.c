@@ -343,13 +343,14 @@ struct TensorMemory *cujit_pending_tensor_memory(const struct Block *state, u8 *
 /* A product of one lane (`lanes` is its bit). Descriptors count from where the system's shared memory begins. */
 void cujit_pending_product(const struct Block *state, u8 *shared, u32 warp, u32 lanes, u32 line, u32 d, u64 a, u64 b,
                            u32 descriptor, u32 keeps, u32 kind, u32 from_tensor, u32 scale, u32 mask0, u32 mask1,
-                           u32 mask2, u32 mask3, Multiply *multiply) {
+                           u32 mask2, u32 mask3, u32 chunks, u32 factors_a, u32 factors_b, Multiply *multiply) {
   struct Running *running = running_of(state, shared);
   u64 memory = (u64)cujit_pending_tensor_memory(state, shared);
   struct Async *copy = new_async(running, slot_of(state, warp), PRODUCT, lanes, line, 0);
   copy->to = memory;
   copy->work = (struct TensorWork){
-      multiply, shared - SYSTEM_BYTES, a, b, d, descriptor, kind, keeps, from_tensor, scale, {mask0, mask1, mask2, mask3}};
+      multiply, shared - SYSTEM_BYTES, a, b, d, descriptor, kind, keeps, from_tensor, scale,
+      {mask0, mask1, mask2, mask3}, chunks, {factors_a, factors_b}};
 }
 
 /* One lane has an mbarrier told when the products are done that it issued before. */

@@ -33,12 +33,13 @@ struct TensorWork;
 typedef void Multiply(const struct TensorSite *site, const struct TensorWork *work);
 
 /* A product that was issued, and what does it. `a` is a descriptor, or with `from_tensor` an address; `masked` are the lanes of D that stay
-   as they are; without `keeps` the sum begins at 0, else at D times 2 ** -scale. */
+   as they are; without `keeps` the sum begins at 0, else at D times 2 ** -scale. With `chunks`, that many scale factors of
+   each row of A and column of B are in tensor memory from the two addresses on. */
 struct TensorWork {
   Multiply *multiply;
   const u8 *shared;
   u64 a, b;
-  u32 d, descriptor, kind, keeps, from_tensor, scale, masked[TENSOR_LANES / 32];
+  u32 d, descriptor, kind, keeps, from_tensor, scale, masked[TENSOR_LANES / 32], chunks, factors[2];
 };
 
 struct TensorMemory *cujit_pending_tensor_memory(const struct Block *state, u8 *shared);

@@ -6,14 +6,14 @@
 #include "tensor_memory.h"
 #include "tiles.h"
 
-/* Rows of A that are multiplied together, and the most strips that these have. */
-enum { ROWS_TOGETHER = 64 };
+/* Parts that A is read in: as many rows each as have ALL_STRIPS. */
+enum { PARTS = 4 };
 
 /* A, or B by its columns: elements of a type that take `bits` each, in shared memory as a descriptor says, or in tensor
    memory, from a lane and a column on. `signs` are xored into its numbers. */
 struct Factor {
   u32 type, bits, signs;
-  flag across;
+  flag across, dense;
   const u8 *shared;
   u64 descriptor;
   const struct TensorMemory *memory;
@@ -52,9 +52,12 @@ static u64 offset_in_shared(const struct Factor *factor, u32 row, u32 k) {
   return at ^ (((at >> 7) - (descriptor >> OFFSET_AT & 7)) & (line / 16 - 1)) << 4;
 }
 
-/* The code of an element. Those of 4 and 6 bits lie packed at the beginning of 16 bytes. */
+/* The code of an element. Those of 4 and 6 bits lie packed at the beginning of 16 bytes; FP4 alone fills them. */
 static u32 code_in_shared(const struct Factor *factor, u32 row, u32 k) {
   u64 word = 0;
+  if (factor->dense) {
+    return factor->shared[offset_in_shared(factor, row, k / 2)] >> k % 2 * 4;
+  }
   if (factor->bits >= 8) {
     __builtin_memcpy(&word, factor->shared + offset_in_shared(factor, row, k), factor->bits / 8);
     return (u32)word;
@@ -64,9 +67,9 @@ static u32 code_in_shared(const struct Factor *factor, u32 row, u32 k) {
   return (u32)word >> bit % 8;
 }
 
-/* In tensor memory elements of less than a byte have one each. */
+/* In tensor memory elements of less than a byte have one each, but for FP4 alone. */
 static u32 code_in_tensor(const struct Factor *factor, u32 row, u32 k) {
-  u32 bits = factor->bits < 8 ? 8 : factor->bits, per_cell = 32 / bits;
+  u32 bits = factor->bits < 8 && !factor->dense ? 8 : factor->bits, per_cell = 32 / bits;
   return factor->memory->cells[factor->column + k / per_cell][lane_of(factor->rows, factor->lane, row)] >> k % per_cell * bits;
 }
 
@@ -156,6 +159,9 @@ static const u8 FACTORS[][8] = {
     [KIND_TF32] = {0, 0, TYPE_TF32 + 1},
     [KIND_F8F6F4] = {TYPE_E4M3 + 1, TYPE_E5M2 + 1, 0, TYPE_E2M3 + 1, TYPE_E3M2 + 1, TYPE_E2M1 + 1},
     [KIND_I8] = {TYPE_U8 + 1, TYPE_S8 + 1},
+    [KIND_MXF8F6F4] = {TYPE_E4M3 + 1, TYPE_E5M2 + 1, 0, TYPE_E2M3 + 1, TYPE_E3M2 + 1, TYPE_E2M1 + 1},
+    [KIND_MXF4] = {0, TYPE_FP4 + 1},
+    [KIND_MXF4NVF4] = {0, TYPE_FP4 + 1},
 };
 static const u8 SUMS[][4] = {
     [KIND_F16] = {TYPE_F16 + 1, TYPE_F32 + 1},
@@ -164,7 +170,8 @@ static const u8 SUMS[][4] = {
     [KIND_I8] = {0, 0, TYPE_S32 + 1},
 };
 /* Steps of k. */
-static const u8 STEPS[] = {[KIND_F16] = 16, [KIND_TF32] = 8, [KIND_F8F6F4] = 32, [KIND_I8] = 32};
+static const u8 STEPS[] = {[KIND_F16] = 16, [KIND_TF32] = 8, [KIND_F8F6F4] = 32, [KIND_I8] = 32, [KIND_MXF8F6F4] = 32,
+                             [KIND_MXF4] = 64, [KIND_MXF4NVF4] = 64};
 
 INLINE u32 bits_of(u32 type) {
   switch (type) {
@@ -173,7 +180,8 @@ INLINE u32 bits_of(u32 type) {
   case TYPE_TF32: return 32;
   case TYPE_E2M3:
   case TYPE_E3M2: return 6;
-  case TYPE_E2M1: return 4;
+  case TYPE_E2M1:
+  case TYPE_FP4: return 4;
   default: return 8;
   }
 }
@@ -186,25 +194,37 @@ struct Described {
 
 INLINE u32 field(u32 word, u32 at, u32 bits) { return word >> (at & 31) & ((1u << (bits & 31)) - 1); }
 
+/* The descriptor of a product with scale factors has the first ones' places in their words, and their type; its D is f32. */
+static flag are_factors(const struct TensorWork *work) {
+  u32 word = work->descriptor, last = 4 - work->chunks, first_a = field(word, 29, 2), first_b = field(word, 4, 2);
+  flag is_type = work->kind == KIND_MXF4NVF4 || field(word, 23, 1);
+  flag is_place = first_a <= last && first_b <= last && !((first_a | first_b) & (work->chunks - 1));
+  return is_type && is_place && field(word, 24, 5) == 8 && !(word >> 31);
+}
+
 static void describe(const struct TensorSite *site, const struct TensorWork *work, struct Described *to) {
-  u32 word = work->descriptor, kind = work->kind;
-  u32 a = FACTORS[kind][field(word, 7, 3)], b = FACTORS[kind][field(word, 10, 3)], d = SUMS[kind][field(word, 4, 2)];
+  u32 word = work->descriptor, kind = work->kind, chunks = work->chunks;
+  u32 a = FACTORS[kind][field(word, 7, 3)], b = FACTORS[kind][field(word, 10, 3)];
+  u32 d = chunks ? TYPE_F32 + 1 : SUMS[kind][field(word, 4, 2)];
   to->m = field(word, 24, 5) * 16, to->n = field(word, 17, 6) * 8, to->k = STEPS[kind];
-  flag is_shape = (to->m == 64 && to->n) || (to->m == 128 && to->n && to->n % 16 == 0);
-  flag sparse = field(word, 2, 1);
-  if (!a || !b || !d || !is_shape || to->n > 256 || sparse) fail_in_tensor(site, TENSOR_INSTRUCTION, 0, word);
+  flag is_shape = (to->m == 64 && to->n) || (to->m == 128 && to->n && (chunks || to->n % 16 == 0));
+  flag is_wrong = field(word, 2, 1) || (chunks && !are_factors(work)) || to->n > 256;
+  if (!a || !b || !d || !is_shape || is_wrong) fail_in_tensor(site, TENSOR_INSTRUCTION, 0, word);
   memset(&to->product, 0, sizeof to->product);
   struct Product *p = &to->product;
   p->a = a - 1, p->b = b - 1, p->c = p->d = d - 1;
-  p->halves = 2, p->strips = to->k / 4, p->saturate = field(word, 3, 1);
+  p->halves = 2, p->strips = to->k / 4, p->saturate = !chunks && field(word, 3, 1);
   if (kind == KIND_I8) return;
-  p->groups = 1, p->width = 25, p->mask = ~0u, p->halves_sum = p->d == TYPE_F16, p->absent = NO_NUMBER;
+  p->chunks = chunks, p->scale = field(word, 23, 1) ? TYPE_UE8M0 : TYPE_UE4M3;
+  p->groups = !chunks, p->width = p->a == TYPE_FP4 ? 35 : 25;
+  p->mask = ~0u, p->halves_sum = p->d == TYPE_F16, p->absent = NO_NUMBER;
   p->floors[0] = FLOORS[p->a], p->floors[1] = FLOORS[p->b], p->floors[2] = p->zero_c = FLOORS[p->c];
 }
 
 /* A factor in shared memory, by its descriptor. */
 static void find_in_shared(struct Factor *to, const struct TensorSite *site, const struct TensorWork *work, u64 descriptor) {
   flag is_wrong = !LINE_BYTES[descriptor >> MODE_AT] || descriptor >> ABSOLUTE_AT & 1 || (to->across && to->bits < 8);
+  to->dense = to->type == TYPE_FP4;
   if (is_wrong) fail_in_tensor(site, TENSOR_DESCRIPTOR, 0, descriptor);
   to->shared = work->shared, to->descriptor = descriptor, to->memory = 0;
   if (to->type == TYPE_E2M1) to->type = TYPE_FP4;
@@ -215,38 +235,88 @@ static void find_in_tensor(struct Factor *to, const struct TensorSite *site, con
   u32 address = (u32)work->a;
   if (address >> 16 != work->d >> 16 || to->across) fail_in_tensor(site, TENSOR_INSTRUCTION, address, work->descriptor);
   to->memory = site->memory, to->lane = address >> 16;
-  to->column = columns_at(site, address, steps * (to->bits < 8 ? 8 : to->bits) / 32);
+  to->dense = to->type == TYPE_FP4;
+  to->column = columns_at(site, address, steps * (to->bits < 8 && !to->dense ? 8 : to->bits) / 32);
 }
 
-/* All rows of A that are multiplied together, with their powers. */
-static void read_left(struct Side *to, const struct Factor *a, u32 first, const struct Product *p) {
-  u32 strips = p->strips * ROWS_TOGETHER / 8;
-  for (u32 row = 0; row < ROWS_TOGETHER; row += 8) read_rows(to, row / 8 * p->strips, a, first + row, p->strips, 0);
-  if (p->groups) to->furthest = find_powers(to->powers, to->numbers, strips, p->floors[0]);
+/* -- scale factors ---------------------------------------------------------------------------------------------------- */
+
+/* Factors of rows of A, or of columns of B: that of the first chunk of row r is byte `first` of a word in lane r % 32, and
+   column r / 32. All four groups of 32 lanes have the same. Source: PTX ISA 9.1, 9.7.16.10.7 "Block Scaling";
+   NVIDIA/cutlass, sm100_blockscaled_layout.hpp. */
+struct Scales {
+  const struct TensorMemory *memory;
+  u32 column, first, type;
+};
+
+static void find_scales(struct Scales *to, const struct TensorSite *site, u32 address, u32 rows, u32 first, u32 type) {
+  to->memory = site->memory, to->first = first, to->type = type;
+  to->column = columns_at(site, address, (rows + 31) / 32);
+}
+
+/* Of eight rows, each for the four lanes of its quad. */
+static void read_scales(f32x32 *to, const struct Scales *scales, u32 row, u32 chunk) {
+  u32x32 codes;
+  for (u32 lane = 0; lane < WARP; lane++) {
+    u32 own = row + lane / 4;
+    ((u32 *)&codes)[lane] = scales->memory->cells[scales->column + own / 32][own % 32] >> (scales->first + chunk) % 4 * 8;
+  }
+  decode(&codes, 1, scales->type);
+  *to = AS(f32x32, codes);
+}
+
+/* Of the 16 rows and 8 columns of a tile. */
+static void read_factors(struct Factors *to, const struct Scales *a, const struct Scales *b, u32 row, u32 column, u32 chunks) {
+  for (u32 chunk = 0; chunk < chunks; chunk++) {
+    f32x32 factor;
+    for (u32 half = 0; half < 2; half++) read_scales(&to->rows[half][chunk], a, row + 8 * half, chunk);
+    read_scales(&factor, b, column, chunk);
+    TURN(f32x8, &to->columns[chunk], &factor);
+  }
+}
+
+/* -- what lands ------------------------------------------------------------------------------------------------------- */
+
+/* A part of A, with the powers of its rows. */
+static void read_left(struct Side *to, const struct Factor *a, u32 first, u32 rows, const struct Product *p) {
+  for (u32 row = 0; row < rows; row += 8) read_rows(to, row / 8 * p->strips, a, first + row, p->strips, 0);
+  if (p->groups) to->furthest = find_powers(to->powers, to->numbers, rows / 8 * p->strips, p->floors[0]);
+}
+
+/* Eight columns of B, made so. */
+static void read_right(struct Side *to, const struct Factor *b, u32 column, const struct Product *p) {
+  read_rows(to, 0, b, column, p->strips, 1);
+  if (p->groups) to->furthest = find_powers(to->powers, to->numbers, p->strips, p->floors[1]);
 }
 
 /* A Multiply. */
 void cujit_tensor_product(const struct TensorSite *site, const struct TensorWork *work) {
   struct Described x;
-  struct Side left[2], right;
+  struct Side left[PARTS], right;
+  struct Scales scales[2];
+  struct Factors factors;
   describe(site, work, &x);
   const struct Product *p = &x.product;
-  u32 word = work->descriptor, lane = work->d >> 16;
+  u32 word = work->descriptor, lane = work->d >> 16, rows = ALL_STRIPS * 8 / p->strips;
   if (lane && (x.m == 128 || lane != 16)) fail_in_tensor(site, TENSOR_LANES_APART, work->d, 0);
   struct Sums sums = {site->memory, lane, columns_at(site, work->d, x.n), x.m, work->masked};
   struct Factor a = {.type = p->a, .bits = bits_of(p->a), .signs = field(word, 13, 1) << 31, .across = field(word, 15, 1)};
   struct Factor b = {.type = p->b, .bits = bits_of(p->b), .signs = field(word, 14, 1) << 31, .across = field(word, 16, 1)};
-  a.rows = x.m;
+  a.rows = x.m, rows = rows < x.m ? rows : x.m;
   find_in_shared(&b, site, work, work->b);
   work->from_tensor ? find_in_tensor(&a, site, work, x.k) : find_in_shared(&a, site, work, work->a);
-  for (u32 k = 0; k < x.m / ROWS_TOGETHER; k++) read_left(&left[k], &a, k * ROWS_TOGETHER, p);
+  if (p->chunks) {
+    find_scales(&scales[0], site, work->factors[0], x.m, field(word, 29, 2), p->scale);
+    find_scales(&scales[1], site, work->factors[1], x.n, field(word, 4, 2), p->scale);
+  }
+  for (u32 k = 0; k * rows < x.m; k++) read_left(&left[k], &a, k * rows, rows, p);
   for (u32 column = 0; column < x.n; column += 8) {
-    read_rows(&right, 0, &b, column, p->strips, 1);
-    if (p->groups) right.furthest = find_powers(right.powers, right.numbers, p->strips, p->floors[1]);
+    read_right(&right, &b, column, p);
     for (u32 row = 0; row < x.m; row += 16) {
       u32x32 d[4] = {0};
       if (work->keeps) read_sums(d, &sums, row, column, p->d, work->scale);
-      tile(p, d, d, &left[row / ROWS_TOGETHER], row % ROWS_TOGETHER / 8 * p->strips, &right, 0);
+      if (p->chunks) read_factors(&factors, &scales[0], &scales[1], row, column, p->chunks);
+      tile(p, d, d, &left[row / rows], row % rows / 8 * p->strips, &right, &factors);
       write_sums(d, &sums, row, column, p->d);
     }
   }

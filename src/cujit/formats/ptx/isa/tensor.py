@@ -42,6 +42,21 @@ TENSOR: tuple[Forms, ...] = (
         f"tcgen05 .commit {_GROUP} .mbarrier::arrive::one {{.shared::cluster}} {{.multicast::cluster}} .b64",
         f"tcgen05 .mma {_GROUP} .kind::f16|kind::tf32|kind::f8f6f4 {{.{_A}}}",
     ),
+    Forms(
+        "9.7.16",
+        "8.6",
+        "100f 110f",
+        f"tcgen05 .mma {_GROUP} .kind::mxf8f6f4 .block_scale {{.scale_vec::1X}} {{.{_A}}}",
+        f"tcgen05 .mma {_GROUP} .kind::mxf4 .block_scale {{.scale_vec::2X}} {{.{_A}}}",
+        f"tcgen05 .mma {_GROUP} .kind::mxf4nvf4 .block_scale .scale_vec::2X|scale_vec::4X {{.{_A}}}",
+    ),
+    Forms(
+        "9.7.16",
+        "8.8",
+        "100f 110f",
+        f"tcgen05 .mma {_GROUP} .kind::mxf8f6f4|kind::mxf4 .block_scale .block32 {{.{_A}}}",
+        f"tcgen05 .mma {_GROUP} .kind::mxf4nvf4 .block_scale .block16|block32 {{.{_A}}}",
+    ),
     Forms("9.7.16", "8.6", "100a 101a 110a", f"tcgen05 .mma {_GROUP} .kind::i8 {{.{_A}}}"),
     Forms("9.7.16", "8.6", 100, "tcgen05 ..."),
 )

@@ -39,6 +39,7 @@ def register(rules: Rules) -> None:
     rules.on("tcgen05 .commit", _commit)
     rules.on("tcgen05 .commit .multicast::cluster", _commit_to_several)
     rules.on("tcgen05 .mma .kind::f16|kind::tf32|kind::f8f6f4|kind::i8", _multiply)
+    rules.on("tcgen05 .mma .block_scale", _multiply)
 
 
 def _nothing(_e: WarpEmitter, _op: Op) -> None:
@@ -118,9 +119,13 @@ def _moved(e: WarpEmitter, op: Op) -> list[Value]:
 
 
 def _multiply(e: WarpEmitter, op: Op) -> None:
-    """``mma [d], a, b, idesc {, lanes}, keeps {, scale}``: queued; a commit of the same thread has it done first."""
+    """``mma [d], a, b, idesc {, lanes}, keeps {, scale}``: queued; a commit of the same thread has it done first.
+
+    With ``.block_scale``, ``[factors of A], [factors of B]`` stand before ``keeps``.
+    """
     b = e.builder
     d, a, right, described, *rest = op.sources
+    factors = [_address(e, rest.pop(0)) for _ in range(2)] if "block_scale" in op.modifiers else [b.integer(0, 32)] * 2
     masked = items_of(rest.pop(0)) if isinstance(rest[0], OperandGroup) else (IntConstant(0),) * _MASK_WORDS
     keeps, *scale = rest
     in_tensor = isinstance(a, MemoryOperand)
@@ -130,7 +135,7 @@ def _multiply(e: WarpEmitter, op: Op) -> None:
     operands = [
         _address(e, d), of_a, e.read(right, "i64"), e.read(described, "i32"),
         b.cast("zext", e.read(keeps, "i1"), "i32"), *(b.integer(n, 32) for n in (kind, in_tensor, power)),
-        *(e.read(word, "i32") for word in masked),
+        *(e.read(word, "i32") for word in masked), b.integer(_chunks(op), 32), *factors,
     ]  # fmt: skip
     b.module.declared.setdefault("cujit_tensor_product", "declare void @cujit_tensor_product(ptr, ptr)")
     operands.append(Value("@cujit_tensor_product", "ptr"))
@@ -139,6 +144,16 @@ def _multiply(e: WarpEmitter, op: Op) -> None:
         f.call("cujit_pending_product", "void", *v)
 
     each_lane(e, op, "tensor.product", [*lane_queue(e, op), *operands], issue)
+
+
+def _chunks(op: Op) -> int:
+    """Count the scale factors of a row; 0 if a product has none."""
+    words = frozenset(op.modifiers)
+    if "block_scale" not in words:
+        return 0
+    if "kind::mxf8f6f4" in words:
+        return 1
+    return 4 if words & {"scale_vec::4X", "block16"} else 2
 
 
 def _commit(e: WarpEmitter, op: Op) -> None:
