@@ -189,6 +189,17 @@ def test_what_cujit_evicts_is_not_used_and_goes(machine: Machine) -> None:
     assert len(list(machine.triton.glob("*/axpy.cubin"))) == 1
 
 
+def test_what_is_used_is_evicted_last(machine: Machine) -> None:
+    assert machine.hits() == [False]
+    (record,) = (path for path in (machine.cache / "e").rglob("*") if path.is_file())
+    machine.age()
+    os.utime(record, (0, 0))
+    assert machine.hits(CUJIT_COMPILE="never") == [True]
+    assert time.time() - record.stat().st_mtime < 600
+    (listed,) = machine.triton.glob("*/__grp__axpy.json")
+    assert time.time() - listed.stat().st_mtime < 600
+
+
 def test_what_triton_compiled_before_stays_and_is_kept(machine: Machine, other: Machine) -> None:
     del machine.variables["TRITON_CACHE_MANAGER"]
     machine.triton.mkdir(mode=0o700)
