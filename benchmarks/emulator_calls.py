@@ -2,7 +2,7 @@
 
 The loop is machine code: it calls by the library's own slots, as a program in C does. Times are of the processor, in
 turns. ``python benchmarks/emulator_calls.py`` prints medians in nanoseconds, and how often the empty call fits in. At
-the end, a graph of ten empty kernels stands against ten launches of the kernel, by the same sort of loop.
+the end, graphs of ten empty kernels and of one stand against as many launches, by the same sort of loop.
 """
 
 from __future__ import annotations
@@ -77,20 +77,21 @@ assert not driver.cuModuleLoadData(ctypes.byref(module), b".version 8.0\n.target
 assert not driver.cuModuleGetFunction(ctypes.byref(kernel), module, b"e")
 launches = compile_ir(LAUNCHES, "launches")
 launch = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 3, ctypes.c_uint64)(launches.address)
-ten = address("cuLaunchKernel"), kernel, stream.value
-assert not driver.cuStreamBeginCapture_v2(stream, 0) and not launch(*ten, 10)
-assert not driver.cuStreamEndCapture(stream, ctypes.byref(graph))
-assert not driver.cuGraphInstantiateWithFlags(ctypes.byref(graph), graph, ctypes.c_uint64(0))
-rows = []
-for _ in range(31):
-    begin = time.process_time()
-    assert launch(*ten, 20_000) == 0
-    middle = time.process_time()
-    assert loop(address("cuGraphLaunch"), graph.value, stream.value, 0, 2_000) == 0
-    rows.append((middle - begin, time.process_time() - middle))
-alone, together = (statistics.median(column) / 2_000 * 1e9 for column in zip(*rows))
-ratio = f"{together / alone:.2f} times"
-print(f"ten launches of an empty kernel: {alone:.0f} ns; a graph of them: {together:.0f} ns, {ratio}")
+launched = address("cuLaunchKernel"), kernel, stream.value
+for count in (10, 1):
+    assert not driver.cuStreamBeginCapture_v2(stream, 0) and not launch(*launched, count)
+    assert not driver.cuStreamEndCapture(stream, ctypes.byref(graph))
+    assert not driver.cuGraphInstantiateWithFlags(ctypes.byref(graph), graph, ctypes.c_uint64(0))
+    rows = []
+    for _ in range(31):
+        begin = time.process_time()
+        assert launch(*launched, 20_000) == 0
+        middle = time.process_time()
+        assert loop(address("cuGraphLaunch"), graph.value, stream.value, 0, 20_000 // count) == 0
+        rows.append((middle - begin, time.process_time() - middle))
+    alone, together = (statistics.median(column) / (20_000 // count) * 1e9 for column in zip(*rows))
+    ratio = f"{together / alone:.2f} times"
+    print(f"{count} launches of an empty kernel: {alone:.0f} ns; a graph of as many: {together:.0f} ns, {ratio}")
 """
 
 
