@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from cujit.emulator.settings import EmulatorSettings
 from emulator.programs import python
 from emulator.test_device import ASKS
@@ -58,7 +60,7 @@ groups, rest = split(5, 1)
 assert [sms(each)[0] for each in groups] == [8] * 5 and sms(rest)[0] == 4
 assert split(2, 10, flags=1)[0][0].sm.smCount == 10, "without co-scheduling"
 assert split(9, 1, flags=2)[0][0].sm.smCount == 16, "for the largest clusters"
-assert ok(d.cuDevSmResourceSplitByCount(0, all_of(), 0, 8))[1] in (0, 5)
+assert ok(d.cuDevSmResourceSplitByCount(0, all_of(), 0, 8))[1] == 5
 assert refused(d.cuDevSmResourceSplitByCount(1, all_of(), 0, 45)) == "INVALID_VALUE"
 assert refused(d.cuDevSmResourceSplitByCount(1, all_of(), 4, 8)) == "INVALID_VALUE"
 assert refused(d.cuDevSmResourceSplitByCount(1, all_of(), 0, 41)) == "INVALID_RESOURCE_CONFIGURATION"
@@ -208,4 +210,36 @@ made = green(split(1, 16)[0][0])
 ok(d.cuDevicePrimaryCtxReset(device))
 assert refused(d.cuCtxFromGreenCtx(made)) == "INVALID_CONTEXT"
 """
+    )
+
+
+def test_cuda_core_splits_the_device_and_launches_there() -> None:
+    pytest.importorskip("cuda.core")
+    python(
+        """
+import cuda.core
+import cujit
+import numpy as np
+from cuda.core import ContextOptions, Device, SMResourceOptions, WorkqueueResourceOptions
+
+device = Device()
+device.set_current()
+(first, second), rest = device.resources.sm.split(SMResourceOptions(count=(16, 8)))
+assert (first.sm_count, second.sm_count, rest.sm_count) == (16, 8, 20)
+queues = device.resources.workqueue
+queues.configure(WorkqueueResourceOptions(sharing_scope="green_ctx_balanced", concurrency_limit=4))
+context = device.create_context(ContextOptions(resources=[first, queues]))
+assert context.is_green and context.resources.workqueue.concurrency_limit == 4
+stream = context.create_stream()
+assert stream.resources.sm.sm_count == 16
+code = 'extern "C" __global__ void add(float *x) { atomicAdd(x, 1); }'
+gpu = cujit.gpu()
+x = gpu.zeros(1, np.float32)
+cujit.jit(code, device=gpu)["add"][4, 32, 0, stream](x)
+stream.sync()
+assert x.numpy()[0] == 128
+stream.close()
+context.close()
+""",
+        EmulatorSettings(threads=44),
     )
