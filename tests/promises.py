@@ -56,7 +56,7 @@ _TRUE = {
 
 _ENDS = re.compile(
     r"call void @(cujit_(fault|stop|assert|trap)|abort|llvm\.trap|(sig)?longjmp|fail|fail_sync|fail_raw|fail_pending"
-    r"|fail_far|fail_in_tensor|stop|race|asker_fault|deadlock|leave|depart|no_room|warps_apart)\("
+    r"|fail_far|fail_across|fail_in_tensor|stop|race|asker_fault|deadlock|leave|depart|no_room|warps_apart)\("
 )
 
 _NAMES = re.compile(
@@ -239,6 +239,10 @@ _LISTED = {
         r"^cujit_check_product: .* = u(div|rem) i32 ": "C has a half or two, each of a register or more",
         r"^cujit_check_product: .* = (shl|lshr) i32 ": "by numbers of lanes, and four times those of 8 columns",
         r"^(first_lane: .*@llvm\.cttz|last_lane: .*@llvm\.ctlz)\.": "the mask is not empty",
+        r"^(row_is_quick|check_lanes_across|plane_of|grains_are_quick|grain_at|lanes_left|check_grains): .*"
+        r"(= (shl|lshr) |@llvm\.cttz\.)": "by the size of a grain, by a lane of a mask that is not empty, by "
+        "the size of an access, which is not 0",
+        r"^(chunk_is_\w+|is_others|is_of_launch|note_where): .* align 64$": "vectors that are handed over on the stack",
         r"^(any|put|may_race|note_readers|part_is_ordered|row_is_ordered): .* align 64$": "they lie in reserved memory",
     }.items()
 }

@@ -26,7 +26,15 @@ from cujit.devices.cpu.ir.program import WARP
 from cujit.devices.cpu.native import checking, counting, structures
 from cujit.devices.cpu.native.shared import Fields, Shared
 from cujit.devices.cpu.native.structures import FaultKind
-from cujit.devices.cpu.run.launch import BLENDED, PLACE, SHARED_UNIT, SYSTEM_BYTES, WINDOW_BITS, Launch
+from cujit.devices.cpu.run.launch import (
+    BLENDED,
+    PLACE,
+    SHARED_UNIT,
+    SYSTEM_BYTES,
+    WINDOW_BITS,
+    WORKSPACE_BYTES,
+    Launch,
+)
 from cujit.devices.cpu.run.tensormap import ELEMENT_BYTES, ROUNDED
 from cujit.devices.cpu.run.textures import FORMATS, SURFACE_MARK, TEXTURE_MARK
 from cujit.devices.textures.texture import AddressMode
@@ -127,6 +135,7 @@ def shared() -> str:
         "BLENDED": f"{BLENDED}",
         "SHARED_UNIT": f"{SHARED_UNIT}",
         "SYSTEM_BYTES": f"{SYSTEM_BYTES}",
+        "WORKSPACE_BYTES": f"{WORKSPACE_BYTES}",
         "WINDOW": f"{1 << WINDOW_BITS}ull",
         "ROUNDED": f"{sum(1 << number for number in ROUNDED)}u",
         "TRACE_DONE": f"{structures.TRACE_DONE}u",
@@ -176,8 +185,8 @@ def of_emulator() -> str:
 _HEADERS = {EMULATOR: of_emulator}
 
 _NUMBERS = ("WARPS", "BARRIERS", "AT_ANY", "AT_PHASE", "AT_CLUSTER", "GROUP_WARPS", "STANDS")
-_CHECKING = ("SLOTS", "CLUSTER_BARRIER", "OBJECTS", "LOG", "SCATTERED", "WRITTEN_ROWS", "PRODUCTS", "VALUES", "STORES",
-             "LEAST_ADDRESS", "MOST_ADDRESS")  # fmt: skip
+_CHECKING = ("SLOTS", "CLUSTER_BARRIER", "OBJECTS", "BLOCK_CLOCKS", "TELLERS", "RECENT", "SPANS", "LOG",
+             "SCATTERED", "WRITTEN_ROWS", "PRODUCTS", "VALUES", "STORES", "LEAST_ADDRESS", "MOST_ADDRESS")  # fmt: skip
 _COUNTING = ("COUNTS", "PICTURES", "ACCESSED_UPDATES", "ACCESSED_LOADS")
 _COPYING = ("ALL_COPIES", "BOX_ALIGN", "MBARRIER_NEXT_AT", "MBARRIER_BYTES_AT", "MBARRIER_PHASE_AT",
             "MBARRIER_COUNT", "MBARRIER_BYTES", "WRITES")  # fmt: skip

@@ -15,6 +15,13 @@ SLOTS = BARRIERS + 1 + GROUPS
 OBJECTS = 256
 """Clocks of objects in memory that order accesses: mbarriers, and words with atomic operations."""
 
+BLOCK_CLOCKS = 256
+"""Clocks of blocks, by their number, for what orders accesses of global memory."""
+TELLERS = 1024
+"""Objects in memory by which blocks tell others what they did."""
+RECENT = 64
+"""Lines whose accesses a block knows the records of."""
+
 LOG = 2048
 """Accesses that a block logs."""
 SCATTERED = 512
@@ -33,8 +40,8 @@ def checks_bits() -> dict[str, int]:
 class Access(enum.IntFlag):
     """What an access does, in the low byte of its flags.
 
-    Above follow its ``Space`` (bits 8 to 11), the bytes of an element (16 to 23), and the binary logarithm of what its
-    address is a multiple of (24 on).
+    Above follow its ``Space`` (bits 8 to 11), what it is for other blocks (12 to 14), the bytes of an element (16 to
+    23), and the binary logarithm of what its address is a multiple of (24 on).
     """
 
     READ = 1
@@ -50,6 +57,12 @@ class Access(enum.IntFlag):
     looked at when its copy was issued."""
     ASYNC = 128
     """By the asynchronous proxy, or not to be taken for an access by the generic one."""
+    INSIDE = 1 << 12
+    """Strong, but only for threads of the same block: ``.cta``."""
+    RELAXED = 1 << 13
+    """Orders what is before a fence, and nothing by itself."""
+    LOOKS = 1 << 14
+    """A plain load of what an atomic operation of the kernel updates: for other blocks it counts as one."""
 
 
 class Space(enum.IntEnum):
@@ -100,6 +113,8 @@ class Code(enum.IntEnum):
     """What a product by ``wgmma`` reads was written before somebody waited for the product."""
     NOT_BEGUN = 24
     """The block whose shared memory is accessed may not have begun."""
+    ACROSS = 26
+    """Two blocks access global memory."""
 
 
 LEAST_ADDRESS, MOST_ADDRESS = 1 << 16, 1 << 47
@@ -145,10 +160,19 @@ class Reach(enum.IntEnum):
     """Not of the view that a launch was given, but of the array that this is a view of."""
 
 
-class Span(Shared):
-    """Memory from ``begin`` to before ``end``, of which ``reach``; ``marks`` is what the ``init`` check keeps of it."""
+class RecordHead(Shared):
+    """What the ``race`` check keeps of ``size`` bytes at ``begin``: ``bytes`` of records, made in a ``generation``."""
 
-    _fields_ = Fields("u64 begin, end, reach; struct MarkHead *marks")
+    _fields_ = Fields("u64 begin, size, records, bytes; u32 generation, unused")
+
+
+class Span(Shared):
+    """Memory from ``begin`` to before ``end``, of which ``reach``.
+
+    ``marks`` is what the ``init`` check keeps of it, ``records`` what the ``race`` check does.
+    """
+
+    _fields_ = Fields("u64 begin, end, reach; struct MarkHead *marks; struct RecordHead *records")
 
 
 class Watch(Shared):
@@ -164,14 +188,17 @@ class Watch(Shared):
     the kernel, ``stores`` are those of its device. The asynchronous proxy may read shared memory if it is
     ``proxied``. ``poisoned`` tells that a raw value came into memory that was plain. A launch that native code
     started is ``stale`` if it was not made, as memory has changed. ``outside`` counts accesses outside of views,
-    of which the other fields of that name tell the first.
+    of which the other fields of that name tell the first. The least that it accesses of global memory are
+    1 << ``grain`` bytes. ``first_deed`` is the first number in its ``generation`` of what its blocks do; they are
+    ``ordered`` once one has made a fence.
     """
 
     _fields_ = Fields(
         "const struct Span *spans; u64 count; u32 checks, warps; u64 shared_limit, shared_stride, "
         "cluster_blocks, piece_bytes, entries, marks, phases, events, most_events, local_bytes, local_total, "
         "stack_bytes, parameter_bytes, serial; struct Stores *stores; u32 kernel, proxied, poisoned, stale, outside, "
-        "outside_thread, outside_line, outside_flags; u64 outside_block, outside_address, outside_size"
+        "outside_thread, outside_line, outside_flags; u64 outside_block, outside_address, outside_size; "
+        "u32 grain, first_deed, generation, ordered"
     )
 
 
@@ -245,6 +272,9 @@ class Scattered(Shared):
     _fields_ = Fields(f"u32 offsets[{WARP}]; u64 size; u32 flags, line")
 
 
+SPANS = 16
+"""Spans of global memory that the code of a warp is known to access, by where it does."""
+
 WRITTEN_ROWS = 64
 """Rows of a block's shared memory that were seen to be written, and stay so."""
 
@@ -275,6 +305,27 @@ class Reading(Shared):
     _fields_ = Fields("const struct Product *product; u64 a, b, memory; u32 flags, line, after, told, first, since")
 
 
+class LineDeed(Shared):
+    """The last ``deed`` of a block at a line and of a kind, by both."""
+
+    _fields_ = Fields("u32 key, deed")
+
+
+class Across(Shared):
+    """The order of a block among others.
+
+    Its deeds from ``own`` to before ``next`` are those since its last fence; it may have more up to ``end``. ``clock``
+    is the number of its clock, ``fence`` what that was at the last fence. ``known`` is what it knows of others if it
+    is ``informed``; ``learns`` are bits of the objects that it is ``waiting`` to learn from. At the grid's barrier it
+    waits for the end of a ``turn``, even or odd.
+    """
+
+    _fields_ = Fields(
+        f"u32 own, next, end, clock, fence, informed, waiting, turn, known[{BLOCK_CLOCKS}], "
+        f"learns[{TELLERS // 32}]; struct LineDeed recent[{RECENT}]"
+    )
+
+
 class Tracker(Shared):
     """The order of a block's warps. ``owner`` tells which block of which launch it is made ready for.
 
@@ -296,7 +347,7 @@ class Tracker(Shared):
     access ``look_at`` of so many ``looks``. Rows that were read and found written are among ``seen``. Where
     ``raw`` values were loaded, ``origins`` has the last one of each thread. ``readings`` are products that a warp
     has not waited for, as many as it has in ``reading``; ``told`` counts releases but for the meetings of
-    warpgroups.
+    warpgroups. ``across`` is about global memory.
     """
 
     _fields_ = Fields(
@@ -306,7 +357,7 @@ class Tracker(Shared):
         f"struct Slot slots[{SLOTS}][2]; u32 objects[{OBJECTS}][{WARPS}]; struct Logged log[{LOG}]; "
         f"struct Scattered scatter[{SCATTERED}]; struct Origin "
         f"origins[{WARPS * WARP}]; struct Logged seen[{WRITTEN_ROWS}]; u32 reading[{WARPS}]; "
-        f"struct Reading readings[{WARPS}][{PRODUCTS}]"
+        f"struct Reading readings[{WARPS}][{PRODUCTS}]; struct Across across"
     )
 
 
@@ -323,7 +374,8 @@ class Place(Shared):
     ``addresses`` and ``values`` are what the lanes hand over, ``data`` (0: none) what they are about to store, in parts
     of ``part_bytes``. ``span`` is the memory that was accessed last, or null, ``window`` where it is kept that all of
     the shared memory was written. If ``raw`` is 1, some of what was loaded last was never written: all bits of an
-    element in the lanes ``raw_lanes``, ``raw_bits`` of one in a lane. Something was ``ever`` raw.
+    element in the lanes ``raw_lanes``, ``raw_bits`` of one in a lane. Something was ``ever`` raw. ``spans`` are
+    those of global memory that sites accessed last.
     """
 
     _fields_ = Fields(
@@ -334,5 +386,5 @@ class Place(Shared):
         f"struct Cluster *others; u32 first, warp, side, seen_warp, called, goes_on; const u8 *data; "
         f"u64 part_bytes, addresses[{WARP}], "
         f"values[{WARP}]; u64 *window; u32 apart, unused, raw, ever, raw_lanes[{VALUES}]; "
-        f"u64 raw_bits[{VALUES}][{WARP}]"
+        f"u64 raw_bits[{VALUES}][{WARP}]; u64 spans[{SPANS}]"
     )

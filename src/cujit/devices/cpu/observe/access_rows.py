@@ -66,6 +66,11 @@ class Row:
         return self.space is Space.SHARED and kind in (Access.READ, Access.WRITE)
 
     @property
+    def is_weak(self) -> bool:
+        """Whether an access is neither atomic nor an order for others."""
+        return not self.flags & (Access.STRONG | Access.LOOKS | Access.ACQUIRE | Access.RELEASE)
+
+    @property
     def space(self) -> Space:
         """The space that the operation names."""
         return Space(self.flags >> 8 & 15)

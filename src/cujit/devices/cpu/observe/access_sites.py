@@ -6,7 +6,8 @@ to is in ``described``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from cujit.devices.cpu.analysis.uniformity import WARP
@@ -31,6 +32,8 @@ _SPACES = {
     "shared": Space.SHARED, "cluster": Space.CLUSTER, "local": Space.LOCAL, "global": Space.GLOBAL,
     "const": Space.GLOBAL, "param": Space.PARAM, "param::func": Space.GENERIC, "generic": Space.GENERIC,
 }  # fmt: skip
+_WORD_GRAIN = 2
+"""The binary logarithm of the most that has a record of its own in global memory."""
 MAYBE_SHARED = (Space.SHARED, Space.CLUSTER, Space.GENERIC)
 _ORDERED = (Order.ACQUIRE, Order.RELEASE, Order.ACQ_REL)
 UPDATE = Access.READ | Access.WRITE | Access.STRONG | Access.ACQUIRE | Access.RELEASE
@@ -437,7 +440,60 @@ def _may_update(op: Op, e: WarpEmitter) -> bool:
 
 def bytes_of(op: Op) -> int:
     """Bytes that a lane loads or stores."""
-    return element_bytes(op) * (len(op.results) if op.opcode == "ld" else len(items_of(op.sources[1])))
+    return element_bytes(op) * (len(op.results) if op.form.is_load else len(items_of(op.sources[1])))
+
+
+class UpdatedMemory:
+    """Operands in memory, by the registers that they come from: a constant that is added is a part of the offset."""
+
+    def __init__(self, ops: Sequence[Op]) -> None:
+        written = Counter(reg.index for op in ops for reg in op.written)
+        self._sums = {
+            op.result.index: op
+            for op in ops
+            if op.opcode == "add" and op.result is not None and written[op.result.index] == 1
+        }
+        self._found: set[tuple[object, int]] = set()
+
+    def add(self, operand: MemoryOperand) -> None:
+        """Take up an operand."""
+        self._found.add(self._place_of(operand))
+
+    def __contains__(self, operand: MemoryOperand) -> bool:
+        return self._place_of(operand) in self._found
+
+    def _place_of(self, operand: MemoryOperand) -> tuple[object, int]:
+        base, offset = operand.base, operand.offset
+        while isinstance(base, Reg) and base.index in self._sums:
+            first, second = self._sums[base.index].sources
+            if not (isinstance(first, Reg) and isinstance(second, IntConstant)):
+                break
+            base, offset = first, offset + second.value
+        return base, offset
+
+
+def updated_memory(ops: Sequence[Op]) -> UpdatedMemory:
+    """Find what atomic operations update and give the old value of."""
+    found = UpdatedMemory(ops)
+    for op in ops:
+        if op.opcode == "atom":
+            found.add(op.memory)
+    return found
+
+
+def least_grain(ops: Sequence[Op]) -> int:
+    """Return the binary logarithm of the least that operations access of global memory, at most that of a word."""
+    return min((_grain_of(op) for op in ops if may_touch_global(op)), default=_WORD_GRAIN)
+
+
+def _grain_of(op: Op) -> int:
+    if "cp_mask" in op.modifiers:
+        return 0
+    if op.opcode not in ("ld", "ldu", "st", "atom", "red") or "bulk" in op.modifiers:
+        return _WORD_GRAIN
+    updates = op.opcode in ("atom", "red") or "async" in op.modifiers
+    size = element_bytes(op) if updates else bytes_of(op)
+    return min(size.bit_length() - 1, _WORD_GRAIN)
 
 
 def _is_seen(op: Op) -> bool:

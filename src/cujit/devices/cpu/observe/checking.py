@@ -40,7 +40,9 @@ class CheckingWatcher:
 
     def __init__(self, checks: Checks, *, knows_all: bool = False) -> None:
         self.checks = checks
-        self.ledger = MemoryLedger(keeps_marks=checks.init, cuts_views=checks.memory, knows_all=knows_all)
+        self.ledger = MemoryLedger(
+            keeps_marks=checks.init, keeps_records=checks.race, cuts_views=checks.memory, knows_all=knows_all
+        )
         self.sources = Sources()
 
     def watch(self, name: str, body: Body, lines: Lines) -> _CheckedKernel:
@@ -52,6 +54,7 @@ class _CheckedKernel(KernelWatch):
     """One kernel under checks."""
 
     def __init__(self, watcher: CheckingWatcher, title: str, body: Body, lines: Lines) -> None:
+        from cujit.devices.cpu.observe.access_sites import least_grain  # for what is compiled with checks
         from cujit.formats.ptx.isa.semantics import Effect  # for what is compiled with checks
 
         self._checks = watcher.checks
@@ -65,6 +68,7 @@ class _CheckedKernel(KernelWatch):
         self._fenced = any(op.form.meaning.effect is Effect.ORDERS for op in ops)
         self._copies = any(is_queued(op) for op in ops)
         self._proxied = any(op.opcode == "wgmma" or (op.opcode == "cp" and "bulk" in op.modifiers) for op in ops)
+        self._grain = least_grain(ops)
         self._runs: dict[int, CheckedRun] = {}
 
     def observer(self) -> Observer:
@@ -157,6 +161,7 @@ class _CheckedKernel(KernelWatch):
             stores=self._ledger.stores.address,
             kernel=self._number,
             proxied=self._proxied,
+            grain=self._grain,
         )
 
     def explain(self, launch: Launch) -> str | None:

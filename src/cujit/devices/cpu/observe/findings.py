@@ -167,6 +167,8 @@ def _race(launch: Launch, run: CheckedRun, code: Code, lines: Lines) -> str:
         return _awaited(launch, run, code, lines)
     if code in (Code.FAR, Code.ENDED, Code.NOT_BEGUN):
         return _between(launch, run, code, lines)
+    if code is Code.ACROSS:
+        return _across(launch, run, lines)
     offset = extra >> 32
     who = f"thread {run.shape.block.place(other)}"
     at = f"{_bytes(size)} at byte {offset:,} of shared memory"
@@ -197,6 +199,17 @@ def _between(launch: Launch, run: CheckedRun, code: Code, lines: Lines) -> str:
     before = "wrote" if extra & Access.WRITE else "read"
     first = f"{what}, which {who} {before} with no barrier of the cluster in between"
     return _against(first, who, there & 0xFFFFFFFF, launch, run, lines)
+
+
+def _across(launch: Launch, run: CheckedRun, lines: Lines) -> str:
+    """Describe an access of global memory that is unordered with what another block did."""
+    size, flags, _, other, line, before = launch.fault_more
+    where = run.place_of(launch.fault_address, 1, None)
+    who = f"thread {run.shape.block.place(other & 0xFFFFFFFF)} of block {launch.place(other >> 32)}"
+    does = "updated atomically" if _doing(before).startswith("atomic") else "wrote" if before & Access.WRITE else "read"
+    what = f"a race between blocks: {_article(_doing(flags))} {_bytes(size)} {where}"
+    first = f"{what}, which {who} {does} with nothing that orders both blocks in between"
+    return _against(first, who, line, launch, run, lines)
 
 
 # -- synchronisation --------------------------------------------------------------------------------------

@@ -24,9 +24,11 @@ from cujit.devices.cpu.observe.access_sites import (
     MAYBE_SHARED,
     Batch,
     MemoryAccess,
+    UpdatedMemory,
     batches_in,
     orders_by_itself,
     touches_of,
+    updated_memory,
     updates_in,
     where_in,
 )  # fmt: skip
@@ -65,6 +67,7 @@ class Checker:
         self._found: dict[Batch, Value] = {}
         self._windows: dict[Op, str] = {}
         self._raw: dict[str, RawValues] = {}
+        self._updated: dict[str, UpdatedMemory] = {}
 
     def before(self, e: WarpEmitter, op: Op) -> None:
         """Look at what an operation is about to do."""
@@ -79,6 +82,8 @@ class Checker:
         if raw is not None:
             raw.before(e, op)
         self._meet(e, op)
+        if checks.race and is_for_other_blocks(op):
+            self._when_some(e, op, "cujit_check_published")
         if op.opcode == "call.extern" and "free" in op.modifiers and (checks.memory or checks.init):
             self._hand_over(e, "addresses", e.source(op, 0, "i64"))
             self.call(e, "cujit_check_free", _lanes(e, op))
@@ -174,8 +179,24 @@ class Checker:
             self._found[batch] = self._look(e, batch)
         with contextlib.nullcontext() if batch is None else e.builder.when(self._found[batch], "alone", holds=False):
             for touch in touches_of(e, op):
-                self.touch(e, op, replace(touch, access=touch.access & kept))
+                self.touch(e, op, replace(touch, access=(touch.access & kept) | self._for_others(e, op)))
         look(self, e, op)
+
+    def _for_others(self, e: WarpEmitter, op: Op) -> Access:
+        """Return what an access is for other blocks."""
+        if not self._checks.race or op.opcode not in ("ld", "st", "atom", "red"):
+            return Access(0)
+        if op.opcode in ("ld", "st") and not op.form.is_strong:
+            return Access.LOOKS if op.opcode == "ld" and self._is_updated(e, op) else Access(0)
+        found = Access.INSIDE if op.scope == "cta" else Access(0)
+        return found if orders_by_itself(op) else found | Access.RELAXED
+
+    def _is_updated(self, e: WarpEmitter, op: Op) -> bool:
+        """Whether an atomic operation of the program updates what a load reads."""
+        name = e.program.name
+        if name not in self._updated:
+            self._updated[name] = updated_memory(e.program.ops)
+        return op.memory in self._updated[name]
 
     def _cleared(self, e: WarpEmitter, op: Op) -> None:
         """A shared variable that the device sets to zeros counts as written."""
@@ -187,17 +208,21 @@ class Checker:
     def touch(self, e: WarpEmitter, op: Op, touch: MemoryAccess) -> None:
         """Emit the check of an access that an operand describes."""
         checks, orders = self._checks, touch.access & _ORDERING
-        if not (checks.memory or checks.init or orders or touch.space in MAYBE_SHARED):
+        across = checks.race and touch.space is Space.GLOBAL
+        if not (checks.memory or checks.init or orders or across or touch.space in MAYBE_SHARED):
             return
         lanes = touch.lanes_in(e, op)
         with_value = bool(checks.race and touch.values) and touch.space in MAYBE_SHARED
-        if with_value:
+        has_value = with_value or bool(across and touch.values)
+        if has_value:
             self._store_data(e, touch.values)
         touch.by_rows(
             e.builder,
             lambda: self._rows(e, op, touch, lanes, with_value=with_value),
             lambda: self._each(e, op, touch, lanes, with_value=with_value),
         )
+        if has_value and not with_value:
+            e.builder.store(Value("null", "ptr"), "%check.data")
         if checks.race and touch.access & ~_ORDERING == Access.READ | Access.ASYNC:
             self._fence(e, op, touch, lanes)
 
@@ -224,7 +249,12 @@ class Checker:
         """Emit the check of an access whose lanes lie in rows."""
         assert isinstance(touch.size, int)
         b, row = e.builder, Row(op, touch.where, touch.size, touch.flags, ((0, op.line),))
-        window = "" if touch.access & _ORDERING or self._races(touch.space) else self._window(e, op, touch.space)
+        if self._is_across(row):
+            self._call_rows(e, row, lanes, "cujit_check_global", "void", "")
+            if not (self._checks.memory or self._checks.init):
+                return
+        looks = touch.access & _ORDERING or self._races(touch.space)
+        window = "" if looks or (self._checks.race and not self._is_across(row)) else self._window(e, op, touch.space)
         with b.when(self._is_inside(e, row, window), "row", holds=False) if window else contextlib.nullcontext():
             self._call_joined(e, row, lanes, window)
         if not with_value:
@@ -239,6 +269,10 @@ class Checker:
 
     def _races(self, space: Space) -> bool:
         return self._checks.race and space in MAYBE_SHARED
+
+    def _is_across(self, row: Row) -> bool:
+        """Whether rows may be races with other blocks, and nothing else."""
+        return self._checks.race and row.space is Space.GLOBAL and row.is_weak
 
     def _window(self, e: WarpEmitter, op: Op, space: Space) -> str:
         """Name the place that keeps in which memory an operation accessed something last, all of it plain: where that
@@ -302,8 +336,8 @@ class Checker:
         """Call for each row; give what comes of it."""
         b, flags = e.builder, row.flags
         found: list[Value] = []
-        places = [Value(window or "null", "ptr")]
-        if self._checks.race and row.is_plain and returned == "void":
+        places = [] if name == "cujit_check_global" else [Value(window or "null", "ptr")]
+        if self._races(row.space) and row.is_plain and returned == "void":
             name, places = "cujit_check_writes" if row.flags & Access.WRITE else "cujit_check_reads", []
         for k, base in enumerate(row.where.bases):
             own = b.integer(((1 << row.lanes) - 1) << k * row.lanes, 32)
@@ -334,7 +368,7 @@ class Checker:
         """Find the batch that an operation is in."""
         if e.graph not in self._batches:
             batches = [batch for block in e.graph.blocks for batch in batches_in(block, e)]
-            found = {op: batch for batch in batches for op in batch.ops}
+            found = {op: batch for batch in batches for op in batch.ops if not self._for_others(e, op)}
             updates = [each for block in e.graph.blocks for each in updates_in(block, e)] if self._checks.race else []
             for update in updates:
                 for batch in {found[op]: None for op in update.ops if op in found}:
@@ -352,6 +386,8 @@ class Checker:
         if batch.stores:
             return self._look_at_update(e, batch, where)
         row = row_of(batch, batch.ops, where, space)
+        if self._is_across(row) and not (self._checks.memory or self._checks.init):
+            return self._look_across(e, row)
         window = "" if self._races(space) else self._window(e, op, space)
 
         def called() -> list[Value]:
@@ -362,6 +398,8 @@ class Checker:
             return [b.compare("icmp ne", every, b.integer(0, 32))]
 
         def looked() -> list[Value]:
+            if self._is_across(row):
+                self._call_rows(e, row, _lanes(e, op), "cujit_check_global", "void", "")
             if not window:
                 return called()
             return b.either(self._is_inside(e, row, window), lambda: [b.integer(1, 1)], called, "batch")
@@ -369,6 +407,18 @@ class Checker:
         if where.holds is None:
             return looked()[0]
         return b.either(where.holds, looked, lambda: [b.integer(0, 1)], "rows")[0]
+
+    def _look_across(self, e: WarpEmitter, row: Row) -> Value:
+        """Look whether loads of global memory are races with other blocks, if nothing else is asked."""
+        b = e.builder
+
+        def called() -> list[Value]:
+            self._call_rows(e, row, _lanes(e, row.op), "cujit_check_global", "void", "")
+            return [b.integer(1, 1)]
+
+        if row.where.holds is None:
+            return called()[0]
+        return b.either(row.where.holds, called, lambda: [b.integer(0, 1)], "rows")[0]
 
     def _look_at_update(self, e: WarpEmitter, batch: Batch, where: Where) -> Value:
         """Look at stores and the loads before them, but for loads of what is stored to."""
@@ -535,6 +585,12 @@ def _group(e: WarpEmitter) -> Value:
     b = e.builder
     number = b.binary("udiv", WARP_NUMBER, b.integer(GROUP_WARPS, 32))
     return b.binary("add", number, b.integer(CLUSTER_BARRIER + 1, 32))
+
+
+def is_for_other_blocks(op: Op) -> bool:
+    """Return whether an operation is a fence for threads of other blocks."""
+    is_fence = op.opcode in ("membar", "fence") and "proxy" not in op.modifiers
+    return is_fence and op.scope != "cta"
 
 
 def _is_aligned(op: Op) -> bool:

@@ -28,6 +28,7 @@ from cujit.devices.cpu.native.checking import (
     Span,
 )
 from cujit.devices.cpu.observe.checked_launch import users_of
+from cujit.devices.cpu.observe.records import AccessRecords
 from cujit.devices.cpu.observe.unwritten import ByteMarks, RawStores, first_raw
 from cujit.devices.cpu.run.launch import CHANGES, HostBlock, count_change, live_blocks
 from cujit.devices.cpu.run.mappings import GUARD_BYTES, is_readable, readable_ranges
@@ -54,13 +55,14 @@ _QUARANTINE_BLOCKS = 4096
 
 @dataclass(frozen=True)
 class Known:
-    """A range of memory: address, size in bytes, what to call it, its reach, and its marks."""
+    """A range of memory: address, size in bytes, what to call it, its reach, its marks, and its records."""
 
     begin: int
     size: int
     words: str
     reach: Reach = Reach.LIVE
     marks: ByteMarks | None = None
+    records: AccessRecords | None = None
     of_host: bool = False
     """The host sees it without a copy: raw values are reported at the end of a launch."""
     guard_bytes: int = GUARD_BYTES
@@ -91,7 +93,10 @@ class Table:
         """Make the table of some ranges."""
         found = tuple(sorted(known, key=lambda k: k.begin))
         spans = (Span * (len(found) + 1))(
-            *(Span(k.begin, k.end, k.reach, 0 if k.marks is None else k.marks.address) for k in found)
+            *(
+                Span(k.begin, k.end, k.reach, *(0 if of is None else of.address for of in (k.marks, k.records)))
+                for k in found
+            )
         )
         return cls(found, spans, knows_all)
 
@@ -131,16 +136,19 @@ def _relation(known: Known, address: int, size: int) -> str:
 class MemoryLedger:
     """The memory of one device. ``keeps_marks``: also which of its bytes were written; ``knows_all``: all there is.
 
-    If it ``cuts_views``, it tells memory of a view from the rest of the array.
+    If it ``cuts_views``, it tells memory of a view from the rest of the array; if it ``keeps_records``, it has room for
+    those of accesses.
 
     Any thread may call it: each entry holds the lock. ``_freed`` alone is written without, as the garbage collector may
     run in a thread that holds some lock.
     """
 
-    def __init__(self, *, keeps_marks: bool, cuts_views: bool, knows_all: bool) -> None:
+    def __init__(self, *, keeps_marks: bool, keeps_records: bool, cuts_views: bool, knows_all: bool) -> None:
         self._keeps_marks, self._cuts_views, self._knows_all = keeps_marks, cuts_views, knows_all
+        self._keeps_records = keeps_records
         self.stores = RawStores()
         self._spare: dict[tuple[int, int], ByteMarks] = {}
+        self._lent_records: dict[tuple[int, int], AccessRecords] = {}
         self._blocks: dict[int, Known] = {}
         self._quarantine: deque[tuple[Known, object]] = deque()
         self._modules: list[tuple[weakref.ref[HostBlock], list[Known]]] = []
@@ -166,7 +174,8 @@ class MemoryLedger:
 
     def add(self, block: HostBlock) -> None:
         """Note memory that was allocated, and where in the user's program that was."""
-        known = Known(block.address, block.size, f"the {block.size:,}-byte array allocated {_caller()}")
+        words = f"the {block.size:,}-byte array allocated {_caller()}"
+        known = Known(block.address, block.size, words, records=self._records(block.address, block.size))
         if self._keeps_marks and block.size:
             rows = -(-block.size // len(PATTERN))
             known = replace(known, marks=ByteMarks(block.address, block.size, written=False))
@@ -199,7 +208,7 @@ class MemoryLedger:
         if not known.size:
             return
         words = known.words.replace("the ", "the freed ", 1)
-        self._quarantine.append((replace(known, reach=Reach.FREED, marks=None, words=words), memory))
+        self._quarantine.append((replace(known, reach=Reach.FREED, marks=None, records=None, words=words), memory))
         total = sum(k.size for k, _ in self._quarantine)
         while self._quarantine and (total > _QUARANTINE_BYTES or len(self._quarantine) > _QUARANTINE_BLOCKS):
             total -= self._quarantine.popleft()[0].size
@@ -211,9 +220,8 @@ class MemoryLedger:
             ArgumentError: some of it is noted already.
         """
         marks = self._written_marks(address, size)
-        known = Known(
-            address, size, f"the {size:,} bytes adopted {_caller()}", marks=marks, of_host=True, guard_bytes=-1
-        )
+        words, records = f"the {size:,} bytes adopted {_caller()}", self._records(address, size)
+        known = Known(address, size, words, marks=marks, records=records, of_host=True, guard_bytes=-1)
         with self._settled():
             self._adopt(known)
             count_change()
@@ -286,6 +294,9 @@ class MemoryLedger:
                     return known, known.marks
         return None
 
+    def _records(self, address: int, size: int) -> AccessRecords | None:
+        return AccessRecords(address, size) if self._keeps_records and size else None
+
     def _written_marks(self, address: int, size: int) -> ByteMarks | None:
         return ByteMarks(address, size, written=True) if self._keeps_marks and size else None
 
@@ -297,6 +308,7 @@ class MemoryLedger:
                 size,
                 f"the variable {name} ({size:,} bytes)",
                 marks=self._written_marks(memory.address + at, size),
+                records=self._records(memory.address + at, size),
             )
             for name, (at, size) in variables.items()
             if size
@@ -352,6 +364,10 @@ class MemoryLedger:
             ours = [(known.begin, known.end) for known in self._adopted.values()]
         ours += [(begin, begin + size) for begin, size in live_blocks()]
         found = [k for k in found if not any(low < k.end and k.begin < high for low, high in ours)]
+        if self._keeps_records:
+            held, made = self._lent_records, {(k.begin, k.size): k for k in found}
+            self._lent_records = {key: held.get(key) or AccessRecords(*key) for key in made}
+            found = [replace(k, records=self._lent_records[key]) for key, k in made.items()]
         if self._cuts_views:
             found = [part for known in found for part in _cut(known, extents)]
         if self._keeps_marks:

@@ -161,7 +161,6 @@ _WORDS: dict[FaultKind, tuple[str, str | None]] = {
 }
 
 
-_AWAITED = (Code.UNWRITTEN, Code.UNREAD, Code.LEFT)
 _WAIT = (
     'wait for the copy first, and then have the threads meet: asm volatile("cp.async.wait_all;" ::: "memory") and '
     "__syncthreads() for cp.async, mbarrier.try_wait for copies that signal an mbarrier, "
@@ -187,17 +186,26 @@ _CLUSTER = (
     "mbarrier that the other one waits for by mbarrier.try_wait"
 )
 
+_ACROSS = (
+    "split the kernel into two launches, or launch it with cooperative=True and call "
+    "cooperative_groups::this_grid().sync() between the two accesses; or call __threadfence() after the first access "
+    "and before an atomic operation on a flag that the other block reads by an atomic operation; or use atomicAdd(…) "
+    "for both accesses"
+)
+_OF_RACES = {
+    **dict.fromkeys((Code.UNWRITTEN, Code.UNREAD, Code.LEFT), _WAIT),
+    **dict.fromkeys((Code.FAR, Code.ENDED, Code.NOT_BEGUN), _CLUSTER),
+    Code.UNFENCED: _FENCE,
+    Code.OUTRUN: _PRODUCT,
+    Code.ACROSS: _ACROSS,
+}
+"""What to try after races of some kinds."""
+
 
 def _help(kind: FaultKind, launch: Launch) -> str | None:
     """What to try after what a check found, or where lanes never meet; other findings say it themselves."""
-    if kind is FaultKind.RACE and launch.fault_more[2] in _AWAITED:
-        return _WAIT
-    if kind is FaultKind.RACE and launch.fault_more[2] == Code.UNFENCED:
-        return _FENCE
-    if kind is FaultKind.RACE and launch.fault_more[2] == Code.OUTRUN:
-        return _PRODUCT
-    if kind is FaultKind.RACE and launch.fault_more[2] in (Code.FAR, Code.ENDED, Code.NOT_BEGUN):
-        return _CLUSTER
+    if kind is FaultKind.RACE and launch.fault_more[2] in _OF_RACES:
+        return _OF_RACES[Code(launch.fault_more[2])]
     has_help = kind > FaultKind.CHECK or kind in (FaultKind.LANES_APART, FaultKind.WARPS_APART)
     return _WORDS[kind][1] if has_help else None
 

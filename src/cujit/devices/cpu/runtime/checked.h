@@ -155,7 +155,7 @@ static void heap_add(u64 begin, u64 size, flag marks) {
     heap_room = wanted;
   }
   memmove(&heap_spans[rank + 1], &heap_spans[rank], (heap_count - rank) * sizeof *heap_spans);
-  heap_spans[rank] = (struct Span){begin, end, REACH_LIVE, marks ? calloc(1, sizeof(struct MarkHead) + size) : 0};
+  heap_spans[rank] = (struct Span){begin, end, REACH_LIVE, marks ? calloc(1, sizeof(struct MarkHead) + size) : 0, 0};
   heap_count++;
 }
 

@@ -9,6 +9,7 @@
    vectors. A row in which anything is not plainly right is looked at lane by lane, and that alone finds mistakes. */
 
 
+#include "across.h"
 #include "logs.h"
 #include "written.h"
 
@@ -55,6 +56,7 @@ static void make_piece_ready(const struct Place *place) {
     piece->unfenced = 1;
     memset(strip_at(place, 0), 0, grains_of(place) / STRIP * sizeof(records));
     be_quick(place);
+    begin_across(place, is_first);
   }
   piece->launch = watch->serial;
   piece->owner = mine;
@@ -71,6 +73,7 @@ static NOINLINE void begin_block(struct Place *place) {
   place->piece = piece_of(place, place->side);
   make_piece_ready(place);
   place->others = cluster_of(place);
+  memset(place->spans, 0, sizeof place->spans);
 }
 
 INLINE void begin(struct Place *place) {
@@ -110,8 +113,10 @@ INLINE void check_one(struct Place *place, const struct Access *access, u32 chec
   if (!(checks & CHECK_RACE)) return;
   /* Before it acquires: who made the object is to be ordered before by something else. Each lane that orders something is
      an event of its own. */
+  check_across(place, access);
   check_between(place, access);
   check_race(place, access, orders ? new_event(place, flags, access->line) : event);
+  if (orders) order_across(place, access);
   if (flags & ACCESS_ACQUIRE) {
     join(place, own_clock(place), object_of(place, access->address));
     if (cluster) join_far(place, own_far(place), far_object(place, cluster, access->address));
@@ -157,7 +162,8 @@ INLINE u32 checks_left(struct Place *place, struct Lanes *all, flag *plain) {
   flag shared = space != SPACE_GLOBAL && in_shared(place, low, bytes), known;
   if (!shared && ((space != SPACE_GLOBAL && space != SPACE_GENERIC) || !in_one_span(place, low, bytes))) return checks;
   *plain = shared && all->size <= 16 && !(all->bits & (all->size - 1));
-  u32 left = shared ? checks & ~CHECK_MEMORY : checks & CHECK_INIT;
+  u32 left = checks & (shared ? CHECK_RACE | CHECK_INIT : CHECK_INIT);
+  if (!shared && checks & CHECK_RACE) check_lanes_across(place, all);
   if (!(left & CHECK_INIT)) return left;
   u8 *marks = marks_of_range(place, low, bytes, &known);
   if (marks && !lanes_are_written(all->lanes, place->addresses, marks, low, all->size, flags)) return left;
@@ -203,6 +209,7 @@ static NOINLINE void check_lanes(struct Place *place, u32 lanes, u64 size, u32 f
   struct Lanes all = {lanes, flags, line, event, size, 0, 0, 0, (const loose64 *)place->addresses};
   place->apart = 0;
   if (!event && lanes_are_common(place, &all)) return;
+  if (place->watch->checks & CHECK_RACE) catch_up(place);
   u32 checks = checks_left(place, &all, &plain);
   if (!checks) return;
   flag here = 0;
@@ -373,6 +380,13 @@ INLINE flag site_is_common(struct Place *place, u32 lanes, u64 base, const struc
   return words_are_common(place, lanes, base, site, writes) || row_is_common(place, lanes, base, site, writes);
 }
 
+/* Whether a row is in memory that is known, which the site is then known to access. */
+INLINE flag site_is_known(struct Place *place, const struct Row *row, const struct Site *site) {
+  if (!in_one_span(place, row->low, row->bytes)) return 0;
+  *span_of_site(place, site) = (u64)place->span;
+  return 1;
+}
+
 /* `lanes` access what a site says, at `base` and its stride times their number. */
 NOINLINE void cujit_check_row(struct Place *place, u32 lanes, u64 base, const struct Site *site, u64 *window) {
   enter(place);
@@ -394,6 +408,11 @@ NOINLINE void cujit_check_row(struct Place *place, u32 lanes, u64 base, const st
     if (shared) note_reads(place);
     if (shared) event = writes ? event_of(place, CHECK_RACE, flags, line) : new_event(place, flags, line);
     if (shared) right = !is_reached(place, row.low, row.bytes) && row_is_ordered(place, &row, event);
+  }
+  flag across = place->watch->checks & CHECK_RACE && may_be_global(flags) && !is_plain_global(flags);
+  if (right && across && !in_shared(place, row.low, row.bytes)) {
+    right = !(flags & (ACCESS_STRONG | ACCESS_LOOKS)) && site_is_known(place, &row, site) &&
+            row_is_quick(place, lanes, base, site, line);
   }
   if (right) {
     mark_row(place, &row);
@@ -444,6 +463,42 @@ flag cujit_check_update(struct Place *place, u32 lanes, u64 base, const struct S
     }
   }
   return update_is_common(place, lanes, base, reads, writes);
+}
+
+/* Whether all members of a batch are plainly no race with other blocks. */
+INLINE flag members_are_quick(struct Place *place, u32 lanes, u64 base, const struct Site *site) {
+  for (u32 m = 0; m < site->count; m++) {
+    const struct Member *member = &members_of(site)[m];
+    if (!row_is_quick(place, lanes, base + member->offset, site, member->line)) return 0;
+  }
+  return 1;
+}
+
+/* The rows of all members of a site of global memory. */
+static NOINLINE void check_members_across(struct Place *place, u32 lanes, u64 base, const struct Site *site) {
+  for (u32 m = 0; m < site->count; m++) {
+    struct Row row;
+    loose64 addresses;
+    fill_row(&row, lanes, base + members_of(site)[m].offset, site, 0, members_of(site)[m].line);
+    flag known = site_is_known(place, &row, site);
+    if (known && row_is_quick(place, lanes, row.base, site, row.line)) continue;
+    addresses_of(&row, (u64 *)&addresses);
+    struct Lanes all = {lanes, row.flags, row.line, 0, row.size, row.low, row.bytes, 0, &addresses};
+    if (known) check_lanes_across(place, &all);
+    EACH_LANE(lane, known ? 0 : lanes) {
+      struct Access access = {lane, row.flags, row.line, ((const u64 *)&addresses)[lane], row.size};
+      check_across(place, &access);
+    }
+  }
+}
+
+/* Lanes access global memory by rows, as a site says: whether it is there, and was written, is looked at elsewhere. */
+void cujit_check_global(struct Place *place, u32 lanes, u64 base, const struct Site *site) {
+  flag known = place->block == place->seen_block && !__atomic_load_n(&place->launch->poked, __ATOMIC_RELAXED);
+  if (!lanes || (known && members_are_quick(place, lanes, base, site))) return;
+  enter(place);
+  catch_up(place);
+  check_members_across(place, lanes, base, site);
 }
 
 static NOINLINE flag batch_is_common(struct Place *place, u32 lanes, u64 base, const struct Site *site, u64 *window) {
@@ -710,6 +765,10 @@ void cujit_check_arrive(struct Place *place, u32 number, flag waits) {
   note_reads(place);
   release_to(place, slot);
   if (place->others) arrive_far(place, number, generation);
+  if (number != CLUSTER_BARRIER) return;
+  catch_up(place);
+  fence_across(place);
+  tell_across(place, (u64)place->state->group);
 }
 
 /* Threads of this warp go on behind a barrier. */
@@ -730,6 +789,7 @@ void cujit_check_pass(struct Place *place, u32 number) {
   note_reads(place);
   if (known) join(place, own_clock(place), slot->clock);
   if (place->others) pass_far(place, number, generation);
+  if (number == CLUSTER_BARRIER) acquire_across(place, (u64)place->state->group);
   if (all) piece->settled[place->warp] = slot->events;
   synced(place);
 }
@@ -738,6 +798,13 @@ void cujit_check_pass(struct Place *place, u32 number) {
 void cujit_check_turn(struct Place *place) {
   enter(place);
   turn(place);
+}
+
+/* A fence that other blocks may see. */
+void cujit_check_published(struct Place *place) {
+  enter(place);
+  catch_up(place);
+  fence_across(place);
 }
 
 /* Lanes of this warp have met. */

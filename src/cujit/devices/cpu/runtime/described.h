@@ -37,6 +37,7 @@ static NOINLINE void check_span(struct Place *place, const struct Access *access
   if (checks & CHECK_MEMORY) check_memory(place, access);
   if (checks & CHECK_INIT && (flags & ACCESS_WRITE || !is_written(place, access))) check_init(place, access);
   if (!(checks & CHECK_RACE)) return;
+  check_across(place, access);
   check_between(place, access);
   if (!in_shared(place, access->address, access->size)) return;
   if (flags & ACCESS_READ) look_for_fence(place, access);
@@ -50,6 +51,7 @@ INLINE u32 begin_spans(struct Place *place, u32 flags, u32 line) {
   enter(place);
   if (!(place->watch->checks & CHECK_RACE)) return 0;
   note_reads(place);
+  catch_up(place);
   return new_event(place, flags, line);
 }
 
