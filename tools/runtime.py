@@ -118,6 +118,7 @@ def shared() -> str:
         _enum("DIRECTED", _by_place(structures.DIRECTED)),
         _enum("SHAPE", _by_place(structures.TENSOR_SHAPES)),
         _enum("KIND", _by_place(structures.TENSOR_KINDS)),
+        _enum("COPY", _by_place(structures.TENSOR_COPIES.values())),
         _enum("TENSOR", structures.TensorFault.__members__),
         _enum("STATE", structures.State.__members__),
         _enum("CHECK", checking.checks_bits()),

@@ -100,13 +100,16 @@ def registers(first: int, count: int) -> str:
     return "{" + ", ".join(f"r{k}" for k in range(first, first + count)) + "}"
 
 
-def text_of(x: Product, *, waits: str = "early") -> str:
+def text_of(x: Product, *, waits: str = "early", copy: str = "") -> str:
     """Write the kernel: p0 is A and p1 B in shared memory, p2 tensor memory before and after, p3 what else it takes."""
     mask = ", {r1, r2, r3, r4}" if x.masked else ""
     scale = f", {x.scale}" if x.scale is not None else ""
     a = f"[at+{A_COLUMN}]" if x.from_tensor else "da"
     scale, kind = (scale, x.kind) if not x.chunks else ("", f"{x.kind}.block_scale{x.size}")
     factors = f", [base+{FACTORS[0]}], [base+{FACTORS[1]}]" if x.chunks else ""
+    product = f"@one tcgen05.mma.cta_group::1.kind::{kind} [at], {a}, db, n{mask}{factors}, keeps{scale};"
+    if copy:
+        product = f"@one tcgen05.cp.cta_group::1.{copy} [at], da;"
     wait = "WAIT: mbarrier.try_wait.parity.shared::cta.b64 done, [bar], 0; @!done bra WAIT;"
     body = f"""
         .shared .align 1024 .b8 left[32768]; .shared .align 1024 .b8 right[65536]; .shared .align 8 .b64 bar;
@@ -132,7 +135,7 @@ def text_of(x: Product, *, waits: str = "early") -> str:
         ld.global.b32 at, [p3+40]; add.u32 at, at, base;
         mov.u32 r0, left; shr.u32 r0, r0, 4; cvt.u64.u32 s, r0; add.u64 da, da, s;
         mov.u32 r0, right; shr.u32 r0, r0, 4; cvt.u64.u32 s, r0; add.u64 db, db, s;
-        @one tcgen05.mma.cta_group::1.kind::{kind} [at], {a}, db, n{mask}{factors}, keeps{scale};
+        {product}
         @one tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [bar];
         {wait if waits == "early" else ""} tcgen05.fence::after_thread_sync;
         mov.u32 n, 0; mad.wide.u32 a, i, 4, p2;
@@ -315,6 +318,31 @@ def test_scale_factors(cpu: Device, x: Product) -> None:
     expected = (-1 if x.negative[0] else 1) * (left @ right.T) + (c if x.keeps else 0)
     got = launch(cpu, x, a, b, words_of(c, "f32"), factors=(of_a, of_b))
     np.testing.assert_array_equal(got, words_of(expected, "f32"))
+
+
+COPIED = {
+    "128x256b": (128, 32, [0, 1, 2, 3]), "128x128b": (128, 16, [0, 1, 2, 3]),
+    "64x128b.warpx2::02_13": (64, 16, [0, 1, 0, 1]), "64x128b.warpx2::01_23": (64, 16, [0, 0, 1, 1]),
+    "32x128b.warpx4": (32, 16, [0, 0, 0, 0]),
+}  # fmt: skip
+"""Rows and bytes of a copy, and which 32 rows are in each 32 lanes."""
+
+
+@pytest.mark.parametrize("mode", [0, 2, 4, 6])
+@pytest.mark.parametrize("copy", COPIED)
+def test_copies_from_shared_memory(cpu: Device, copy: str, mode: int) -> None:
+    rows, size, groups = COPIED[copy]
+    given = np.random.default_rng(6).integers(0, 256, (rows, size)).astype(np.uint64)
+    stored = store(given, 8, mode, False)
+    before = np.random.default_rng(7).integers(0, 1 << 32, (COLUMNS, LANES), np.uint32)
+    more = np.array([stored.descriptor, 0, 0, 0, 0, 0], np.uint64)
+    text = text_of(Product(), copy=copy).replace("ld.global.b32 at, [p3+40];", "mov.u32 at, 7;")
+    arrays = (padded(stored.image, 32768), padded(stored.image, 65536), before, more)
+    after = run_scene(cpu, Scene("copy", text, arrays, 1, 128))[2]
+    words = np.ascontiguousarray(given.astype(np.uint8)).view(np.uint32).reshape(-1, 32, size // 4)
+    expected = before.copy()
+    expected[7 : 7 + size // 4] = np.concatenate([words[group] for group in groups]).T
+    np.testing.assert_array_equal(after, expected)
 
 
 def test_a_product_lands_late(cpu: Device) -> None:

@@ -375,6 +375,12 @@ TENSOR_SHAPES = ("32x32b", "16x64b", "16x128b", "16x256b", "16x32bx2")
 TENSOR_KINDS = ("f16", "tf32", "f8f6f4", "i8", "mxf8f6f4", "mxf4", "mxf4nvf4")
 """Kinds of products in tensor memory, by number."""
 
+TENSOR_COPIES = {
+    "128x256b": "128x256b", "128x128b": "128x128b", "warpx2::02_13": "64x128b_02_13", "warpx2::01_23": "64x128b_01_23",
+    "warpx4": "32x128b",
+}  # fmt: skip
+"""Copies from shared memory to tensor memory, by number: the modifier that tells them, and their names in C."""
+
 
 class TensorFault(enum.IntEnum):
     """``Launch.fault_more[2]``: what was wrong about a use of tensor memory."""

@@ -321,3 +321,27 @@ void cujit_tensor_product(const struct TensorSite *site, const struct TensorWork
     }
   }
 }
+
+/* Copies from shared memory by their number: bytes of a row, and which 32 rows go to each group of 32 lanes. */
+static const struct {
+  u8 bytes, rows_of[TENSOR_LANES / 32];
+} COPIES[] = {
+    [COPY_128X256B] = {32, {0, 1, 2, 3}},      [COPY_128X128B] = {16, {0, 1, 2, 3}},
+    [COPY_64X128B_02_13] = {16, {0, 1, 0, 1}}, [COPY_64X128B_01_23] = {16, {0, 0, 1, 1}},
+    [COPY_32X128B] = {16, {0, 0, 0, 0}},
+};
+
+/* A Multiply that copies rows of bytes, which `b` describes, to columns from the one of `d` on. PTX ISA 9.1, 9.7.16.9.2
+   "tcgen05.cp". */
+void cujit_tensor_fill(const struct TensorSite *site, const struct TensorWork *work) {
+  struct Factor rows = {.type = TYPE_U8, .bits = 8};
+  u32 bytes = COPIES[work->kind].bytes, first = columns_at(site, work->d, bytes / 4);
+  if (work->d >> 16) fail_in_tensor(site, TENSOR_LANES_APART, work->d, 0);
+  find_in_shared(&rows, site, work, work->b);
+  for (u32 lane = 0; lane < TENSOR_LANES; lane++) {
+    u32 row = COPIES[work->kind].rows_of[lane / 32] * 32 + lane % 32;
+    for (u32 byte = 0; byte < bytes; byte += 4) {
+      memcpy(&site->memory->cells[first + byte / 4][lane], rows.shared + offset_in_shared(&rows, row, byte), 4);
+    }
+  }
+}

@@ -303,6 +303,7 @@ _FAMILIES: Mapping[tuple[Effect, Lanes], tuple[_Row, ...]] = {
         ("cp .reduce .mbarrier::complete_tx::bytes", "|mmWm", "explicit"),
         ("cp .reduce", "|mmWH"),
         ("multimem|fabric", "*"),
+        ("tcgen05 .cp", "|mQ"),
         ("tcgen05 .mma .block_scale", "|m(m|Q)QWmmP"),
         ("tcgen05 .mma", "|m(m|Q)QWl?Pc?"),
         ("stackrestore", "|R", "stack"),

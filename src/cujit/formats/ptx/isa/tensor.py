@@ -40,6 +40,9 @@ TENSOR: tuple[Forms, ...] = (
         "tcgen05 .wait::ld|wait::st .sync .aligned",
         "tcgen05 .fence::before_thread_sync|fence::after_thread_sync",
         f"tcgen05 .commit {_GROUP} .mbarrier::arrive::one {{.shared::cluster}} {{.multicast::cluster}} .b64",
+        f"tcgen05 .cp {_GROUP} .128x256b|128x128b",
+        f"tcgen05 .cp {_GROUP} .64x128b .warpx2::02_13|warpx2::01_23",
+        f"tcgen05 .cp {_GROUP} .32x128b .warpx4",
         f"tcgen05 .mma {_GROUP} .kind::f16|kind::tf32|kind::f8f6f4 {{.{_A}}}",
     ),
     Forms(

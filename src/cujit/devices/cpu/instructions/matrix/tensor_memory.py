@@ -17,7 +17,7 @@ from cujit.devices.cpu.instructions.matrix.move import one_of, when_any_lane
 from cujit.devices.cpu.instructions.memory import address_in
 from cujit.devices.cpu.instructions.pending import lane_queue, own_queue, passing
 from cujit.devices.cpu.ir.program import IntConstant, MemoryOperand, Op, Operand, OperandGroup, items_of
-from cujit.devices.cpu.native.structures import TENSOR_KINDS, TENSOR_SHAPES
+from cujit.devices.cpu.native.structures import TENSOR_COPIES, TENSOR_KINDS, TENSOR_SHAPES
 
 _MASK_WORDS = 4
 """Words of the lanes that a product leaves as they are."""
@@ -40,6 +40,7 @@ def register(rules: Rules) -> None:
     rules.on("tcgen05 .commit .multicast::cluster", _commit_to_several)
     rules.on("tcgen05 .mma .kind::f16|kind::tf32|kind::f8f6f4|kind::i8", _multiply)
     rules.on("tcgen05 .mma .block_scale", _multiply)
+    rules.on("tcgen05 .cp", _copy)
 
 
 def _nothing(_e: WarpEmitter, _op: Op) -> None:
@@ -137,13 +138,26 @@ def _multiply(e: WarpEmitter, op: Op) -> None:
         b.cast("zext", e.read(keeps, "i1"), "i32"), *(b.integer(n, 32) for n in (kind, in_tensor, power)),
         *(e.read(word, "i32") for word in masked), b.integer(_chunks(op), 32), *factors,
     ]  # fmt: skip
-    b.module.declared.setdefault("cujit_tensor_product", "declare void @cujit_tensor_product(ptr, ptr)")
-    operands.append(Value("@cujit_tensor_product", "ptr"))
+    _issue(e, op, operands, "cujit_tensor_product")
+
+
+def _copy(e: WarpEmitter, op: Op) -> None:
+    """``cp [d], source``: queued as products are, and done in the same order."""
+    b = e.builder
+    kind = next(k for k, word in enumerate(TENSOR_COPIES) if word in op.modifiers)
+    nothing, wide = b.integer(0, 32), b.integer(0, 64)
+    described = [_address(e, op.memory), wide, e.source(op, 1, "i64"), nothing, nothing, b.integer(kind, 32)]
+    _issue(e, op, [*described, *[nothing] * (_MASK_WORDS + 5)], "cujit_tensor_fill")
+
+
+def _issue(e: WarpEmitter, op: Op, operands: Sequence[Value], name: str) -> None:
+    """Queue what a function of native code does in tensor memory."""
+    e.builder.module.declared.setdefault(name, f"declare void @{name}(ptr, ptr)")
 
     def issue(f: Builder, v: Sequence[Value]) -> None:
         f.call("cujit_pending_product", "void", *v)
 
-    each_lane(e, op, "tensor.product", [*lane_queue(e, op), *operands], issue)
+    each_lane(e, op, "tensor.product", [*lane_queue(e, op), *operands, Value(f"@{name}", "ptr")], issue)
 
 
 def _chunks(op: Op) -> int:
