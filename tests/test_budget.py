@@ -282,7 +282,7 @@ def test_a_kernel_with_launch_bounds_is_looked_at_with_its_own_block(cubin: Arti
 def test_a_block_that_the_kernel_does_not_take_is_not_known(cubin: Artifact) -> None:
     with raises(BudgetError, "budget") as error:
         check(cubin, Budget(occupancy=0, block=256), kernel="narrow")
-    assert "built for 96" in str(error.value)
+    assert "built for at most 96" in str(error.value)
     assert "try: use at most 96" in str(error.value)
 
 

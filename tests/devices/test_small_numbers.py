@@ -191,7 +191,7 @@ def test_structures_that_lie_as_the_compiled_one_are_taken(host: Device) -> None
 def test_a_member_at_an_odd_place_is_named(host: Device) -> None:
     value = np.zeros((), "f4,f8,f4")[()]
     assert "member f1 (float64) is at byte 4" in refusal(host, S, value)
-    assert "multiples of 8" in refusal(host, S, value)
+    assert "a multiple of 8" in refusal(host, S, value)
     assert "align=True" in refusal(host, S, value)
     assert "member b (float64) is at byte 4" in refusal(host, S, Packed())
 
