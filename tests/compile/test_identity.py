@@ -133,7 +133,7 @@ def _tree(root: Path) -> Path:
     for name, text in _FILES.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
-        if toolchain().nvrtc.version < (13, 3):  # it writes the times of files into line tables of cubins
+        if toolchain().nvrtc.version < (13, 5):  # it writes the times of files into line tables of cubins
             os.utime(root / name, (0, 0))
     return root
 

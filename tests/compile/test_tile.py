@@ -352,8 +352,9 @@ def test_errors_of_tileiras_are_values(tile: Artifact) -> None:
         cujit.compile(Source.tile(bytes(data), name="cut.tileir"), arch="sm_80")
     assert {d.severity for d in refused.value.diagnostics} == {"error"}
     assert {d.file for d in refused.value.diagnostics} == {"cut.tileir"}
-    with raises(OptionError, "option-rejected", "--nonsense"):
-        cujit.compile(tile, arch="sm_80", extra=["--nonsense"])
+    if program.toolchain().tileiras.version >= (13, 4):  # before, it gives a status alone
+        with raises(OptionError, "option-rejected", "--nonsense"):
+            cujit.compile(tile, arch="sm_80", extra=["--nonsense"])
     with raises(OptionError, "option-rejected", "fmad"):
         cujit.compile(tile, arch="sm_80", fmad=True)
     with raises(OptionError, "option-rejected", "ltoir"):
@@ -446,7 +447,7 @@ def test_a_program_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatc
 @needs_tileiras
 def test_the_doctor_knows_the_programs() -> None:
     parts = {part.name: part for part in cujit.doctor().parts}
-    has_both = find_program("tileirdisasm", ()) is not None  # the wheel of 13.2 has the assembler alone
+    has_both = find_program("tileirdisasm", ()) is not None  # the wheels before 13.4 have the assembler alone
     assert (parts["tileiras"].state, parts["tileirdisasm"].state) == ("ok", "ok" if has_both else "absent")
     assert parts["tileiras"].version == "{}.{}".format(*program.toolchain().tileiras.version)
 
@@ -459,8 +460,9 @@ def test_the_command_line_compiles_and_prints_it(tmp_path: Path) -> None:
     run, made = CliRunner(), str(tmp_path / "scale.tileir")
     done = run.invoke(cli, ["compile", str(source), "-o", made, "-n", "scale<float>"])
     assert done.exit_code == 0, done.output
-    text = run.invoke(cli, ["inspect", made, "--tile"])
-    assert f"entry @{SCALED}(" in text.output
+    if find_program("tileirdisasm", ()):
+        text = run.invoke(cli, ["inspect", made, "--tile"])
+        assert f"entry @{SCALED}(" in text.output
     done = run.invoke(cli, ["compile", made, "--arch", "sm_90", "-o", str(tmp_path / "k.cubin")])
     assert "cubin for sm_90a" in done.output
     refused = run.invoke(cli, ["inspect", str(tmp_path / "k.cubin"), "--tile"])

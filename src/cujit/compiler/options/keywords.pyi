@@ -67,7 +67,7 @@ class OptionKeywords(TypedDict, total=False):
     display_error_number: bool | None
     warn_reorder: bool | None
     warn_conversion: bool | None
-    warning_as_error: Literal["all-warnings", "reorder", "deprecated-declarations", "conversion"] | None
+    warning_as_error: Literal["all-warnings", "conversion", "deprecated-declarations", "reorder"] | None
     max_errors: int | None
     brief_diagnostics: bool | None
     optimization_info: Literal["inline"] | None

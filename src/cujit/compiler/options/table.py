@@ -361,7 +361,7 @@ _ROWS: tuple[Option, ...] = (
     Option("warn_conversion", _B, "Warn about implicit conversions that can change a value.", flag("--Wconversion"),
            since=(13, 4)),
     Option("warning_as_error", _T, "Warnings to treat as errors.", value("--warning-as-error={}"), since=(13, 1),
-           choices=("all-warnings", "reorder", "deprecated-declarations", "conversion")),
+           choices=("all-warnings", "conversion", "deprecated-declarations", "reorder")),
     Option("max_errors", _I, "Number of errors after which the compiler stops.",
            value("--fmax-errors={}"), low=1, since=(13, 4)),
     Option("brief_diagnostics", _B, "Omit the source line and the caret from messages.",
