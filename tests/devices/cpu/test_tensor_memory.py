@@ -158,7 +158,11 @@ def test_columns_are_given_out_again(cpu: Device) -> None:
     ("check", "statement"),
     [
         ("memory", "@first tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [place+64], 32;"),
-        ("race", f"st.shared.b32 [place], i; @first {ALLOC.format(32)}"),
+        (
+            "race",
+            "setp.eq.u32 first, i, 40; @first st.shared.b32 [place], i;\nsetp.eq.u32 first, warp, 0;\n"
+            f"@first {ALLOC.format(32)}",
+        ),
         ("memory", "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [place+64];"),
     ],
 )
@@ -193,6 +197,7 @@ MISTAKES = {
 }  # fmt: skip
 
 
+@pytest.mark.verbatim
 @pytest.mark.parametrize("name", MISTAKES)
 def test_wrong_uses_end_the_launch_at_their_line(cpu: Device, name: str) -> None:
     body, word = MISTAKES[name]

@@ -374,3 +374,18 @@ def test_products_that_do_not_exist_end_the_launch(cpu: Device, name: str) -> No
     arrays = (padded(left.image, 32768), padded(right.image, 65536), np.zeros((COLUMNS, LANES), np.uint32), more)
     with raises(KernelFaultError, "fault-tensor-memory", word, "mma"):
         run_scene(cpu, Scene("wrong", text_of(good), arrays, 1, 128))
+
+
+def test_a_commit_tells_several_blocks(cpu: Device) -> None:
+    """Block 0 of a cluster commits for both blocks, and each waits at a barrier of its own."""
+    body = """.shared .align 8 .b64 bar; .reg .pred one, done; .reg .b32 i, rank; .reg .b16 mask; .reg .b64 a;
+        mov.u32 i, %tid.x; setp.eq.u32 one, i, 0; mov.u32 rank, %cluster_ctarank; mov.u16 mask, 3;
+        @one mbarrier.init.shared::cta.b64 [bar], 1; barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+        setp.eq.and.u32 one, rank, 0, one;
+        @one tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [bar], mask;
+        WAIT: mbarrier.try_wait.parity.shared::cta.b64 done, [bar], 0; @!done bra WAIT;
+        mad.wide.u32 a, rank, 4, p0; st.global.b32 [a], 7;
+        barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"""
+    text = entry(body, 1, target="sm_100a", version="8.8", directives=".reqnctapercluster 2, 1, 1")
+    got = run_scene(cpu, Scene("multicast", text, (np.zeros(2, np.int32),), 2, 32))[0]
+    np.testing.assert_array_equal(got, [7, 7])
