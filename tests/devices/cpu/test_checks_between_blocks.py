@@ -1,0 +1,129 @@
+"""One access by each of two blocks, and what is between them: the race check of global memory against an oracle."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import cujit
+from cujit.errors import KernelFaultError
+from cujit.values import NamedTuple
+from sweeps import part
+
+THREADS, ELEMENTS = 64, 256
+MANY = int(os.environ.get("CUJIT_RACES", "72"))
+"""Programs of the sweep, of which a run tries a part."""
+
+_TYPES = {1: "unsigned char", 2: "unsigned short", 4: "unsigned", 8: "unsigned long long"}
+_PLACES: dict[str, Callable[[int], int]] = {
+    "t": lambda t: t,
+    "63 - t": lambda t: 63 - t,
+    "t ^ 5": lambda t: t ^ 5,
+    "t + 33": lambda t: t + 33,
+    "2 * t": lambda t: 2 * t,
+    "3 * t + 1": lambda t: 3 * t + 1,
+    "t * 37 % 128": lambda t: t * 37 % 128,
+    "t / 8": lambda t: t // 8,
+    "70": lambda _: 70,
+}
+_GUARDS: dict[str, Callable[[int], bool]] = {
+    "true": lambda t: t >= 0,
+    "t < 32": lambda t: t < 32,
+    "t % 32 < 9": lambda t: t % 32 < 9,
+    "t == 40": lambda t: t == 40,
+}
+_SET, _WAIT = "if (t == 0) atomicExch(flag, 1);", "if (t == 0) while (!atomicAdd(flag, 0));\n    __syncthreads();"
+_RELEASE = 'if (t == 0) asm volatile("st.release.gpu.u32 [%0], 1;" :: "l"(flag) : "memory");'
+_ACQUIRE = (
+    'if (t == 0) do asm volatile("ld.acquire.gpu.u32 %0, [%1];" : "=r"(seen) : "l"(flag) : "memory"); while (!seen);\n'
+    "    __syncthreads();"
+)
+_BETWEEN = {
+    "nothing": ("", "", False),
+    "a flag": (f"__syncthreads(); {_SET}", _WAIT, False),
+    "a fence of the block": (f"__syncthreads(); __threadfence_block(); {_SET}", _WAIT, False),
+    "a late fence": ("__syncthreads(); if (t == 0) { atomicExch(flag, 1); __threadfence(); }", _WAIT, False),
+    "a fence": (f"__threadfence(); __syncthreads(); {_SET}", _WAIT, True),
+    "a release": (f"__syncthreads(); {_RELEASE}", _ACQUIRE, True),
+    "the grid": ("cooperative_groups::this_grid().sync();",) * 2 + (True,),
+}
+"""What the first block does behind its access, and the second one before its own, and whether that orders both."""
+_DOES = {"reads": "x += p[{0}];", "writes": "p[{0}] = (T)({1} + t);", "adds": "atomicAdd(p + {0}, (T)({1} + t));"}
+
+
+class _Access(NamedTuple):
+    """Threads that a guard holds for access an element each, at a place of their own, or one that several have."""
+
+    does: str
+    place: str
+    guard: str
+
+    def code(self, least: int) -> str:
+        """Write it in CUDA; what is written is never 0, and that of one block never that of the other."""
+        return f"if ({self.guard}) {{ {_DOES[self.does].format(f'({self.place})', least)} }}"
+
+    def elements(self) -> set[int]:
+        """Tell which elements are accessed."""
+        return {_PLACES[self.place](t) for t in range(THREADS) if _GUARDS[self.guard](t)}
+
+
+class _Program(NamedTuple):
+    size: int
+    first: _Access
+    second: _Access
+    between: str
+
+    def source(self, number: int) -> str:
+        """Write a kernel of two blocks."""
+        tells, waits, _ = _BETWEEN[self.between]
+        return (
+            f'extern "C" __global__ void pair{number}(void *all, unsigned *flag, unsigned *out) {{\n'
+            f"    typedef {_TYPES[self.size]} T; T *p = (T *)all; unsigned t = threadIdx.x, x = 0, seen = 0;\n"
+            f"    if (blockIdx.x == 0) {{ {self.first.code(1)}\n    {tells} }}\n"
+            f"    else {{ {waits}\n    {self.second.code(1 + THREADS)} }}\n"
+            f"    out[blockIdx.x * {THREADS} + t] = x + seen;\n}}\n"
+        )
+
+    @property
+    def races(self) -> bool:
+        """Whether both blocks access an element, one of them writes, not both by atomics, and nothing orders that."""
+        does = {self.first.does, self.second.does}
+        return (
+            not _BETWEEN[self.between][2]
+            and does not in ({"reads"}, {"adds"})
+            and not self.first.elements().isdisjoint(self.second.elements())
+        )
+
+
+def _program(rng: np.random.Generator) -> _Program:
+    size = int(rng.choice(list(_TYPES)))
+    kinds = list(_DOES) if size >= 4 else ["reads", "writes"]
+    first, second = (
+        _Access(str(rng.choice(kinds)), str(rng.choice(list(_PLACES))), str(rng.choice(list(_GUARDS))))
+        for _ in range(2)
+    )
+    return _Program(size, first, second, str(rng.choice(list(_BETWEEN))))
+
+
+def _found(kernel: cujit.Kernel, device: cujit.Device) -> str:
+    arrays = [device.zeros(n, np.uint32) for n in (2 * ELEMENTS, 1, 2 * THREADS)]
+    try:
+        kernel.prepare(2, THREADS, cooperative=True)(*arrays)
+        device.synchronize()
+    except KernelFaultError as error:
+        return error.kind
+    return ""
+
+
+@pytest.mark.parametrize("check", ["race", "all"])
+def test_one_race_between_blocks_in_global_memory_is_found_and_nothing_else(check: str) -> None:
+    rng, device = np.random.default_rng(41 + len(check)), cujit.cpu(1, check=check)
+    programs = part([_program(rng) for _ in range(MANY)], 4, check)
+    text = "".join(["#include <cooperative_groups.h>\n", *(each.source(k) for k, each in enumerate(programs))])
+    module = cujit.jit(cujit.Source.cuda(text, name="pairs.cu"), device=device)
+    found = [_found(module[f"pair{k}"], device) for k in range(len(programs))]
+    expected = ["race" if each.races else "" for each in programs]
+    assert [(programs[k], kind) for k, kind in enumerate(found) if kind != expected[k]] == []
