@@ -8,6 +8,7 @@ seconds of ``load`` and of the first compile, and the most memory. If the second
 the logarithms, an exponent of 1 tells that they are linear in the text. A shape that an assembler refuses may be
 refused as well: then the seconds are those until the error. ``--write`` records each row for docs/performance.md as
 soon as it is there, with the commit, and leaves out those that this commit has: so a run that ends early goes on later.
+Rows of other shapes stay, with the commits that they are of.
 """
 
 from __future__ import annotations
@@ -147,7 +148,8 @@ def table(names: Sequence[str], *, write: bool) -> None:
     """Measure shapes and print them; put each into the record at once if that is asked."""
     commit = _commit()
     record = json.loads(RECORD.read_text()) if write and RECORD.exists() else {}
-    rows = {name: row for name, row in record.get("shapes", {}).items() if row.get("commit") == commit}
+    known = record.get("shapes", {}).items()
+    rows = {name: row for name, row in known if row.get("commit") == commit or name not in names}
     for name in names:
         if name in rows:
             continue
