@@ -134,8 +134,8 @@ This table shows how long the CPU device takes to load and compile large PTX, an
 `benchmarks/shapes.py` generates PTX that repeats one construct, such as a call or an `if`. The benchmark measures PTX
 of several sizes, up to the size in the table, without a cache. CPU time grows as the size to the power of the exponent.
 An exponent of 1 means that the time is proportional to the PTX size. A dash means that the times are too short to
-determine an exponent. The measurements are from commit {commits}, {date}, on two cores shared with other
-processes. The table shows {measured} of the constructs in `benchmarks/ptx_shapes.py`.
+determine an exponent. The measurements are from commit {commits}, {date}, on two
+cores shared with other processes. The table shows {measured} of the constructs in `benchmarks/ptx_shapes.py`.
 
 | Repeated construct | PTX size, KB | Load, s | First compile, s | Memory, MB | Exponent | Result |
 |---|---|---|---|---|---|---|
@@ -238,7 +238,7 @@ def _start(record: dict[str, Any]) -> str:
 def _shapes(record: dict[str, Any]) -> str:
     """Write the section about large PTX."""
     rows = "".join(itertools.starmap(_shape, record["shapes"].items()))
-    commits = ", ".join(sorted({row["commit"] for row in record["shapes"].values()}))
+    commits = " and commit ".join(sorted({row["commit"] for row in record["shapes"].values()}))
     return _SHAPES.format(date=record["date"], rows=rows, commits=commits, measured=len(record["shapes"]))
 
 
