@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -70,7 +71,6 @@ class Machine:
         self.root = root
         root.mkdir(mode=0o700)
         self.triton, self.cache = root / "triton", root / "cujit"
-        self.program = root / "program.py"
         self.variables = {
             "TRITON_CACHE_MANAGER": "cujit.integrations.triton:CacheManager",
             "TRITON_CACHE_DIR": str(self.triton),
@@ -79,10 +79,11 @@ class Machine:
         }
 
     def run(self, code: str = "make()", **variables: str) -> subprocess.CompletedProcess[str]:
-        self.program.write_text(PROGRAM + code)
+        program = self.root / f"{threading.get_ident()}.py"  # several ranks may start at once
+        program.write_text(PROGRAM + code)
         environment = {**os.environ, **self.variables, **variables}
         return subprocess.run(
-            [sys.executable, self.program], env=environment, capture_output=True, text=True, check=False, timeout=300
+            [sys.executable, program], env=environment, capture_output=True, text=True, check=False, timeout=300
         )
 
     def hits(self, code: str = "make()", **variables: str) -> list[bool]:
@@ -131,7 +132,6 @@ def test_a_kernel_is_compiled_once_and_written_to_a_new_directory(machine: Machi
 
 
 def test_of_eight_ranks_that_start_cold_one_compiles(machine: Machine) -> None:
-    machine.program.write_text(PROGRAM)
     with ThreadPoolExecutor(8) as ranks:
         found = list(ranks.map(lambda _: machine.hits(), range(8)))
     assert sorted(found) == [[False], *[[True]] * 7]
