@@ -102,7 +102,7 @@ def test_memory_of_a_launch_is_limited(alone: Serve) -> None:
 def test_memory_of_arguments_is_limited(asking: Asking, arguments: str) -> None:
     said = asking.look(kernel(""), **{**ONE, "arguments": arguments})
     (error,) = said["record"]["errors"]
-    assert "at most 268,435,456" in error["text"]
+    assert "maximum is 268,435,456" in error["text"]
 
 
 def test_a_compile_that_takes_all_memory_ends_its_process_alone(alone: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
