@@ -18,7 +18,7 @@ from cujit.emulator.graphs import EVENTS, KINDS, body_of, named
 from cujit.emulator.machine import cell_free, guarded, in_c
 from cujit.emulator.node_params import CopyParams
 from cujit.emulator.node_work import begin_launch, step_of, work_of
-from cujit.emulator.nodes import LOCK, Condition, EmulatedGraph, GraphNode, NodeKind, graph_of
+from cujit.emulator.nodes import LOCK, EmulatedGraph, GraphCondition, GraphNode, NodeKind, graph_of
 from cujit.emulator.results import RefusedCall, Result
 from cujit.emulator.structures import GO_ON, CellKind, GraphExecCell, GraphStep, StepKind
 from cujit.forks import once
@@ -136,7 +136,7 @@ _CONDITIONAL = StepKind.IF, StepKind.WHILE, StepKind.SWITCH
 """By the type of a conditional node."""
 
 
-def _assigned(condition: Condition) -> GraphStep:
+def _assigned(condition: GraphCondition) -> GraphStep:
     """Return the step that sets a condition when its graph is launched."""
     return GraphStep(StepKind.ASSIGN, number=condition.value, function=condition.handle)
 

@@ -25,8 +25,8 @@ from cujit.emulator.nodes import (
     LOCK,
     NO_DATA,
     USER_OBJECTS,
-    Condition,
     EmulatedGraph,
+    GraphCondition,
     GraphNode,
     NodeKind,
     UserObject,
@@ -312,7 +312,7 @@ def graph_conditional_handle_create(out: int, graph: int, context: int, value: i
     require(out and flags in (0, _ASSIGN_DEFAULT))
     with LOCK:
         found = graph_of(graph)
-        made = Condition(context or current_context(), value, is_assigned=bool(flags))
+        made = GraphCondition(context or current_context(), value, is_assigned=bool(flags))
         found.conditions[made.handle] = made
         store_u64(out, made.handle)
 

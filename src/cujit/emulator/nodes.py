@@ -105,7 +105,7 @@ class EmulatedGraph:
     """
 
     def __init__(self, owner: GraphNode | None = None) -> None:
-        self.conditions: dict[int, Condition] = {}
+        self.conditions: dict[int, GraphCondition] = {}
         self.nodes: dict[GraphNode, None] = {}
         self.numbered = 0
         self.objects: Counter[UserObject] = Counter()
@@ -128,7 +128,7 @@ class EmulatedGraph:
         """Whether one of its nodes is conditional."""
         return any(node.bodies or any(graph.has_conditions for graph in node.graphs) for node in self.nodes)
 
-    def all_conditions(self) -> list[Condition]:
+    def all_conditions(self) -> list[GraphCondition]:
         """List its conditions, and those of the graphs in it."""
         inner = (graph.all_conditions() for node in self.nodes for graph in node.graphs)
         return list(dict.fromkeys(itertools.chain(self.conditions.values(), *inner)))
@@ -178,7 +178,7 @@ class EmulatedGraph:
         return done
 
 
-class Condition:
+class GraphCondition:
     """A number that kernels set and conditional nodes run by; its address is its handle.
 
     ``value`` is what it is when a graph is launched, if it ``is_assigned`` then. ``node`` is the node that has it.

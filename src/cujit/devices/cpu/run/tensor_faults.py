@@ -7,7 +7,8 @@ from cujit.devices.cpu.run.launch import Launch
 
 _ALLOCATE = "allocate the columns first: tcgen05.alloc writes their address to shared memory"
 
-_WORDS: dict[TensorFault, tuple[str, str]] = {
+_UNKNOWN = ("tensor memory in a way that PTX doesn't allow", _ALLOCATE)
+_WORDS: dict[int, tuple[str, str]] = {
     TensorFault.UNALLOCATED: ("column {number} of tensor memory, which the block never allocated", _ALLOCATE),
     TensorFault.FREED: (
         "column {number} of tensor memory, which the block has deallocated",
@@ -59,5 +60,5 @@ _WORDS: dict[TensorFault, tuple[str, str]] = {
 def words_of(launch: Launch) -> tuple[str, str]:
     """Describe what a launch did wrong in tensor memory, and what to try."""
     _, _, code, address, number, *_ = launch.fault_more
-    what, help_ = _WORDS[TensorFault(code)]
+    what, help_ = _WORDS.get(code, _UNKNOWN)
     return what.format(number=number, column=address & 0xFFFF, lane=address >> 16), help_
