@@ -237,8 +237,8 @@ _ROWS: tuple[Option, ...] = (
            "(docs/how-to/ordinary-files.md). The option implies `dialect`, `host_headers` and `default_device`.",
            Spelling("the source without host code", lambda _: []), choices=("skip",)),
     Option("dialect", _T,
-           "`nvcc` defines names that nvcc accepts and NVRTC doesn't, such as `__asm__`, `__builtin_ctz`, `uint` and "
-           "`M_PI`.",
+           "`nvcc` defines names that the nvcc compiler accepts but NVRTC doesn't, such as `__asm__`, `__builtin_ctz`, "
+           "`uint` and `M_PI`.",
            Spelling("headers included before the first line", lambda _: []), choices=("nvcc",)),
     # After a compile with `debug` or the fastest `ofast_compile`, NVRTC 13.5 reads `__grid_constant__` parameters of
     # all later ones otherwise: measured by PTX before and after, one option at a time.

@@ -306,7 +306,8 @@ class DeviceArray:
         """Copy the elements of a host or device array of the same shape and dtype into this array.
 
         When the call returns, cujit has finished reading a host array. The exception is an array from ``device.pinned``
-        if there is a stream: don't change it before the stream is done. Copies between device arrays are asynchronous.
+        if you pass a stream: don't change the array until the stream finishes its work. Copies between device arrays
+        are asynchronous.
 
         Args:
             data: a host or device array.
