@@ -237,6 +237,7 @@ _NOT_THERE = {
     "_sha256",  # that of older ones
     "concurrent.futures",  # who compiles in the background
     "cujit.compiler.linking",  # jit of kernels that launch kernels
+    "cujit.compiler.tiles",  # jit of CUDA Tile C++
     "cujit.toolchain.driver",  # who has a GPU
     "nvtx",  # optional
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
@@ -24,6 +24,7 @@ from cujit.errors import OptionError, listed, spell
 from cujit.farm.arch_sharing import WAYS
 from cujit.farm.driver import cache_of
 from cujit.remote import RemoteStore
+from cujit.values import NamedTuple
 from cujit.worklist import read as read_worklist
 
 _limits = several(

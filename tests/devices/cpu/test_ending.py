@@ -36,7 +36,7 @@ extern "C" __global__ void loops(int *x, int n) {
     for (int i = 0; i != n; i++) for (unsigned k = 0; k < 100000000u; k++) a = a * 1664525u + (a >> 3) + i * k;
     x[0] = a;
 }
-extern "C" __global__ void walks(int *x, int n) {  // memory and a barrier in each turn
+extern "C" __global__ void walks(volatile int *x, int n) {  // memory and a barrier in each turn
     __shared__ int s[256];
     for (int i = 0; i != n; i++) {
         s[threadIdx.x] = x[(i + threadIdx.x) & 63];
@@ -51,11 +51,11 @@ extern "C" __global__ void stays(int *x, int n) {  // a word of shared memory a 
     for (int i = 0; i != n; i++) { s[threadIdx.x] += i; asm volatile("" ::: "memory"); }
     x[threadIdx.x & 63] = s[threadIdx.x];
 }
-extern "C" __global__ void some(int *x, int n) {  // a warp that loops, others at a barrier
+extern "C" __global__ void some(volatile int *x, int n) {  // a warp that loops, others at a barrier
     if (threadIdx.x < 32) for (unsigned k = 0; k != n; k++) x[k & 63] += k >> 3;
     __syncthreads();
 }
-extern "C" __global__ void counted(int *x, int n) {  // the same at a barrier for as many threads as are said
+extern "C" __global__ void counted(volatile int *x, int n) {  // the same at a barrier for as many threads as are said
     if (threadIdx.x < 32) for (unsigned k = 0; k != n; k++) x[k & 63] += k >> 3;
     asm volatile("barrier.sync 1, %0;" :: "r"(blockDim.x));
 }
@@ -266,12 +266,12 @@ def test_a_gpu_ends_no_launch(gpu: Device) -> None:
 BUSY = r"""
 #include <cstdio>
 #include <cooperative_groups.h>
-extern "C" __global__ void busy(unsigned *x, int n, int what) {
+extern "C" __global__ void busy(volatile unsigned *x, int n, int what) {
     __shared__ unsigned s[128];
     for (int i = 0; i != n; i++) {
         unsigned t = threadIdx.x, v = x[(i + t) & 1023];
         if (what & 1) { s[t] = v; __syncthreads(); v += s[(t + 7) & 127]; __syncthreads(); }
-        if (what & 2) { atomicAdd(&s[t & 3], v); atomicMax(&x[1024 + (t & 7)], v); }
+        if (what & 2) { atomicAdd(&s[t & 3], v); atomicMax((unsigned *)&x[1024 + (t & 7)], v); }
         if (what & 4) v += __shfl_xor_sync(~0u, v, 1 + (i & 15)) + __popc(__ballot_sync(~0u, v & 1));
         if (what & 8) { unsigned *m = (unsigned *)malloc(16); if (m) { *m = v; v = *m; free(m); } }
         if ((what & 16) && i % 4096 == 0 && t == 0) printf("%u\n", v);

@@ -89,7 +89,7 @@ def test_one_element_too_far_is_found_whatever_the_argument_is(kind: str, kernel
         for at, words in (
             (_ELEMENTS, "end of argument 1, "),
             (-2, "8 bytes before argument 1, "),
-            (1 << 14, "argument 1"),
+            (1 << 14, "Invalid"),  # the message names the nearest memory, which may be of something else
         ):
             with pytest.raises(KernelFaultError) as caught:
                 kernels[touch][1, 1](x, at)
