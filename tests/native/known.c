@@ -7,14 +7,14 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { LAUNCHERS = 3, ROUNDS = 300, BLOCKS = 4, SPANS = 8, WORDS = 64 };
+enum { LAUNCHERS = 3, ROUNDS = 300, BLOCKS = 4, PIECES = 8, WORDS = 64 };
 
 void cujit_check_run(struct Pool *pool, const struct CheckedJob *job, struct Launch *launch, u32 helpers,
                      u64 shared_bytes, u64 local_bytes);
 u64 cujit_check_told(struct CheckedMemory *checked);
 u64 cujit_check_users(struct CheckedMemory *checked);
 
-static u32 memory[SPANS * WORDS];
+static u32 memory[PIECES * WORDS];
 static u64 changes;
 static struct CheckedMemory checked = {.changes = &changes};
 static struct Stores stores;
@@ -31,8 +31,8 @@ static void kernel(struct Launch *launch, u8 *shared, u8 *local) {
   (void)shared, (void)local;
   const struct Watch *watch = launch->checks;
   while (__atomic_fetch_add(&launch->next, 1, __ATOMIC_RELAXED) < launch->blocks) {
-    HOLDS(watch->count == SPANS && watch->serial);
-    for (u32 k = 0; k < SPANS; k++) HOLDS(watch->spans[k].begin == (u64)(memory + k * WORDS));
+    HOLDS(watch->count == PIECES && watch->serial);
+    for (u32 k = 0; k < PIECES; k++) HOLDS(watch->spans[k].begin == (u64)(memory + k * WORDS));
   }
 }
 
@@ -48,13 +48,13 @@ static void failing_kernel(struct Launch *launch, u8 *shared, u8 *local) {
 
 /* Describe the memory as it is now, with the spans behind what tells of them. */
 static struct KnownMemory *learn(void) {
-  struct KnownMemory *known = malloc(sizeof *known + SPANS * sizeof(struct Span));
+  struct KnownMemory *known = malloc(sizeof *known + PIECES * sizeof(struct Span));
   struct Span *spans = (struct Span *)(known + 1);
-  for (u32 k = 0; k < SPANS; k++) {
+  for (u32 k = 0; k < PIECES; k++) {
     u64 begin = (u64)(memory + k * WORDS);
     spans[k] = (struct Span){begin, begin + WORDS * sizeof *memory, 0, 0};
   }
-  *known = (struct KnownMemory){spans, SPANS, __atomic_load_n(&changes, __ATOMIC_RELAXED)};
+  *known = (struct KnownMemory){spans, PIECES, __atomic_load_n(&changes, __ATOMIC_RELAXED)};
   return known;
 }
 
@@ -101,7 +101,7 @@ static void replace_known(void) {
 static void leave(struct Pool *pool) {
   struct KnownMemory *known = checked.known;
   u32 elsewhere = 0;
-  u64 past = (u64)(memory + SPANS * WORDS);
+  u64 past = (u64)(memory + PIECES * WORDS);
   HOLDS(!launch(pool, kernel, (u64)memory, 0).launch.checks && !launch(pool, kernel, past, 0).launch.checks);
   void *gone = mmap(0, 1 << 16, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   HOLDS(gone != MAP_FAILED && !munmap(gone, 1 << 16));

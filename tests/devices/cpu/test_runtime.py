@@ -86,6 +86,7 @@ PROGRAMS = {
     "landing": ("faults", "pool", "copies", "pending"),
     "known": ("faults", "pool", "checked_launch"),
     "lanes": ("warps", "matrix", "rows", "directed", "copies"),
+    "tensors": ("faults", "pool", "copies", "pending", "tensor_memory", "tensor_product"),
 }
 """What runs parts of the run-time by itself: the parts that each has."""
 
@@ -111,7 +112,7 @@ FOREIGN = {
 @needs_clang
 @pytest.mark.parametrize(
     ("sanitizer", "name"),
-    [*(("address,undefined", name) for name in ("checked", "samples", "lanes")), ("thread", "checked")],
+    [*(("address,undefined", name) for name in ("checked", "samples", "lanes", "tensors")), ("thread", "checked")],
 )
 def test_what_only_clang_compiles_is_sound_under_sanitizers(sanitizer: str, name: str, tmp_path: Path) -> None:
     """The wheel's clang has no sanitizers of its own, and calls those of the compiler that links.
