@@ -218,10 +218,16 @@ _LISTED = {
         r"^stride_of: .* = s(div|rem) i64 ": "two lanes lie 2 to 31 apart there",
         r"^(find_lanes|note_\w+|lanes_from): .* = shl i32 ": "lanes are numbered below 32, first ones of a part too",
         r"^paired: .* = lshr i32 ": "of two lanes of a warp, whose numbers are below 32",
-        r"^(cujit_texels|is_clear|whole_warp): .* = lshr i32 ": "by the number of a lane, which is below 32",
+        r"^(cujit_texels|is_clear|whole_warp|sharing|merge): .* = (shl|lshr) i32 ": "by the number of a lane, which is "
+        "below 32",
         r"^cujit_texture: .*@llvm\.cttz\.": "the last bit is added to the mask",
-        r"^(tap_at|take_taps): .* = fptosi ": "places are bounded to 1e9 before, weights lie from 0 to 255",
-        r"^(pick|resolved): .* align (32|64)$": "vectors of eight elements on the stack",
+        r"^(tap_at|take_taps|float_taps): .* = fptosi ": "places are bounded to 1e9 before, weights lie from 0 to 255",
+        r"^srgb_words: .* = (extract|insert)element <8 x i32> ": "by the number of one of eight elements",
+        r"^rest_of: .* = fptosi ": "the rest of a division by a size, which is below 2**20",
+        r"^(pick|resolved|bounded|scaled|rest_of|is_any|faces_of|at_most|pick_f32|weights_of|filtered|put|words_of"
+        r"|take_steps|srgb_words|numbers_of|rounded|rounded_whole): .* align (32|64)$": "vectors, and structures of "
+        "vectors, on the stack",
+        r"^(touch_all|look_up): .* align 64$": "struct Places is aligned to 64 bytes, and the field is at 1,152",
         r"^mark_all: .* = (shl|lshr) i64 ": "of a word of 64 bits one to 64 are marked, from a bit of it on",
         r"^(cujit_launch|address): .* = (shl|lshr) ": "a layout has MOST_FIELDS, 64, at most",
         r"^stray_in: .*@llvm\.cttz\.": "of a word that differs",
