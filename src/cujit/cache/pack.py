@@ -297,6 +297,21 @@ class Pack:
         """Raise FormatError where it is not the file that somebody else says it is, for who knows such a one."""
 
 
+def open_verified(path: Path) -> Pack:
+    """Open a pack, and prove every record.
+
+    Raises:
+        FormatError: a record is damaged.
+        CacheRefusedError, OSError: as ``Pack.is_there``.
+        FileNotFoundError: it is not there.
+    """
+    pack = Pack(path.absolute(), Trust.of_process())
+    for digest, fault in pack.verify():
+        if fault:
+            raise FormatError(f"{path}: the record {digest[:12]} is damaged: {fault}")
+    return pack
+
+
 class _Opened:
     """The tables of a pack that is open; every place in them is checked before it is read."""
 

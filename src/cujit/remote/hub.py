@@ -19,9 +19,8 @@ from pathlib import Path
 
 from cujit.artifact.reading import file_errors
 from cujit.artifact.writing import write_file
-from cujit.cache.pack import Pack
-from cujit.cache.trust import Trust
-from cujit.errors import FormatError, OptionError, read_int, spell
+from cujit.cache.pack import open_verified
+from cujit.errors import OptionError, read_int, spell
 
 VARIANT = "torch-universal"
 PACK_NAME = "kernels.pack"
@@ -52,9 +51,7 @@ def export_hub(pack: Path, package: Path, output: Path, *, name: str, license: s
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise OptionError(f"{spell(name)} is not a valid kernel name", help="write a name such as my-kernel")
     number = read_int(version, "version", OptionError, least=1)
-    for digest, fault in Pack(pack.absolute(), Trust.of_process()).verify():
-        if fault:
-            raise FormatError(f"{pack}: the record {digest[:12]} is damaged: {fault}")
+    open_verified(pack)
     files = dict(_files(package))
     if "__init__.py" not in files:
         raise OptionError(f"{package} has no __init__.py", help="pass the directory of a Python package")

@@ -23,10 +23,9 @@ from typing import Any
 from cujit.arch.support import install
 from cujit.artifact.reading import file_errors
 from cujit.artifact.writing import replacing
-from cujit.cache.pack import Pack
+from cujit.cache.pack import open_verified
 from cujit.cache.remote.filling import SOCKET_S, patiently
 from cujit.cache.remote.signing import Signer, TrustedKeys
-from cujit.cache.trust import Trust
 from cujit.errors import CacheRefusedError, FormatError, MissingError, OptionError, RemoteError, spell
 from cujit.values import NamedTuple
 
@@ -81,7 +80,7 @@ def push_pack(url: str, pack: Path, signer: Signer) -> PushedPack:
 def _pushed(place: _PackTag, pack: Path, signer: Signer) -> PushedPack:
     if place.digest:
         raise OptionError(f"{place.url}@{place.digest} names a digest, expected a tag", help=f"write {place.url}")
-    stats = _verified(pack)
+    stats = open_verified(pack).stats()
     with tempfile.TemporaryDirectory() as folder:  # in place: oras uploads files
         config = Path(folder, "config.json")
         about = {"records": stats.records, "bytes": stats.file_bytes}
@@ -236,7 +235,7 @@ class _PackTag:
     def layer(path: Path, media_type: str) -> dict[str, Any]:
         """Describe a file as a manifest does."""
         with open(path, "rb") as file:
-            digest = hashlib.file_digest(file, "sha256") if hasattr(hashlib, "file_digest") else _digest(file)
+            digest = _digest(file)
         layer = {"mediaType": media_type, "size": path.stat().st_size, "digest": f"sha256:{digest.hexdigest()}"}
         return {**layer, "annotations": {"org.opencontainers.image.title": path.name}}
 
@@ -279,14 +278,6 @@ def _digest(file: Any) -> Any:
     while piece := file.read(_CHUNK_BYTES):
         found.update(piece)
     return found
-
-
-def _verified(path: Path) -> Any:
-    pack = Pack(path.absolute(), Trust.of_process())
-    for digest, fault in pack.verify():
-        if fault:
-            raise FormatError(f"{path}: the record {digest[:12]} is damaged: {fault}")
-    return pack.stats()
 
 
 def _manifest(place: _PackTag) -> bytes:
