@@ -388,8 +388,10 @@ def jit(
         given = Options.of(wanted_options(watchers), dict(given))
     written = source
     if "__tile_global__" in source.text:
+        from cujit.compiler.tiles import as_tile_ir  # start-up: few kernels work on tiles
+
         limits = WorkLimits.of(timeout_s, isolate, memory_mib)
-        source, given = _tile_ir_of(source, names, given, tools.within(limits))
+        source, given = as_tile_ir(source, names, given, tools.within(limits))
     build = functools.partial(compile, source, names=names, options=given, cache=cache, timeout_s=timeout_s,
                               isolate=isolate, memory_mib=memory_mib)  # fmt: skip
     alike = None if arch is not None or watchers else _alike(source, names, given, place)
@@ -406,13 +408,6 @@ def jit(
     module._image.portable = functools.partial(_portable, build, made.arch or place.arch)
     module._image.sources = functools.partial(_sources_of, written)
     return module
-
-
-def _tile_ir_of(source: Source, names: Sequence[str] | str, options: Options, tools: Runner) -> tuple[Source, Options]:
-    """Compile a source of tile kernels to Tile IR; any other source is left as it is."""
-    from cujit.compiler.tiles import as_tile_ir, has_tile_kernels  # start-up: few kernels work on tiles
-
-    return as_tile_ir(source, names, options, tools) if has_tile_kernels(source) else (source, options)
 
 
 def _alike(

@@ -211,10 +211,10 @@ def compile(
     tools = _within(cache, timeout_s, isolate, memory_mib) if is_bound else runner(cache)
     wanted = Request.of(source, to, _named_arch(arch), names, Options.of(options, more, compile), tools)
     if "__tile_global__" in wanted.source.text and wanted.kind in (Kind.PTX, Kind.CUBIN):
-        from cujit.compiler.tiles import as_tile_ir, has_tile_kernels  # start-up: few kernels work on tiles
+        from cujit.compiler.tiles import as_tile_ir  # start-up: few kernels work on tiles
 
-        if has_tile_kernels(wanted.source):
-            tile, left = as_tile_ir(wanted.source, names, wanted.options, tools)
+        tile, left = as_tile_ir(wanted.source, names, wanted.options, tools)
+        if tile is not wanted.source:
             wanted = Request.of(tile, wanted.kind, wanted.arch, names, left, tools)
     return tools.get(CompileJob(wanted))
 
@@ -400,11 +400,11 @@ def build(
     # Start-up: a compile alone needs none of it.
     from cujit.compiler.build import build_fatbin, parse_targets
     from cujit.compiler.linking import parts_of
-    from cujit.compiler.tiles import as_tile_ir, has_tile_kernels
+    from cujit.compiler.tiles import as_tile_ir
 
     runner = _within(cache, timeout_s, isolate, memory_mib)
     parts, chosen = parts_of(source), Options.of(options, more, build)
-    if len(parts) == 1 and isinstance(parts[0], Source) and has_tile_kernels(parts[0]):
+    if len(parts) == 1 and isinstance(parts[0], Source):
         tile, chosen = as_tile_ir(parts[0], names, chosen, runner)
         parts = (tile,)
     arches = parse_targets(targets, present_arches if native is None else native, runner, parts)

@@ -41,15 +41,17 @@ def has_tile_kernels(source: Source) -> bool:
 
 
 def as_tile_ir(source: Source, names: Sequence[str] | str, options: Options, runner: Runner) -> tuple[Source, Options]:
-    """Compile tile kernels to Tile IR, and return it with the options for tileiras.
+    """Compile tile kernels to Tile IR, and return it with the options for tileiras; leave any other source as it is.
 
     An option goes to each of the two tools that has it; ``extra`` is for NVRTC.
 
     Raises:
         CompileError: the source does not compile.
-        OptionError: neither of the tools has an option.
+        OptionError: it has other kernels, too, or neither of the tools has an option.
         CujitError: see ``Runner.get``.
     """
+    if not has_tile_kernels(source):
+        return source, options
     require_taken(options, [Tool.NVRTC, Tool.TILEIRAS])
     job = CompileJob(Request.of(source, Kind.TILEIR, None, names, options.only(Tool.NVRTC), runner))
     return Source.tile(runner.get(job), name=source.name), options.only(Tool.TILEIRAS, extra=False)
