@@ -16,7 +16,7 @@ from cujit.cache.trust import Trust
 from cujit.cli.cache.shared import filling_options, signer_of
 from cujit.cli.compiler_options import memory_option
 from cujit.cli.console import json_option, note, print_json, several
-from cujit.cli.files import output_option
+from cujit.cli.files import folder_option, output_option
 from cujit.cli.help import CommandGroup
 from cujit.cli.pack import check_name
 from cujit.cli.worklist import build_list, build_options, list_options, run_build, source_date_epoch
@@ -60,14 +60,7 @@ def _read_shard(_ctx: click.Context, _param: click.Parameter, text: str) -> _Sha
 @command.command("shard")
 @click.argument("shard", callback=_read_shard, metavar="I/N")
 @build_options
-@click.option(
-    "--into",
-    "folder",
-    required=True,
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="Directory for the packs of all shards.",
-)
+@folder_option("Directory for the packs of all shards.")
 def shard(shard: _Shard, lists: Sequence[Path], folder: Path, as_json: bool, **given: Any) -> None:
     """Compile one of N parts of a worklist into a pack in DIR.
 

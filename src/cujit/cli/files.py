@@ -41,6 +41,12 @@ def output_option(help: str, **more: Any) -> Callable[[Callable[..., None]], Cal
     return click.option("-o", "--output", type=writable, metavar="FILE", help=help, **more)
 
 
+def folder_option(help: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that adds ``--into`` to a command, as ``folder``: the directory that it writes to."""
+    writable = click.Path(file_okay=False, path_type=Path)
+    return click.option("--into", "folder", required=True, type=writable, metavar="DIR", help=help)
+
+
 def complete_kernel(context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
     """List the kernels of FILE that begin so, for shells; a file that cannot be read has none.
 

@@ -20,7 +20,7 @@ from cujit.cli.cache.shared import signer_of, signing_options, trust_of, trust_o
 from cujit.cli.cache.show import show_entry
 from cujit.cli.console import json_option, note, print_json, print_table, printable
 from cujit.cli.exit_codes import ExitCode
-from cujit.cli.files import FILE, file_argument, output_option
+from cujit.cli.files import FILE, file_argument, folder_option, output_option
 from cujit.cli.help import CommandGroup
 from cujit.cli.worklist import build_options, run_build, source_date_epoch
 from cujit.errors import OptionError
@@ -240,26 +240,19 @@ def push(file: Path, url: str, key: Path | None, scope: str, valid_days: int, as
 @click.option(
     "--kernel-version", "version", type=click.IntRange(1), default=1, metavar="N", help="Version. Default: 1."
 )
-@click.option(
-    "--into",
-    "output",
-    required=True,
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="Directory of the repository to write.",
-)
+@folder_option("Directory of the repository to write.")
 @json_option
-def export(file: Path, output: Path, as_json: bool, **about: Any) -> None:
+def export(file: Path, folder: Path, as_json: bool, **about: Any) -> None:
     """Write a pack and a package in the kernel hub's layout.
 
     The kernels library loads the directory with get_local_kernel. The package finds its pack beside its __init__.py,
     as kernels.pack. The variant contains no extension module, so it works with every version of torch.
     """
-    variant = export_hub(file, output=output, **about)
+    variant = export_hub(file, output=folder, **about)
     if as_json:
         print_json({"variant": str(variant)})
     else:
-        note(printable(f"{variant}: load {output} with kernels.get_local_kernel"))
+        note(printable(f"{variant}: load {folder} with kernels.get_local_kernel"))
 
 
 @command.command("pull")
