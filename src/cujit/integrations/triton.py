@@ -17,6 +17,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import triton
@@ -155,7 +156,7 @@ class CacheManager(triton_cache.CacheManager):  # type: ignore[misc]  # Triton h
         return size in (-1, status.st_size) and not self._trust.objection(status)
 
     def _keep(self, filename: str, names: list[str], make_ms: float) -> None:
-        files = {name: _read(self._path(name)) for name in names}
+        files = {name: Path(self._path(name)).read_bytes() for name in names}
         key = _key_of(self._key, filename)
         artifact = Artifact(
             Kind.FILES, pack_files(files), _arch_of(files.get(filename, b"")), name=key.name, tool=_TOOL
@@ -261,11 +262,6 @@ def _arch_of(metadata: bytes) -> Arch | None:
         return None
 
 
-def _read(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read()
-
-
 def _sweep(directory: str, cache: Cache) -> None:
     """Delete, at most once an hour, the files of kernels that cujit's cache has evicted and nobody used for an hour."""
     mark, now = f"{directory}/{_SWEPT}", time.time()
@@ -291,5 +287,5 @@ def _is_left(listed: str, key: Key, cache: Cache, now: float) -> bool:
     if cache.holds(key.digest) or now - os.stat(listed).st_mtime < _HOUR_S:
         return False
     with contextlib.suppress(ValueError, AttributeError):
-        return _STAMP in json.loads(_read(listed))
+        return _STAMP in json.loads(Path(listed).read_bytes())
     return False
