@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 
-from cujit.devices.cpu.codegen.builder import Value, int_type
+from cujit.devices.cpu.codegen.builder import Builder, Value, int_type
 from cujit.devices.cpu.codegen.nodes import LAUNCH, STATE, WARP_NUMBER
 from cujit.devices.cpu.codegen.registry import Rules
 from cujit.devices.cpu.codegen.warp import WarpEmitter
@@ -162,6 +162,13 @@ def _rank_of(e: WarpEmitter, address: Value) -> Value:
 def offset_of(e: WarpEmitter, address: Value) -> Value:
     """Find the offset (i64) of an address of this process in the shared memory of its block."""
     return e.builder.binary("and", address, e.builder.integer((1 << WINDOW_BITS) - 1, 64))
+
+
+def window_of(f: Builder, cluster: Value, rank: Value, stride: Value) -> Value:
+    """Return where the shared memory of the block of a rank (i32) begins, in a function that got ``CLUSTER`` and
+    ``STRIDE``.
+    """
+    return f.binary("add", cluster, f.binary("mul", f.cast("zext", rank, "i64"), stride))
 
 
 def _address_of_rank(e: WarpEmitter, rank: Value, offset: Value) -> Value:

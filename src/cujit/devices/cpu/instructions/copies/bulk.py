@@ -64,7 +64,7 @@ def _take_over(e: WarpEmitter, op: Op) -> None:
             f.call("cujit_pending_value", "void", *own, there, answer, f.integer(_PIECE, 32), barrier_there, NOTHING)
 
         def tell_one(rank: Value) -> None:
-            tell(f.binary("add", cluster, f.binary("mul", f.cast("zext", rank, "i64"), stride)))
+            tell(blocks.window_of(f, cluster, rank, stride))
 
         if to_all:
             for_each_bit(f, mask, tell_one)
@@ -197,7 +197,7 @@ def _copy_to_several(e: WarpEmitter, op: Op) -> None:
         nothing = f.integer(0, 32)
 
         def to_one(rank: Value) -> None:
-            start = f.binary("add", cluster, f.binary("mul", f.cast("zext", rank, "i64"), stride))
+            start = blocks.window_of(f, cluster, rank, stride)
             there, barrier_address = (f.binary("add", start, offset) for offset in (to, barrier))
             f.call("cujit_pending_bulk", "void", *own, there, from_, bytes_, barrier_address, nothing, nothing, NOTHING)
 

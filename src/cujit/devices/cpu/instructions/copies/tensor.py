@@ -245,7 +245,7 @@ def _load_to_several(e: WarpEmitter, op: Op) -> None:
         own, (mask, stride, barrier, map_, shared, origin, *coords) = v[: len(owner)], v[len(owner) :]
 
         def to_one(rank: Value) -> None:
-            start = f.binary("add", origin, f.binary("mul", f.cast("zext", rank, "i64"), stride))
+            start = blocks.window_of(f, origin, rank, stride)
             values = [map_, f.binary("add", start, shared), origin, *coords]
             copy.issue(f, own, f.binary("add", start, barrier), values, inward=True)
 

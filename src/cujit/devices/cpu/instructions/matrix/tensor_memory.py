@@ -187,7 +187,7 @@ def _commit_to_several(e: WarpEmitter, op: Op) -> None:
         own, (barrier, mask, cluster, stride) = v[: len(owner)], v[len(owner) :]
 
         def to_one(rank: Value) -> None:
-            start = f.binary("add", cluster, f.binary("mul", f.cast("zext", rank, "i64"), stride))
+            start = blocks.window_of(f, cluster, rank, stride)
             f.call("cujit_pending_product_commit", "void", *own, f.binary("add", start, barrier))
 
         for_each_bit(f, f.cast("zext", mask, "i32"), to_one)
