@@ -209,7 +209,7 @@ class Checker:
         """Emit the check of an access that an operand describes."""
         checks, orders = self._checks, touch.access & _ORDERING
         across = checks.race and touch.space is Space.GLOBAL
-        if not (checks.memory or checks.init or orders or across or touch.space in MAYBE_SHARED):
+        if not (self._looks_at_places or orders or across or touch.space in MAYBE_SHARED):
             return
         lanes = touch.lanes_in(e, op)
         with_value = bool(checks.race and touch.values) and touch.space in MAYBE_SHARED
@@ -250,8 +250,8 @@ class Checker:
         assert isinstance(touch.size, int)
         b, row = e.builder, Row(op, touch.where, touch.size, touch.flags, ((0, op.line),))
         if self._is_across(row):
-            self._call_rows(e, row, lanes, "cujit_check_global", "void", "")
-            if not (self._checks.memory or self._checks.init):
+            self._call_rows(e, row, lanes, "cujit_check_global")
+            if not self._looks_at_places:
                 return
         looks = touch.access & _ORDERING or self._races(touch.space)
         window = "" if looks or (self._checks.race and not self._is_across(row)) else self._window(e, op, touch.space)
@@ -269,6 +269,11 @@ class Checker:
 
     def _races(self, space: Space) -> bool:
         return self._checks.race and space in MAYBE_SHARED
+
+    @property
+    def _looks_at_places(self) -> bool:
+        """Whether more than the order of accesses matters: where they are, and what is there."""
+        return bool(self._checks.memory or self._checks.init)
 
     def _is_across(self, row: Row) -> bool:
         """Whether rows may be races with other blocks, and nothing else."""
@@ -323,22 +328,28 @@ class Checker:
             together = b.binary("and", together, here)
         whole = replace(row, where=replace(where, bases=where.bases[:1]))
         if len(where.bases) == 1 or where.stride != row.size:
-            self._call_rows(e, row, lanes, "cujit_check_row", "void", window)
+            self._check_rows(e, row, lanes, window)
             return
         b.either(
             together,
-            lambda: self._call_rows(e, whole, lanes, "cujit_check_row", "void", "") and None,
-            lambda: self._call_rows(e, row, lanes, "cujit_check_row", "void", window) and None,
+            lambda: self._check_rows(e, whole, lanes, ""),
+            lambda: self._check_rows(e, row, lanes, window),
             "joined",
         )
 
-    def _call_rows(self, e: WarpEmitter, row: Row, lanes: Value, name: str, returned: str, window: str) -> list[Value]:
+    def _check_rows(self, e: WarpEmitter, row: Row, lanes: Value, window: str) -> None:
+        """Check rows, plain ones in memory where only races matter by functions of their own."""
+        if self._races(row.space) and row.is_plain:
+            self._call_rows(e, row, lanes, "cujit_check_writes" if row.flags & Access.WRITE else "cujit_check_reads")
+        else:
+            self._call_rows(e, row, lanes, "cujit_check_row", Value(window or "null", "ptr"))
+
+    def _call_rows(
+        self, e: WarpEmitter, row: Row, lanes: Value, name: str, *places: Value, returned: str = "void"
+    ) -> list[Value]:
         """Call for each row; give what comes of it."""
         b, flags = e.builder, row.flags
         found: list[Value] = []
-        places = [] if name == "cujit_check_global" else [Value(window or "null", "ptr")]
-        if self._races(row.space) and row.is_plain and returned == "void":
-            name, places = "cujit_check_writes" if row.flags & Access.WRITE else "cujit_check_reads", []
         for k, base in enumerate(row.where.bases):
             own = b.integer(((1 << row.lanes) - 1) << k * row.lanes, 32)
             mine = lanes if len(row.where.bases) == 1 else b.binary("and", lanes, own)
@@ -386,20 +397,23 @@ class Checker:
         if batch.stores:
             return self._look_at_update(e, batch, where)
         row = row_of(batch, batch.ops, where, space)
-        if self._is_across(row) and not (self._checks.memory or self._checks.init):
-            return self._look_across(e, row)
-        window = "" if self._races(space) else self._window(e, op, space)
+        across = self._is_across(row)
+        is_all = across and not self._looks_at_places
+        window = "" if is_all or self._races(space) else self._window(e, op, space)
 
         def called() -> list[Value]:
-            found = self._call_rows(e, row, _lanes(e, op), "cujit_check_batch", "i32", window)
+            place = Value(window or "null", "ptr")
+            found = self._call_rows(e, row, _lanes(e, op), "cujit_check_batch", place, returned="i32")
             every = found[0]
             for one in found[1:]:
                 every = b.binary("and", every, one)
             return [b.compare("icmp ne", every, b.integer(0, 32))]
 
         def looked() -> list[Value]:
-            if self._is_across(row):
-                self._call_rows(e, row, _lanes(e, op), "cujit_check_global", "void", "")
+            if across:
+                self._call_rows(e, row, _lanes(e, op), "cujit_check_global")
+            if is_all:
+                return [b.integer(1, 1)]
             if not window:
                 return called()
             return b.either(self._is_inside(e, row, window), lambda: [b.integer(1, 1)], called, "batch")
@@ -407,18 +421,6 @@ class Checker:
         if where.holds is None:
             return looked()[0]
         return b.either(where.holds, looked, lambda: [b.integer(0, 1)], "rows")[0]
-
-    def _look_across(self, e: WarpEmitter, row: Row) -> Value:
-        """Look whether loads of global memory are races with other blocks, if nothing else is asked."""
-        b = e.builder
-
-        def called() -> list[Value]:
-            self._call_rows(e, row, _lanes(e, row.op), "cujit_check_global", "void", "")
-            return [b.integer(1, 1)]
-
-        if row.where.holds is None:
-            return called()[0]
-        return b.either(row.where.holds, called, lambda: [b.integer(0, 1)], "rows")[0]
 
     def _look_at_update(self, e: WarpEmitter, batch: Batch, where: Where) -> Value:
         """Look at stores and the loads before them, but for loads of what is stored to."""
