@@ -200,25 +200,22 @@ def test_many_loops_of_a_function_are_compiled_without_passes(monkeypatch: pytes
     assert '"cujit-huge"="yes"' in _ir("loops that store", 10)
 
 
-def test_a_chain_too_long_for_the_scheduler_is_compiled_without_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("limit", "shape", "most", "too_many"),
+    [
+        ("_LONGEST_CHAIN", "chain", 19, 21),
+        ("_LONGEST_CHAIN", "selections", 39, 41),
+        ("_MOST_RELOADS", "parameters by address", 41, 42),
+    ],
+    ids=["arithmetic", "choices", "reads of a vector between calls"],
+)
+def test_a_chain_too_long_for_llvm_is_compiled_without_passes(
+    monkeypatch: pytest.MonkeyPatch, limit: str, shape: str, most: int, too_many: int
+) -> None:
     monkeypatch.setattr(nodes, "_LEAST", 0)
-    monkeypatch.setattr(nodes, "_LONGEST_CHAIN", 40)
-    assert "cujit-huge" not in _ir("chain", 19)
-    assert '"cujit-huge"="yes"' in _ir("chain", 21)
-
-
-def test_a_chain_of_choices_too_long_for_llvm_is_compiled_without_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nodes, "_LEAST", 0)
-    monkeypatch.setattr(nodes, "_LONGEST_CHAIN", 40)
-    assert "cujit-huge" not in _ir("selections", 39)
-    assert '"cujit-huge"="yes"' in _ir("selections", 41)
-
-
-def test_what_reads_a_vector_after_too_many_calls_is_compiled_without_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nodes, "_LEAST", 0)
-    monkeypatch.setattr(nodes, "_MOST_RELOADS", 40)
-    assert "cujit-huge" not in _ir("parameters by address", 41)
-    assert '"cujit-huge"="yes"' in _ir("parameters by address", 42)
+    monkeypatch.setattr(nodes, limit, 40)
+    assert "cujit-huge" not in _ir(shape, most)
+    assert '"cujit-huge"="yes"' in _ir(shape, too_many)
 
 
 def test_two_ways_lead_behind_each_cut_of_a_long_block() -> None:
