@@ -11,7 +11,7 @@ from pathlib import Path
 from measure import medians, row
 
 from cujit.arch import Arch
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.cache.cache import Cache
 from cujit.cache.key import Key, Part, make_key
 
@@ -28,7 +28,9 @@ def _key(n: int, headers: int = 0) -> Key:
 
 def _artifact() -> Artifact:
     data = b"\x50\xed\x55\xba" + os.urandom(PAYLOAD_BYTES - 4)
-    return Artifact(Kind.FATBIN, data, Arch.parse("sm_90"), {"axpy<float>": "_Z4axpyIfEvT_PKS0_PS0_m"}, name="a.cu")
+    return Artifact(
+        ImageKind.FATBIN, data, Arch.parse("sm_90"), {"axpy<float>": "_Z4axpyIfEvT_PKS0_PS0_m"}, name="a.cu"
+    )
 
 
 def _unexpected() -> Artifact:

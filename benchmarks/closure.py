@@ -11,7 +11,7 @@ from pathlib import Path
 from measure import medians
 
 from cujit.arch import Arch
-from cujit.artifact import Kind
+from cujit.artifact import ImageKind
 from cujit.compiler.inputs.source import Source
 from cujit.compiler.keys.maker import Keyed, KeyMaker
 from cujit.compiler.request import Request
@@ -42,7 +42,7 @@ class Directory:
 def request(header: str) -> Request:
     """A compile that includes one header, or none."""
     text = (f"#include <{header}>\n" if header else "") + "__global__ void k() {}\n"
-    return Request(Source.cuda(text, name="k.cu"), Kind.CUBIN, Arch.parse("sm_90"))
+    return Request(Source.cuda(text, name="k.cu"), ImageKind.CUBIN, Arch.parse("sm_90"))
 
 
 def key(maker: KeyMaker, header: str) -> Keyed:

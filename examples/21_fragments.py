@@ -20,7 +20,7 @@ library = cujit.compile(LIBRARY, to="ltoir", arch=device.arch.lto, names=["total
 # Fragments can be linked in steps: to="ltoir" leaves what is missing for a later link.
 helper = 'extern "C" __device__ float half(float x) { return x / 2; }'
 library = cujit.link([library, cujit.Source.cuda(helper, name="helper.cu")], to="ltoir")
-assert library.kind is cujit.Kind.LTOIR
+assert library.kind is cujit.ImageKind.LTOIR
 print(f"{library.name}: {library.kind.value} {library.arch}, {len(library.data)} bytes")
 
 x = np.arange(256, dtype=np.float32)

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cujit.arch import Arch
-from cujit.artifact import Artifact, Kind, kind_of
+from cujit.artifact import Artifact, ImageKind, kind_of
 from cujit.artifact.opening import naming, open_image
 from cujit.devices.device import Device
 from cujit.errors import ArgumentError, FormatError, OptionError
@@ -27,9 +27,9 @@ from raising import raises
 AXPY = Source.cuda("template <class T> __global__ void axpy(T a, const T *x, T *y) { *y = a * *x; }", name="axpy.cu")
 
 
-def images() -> dict[Kind, Artifact]:
+def images() -> dict[ImageKind, Artifact]:
     built = {to: compile(AXPY, to=to, arch="sm_90", names=["axpy<float>"]) for to in ("ptx", "cubin", "ltoir")}
-    return {**{Kind(to): a for to, a in built.items()}, Kind.FATBIN: bundle([built["cubin"], built["ptx"]])}
+    return {**{ImageKind(to): a for to, a in built.items()}, ImageKind.FATBIN: bundle([built["cubin"], built["ptx"]])}
 
 
 def test_the_kind_of_every_image_that_the_tools_make_is_found_from_its_content(tmp_path: Path) -> None:
@@ -44,15 +44,15 @@ def test_the_kind_of_every_image_that_the_tools_make_is_found_from_its_content(t
 @pytest.mark.parametrize(
     ("data", "kind"),
     [
-        (b"!<arch>\nx.o/", Kind.LIBRARY),
-        (b"BC\xc0\xde" + bytes(8), Kind.NVVMIR),
-        (b"; ModuleID = 'x'\ntarget triple = \"nvptx64-nvidia-cuda\"\n", Kind.NVVMIR),
-        (b"\x7fELF" + bytes(14) + (62).to_bytes(2, "little") + bytes(44), Kind.OBJECT),
-        (b"\x7fELF\x02\x02\x01" + bytes(11) + (21).to_bytes(2, "big") + bytes(44), Kind.OBJECT),
-        (b"// a comment\n.version 8.0\n.target sm_80\n\0", Kind.PTX),
+        (b"!<arch>\nx.o/", ImageKind.LIBRARY),
+        (b"BC\xc0\xde" + bytes(8), ImageKind.NVVMIR),
+        (b"; ModuleID = 'x'\ntarget triple = \"nvptx64-nvidia-cuda\"\n", ImageKind.NVVMIR),
+        (b"\x7fELF" + bytes(14) + (62).to_bytes(2, "little") + bytes(44), ImageKind.OBJECT),
+        (b"\x7fELF\x02\x02\x01" + bytes(11) + (21).to_bytes(2, "big") + bytes(44), ImageKind.OBJECT),
+        (b"// a comment\n.version 8.0\n.target sm_80\n\0", ImageKind.PTX),
     ],
 )
-def test_other_kinds_are_found_too(data: bytes, kind: Kind) -> None:
+def test_other_kinds_are_found_too(data: bytes, kind: ImageKind) -> None:
     assert kind_of(data) is kind
 
 
@@ -81,9 +81,9 @@ def test_text_with_a_zero_byte_is_refused_with_its_line(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("machine", "kind"), [(0, Kind.OBJECT), *((m, Kind.OBJECT) for m in (3, 21, 40, 62, 183, 243)), (8, None)]
+    ("machine", "kind"), [(0, ImageKind.OBJECT), *((m, ImageKind.OBJECT) for m in (3, 21, 40, 62, 183, 243)), (8, None)]
 )
-def test_an_object_of_a_host_is_known_by_its_machine(machine: int, kind: Kind | None) -> None:
+def test_an_object_of_a_host_is_known_by_its_machine(machine: int, kind: ImageKind | None) -> None:
     head = struct.pack("<16sHHI", b"\x7fELF\x02\x01\x01", 1, machine, 1).ljust(64, b"\0")
     with contextlib.nullcontext() if kind else pytest.raises(FormatError):
         assert kind_of(head) is kind
@@ -92,7 +92,7 @@ def test_an_object_of_a_host_is_known_by_its_machine(machine: int, kind: Kind | 
 @given(st.binary(max_size=80))
 def test_no_bytes_get_anything_but_a_kind_or_a_format_error(data: bytes) -> None:
     with contextlib.suppress(FormatError):
-        assert isinstance(kind_of(data), Kind)
+        assert isinstance(kind_of(data), ImageKind)
 
 
 def test_an_error_of_opening_names_the_file(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_an_error_of_opening_names_the_file(tmp_path: Path) -> None:
 
 def test_an_artifact_does_not_change() -> None:
     names = {"k": "_Z1kv"}
-    artifact = Artifact(Kind.PTX, b".version 8.0", names=names)
+    artifact = Artifact(ImageKind.PTX, b".version 8.0", names=names)
     names["other"] = "x"
     assert dict(artifact.names) == {"k": "_Z1kv"}
     with pytest.raises(TypeError):
@@ -112,18 +112,18 @@ def test_an_artifact_does_not_change() -> None:
     with pytest.raises(TypeError):
         artifact.signatures["_Z1kv"] = Signature(())  # type: ignore[index]
     with pytest.raises(dataclasses.FrozenInstanceError):
-        artifact.kind = Kind.CUBIN  # type: ignore[misc]
+        artifact.kind = ImageKind.CUBIN  # type: ignore[misc]
 
 
 def test_the_repr_says_what_it_is_and_not_its_bytes() -> None:
-    artifact = Artifact(Kind.CUBIN, b"\x7fELF" + bytes(1 << 20), Arch.parse("sm_90"), {"axpy<float>": "_Z4axpy"})
+    artifact = Artifact(ImageKind.CUBIN, b"\x7fELF" + bytes(1 << 20), Arch.parse("sm_90"), {"axpy<float>": "_Z4axpy"})
     assert repr(artifact) == "<Artifact cubin sm_90 1048580 bytes names=['axpy<float>']>"
 
 
 def test_only_text_is_given_as_text() -> None:
     assert Artifact.of(".version 8.0\n").text == ".version 8.0\n"
     with raises(FormatError, "format", "text"):
-        _ = Artifact(Kind.CUBIN, b"\x7fELF").text
+        _ = Artifact(ImageKind.CUBIN, b"\x7fELF").text
 
 
 @pytest.mark.parametrize("bad", [None, 10**9, 3, 1.5, object(), "\ud800", Path("x.cubin"), [1, 2], b"x".join])
@@ -138,7 +138,7 @@ def test_text_with_half_a_character_is_refused_with_its_place() -> None:
 
 
 def test_what_to_pass_instead_of_a_path_or_an_artifact_is_said() -> None:
-    ptx = Artifact(Kind.PTX, b".version 8.0")
+    ptx = Artifact(ImageKind.PTX, b".version 8.0")
     with raises(FormatError, "format", "artifact.data"):
         Artifact.of(ptx)  # type: ignore[arg-type]
     with raises(FormatError, "format", "Artifact.open"):
@@ -156,18 +156,18 @@ def test_what_is_no_path_is_refused(bad: Any) -> None:
     with raises(OptionError, "option", "pathlib.Path"):
         Artifact.open(bad)
     with raises(OptionError, "option", "pathlib.Path"):
-        Artifact(Kind.PTX, b"").save(bad)
+        Artifact(ImageKind.PTX, b"").save(bad)
 
 
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
         (("ptx", b"x"), "str 'ptx'"),
-        ((Kind.PTX, None), "NoneType"),
-        ((Kind.PTX, "text"), "Artifact.of(data)"),
-        ((Kind.PTX, b"x", "sm_90"), "Arch.parse('sm_90')"),
-        ((Kind.PTX, b"x", None, None), "mapping"),
-        ((Kind.PTX, b"x", None, {}, [1]), "signatures"),
+        ((ImageKind.PTX, None), "NoneType"),
+        ((ImageKind.PTX, "text"), "Artifact.of(data)"),
+        ((ImageKind.PTX, b"x", "sm_90"), "Arch.parse('sm_90')"),
+        ((ImageKind.PTX, b"x", None, None), "mapping"),
+        ((ImageKind.PTX, b"x", None, {}, [1]), "signatures"),
     ],
 )
 def test_an_artifact_of_ill_typed_parts_is_refused_when_it_is_made(fields: tuple[Any, ...], why: str) -> None:
@@ -179,7 +179,7 @@ def test_an_artifact_of_ill_typed_parts_is_refused_when_it_is_made(fields: tuple
 def test_an_artifact_is_pickled_copied_and_a_key() -> None:
     signature = Signature((Parameter(ParameterClass.FLOAT, 4, 4, "float"),))
     artifact = Artifact(
-        Kind.PTX, b".version 8.0", Arch.parse("sm_90"), {"k": "_Z1kf"}, {"_Z1kf": signature}, "log", "name", "tool"
+        ImageKind.PTX, b".version 8.0", Arch.parse("sm_90"), {"k": "_Z1kf"}, {"_Z1kf": signature}, "log", "name", "tool"
     )
     for same in (pickle.loads(pickle.dumps(artifact)), copy.deepcopy(artifact), copy.copy(artifact)):
         assert same == artifact
@@ -194,7 +194,7 @@ def test_an_artifact_is_pickled_copied_and_a_key() -> None:
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no device that is always full")
 def test_a_full_disk_says_which_file_does_not_fit() -> None:
     with pytest.raises(OSError, match="/dev/full"):
-        Artifact(Kind.PTX, b".version 8.0").save("/dev/full")
+        Artifact(ImageKind.PTX, b".version 8.0").save("/dev/full")
 
 
 def test_the_name_of_an_image_is_put_before_an_error_once() -> None:

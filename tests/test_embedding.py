@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from cujit.arch import Arch
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.artifact.embedding import c_header
 from cujit.devices.device import Device
 from cujit.errors import OptionError
@@ -68,14 +68,14 @@ def test_ptx_stays_readable_text() -> None:
 
 def test_ptx_that_would_break_out_of_its_quotes_is_packed(tmp_path: Path) -> None:
     data = b'.version 8.0\n.target sm_80\n// """ + __import__("os").abort() + r"""\n'
-    module = imported(Artifact(Kind.PTX, data).to_python(), tmp_path)
+    module = imported(Artifact(ImageKind.PTX, data).to_python(), tmp_path)
     assert module.artifact().data == data
 
 
 def test_a_name_cannot_smuggle_code_into_the_module(tmp_path: Path) -> None:
     name = "x': 1}; raise SystemExit('taken')  # \n\"\"\" {0} %s \\"
     module = imported(
-        Artifact(Kind.PTX, b".version 8.0\n", names={name: name}, tool=name, name=name).to_python(), tmp_path
+        Artifact(ImageKind.PTX, b".version 8.0\n", names={name: name}, tool=name, name=name).to_python(), tmp_path
     )
     assert name in module.artifact().names
 
@@ -135,7 +135,7 @@ def test_a_header_holds_the_image_and_the_names_for_c_and_cplusplus(
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 48, 49])
 def test_a_header_has_the_words_of_an_image_and_no_more_than_end_with_a_zero(size: int) -> None:
     data = bytes(range(1, size + 1))
-    header = c_header(Artifact(Kind.CUBIN, data, arch=Arch.parse("sm_90"), name="k"), "k")
+    header = c_header(Artifact(ImageKind.CUBIN, data, arch=Arch.parse("sm_90"), name="k"), "k")
     words = [int(word, 16) for word in re.findall(r"\b0x[0-9a-f]+", header.partition("k_image[] = {")[2])]
     assert b"".join(word.to_bytes(8, "little") for word in words) == data + bytes(8 - size % 8)
     assert max(line.count("0x") for line in header.splitlines()) == min(len(words), 6)
@@ -148,7 +148,7 @@ def test_equal_images_give_equal_headers() -> None:
 
 def test_names_that_c_cannot_spell_are_numbered_and_quoted(tmp_path: Path) -> None:
     odd = {"k<1>": "_Z1", "k[1]": 'a"\\??/\n*/', "k(1)": "_Z2", "int": "int", "9": "nine", "µ": "µ", "k ~}": "\x7f\x1f"}
-    text = Artifact(Kind.PTX, b".version 8.0\n", names=odd).to_c("odd")
+    text = Artifact(ImageKind.PTX, b".version 8.0\n", names=odd).to_c("odd")
     assert '"k ~}"' in text
     assert r'"\177\037"' in text
     (tmp_path / "odd.h").write_text(text)
@@ -170,7 +170,7 @@ int main(void) {
 @pytest.mark.parametrize("name", ["", "9", "a b", "a__b", "_x", "ä"])
 def test_a_name_that_is_none_of_c_is_refused(name: str) -> None:
     with raises(OptionError, "option", "C++", "name"):
-        Artifact(Kind.PTX, b".version 8.0\n").to_c(name)
+        Artifact(ImageKind.PTX, b".version 8.0\n").to_c(name)
 
 
 def test_the_command_writes_a_header_called_as_its_file(tmp_path: Path) -> None:

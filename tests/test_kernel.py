@@ -16,7 +16,7 @@ import pytest
 
 import cujit
 from cujit.arch import Arch
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.cache.cache import Cache
 from cujit.devices.backend import Backend, BackendKernel, BackendModule
 from cujit.devices.device import Device
@@ -341,13 +341,13 @@ def test_a_source_that_does_not_compile_says_where(device: Device) -> None:
 @pytest.mark.parametrize(
     ("kind", "data", "hint"),
     [
-        (Kind.LTOIR, b"\xed\x43\x4e\x7f", "cujit.link"),
-        (Kind.OBJECT, b"\x7fELF", "cujit.link"),
-        (Kind.LIBRARY, b"!<arch>\n", "cujit.link"),
-        (Kind.NVVMIR, b"BC\xc0\xde", "compile"),
+        (ImageKind.LTOIR, b"\xed\x43\x4e\x7f", "cujit.link"),
+        (ImageKind.OBJECT, b"\x7fELF", "cujit.link"),
+        (ImageKind.LIBRARY, b"!<arch>\n", "cujit.link"),
+        (ImageKind.NVVMIR, b"BC\xc0\xde", "compile"),
     ],
 )
-def test_an_image_that_is_not_finished_says_what_is_missing(kind: Kind, data: bytes, hint: str) -> None:
+def test_an_image_that_is_not_finished_says_what_is_missing(kind: ImageKind, data: bytes, hint: str) -> None:
     with raises(LoadError, "load") as caught:
         load(Artifact(kind, data), Device(Recorder()))
     assert hint in str(caught.value)
@@ -494,7 +494,7 @@ def test_types_that_the_build_told_check_the_arguments_of_an_image_that_tells_no
     told = {"k": Signature((Parameter(ParameterClass.FLOAT, 4, 4, "float"),))}
     recorder = Recorder()
     device = Device(recorder)
-    kernel = load(Artifact(Kind.PTX, PTX.encode(), signatures=told), device)["k"]
+    kernel = load(Artifact(ImageKind.PTX, PTX.encode(), signatures=told), device)["k"]
     kernel[1, 1](2.5)
     assert recorder.kernel.launches[0][1] == struct.pack("<f", 2.5)
     with raises(ArgumentError, "argument-type", "float32"):
@@ -537,17 +537,17 @@ def test_a_gpu_that_the_compiler_knows_gets_machine_code_and_a_newer_one_ptx() -
     device.is_gpu = True
     code = 'extern "C" __global__ void k(int) {}'
     jit(code, device=device)
-    assert (recorder.loaded.kind, str(recorder.loaded.arch)) == (Kind.CUBIN, "sm_90a")
+    assert (recorder.loaded.kind, str(recorder.loaded.arch)) == (ImageKind.CUBIN, "sm_90a")
     jit(code, device=device, arch="sm_90")
     assert str(recorder.loaded.arch) == "sm_90"
     device.arch = Arch.of_capability(19, 9)
     jit(code, device=device)
-    assert recorder.loaded.kind is Kind.PTX
+    assert recorder.loaded.kind is ImageKind.PTX
     device.is_gpu = False
     device.arch = Arch.parse("sm_90")
     for arch, target in ((None, "compute_90a"), ("sm_90", "compute_90"), ("sm_100a", "compute_100a")):
         jit(code, device=device, arch=arch)
-        assert (recorder.loaded.kind, str(recorder.loaded.arch)) == (Kind.PTX, target)
+        assert (recorder.loaded.kind, str(recorder.loaded.arch)) == (ImageKind.PTX, target)
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,7 @@ def test_who_waits_for_a_compile_that_ran_out_of_time_does_it_himself(tmp_path: 
         hasty = pool.submit(cujit.compile, text, cache=cache, timeout_s=0.1)
         time.sleep(0.05)
         patient = pool.submit(cujit.compile, text, cache=cache)
-        assert patient.result().kind is cujit.Kind.PTX
+        assert patient.result().kind is cujit.ImageKind.PTX
         with pytest.raises(ToolTimeoutError):
             hasty.result()
     assert cujit.compile(text, cache=cache, timeout_s=0.1).provenance.is_hit  # type: ignore[union-attr]

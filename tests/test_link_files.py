@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.compiler import linking
 from cujit.devices.device import Device
 from cujit.devices.process import process_devices
@@ -75,7 +75,7 @@ def test_what_was_linked_runs(gpu: Device, file: str) -> None:
 
 def test_the_log_of_the_linker_is_in_the_result() -> None:
     linked = link([caller("ltoir"), FILES / "device.o"], arch="sm_90", verbose=True)
-    assert linked.kind is Kind.CUBIN
+    assert linked.kind is ImageKind.CUBIN
     assert "registers" in linked.log
 
 
@@ -111,7 +111,7 @@ def test_a_fatbin_without_the_architecture_is_refused() -> None:
 
 
 def test_a_link_for_the_cpu_device_makes_no_machine_code() -> None:
-    for to in ("cubin", Kind.CUBIN):
+    for to in ("cubin", ImageKind.CUBIN):
         with raises(OptionError, "option", "CPU", "to='ptx'"):
             link([caller("ptx"), compile(CALLEE, rdc=True)], to=to, device="cpu")
 

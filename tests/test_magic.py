@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 import cujit
-from cujit.artifact import Kind, kind_of, magic
+from cujit.artifact import ImageKind, kind_of, magic
 
 SOURCE = Path(cujit.__file__).parent
 FIRST = (
@@ -32,5 +32,5 @@ def test_repeated_first_bytes_are_found() -> None:
 
 def test_kind_of_first_bytes_is_known() -> None:
     assert [kind_of(first + bytes(60)) for first in (magic.FATBIN, magic.LTOIR, magic.ARCHIVE)] == [
-        Kind.FATBIN, Kind.LTOIR, Kind.LIBRARY,
+        ImageKind.FATBIN, ImageKind.LTOIR, ImageKind.LIBRARY,
     ]  # fmt: skip

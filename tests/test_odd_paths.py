@@ -276,7 +276,7 @@ def test_text_in_utf16_is_told_as_that(place: Path) -> None:
 
 @pytest.mark.parametrize("tail", ["\0", "\0\0", "\n\0// \0\n", "\x0c\n", "// caf\xe9\n", '// """\n', "\r\n"])
 def test_a_module_written_of_any_ptx_gives_the_image_back(tail: str, place: Path) -> None:
-    image = cujit.Artifact(cujit.Kind.PTX, PTX.encode() + tail.encode("latin-1"))
+    image = cujit.Artifact(cujit.ImageKind.PTX, PTX.encode() + tail.encode("latin-1"))
     (place / "embedded.py").write_text(image.to_python(), encoding="utf-8")
     spec = importlib.util.spec_from_file_location("embedded", place / "embedded.py")
     assert spec is not None

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from cujit import program
 from cujit.arch import Arch
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.cli.build import command
 from cujit.compiler.backends import bundle as bundling
 from cujit.compiler.inputs.entry import COMPRESSIONS, Entry
@@ -64,7 +64,7 @@ def test_a_build_holds_every_target_in_order_with_names_and_signatures() -> None
     targets = ["sm_80", "sm_90a", "compute_80", "lto_80"]
     fatbin = program.build(AXPY, targets, names=["axpy<float>"])
     assert held(fatbin) == ["cubin sm_80", "cubin sm_90a", "ptx compute_80", "ltoir lto_80"]
-    assert (fatbin.kind, fatbin.arch) == (Kind.FATBIN, None)
+    assert (fatbin.kind, fatbin.arch) == (ImageKind.FATBIN, None)
     assert dict(fatbin.names) == {"axpy<float>": LOWERED}
     assert len(fatbin.signatures[LOWERED]) == 4
 
@@ -272,27 +272,30 @@ def test_two_images_for_the_same_architecture_are_refused() -> None:
 def test_a_host_object_is_an_entry_of_no_architecture_whatever_is_said_of_it() -> None:
     cubin = program.compile(AXPY, arch="sm_90")
     data = host_object(program.bundle([cubin]).data)
-    plain, said = (Artifact(Kind.OBJECT, data, arch) for arch in (None, Arch.parse("sm_90")))
+    plain, said = (Artifact(ImageKind.OBJECT, data, arch) for arch in (None, Arch.parse("sm_90")))
     assert program.bundle([cubin, said]).data == program.bundle([cubin, plain]).data
 
 
 def test_an_image_that_says_another_architecture_than_its_content_is_refused() -> None:
     ptx = program.compile(AXPY, arch="compute_90")
     with raises(BundleError, "bundle", "compute_80", "compute_90"):
-        program.bundle([Artifact(Kind.PTX, ptx.data, Arch.parse("compute_80"))])
+        program.bundle([Artifact(ImageKind.PTX, ptx.data, Arch.parse("compute_80"))])
 
 
 def test_what_does_not_go_into_a_fatbin_is_refused() -> None:
     good = Artifact.of(".version 8.0\n.target sm_80\n.address_size 64\n")
     others = [
-        kind for kind in Kind if kind not in (Kind.PTX, Kind.CUBIN, Kind.LTOIR, Kind.FATBIN, Kind.OBJECT, Kind.TILEIR)
+        kind
+        for kind in ImageKind
+        if kind
+        not in (ImageKind.PTX, ImageKind.CUBIN, ImageKind.LTOIR, ImageKind.FATBIN, ImageKind.OBJECT, ImageKind.TILEIR)
     ]
     for wrong, error, values in (
         ([], BundleError, ("bundle",)),
         ([b"garbage"], FormatError, ("format", "PTX")),
         ([3], OptionError, ("option", "int")),
         (
-            [Artifact(Kind.PTX, b".version 8.0\n.address_size 64\n")],
+            [Artifact(ImageKind.PTX, b".version 8.0\n.address_size 64\n")],
             BundleError,
             ("bundle", "1:ptx"),
         ),

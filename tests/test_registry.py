@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cujit.artifact import Kind
+from cujit.artifact import ImageKind
 from cujit.cache.cache import Cache
 from cujit.devices.cpu.module import CpuKernel
 from cujit.devices.device import Device
@@ -71,7 +71,7 @@ def test_a_template_is_built_once_and_runs(modules: Registry, device: Device) ->
 
 def test_a_gpu_gets_machine_code_and_the_cpu_device_ptx(modules: Registry, device: Device) -> None:
     artifact = modules.module("k", Builder(writes(1)), device=device).module.artifact
-    assert artifact.kind is (Kind.CUBIN if device.is_gpu else Kind.PTX)
+    assert artifact.kind is (ImageKind.CUBIN if device.is_gpu else ImageKind.PTX)
     assert not device.is_gpu or str(artifact.arch) == f"{device.arch}a"
 
 
@@ -120,7 +120,7 @@ def test_options_of_the_call_and_of_the_builder_are_joined(modules: Registry, cp
 def test_llvm_ir_is_built(modules: Registry, cpu: Device) -> None:
     ir = llvm_module("define float @thrice(float %x) {\n  %y = fmul float %x, 3.0\n  ret float %y\n}\n")
     got = modules.module("ir", lambda: Source.nvvm(ir), device=cpu, options={"rdc": True}, version="1")
-    assert got.module.artifact.kind is Kind.PTX
+    assert got.module.artifact.kind is ImageKind.PTX
 
 
 def test_names_of_any_length_are_told_apart(modules: Registry, cpu: Device) -> None:

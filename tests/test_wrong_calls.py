@@ -239,4 +239,4 @@ def test_an_image_may_be_anything_that_shares_its_bytes() -> None:
     for image in images:
         assert list(cujit.load(image, "cpu")) == ["saxpy"]
         assert [kernel.name for kernel in cujit.inspect(image).kernels] == ["saxpy"]
-        assert cujit.link([image], to="ptx").kind is cujit.Kind.PTX
+        assert cujit.link([image], to="ptx").kind is cujit.ImageKind.PTX

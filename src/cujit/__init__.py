@@ -43,7 +43,7 @@ if sys.platform != "linux":
 
 _HOMES = {
     "cujit.arch": "Arch",
-    "cujit.artifact": "Artifact Kind",
+    "cujit.artifact": "Artifact ImageKind",
     "cujit.cache.cache": "Cache",
     "cujit.cache.process": "default_cache",
     "cujit.devices.arrays.array": "DeviceArray",
@@ -83,7 +83,7 @@ _ROOMS = ["arch", "budget", "cache", "errors", "farm", "inspection", "occupancy"
 
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 
-_RENAMED = {"Built": "ModuleSpec", "needs": "requirements", "record": "record_worklist"}
+_RENAMED = {"Built": "ModuleSpec", "Kind": "ImageKind", "needs": "requirements", "record": "record_worklist"}
 """Names of the last release that still work, with a warning."""
 
 __all__ = sorted([*_HOME, *_ROOMS, "__version__"])

@@ -12,7 +12,7 @@ from cujit import signature as signature
 from cujit import tuning as tuning
 from cujit.arch import Arch as Arch
 from cujit.artifact import Artifact as Artifact
-from cujit.artifact import Kind as Kind
+from cujit.artifact import ImageKind as ImageKind
 from cujit.cache.cache import Cache as Cache
 from cujit.cache.process import default_cache as default_cache
 from cujit.compiler.inputs.entry import Entry as Entry

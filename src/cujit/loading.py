@@ -13,7 +13,7 @@ import numpy as np
 from cujit.arch import Arch, ArchKind
 from cujit.arch.arch import KNOWN_ARCHES
 from cujit.arch.support import dotted
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.artifact.opening import open_image, require_content
 from cujit.cache.cache import Cache
 from cujit.cache.settings import Compiling
@@ -296,7 +296,7 @@ def load(
 def _load(
     artifact: Artifact, device: DeviceLike | str | None, options: JitOptions, compiling: Compiling | None = None
 ) -> Module:
-    if artifact.kind is not Kind.CUBIN:  # nobody compiles that one
+    if artifact.kind is not ImageKind.CUBIN:  # nobody compiles that one
         _require_loadable(artifact)
         options = options.under(Compiling.from_environment(os.environ) if compiling is None else compiling)
     place = device if type(device) is Device else resolve_device(device)
@@ -499,11 +499,11 @@ def _shipped(
 
 def _with_device_runtime(made: Artifact, device: Device, tools: Runner) -> Artifact:
     """Link what launches kernels from kernels with NVIDIA's library for that; a GPU does not load it otherwise."""
-    if not device.is_gpu or made.kind is not Kind.CUBIN or b"__cudaCDP2" not in made.data:
+    if not device.is_gpu or made.kind is not ImageKind.CUBIN or b"__cudaCDP2" not in made.data:
         return made
     from cujit.compiler.linking import link_parts  # start-up: few kernels launch kernels
 
-    return link_parts([made], Kind.CUBIN, made.arch, Options(), tools)
+    return link_parts([made], ImageKind.CUBIN, made.arch, Options(), tools)
 
 
 def _compatible_arches(device: Device) -> Sequence[Arch]:
@@ -580,29 +580,29 @@ def _runnable(target: Arch, device: Device) -> Arch:
 
 
 _NOT_LOADABLE = {
-    Kind.OPTIXIR: "OptiX IR is loaded by optixModuleCreate; cujit.compile(source) makes PTX",
-    Kind.LTOIR: Hint(
+    ImageKind.OPTIXIR: "OptiX IR is loaded by optixModuleCreate; cujit.compile(source) makes PTX",
+    ImageKind.LTOIR: Hint(
         "LTO-IR must be linked before loading: call cujit.link([...], arch=...) and load the cubin",
         shell="LTO-IR must be linked before loading: run cujit link FILE -o x.cubin and load the cubin",
     ),
-    Kind.OBJECT: Hint(
+    ImageKind.OBJECT: Hint(
         "a host object must be linked first: call cujit.link([...], arch=...), then load the cubin",
         shell="a host object must be linked first: run cujit link FILE -o x.cubin, then load the cubin",
     ),
-    Kind.LIBRARY: Hint(
+    ImageKind.LIBRARY: Hint(
         "a library must be linked first: call cujit.link([...], arch=...), then load the cubin",
         shell="a library must be linked first: run cujit link FILE -o x.cubin, then load the cubin",
     ),
-    Kind.NVVMIR: Hint(
+    ImageKind.NVVMIR: Hint(
         "LLVM IR must be compiled first: cujit.compile(cujit.Source.nvvm(...))",
         shell="LLVM IR must be compiled first: cujit compile FILE.ll",
     ),
-    Kind.TILEIR: Hint(
+    ImageKind.TILEIR: Hint(
         "Tile IR must be compiled first: call cujit.compile(image, arch='sm_…') or cujit.jit(cujit.Source.tile(image))",
         shell="Tile IR must be compiled first: run cujit compile FILE --arch sm_…",
     ),
-    Kind.TUNING: "it says which variant is the fastest, and cujit.tune loads that one",
-    Kind.FILES: "these are files of another compiler's cache, which that compiler loads",
+    ImageKind.TUNING: "it says which variant is the fastest, and cujit.tune loads that one",
+    ImageKind.FILES: "these are files of another compiler's cache, which that compiler loads",
 }
 
 

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 
 from cujit.arch import Arch
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.cache.cache import Cache
 from cujit.cache.process import cache_of, settings_of
 from cujit.cache.provenance import Outcome, Provenance
@@ -128,7 +128,7 @@ def _runner(toolchain: Toolchain, cache: Cache | None, off: str, compiling: Comp
 def request(
     source: Source | Artifact | str | os.PathLike[str],
     *,
-    to: Kind | str | None = None,
+    to: ImageKind | str | None = None,
     arch: Arch | str | None = None,
     names: Sequence[str] | str = (),
     options: Mapping[str, object] | Options | None = None,
@@ -158,7 +158,7 @@ def request(
 def compile(
     source: Source | Artifact | str | os.PathLike[str],
     *,
-    to: Kind | str | None = None,
+    to: ImageKind | str | None = None,
     arch: Arch | str | None = None,
     names: Sequence[str] | str = (),
     options: Mapping[str, object] | Options | None = None,
@@ -205,12 +205,12 @@ def compile(
     Example::
 
         image = cujit.compile(CODE, arch="compute_80", names=["axpy<float>"], use_fast_math=True)
-        assert image.kind is cujit.Kind.PTX and "axpy<float>" in image.names
+        assert image.kind is cujit.ImageKind.PTX and "axpy<float>" in image.names
     """
     is_bound = isolate is not False or timeout_s is not None or memory_mib is not None
     tools = _within(cache, timeout_s, isolate, memory_mib) if is_bound else runner(cache)
     wanted = Request.of(source, to, _named_arch(arch), names, Options.of(options, more, compile), tools)
-    if "__tile_global__" in wanted.source.text and wanted.kind in (Kind.PTX, Kind.CUBIN):
+    if "__tile_global__" in wanted.source.text and wanted.kind in (ImageKind.PTX, ImageKind.CUBIN):
         from cujit.compiler.tiles import as_tile_ir  # start-up: few kernels work on tiles
 
         tile, left = as_tile_ir(wanted.source, names, wanted.options, tools)
@@ -222,7 +222,7 @@ def compile(
 def link(
     inputs: Iterable[object],
     *,
-    to: Kind | str | None = None,
+    to: ImageKind | str | None = None,
     arch: Arch | str | None = None,
     device: Device | str | None = None,
     options: Mapping[str, object] | Options | None = None,
@@ -281,15 +281,15 @@ def link(
         return link_parts(parts, kind, target, chosen, runner)
     except ToolchainNotFoundError as absent:
         images = [part for part in parts if isinstance(part, Artifact)]
-        if kind is not Kind.CUBIN or len(images) < len(parts):
+        if kind is not ImageKind.CUBIN or len(images) < len(parts):
             raise
         return _link_by_the_driver(images, target, absent)
 
 
-def _kind_of_link(to: Kind | str | None, device: Device | None) -> Kind:
+def _kind_of_link(to: ImageKind | str | None, device: Device | None) -> ImageKind:
     if to is None:
-        return Kind.PTX if device is not None and not device.is_gpu else Kind.CUBIN
-    kind = to.value if isinstance(to, Kind) else to
+        return ImageKind.PTX if device is not None and not device.is_gpu else ImageKind.CUBIN
+    kind = to.value if isinstance(to, ImageKind) else to
     if kind not in ("cubin", "ptx", "ltoir"):
         raise OptionError(f"a link creates a cubin, PTX or LTO-IR, not {spell(to)}")
     if kind == "cubin" and device is not None and not device.is_gpu:
@@ -297,7 +297,7 @@ def _kind_of_link(to: Kind | str | None, device: Device | None) -> Kind:
             "the CPU device doesn't run cubins",
             help=Hint("remove to, or set to='ptx'", shell="remove --to, or use --to ptx"),
         )
-    return Kind(kind)
+    return ImageKind(kind)
 
 
 def bundle(

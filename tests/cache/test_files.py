@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.cache.files import pack_files, parts_of_files, unpack_files
 from cujit.errors import FormatError
 from raising import raises
@@ -20,7 +20,7 @@ def test_files_come_back_and_their_order_does_not_matter() -> None:
     data = pack_files(FILES)
     assert unpack_files(data) == FILES
     assert data == pack_files(dict(reversed(FILES.items())))
-    assert Artifact.of(data).kind is Kind.FILES
+    assert Artifact.of(data).kind is ImageKind.FILES
 
 
 @pytest.mark.parametrize(

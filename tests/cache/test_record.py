@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cache.samples import artifact_of, key_of
 from cujit.arch import Arch
-from cujit.artifact import Artifact, Kind, kind_of
+from cujit.artifact import Artifact, ImageKind, kind_of
 from cujit.cache import record as record_module
 from cujit.cache.key import Part, make_key
 from cujit.cache.record import PREFIX_BYTES, VERSION, decode, encode, head_bytes, peek
@@ -29,7 +29,7 @@ PARAMETERS = (
     Parameter(ParameterClass.UNKNOWN, 4),
 )
 WHOLE = Artifact(
-    Kind.PTX,
+    ImageKind.PTX,
     PTX,
     Arch.parse("compute_90a"),
     {"axpy<float>": "_Z4axpyIfEvT_", "b": "c"},
@@ -76,7 +76,7 @@ PARAMETER = st.builds(
 )
 ARTIFACT = st.builds(
     Artifact,
-    st.just(Kind.FATBIN),
+    st.just(ImageKind.FATBIN),
     st.binary(max_size=40).map(lambda b: b"\x50\xed\x55\xba" + b),
     st.none() | st.sampled_from([Arch.parse("sm_90a"), Arch.parse("compute_75"), Arch.parse("lto_120f")]),
     st.dictionaries(TEXT, TEXT, max_size=3),
@@ -175,8 +175,8 @@ def test_parts_that_do_not_give_the_key_are_refused() -> None:
         decode(other, KEY.digest).key()
 
 
-@pytest.mark.parametrize("kind", [Kind.CUBIN, Kind.LTOIR, Kind.NVVMIR, Kind.FATBIN])
-def test_an_image_that_is_not_what_its_kind_says_gets_no_record(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [ImageKind.CUBIN, ImageKind.LTOIR, ImageKind.NVVMIR, ImageKind.FATBIN])
+def test_an_image_that_is_not_what_its_kind_says_gets_no_record(kind: ImageKind) -> None:
     with raises(FormatError, "format", kind.value, "ptx"):
         encode(KEY, Artifact(kind, PTX), make_ms=1, made_s=1)
     with raises(FormatError, "format", "empty"):
@@ -188,21 +188,21 @@ def test_a_record_of_another_program_whose_image_is_not_what_it_says_is_refused(
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(record_module, "_check_payload", lambda *_: None)
-        data = encode(KEY, Artifact(Kind.CUBIN, PTX), make_ms=1, made_s=1)
+        data = encode(KEY, Artifact(ImageKind.CUBIN, PTX), make_ms=1, made_s=1)
     with raises(FormatError, "format", "ptx"):
         decode(data, KEY.digest)
 
 
 def test_text_whose_first_telling_line_comes_late_or_is_cut_within_a_letter_is_known() -> None:
     for comment in ("// \u00fc" * 2000 + "\n", "// x\n" * 3000):
-        image = Artifact(Kind.PTX, comment.encode() + PTX)
+        image = Artifact(ImageKind.PTX, comment.encode() + PTX)
         assert decode(encode(KEY, image, make_ms=1, made_s=1), KEY.digest).artifact == image
 
 
 def test_values_that_are_no_text_get_no_record() -> None:
     names: dict[str, str] = {"a": 3}  # type: ignore[dict-item]
     with raises(FormatError, "format", "record"):
-        encode(KEY, Artifact(Kind.PTX, PTX, names=names), make_ms=1, made_s=1)
+        encode(KEY, Artifact(ImageKind.PTX, PTX, names=names), make_ms=1, made_s=1)
     with raises(FormatError, "format", "record"):
         encode(KEY, WHOLE, make_ms=float("nan"), made_s=1)
 
@@ -214,14 +214,19 @@ def test_ptx_is_known_by_its_first_lines_only_if_every_look_finds_ptx() -> None:
         for other in telling:
             text = b"// comment" + one + other + PTX[2:] + one
             if record_module._begins_as_ptx(text):
-                assert kind_of(text) is Kind.PTX
+                assert kind_of(text) is ImageKind.PTX
 
 
 def test_a_look_at_the_head_tells_what_the_record_holds() -> None:
     head = DATA[: head_bytes(DATA[:PREFIX_BYTES])]
     assert len(head) == len(DATA) - len(PTX) - len(b"how to make it")
     summary, parts = peek(head)
-    assert (summary.digest, summary.work, summary.kind, summary.arch) == (KEY.digest, "nvrtc", Kind.PTX, WHOLE.arch)
+    assert (summary.digest, summary.work, summary.kind, summary.arch) == (
+        KEY.digest,
+        "nvrtc",
+        ImageKind.PTX,
+        WHOLE.arch,
+    )
     assert (summary.names, summary.payload_bytes, summary.tool) == (("axpy<float>", "b"), len(PTX), "NVRTC 13.4")
     assert parts == KEY.parts
     assert key_of(1).parts != parts

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 import cujit
 from cujit.arch import Arch
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.cache.cache import Cache
 from cujit.cache.files import pack_files
 from cujit.cache.key import Part, make_key
@@ -395,8 +395,8 @@ def test_names_that_would_steer_a_terminal_are_escaped(verb: CacheVerb, root: Pa
     evil = "k\x1b[31m\x07.cu"
     key = make_key("nvrtc", [Part.text("name", evil)])
     data = b".version 9.1\n.target sm_90\n.address_size 64\n"
-    Cache(root).keep(key, Artifact(Kind.PTX, data, names={evil: "k"}, log=f"{evil}: warning", name=evil))
-    Cache(root).keep(make_key("nvrtc", [Part.text("name", evil), Part.text("x", evil)]), Artifact(Kind.PTX, data))
+    Cache(root).keep(key, Artifact(ImageKind.PTX, data, names={evil: "k"}, log=f"{evil}: warning", name=evil))
+    Cache(root).keep(make_key("nvrtc", [Part.text("name", evil), Part.text("x", evil)]), Artifact(ImageKind.PTX, data))
     for arguments in (("ls",), ("show", key.digest), ("why", key.digest), ("verify", "--fraction", 1)):
         shown = verb(*arguments).output
         assert "\x1b" not in shown
@@ -409,7 +409,7 @@ def test_show_prints_a_tuning_with_all_its_times(verb: CacheVerb, root: Path) ->
     fast, lost = Measured({"TILE": 16}, Timing((1.0, 1.5, 2.0), 1, "H200")), Measured({"TILE": 32}, error="too wide")
     record = TuningRecord("matmul", "[64]", "H200", 132, "CUDA 13.0", (slow, fast, lost), 1)
     key = make_key("tuning", [Part.text("name", "matmul"), Part.text("shape", "[64]")])
-    Cache(root).keep(key, Artifact(Kind.TUNING, record.to_json(), name="matmul"))
+    Cache(root).keep(key, Artifact(ImageKind.TUNING, record.to_json(), name="matmul"))
     shown = verb("show", key.digest[:8]).output
     rows = [line.strip() for line in shown.partition("candidates\n")[2].partition("\n\n")[0].splitlines()]
     assert rows[0].startswith("* TILE=16: 1.5 ms (1.1 to 1.9 in 80 % of 3 samples on H200)")
@@ -426,7 +426,7 @@ def test_files_of_another_compiler_are_listed_and_compared(verb: CacheVerb, root
     for n, key in enumerate(keys):
         about = json.dumps({"num_warps": 4 + 4 * n, "num_stages": 3}).encode()
         files = pack_files({"axpy.cubin": b"image %d" % n, "axpy.json": about, "axpy.ttir": b"module"})
-        Cache(root).keep(key, Artifact(Kind.FILES, files, Arch.parse("sm_90"), name="axpy"))
+        Cache(root).keep(key, Artifact(ImageKind.FILES, files, Arch.parse("sm_90"), name="axpy"))
     before, after = (key.digest for key in keys)
     assert "axpy.cubin: 7 B\n" in verb("show", before).output
     assert said(verb("show", before, "--json"))["files"]["axpy.ttir"] == 6
@@ -435,13 +435,13 @@ def test_files_of_another_compiler_are_listed_and_compared(verb: CacheVerb, root
         assert labels == {"triton key", "axpy.cubin", "axpy.json num_warps"}
     assert "axpy.json num_warps: 4 -> 8" in verb("why", before, after).output
     with raises(LoadError, "load", "files"):
-        cujit.load(Artifact(Kind.FILES, files), "cpu")
+        cujit.load(Artifact(ImageKind.FILES, files), "cpu")
     with raises(LinkError, "link-input", "files"):
-        cujit.link([Artifact(Kind.FILES, files)], arch="sm_90")
+        cujit.link([Artifact(ImageKind.FILES, files)], arch="sm_90")
 
 
 def test_a_share_that_is_no_number_is_refused(verb: CacheVerb, root: Path) -> None:
-    Cache(root).keep(make_key("nvrtc", []), Artifact(Kind.PTX, b".version 9.1\n"))
+    Cache(root).keep(make_key("nvrtc", []), Artifact(ImageKind.PTX, b".version 9.1\n"))
     result = verb("verify", "--fraction", "nan")
     assert result.exit_code == 1
     assert "the fraction must be between 0 and 1" in result.stderr

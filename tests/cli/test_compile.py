@@ -10,7 +10,7 @@ from typing import Protocol
 import pytest
 from click.testing import Result
 
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.formats.fatbin import read_fatbin
 from cujit.program import compile
 from llvm_ir import SCALE, kernel_that_calls
@@ -29,16 +29,18 @@ def scale(tmp_path: Path) -> str:
 @pytest.mark.parametrize(
     ("said", "kind", "arch"),
     [
-        (("-o", "k.ptx"), Kind.PTX, "compute_75"),
-        (("-o", "k.ptx", "-a", "sm_90"), Kind.PTX, "compute_90"),
-        (("-o", "k.cubin", "-a", "sm_90"), Kind.CUBIN, "sm_90"),
-        (("-o", "k.cubin"), Kind.CUBIN, "sm_75"),
-        (("-o", "k.ltoir", "-a", "sm_90"), Kind.LTOIR, "lto_90"),
-        (("-o", "k.bin", "--to", "ltoir"), Kind.LTOIR, "lto_75"),
-        (("-o", "k.bin", "-a", "sm_90"), Kind.CUBIN, "sm_90"),
+        (("-o", "k.ptx"), ImageKind.PTX, "compute_75"),
+        (("-o", "k.ptx", "-a", "sm_90"), ImageKind.PTX, "compute_90"),
+        (("-o", "k.cubin", "-a", "sm_90"), ImageKind.CUBIN, "sm_90"),
+        (("-o", "k.cubin"), ImageKind.CUBIN, "sm_75"),
+        (("-o", "k.ltoir", "-a", "sm_90"), ImageKind.LTOIR, "lto_90"),
+        (("-o", "k.bin", "--to", "ltoir"), ImageKind.LTOIR, "lto_75"),
+        (("-o", "k.bin", "-a", "sm_90"), ImageKind.CUBIN, "sm_90"),
     ],
 )
-def test_the_ending_says_what_is_made(cujit: Cujit, scale: str, said: tuple[str, ...], kind: Kind, arch: str) -> None:
+def test_the_ending_says_what_is_made(
+    cujit: Cujit, scale: str, said: tuple[str, ...], kind: ImageKind, arch: str
+) -> None:
     done = cujit("compile", scale, "-D", "FACTOR=3", *said, "--json")
     assert done.exit_code == 0, done.stderr
     told = json.loads(done.stdout)
@@ -68,7 +70,7 @@ def test_several_architectures_are_refused_with_the_command_to_type(cujit: Cujit
 def test_the_file_is_called_as_the_source_where_nobody_says(cujit: Cujit, scale: str) -> None:
     done = cujit("compile", scale, "-D", "FACTOR=3", "-a", "sm_90")
     assert done.stdout.startswith("scale.cubin: cubin for sm_90, ")
-    assert Artifact.open("scale.cubin").kind is Kind.CUBIN
+    assert Artifact.open("scale.cubin").kind is ImageKind.CUBIN
 
 
 def test_llvm_ir_is_compiled_too(cujit: Cujit, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.program import compile
 
 Cujit = Callable[..., Result]
@@ -28,12 +28,12 @@ def files(tmp_path: Path) -> list[str]:
 def test_the_ending_of_the_output_or_to_say_what_is_made(cujit: Cujit, files: list[str], tmp_path: Path) -> None:
     done = cujit("link", *files, "-o", "out.ptx")
     assert (done.exit_code, "out.ptx: ptx for compute_80" in done.output) == (0, True)
-    assert Artifact.open(tmp_path / "out.ptx").kind is Kind.PTX
+    assert Artifact.open(tmp_path / "out.ptx").kind is ImageKind.PTX
     assert done.stderr == ""
     done = cujit("link", *files, "-o", "out.cubin", "--arch", "sm_90", "--json")
     assert json.loads(done.stdout)["arch"] == "sm_90"
     assert cujit("link", *files, "-o", "out", "--to", "ptx").exit_code == 0
-    assert Artifact.open(tmp_path / "out").kind is Kind.PTX
+    assert Artifact.open(tmp_path / "out").kind is ImageKind.PTX
 
 
 def test_a_source_is_compiled_first(cujit: Cujit, files: list[str], tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cujit.arch import Arch
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.cache.key import make_key
 from cujit.compiler.image_jobs import BundleJob, LinkJob
 from cujit.compiler.includes import files
@@ -79,11 +79,11 @@ def tree(tmp_path: Path) -> Path:
 
 def of_tree(root: Path, **options: Any) -> Request:
     said = {"include": (str(root / "first"), str(root / "second"))} | options
-    return Request(Source.cuda(root / "src/s.cu"), Kind.PTX, Arch.parse("compute_80"), Options(**said))
+    return Request(Source.cuda(root / "src/s.cu"), ImageKind.PTX, Arch.parse("compute_80"), Options(**said))
 
 
 def of_text(text: str = KERNEL, **options: Any) -> Request:
-    return Request(Source.cuda(text, name="k.cu"), Kind.PTX, Arch.parse("compute_80"), Options(**options))
+    return Request(Source.cuda(text, name="k.cu"), ImageKind.PTX, Arch.parse("compute_80"), Options(**options))
 
 
 def digest(maker: KeyMaker, request: Request) -> str:
@@ -162,7 +162,7 @@ def test_a_relative_include_directory_is_that_of_the_working_directory(
     other = shutil.copytree(tree, tmp_path / "other")
     _edit_far(other)
     source = Source.cuda("#include <far.h>\n" + KERNEL, name="k.cu", define={"VALUE": 1})
-    request = Request(source, Kind.PTX, Arch.parse("compute_80"), Options(include=("first", "second")))
+    request = Request(source, ImageKind.PTX, Arch.parse("compute_80"), Options(include=("first", "second")))
     absolute = replace(request, options=Options(include=(str(tree / "first"), str(tree / "second"))))
     monkeypatch.chdir(tree)
     before = digest(maker, request)
@@ -207,8 +207,8 @@ BASE = of_text()
         of_text(fmad=False),
         of_text(extra=("--restrict",)),
         of_text(KERNEL + "\n"),
-        replace(BASE, kind=Kind.CUBIN, arch=Arch.parse("sm_80")),
-        replace(BASE, kind=Kind.LTOIR, arch=Arch.parse("lto_80")),
+        replace(BASE, kind=ImageKind.CUBIN, arch=Arch.parse("sm_80")),
+        replace(BASE, kind=ImageKind.LTOIR, arch=Arch.parse("lto_80")),
         replace(BASE, arch=Arch.parse("compute_90")),
         replace(BASE, names=("k",)),
         replace(BASE, source=Source.cuda(KERNEL, name="other.cu")),
@@ -361,11 +361,11 @@ def test_the_key_of_a_request_that_comes_again_is_that_of_its_moment(
     options=st.sampled_from(
         [{}, {"fmad": False}, {"define": {"A": 1, "B": None}}, {"std": "c++17", "extra": ["--restrict"]}]
     ),
-    kind=st.sampled_from([(Kind.PTX, "compute_80"), (Kind.CUBIN, "sm_90a"), (Kind.LTOIR, "lto_80")]),
+    kind=st.sampled_from([(ImageKind.PTX, "compute_80"), (ImageKind.CUBIN, "sm_90a"), (ImageKind.LTOIR, "lto_80")]),
     name=st.sampled_from(["source.cu", "k.cu", "ä.cu"]),
 )
 def test_a_key_from_a_frame_is_that_of_all_parts(
-    text: str, names: list[str], options: dict[str, Any], kind: tuple[Kind, str], name: str, maker: KeyMaker
+    text: str, names: list[str], options: dict[str, Any], kind: tuple[ImageKind, str], name: str, maker: KeyMaker
 ) -> None:
     def of(source: str) -> Request:
         unit = Source.cuda(source, name=name, define={"M": 1} if "M" in name else None)
@@ -600,13 +600,13 @@ def test_links_and_bundles_are_keyed_by_every_input(maker: KeyMaker, images: tup
     one, two = images
     arch = Arch.parse("sm_80")
     keys = [
-        key_of(LinkJob((one, two), Kind.CUBIN, arch, Options())),
-        key_of(LinkJob((two, one), Kind.CUBIN, arch, Options())),
-        key_of(LinkJob((one,), Kind.CUBIN, arch, Options())),
-        key_of(LinkJob((one, two), Kind.PTX, arch, Options())),
-        key_of(LinkJob((one, two), Kind.CUBIN, None, Options())),
-        key_of(LinkJob((one, two), Kind.CUBIN, arch, Options(maxrregcount=32))),
-        key_of(LinkJob((replace(one, names={"k": "other"}), two), Kind.CUBIN, arch, Options())),
+        key_of(LinkJob((one, two), ImageKind.CUBIN, arch, Options())),
+        key_of(LinkJob((two, one), ImageKind.CUBIN, arch, Options())),
+        key_of(LinkJob((one,), ImageKind.CUBIN, arch, Options())),
+        key_of(LinkJob((one, two), ImageKind.PTX, arch, Options())),
+        key_of(LinkJob((one, two), ImageKind.CUBIN, None, Options())),
+        key_of(LinkJob((one, two), ImageKind.CUBIN, arch, Options(maxrregcount=32))),
+        key_of(LinkJob((replace(one, names={"k": "other"}), two), ImageKind.CUBIN, arch, Options())),
         key_of(BundleJob.of([Entry(one)], None)),
         key_of(BundleJob.of([Entry(one)], "size")),
         key_of(BundleJob.of([Entry(two)], None)),
@@ -617,8 +617,8 @@ def test_links_and_bundles_are_keyed_by_every_input(maker: KeyMaker, images: tup
     assert len(digests) == len(keys)
     labels = {part.label for k in keys if isinstance(k, Keyed) for part in k.key.parts}
     assert "made" not in labels, "what is made under cujit emulate alone says so"
-    assert key_of(LinkJob((one, two), Kind.CUBIN, arch, Options())) == keys[0]
-    refused = key_of(LinkJob((one,), Kind.CUBIN, arch, Options(extra=("-Xptxas=--options-file=x",))))
+    assert key_of(LinkJob((one, two), ImageKind.CUBIN, arch, Options())) == keys[0]
+    refused = key_of(LinkJob((one,), ImageKind.CUBIN, arch, Options(extra=("-Xptxas=--options-file=x",))))
     assert isinstance(refused, Uncacheable)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cujit import program
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.errors import ArchError, FormatError, LinkError, OptionError
 from cujit.formats.cubin import read_cubin
 from cujit.program import Source
@@ -44,7 +44,7 @@ def test_images_link_into_a_cubin_with_names_and_signatures(
     parts: tuple[Artifact, Artifact, Artifact],
 ) -> None:
     linked = program.link(parts[:2])
-    assert (linked.kind, str(linked.arch)) == (Kind.CUBIN, "sm_90")
+    assert (linked.kind, str(linked.arch)) == (ImageKind.CUBIN, "sm_90")
     assert dict(linked.names) == {"k": "_Z1kPf"}
     assert str(linked.signatures["_Z1kPf"]) == "(float*)"
     cubin = read_cubin(linked.data)
@@ -106,7 +106,7 @@ def test_a_symbol_defined_in_a_fatbin_too_is_found() -> None:
 
 def test_ltoir_links_to_ptx_and_machine_code_does_not() -> None:
     linked = program.link([make(CALLS, "a", "ltoir"), make(HAS, "b", "ltoir")], to="ptx")
-    assert (linked.kind, str(linked.arch)) == (Kind.PTX, "compute_90")
+    assert (linked.kind, str(linked.arch)) == (ImageKind.PTX, "compute_90")
     assert ".entry _Z1kPf" in linked.text
     with raises(LinkError, "link-input", "PTX", "LTO-IR"):
         program.link([make(HAS, "b", "cubin", rdc=True)], to="ptx")

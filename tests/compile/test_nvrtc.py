@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.compiler.backends.diagnostics import parse_log
 from cujit.compiler.inputs.source import Source
 from cujit.compiler.jobs import CompileJob
@@ -51,22 +51,22 @@ def compiled(toolchain: Toolchain) -> Compiler:
 
 def test_without_arch_and_kind_it_is_ptx_of_the_lowest_architecture(compiled: Compiler) -> None:
     artifact = compiled(AXPY)
-    assert artifact.kind is Kind.PTX
+    assert artifact.kind is ImageKind.PTX
     assert str(artifact.arch) == f"compute_{compiled.toolchain.nvrtc.arches[0]}"
 
 
 @pytest.mark.parametrize(
     ("to", "arch", "kind", "made"),
     [
-        (None, "sm_90a", Kind.CUBIN, "sm_90a"),
-        (None, "compute_80", Kind.PTX, "compute_80"),
-        (None, "lto_80", Kind.LTOIR, "lto_80"),
-        ("ptx", "sm_80", Kind.PTX, "compute_80"),
-        ("cubin", "compute_80", Kind.CUBIN, "sm_80"),
-        (Kind.LTOIR, "sm_80", Kind.LTOIR, "lto_80"),
+        (None, "sm_90a", ImageKind.CUBIN, "sm_90a"),
+        (None, "compute_80", ImageKind.PTX, "compute_80"),
+        (None, "lto_80", ImageKind.LTOIR, "lto_80"),
+        ("ptx", "sm_80", ImageKind.PTX, "compute_80"),
+        ("cubin", "compute_80", ImageKind.CUBIN, "sm_80"),
+        (ImageKind.LTOIR, "sm_80", ImageKind.LTOIR, "lto_80"),
     ],
 )
-def test_kind_and_architecture_agree(compiled: Compiler, to: str, arch: str, kind: Kind, made: str) -> None:
+def test_kind_and_architecture_agree(compiled: Compiler, to: str, arch: str, kind: ImageKind, made: str) -> None:
     artifact = compiled(AXPY, to, arch)
     assert (artifact.kind, str(artifact.arch)) == (kind, made)
     assert Artifact.of(artifact.data).kind is kind
@@ -315,7 +315,7 @@ def test_names_that_are_none_are_refused(compiled: Compiler, names: object) -> N
 def test_dlto_asks_for_ltoir(compiled: Compiler) -> None:
     with raises(OptionError, "option-conflict", "LTO-IR"):
         compiled(AXPY, "cubin", dlto=True)
-    assert compiled(AXPY, "ltoir", dlto=True).kind is Kind.LTOIR
+    assert compiled(AXPY, "ltoir", dlto=True).kind is ImageKind.LTOIR
 
 
 def test_debug_and_line_information_compile(compiled: Compiler) -> None:

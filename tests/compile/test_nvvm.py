@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cujit import program
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.compiler.keys.maker import Keyed, KeyMaker
 from cujit.errors import ArchError, CompileError, FormatError, OptionError
 from cujit.formats.cubin import read_cubin
@@ -42,7 +42,7 @@ def test_typed_pointers_serve_every_architecture(arch: str) -> None:
     assert [k.name for k in read_cubin(cubin.data).kernels] == ["scale"]
     assert not read_cubin(cubin.data).is_relocatable
     ltoir = program.compile(source, arch=f"lto_{arch}")
-    assert Artifact.of(ltoir.data).kind is Kind.LTOIR
+    assert Artifact.of(ltoir.data).kind is ImageKind.LTOIR
     for made in (ptx, cubin, ltoir):
         assert dict(made.names) == {"scale": "scale"}
         assert made.name == "scale.ll"

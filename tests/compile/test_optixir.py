@@ -10,7 +10,7 @@ from click.testing import CliRunner
 import cujit
 from cujit import program
 from cujit.arch import Arch
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.artifact.artifact import kind_of
 from cujit.cache.provenance import Provenance
 from cujit.cli.compile import command
@@ -31,11 +31,15 @@ def made() -> Artifact:
 
 
 def test_it_is_made_kept_and_told_from_ltoir(made: Artifact, tmp_path: Path) -> None:
-    assert (made.kind, str(made.arch), dict(made.names)) == (Kind.OPTIXIR, "compute_90", {"__raygen__k": "__raygen__k"})
+    assert (made.kind, str(made.arch), dict(made.names)) == (
+        ImageKind.OPTIXIR,
+        "compute_90",
+        {"__raygen__k": "__raygen__k"},
+    )
     again = program.compile(SOURCE, to="optixir", arch="compute_90", names="__raygen__k")
     assert isinstance(again.provenance, Provenance)
     assert again.provenance.is_hit
-    assert Artifact.open(made.save(tmp_path / "ray.optixir")).kind is Kind.OPTIXIR
+    assert Artifact.open(made.save(tmp_path / "ray.optixir")).kind is ImageKind.OPTIXIR
     for options in ({}, {"lineinfo": True}, {"debug": True}, {"rdc": True}):
         for number in (75, 90, 120):
             arch = Arch.parse(f"compute_{number}")
@@ -45,7 +49,7 @@ def test_it_is_made_kept_and_told_from_ltoir(made: Artifact, tmp_path: Path) -> 
 
 def test_it_says_what_it_is_and_what_takes_it(made: Artifact) -> None:
     [image] = inspect(made.data)
-    assert (image.kind, str(image.arch)) == (Kind.OPTIXIR, "compute_90")
+    assert (image.kind, str(image.arch)) == (ImageKind.OPTIXIR, "compute_90")
     assert "by OptiX alone" in image.note
     [verdict] = cujit.compat(made, device="sm_90", driver="13.0")
     assert (verdict.loads, verdict.help) == (False, "optixModuleCreate(…)")
@@ -74,4 +78,4 @@ def test_the_command_makes_it_by_the_ending_of_the_output(tmp_path: Path) -> Non
     output = tmp_path / "ray.optixir"
     result = CliRunner().invoke(command, [str(tmp_path / "ray.cu"), "-o", str(output)])
     assert result.exit_code == 0, result.output
-    assert kind_of(output.read_bytes()) is Kind.OPTIXIR
+    assert kind_of(output.read_bytes()) is ImageKind.OPTIXIR

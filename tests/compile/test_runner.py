@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cujit.arch import Arch
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.cache import admin
 from cujit.cache.admin import Shown
 from cujit.cache.cache import Cache
@@ -50,7 +50,7 @@ def header(tmp_path: Path) -> Path:
 
 def of_text(text: str = TEXT, *, arch: str = "compute_80", **options: object) -> Request:
     parsed = Arch.parse(arch)
-    kind = Kind.CUBIN if parsed.is_real else Kind.PTX
+    kind = ImageKind.CUBIN if parsed.is_real else ImageKind.PTX
     return Request(Source.cuda(text, name="k.cu"), kind, parsed, Options(**options))  # type: ignore[arg-type]
 
 
@@ -124,11 +124,13 @@ def test_wrong_options_are_refused_before_a_library_is_opened(root: Path, cached
     tools = Toolchain()
     runner = Runner(tools, Cache(root) if cached else None)
     with raises(OptionError, "option-rejected", "libNVVM", "support"):
-        runner.get(CompileJob(Request(Source.nvvm(SCALE), Kind.PTX, Arch.parse("compute_80"), Options(std="c++17"))))
+        runner.get(
+            CompileJob(Request(Source.nvvm(SCALE), ImageKind.PTX, Arch.parse("compute_80"), Options(std="c++17")))
+        )
     with raises(OptionError, "option", "/no/where"):
         runner.get(CompileJob(of_text(include="/no/where")))
     with raises(OptionError, "option-rejected", "nvJitLink", "support"):
-        runner.get(LinkJob((), Kind.CUBIN, None, Options(define={"X": 1})))
+        runner.get(LinkJob((), ImageKind.CUBIN, None, Options(define={"X": 1})))
     with raises(OptionError, "option", "much"):
         BundleJob.of((), "much")
     assert set(tools.__dict__) == {"settings", "notes"}
@@ -185,12 +187,12 @@ REQUESTS = {
     "text": of_text(define={"VALUE": 1, "NAKED": None}, maxrregcount=32, extra=["-DX=1"]),
     "headers": Request(
         Source.cuda(TEXT, headers={"a.h": "ä"}, include=["/usr"], define={"VALUE": "2", "N": None}),
-        Kind.LTOIR,
+        ImageKind.LTOIR,
         Arch.parse("lto_90a"),
         names=("k", "f<int>"),
     ),
-    "modules": Request(Source.nvvm(SCALE, b"BC\xc0\xde\xff", libdevice=True), Kind.CUBIN, Arch.parse("sm_90")),
-    "module": Request(Source.nvvm(SCALE), Kind.PTX, Arch.parse("compute_80")),
+    "modules": Request(Source.nvvm(SCALE, b"BC\xc0\xde\xff", libdevice=True), ImageKind.CUBIN, Arch.parse("sm_90")),
+    "module": Request(Source.nvvm(SCALE), ImageKind.PTX, Arch.parse("compute_80")),
 }
 
 
@@ -213,7 +215,7 @@ def test_a_recipe_names_a_file_and_whole_directories(
     (tmp_path / "s.cu").write_text(TEXT)
     monkeypatch.chdir(tmp_path)
     options = Options(include=["include"], define={"VALUE": 1})
-    recipe = write_recipe(Request(Source.cuda("s.cu"), Kind.PTX, Arch.parse("compute_80"), options))
+    recipe = write_recipe(Request(Source.cuda("s.cu"), ImageKind.PTX, Arch.parse("compute_80"), options))
     monkeypatch.chdir("/")
     again = read_recipe(recipe)
     assert again.source.path == str(tmp_path / "s.cu")
@@ -277,7 +279,7 @@ def test_an_entry_whose_headers_have_changed_is_not_made_again(toolchain: Toolch
 def test_a_link_has_no_recipe(toolchain: Toolchain, root: Path) -> None:
     image = Runner(toolchain).get(CompileJob(of_text(arch="compute_80", define={"VALUE": 1})))
     runner = Runner(toolchain, Cache(root))
-    runner.get(LinkJob((image,), Kind.CUBIN, Arch.parse("sm_80"), Options()))
+    runner.get(LinkJob((image,), ImageKind.CUBIN, Arch.parse("sm_80"), Options()))
     assert runner.cache is not None
     (verdict,) = admin.verify(runner.cache, 1, runner.remake)
     assert (verdict.remade, verdict.fault) == (False, "")

@@ -9,7 +9,7 @@ import pytest
 
 from cujit import program
 from cujit.arch import Arch
-from cujit.artifact import Kind
+from cujit.artifact import ImageKind
 from cujit.cache.key import make_key
 from cujit.compiler.inputs.source import Source
 from cujit.compiler.options.values import Options
@@ -147,7 +147,7 @@ def test_a_source_never_changes_and_can_be_hashed() -> None:
 def request(**changes: object) -> Request:
     fields: dict[str, object] = {
         "source": Source.cuda(TEXT, name="k.cu"),
-        "kind": Kind.CUBIN,
+        "kind": ImageKind.CUBIN,
         "arch": Arch.parse("sm_90"),
         "options": Options(lineinfo=True),
         "names": ("k",),
@@ -171,7 +171,7 @@ def test_the_users_part_of_the_key_is_the_same_for_the_same_request_only() -> No
     # What a directory holds counts, and not its name.
     assert same == said(request(source=Source.cuda(TEXT, name="k.cu", include="/x")))
     others = [
-        request(kind=Kind.PTX),
+        request(kind=ImageKind.PTX),
         request(arch=Arch.parse("sm_90a")),
         request(names=()),
         request(names=("k", "")),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cujit import program
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.cache.provenance import Provenance
 from cujit.compiler.backends import link
 from cujit.errors import CompileError, CujitError, LinkError, OptionError
@@ -47,7 +47,7 @@ def instructions(text: str) -> str:
 @pytest.mark.parametrize("arch", ["sm_90", "sm_100"])
 def test_cuda_calls_llvm_ir_and_the_call_is_inlined(arch: str) -> None:
     cubin = program.link([CALLS_F, IR_F], arch=arch)
-    assert (cubin.kind, str(cubin.arch), kernels(cubin)) == (Kind.CUBIN, arch, ["_Z1kPf"])
+    assert (cubin.kind, str(cubin.arch), kernels(cubin)) == (ImageKind.CUBIN, arch, ["_Z1kPf"])
     assert dict(cubin.names) == {"k": "_Z1kPf"}
     ptx = program.link([CALLS_F, IR_F], arch=arch, to="ptx")
     assert "call" not in instructions(ptx.text)
@@ -175,7 +175,7 @@ def test_an_nvjitlink_that_makes_no_ltoir_is_named(monkeypatch: pytest.MonkeyPat
 def test_ltoir_is_linked_to_ltoir_that_lacks_a_function_and_later_inlines_it() -> None:
     library = program.compile(CALLS_F, to="ltoir", arch="lto_80")
     open_ = program.link([library, Source.cuda(CALLS_IN_TWO)], to="ltoir")
-    assert (open_.kind, str(open_.arch), dict(open_.names)) == (Kind.LTOIR, "lto_80", {"k": "_Z1kPf"})
+    assert (open_.kind, str(open_.arch), dict(open_.names)) == (ImageKind.LTOIR, "lto_80", {"k": "_Z1kPf"})
     assert open_.signatures.keys() == {"_Z1kPf"}
     with raises(LinkError, "undefined-symbol"):
         program.link([open_], arch="sm_80")

@@ -17,7 +17,7 @@ from elftools.elf.elffile import ELFFile
 import cujit
 import cujit.worklist
 from cujit import program
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.artifact.artifact import kind_of
 from cujit.cache.cache import Cache
 from cujit.cache.pack import write_pack
@@ -89,13 +89,13 @@ def tile(shared_toolchain: Toolchain) -> Artifact:
 
 
 def test_tile_kernels_are_compiled_with_names_and_types(tile: Artifact, tmp_path: Path) -> None:
-    assert (tile.kind, tile.arch, kind_of(tile.data)) == (Kind.TILEIR, None, Kind.TILEIR)
+    assert (tile.kind, tile.arch, kind_of(tile.data)) == (ImageKind.TILEIR, None, ImageKind.TILEIR)
     assert dict(tile.names) == {"scale<float>": SCALED, "ours::twice": "_ZN4ours5twiceEPf"}
     assert str(tile.signatures[SCALED]) == "(float*, float*, int)"
     again = program.compile(Source.cuda(CODE, name="scale.cu"), to="tileir", names=["scale<float>"])
     assert isinstance(again.provenance, Provenance)
     assert again.provenance.is_hit
-    assert Artifact.open(tile.save(tmp_path / "scale.tileir")).kind is Kind.TILEIR
+    assert Artifact.open(tile.save(tmp_path / "scale.tileir")).kind is ImageKind.TILEIR
 
 
 def test_the_dialect_that_was_asked_for_is_kept() -> None:
@@ -131,7 +131,7 @@ def test_tile_code_is_built_in_one_step(tmp_path: Path) -> None:
     source = Source.cuda(ONE_STEP, name="scale.cu")
     fatbin = cujit.build(source, ["sm_80", "sm_120", "compute_80"], names=["scale<float>"], opt_level=2)
     assert [(str(image.arch), image.kind) for image in cujit.inspect(fatbin)] == [
-        ("sm_80", Kind.CUBIN), ("sm_120a", Kind.CUBIN), ("compute_80", Kind.PTX),
+        ("sm_80", ImageKind.CUBIN), ("sm_120a", ImageKind.CUBIN), ("compute_80", ImageKind.PTX),
     ]  # fmt: skip
     assert dict(fatbin.names) == {"scale<float>": SCALED, "ours::twice": "_ZN4ours5twiceEPf"}
     cubin = cujit.compile(source, arch="sm_80", names=["scale<float>"], opt_level=2)
@@ -196,7 +196,7 @@ def test_it_says_what_it_is_and_what_takes_it() -> None:
     tile = Artifact.open(GOLDEN)
     [image] = cujit.inspect(tile)
     assert (image.kind, image.toolkit, sorted(k.name for k in image.kernels)) == (
-        Kind.TILEIR, (13, 5), [SCALED, "_Z5twicePfS_"],
+        ImageKind.TILEIR, (13, 5), [SCALED, "_Z5twicePfS_"],
     )  # fmt: skip
     with raises(LoadError, "load", "cujit.compile"):
         cujit.load(tile, "cpu")
@@ -243,8 +243,8 @@ def test_a_fatbin_holds_it_once_beside_machine_code(tmp_path: Path) -> None:
     cubin = program.compile("__global__ void k() {}", arch="sm_90")
     fatbin = cujit.bundle([cubin, cujit.Entry(Artifact.open(GOLDEN), options="-O1", identifier="scale")])
     assert [(image.kind, image.arch and str(image.arch)) for image in cujit.inspect(fatbin)] == [
-        (Kind.CUBIN, "sm_90"),
-        (Kind.TILEIR, None),
+        (ImageKind.CUBIN, "sm_90"),
+        (ImageKind.TILEIR, None),
     ]
     image = cujit.inspect(fatbin).images[1]
     assert (image.payload(), image.identifier) == (GOLDEN.read_bytes(), "scale")
@@ -286,7 +286,7 @@ def test_a_recipe_brings_source_and_names_back(tile: Artifact) -> None:
 @pytest.mark.parametrize(("arch", "made"), [("sm_80", "sm_80"), ("sm_90", "sm_90a"), ("sm_120", "sm_120a")])
 def test_a_cubin_carries_names_types_and_its_ptx(arch: str, made: str, tile: Artifact) -> None:
     cubin = cujit.compile(tile, arch=arch)
-    assert (cubin.kind, str(cubin.arch), dict(cubin.names)) == (Kind.CUBIN, made, dict(tile.names))
+    assert (cubin.kind, str(cubin.arch), dict(cubin.names)) == (ImageKind.CUBIN, made, dict(tile.names))
     assert str(cubin.signatures[SCALED]).startswith("(float*, float*,")
     assert cubin.tool.startswith("tileiras 13.")
     assert str(read_cubin(cubin.data).arch) == made
@@ -303,7 +303,7 @@ def test_ptx_runs_on_the_cpu_device(tile: Artifact) -> None:
     module["scale<float>"].prepare(4, 128)(x, y, 1000)
     assert (y.numpy() == 2 * x.numpy()).all()
     ptx = cujit.compile(tile, arch="compute_86")
-    assert (ptx.kind, str(ptx.arch)) == (Kind.PTX, "compute_86")
+    assert (ptx.kind, str(ptx.arch)) == (ImageKind.PTX, "compute_86")
     assert "recovered" in ptx.text.split("\n")[0]
     assert cujit.link([ptx], arch="sm_86").data  # it assembles again
 

@@ -15,7 +15,7 @@ import pytest
 
 import cujit
 from cujit.arch import Arch
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.devices.backend import Backend, BackendKernel, BackendModule
 from cujit.devices.device import Device
 from cujit.devices.jit_options import JitOptions
@@ -121,7 +121,7 @@ def place() -> Device:
 
 @pytest.fixture
 def module(place: Device) -> Iterator[cujit.Module]:
-    with cujit.load(Artifact(Kind.PTX, b".version 8.0\n.target sm_80\n"), place) as loaded:
+    with cujit.load(Artifact(ImageKind.PTX, b".version 8.0\n.target sm_80\n"), place) as loaded:
         yield loaded
 
 

@@ -161,7 +161,7 @@ def test_a_grid_meets_in_the_functions_of_the_device_runtime() -> None:
     ).data.decode()
     linked = link_modules([Input("kernel", parse(text)), Input("runtime", device_runtime())])
     device = cujit.cpu()
-    kernel = cujit.load(cujit.Artifact(cujit.Kind.PTX, print_module(linked.module).encode()), device)["rounds"]
+    kernel = cujit.load(cujit.Artifact(cujit.ImageKind.PTX, print_module(linked.module).encode()), device)["rounds"]
     value, sums = device.array(np.zeros(1, np.int32)), device.array(np.zeros((4, 5), np.int32))
     kernel.prepare((5,), (64,), cooperative=True)(value, sums)
     assert (sums.numpy() == np.arange(15, 75, 15)[:, None]).all()
@@ -337,7 +337,7 @@ assert code == 4 and "four is used, and no input defines it" in log, log
 """
     )
     device = cujit.cpu()
-    kernel = cujit.load(cujit.Artifact(cujit.Kind.PTX, said.encode()), device)["calls"]
+    kernel = cujit.load(cujit.Artifact(cujit.ImageKind.PTX, said.encode()), device)["calls"]
     numbers = device.array(np.zeros(1, np.int32))
     kernel.prepare((1,), (1,))(numbers)
     assert numbers.numpy()[0] == 3 * 4 + (3 << 4) + 7

@@ -9,7 +9,7 @@ import struct
 import pytest
 
 from cujit import build, compile
-from cujit.artifact import Kind
+from cujit.artifact import ImageKind
 from cujit.emulator.images import bytes_at, contained, ptx_of
 from cujit.emulator.results import RefusedCall, Result
 from cujit.formats.elf import read_elf
@@ -81,7 +81,7 @@ def test_what_is_no_image_of_ours_is_refused_by_its_kind() -> None:
         assert refusal(garbage)[0] == Result.INVALID_IMAGE
     assert refusal(PTX.replace(b"8.0", b"77.0") + b"\0")[0] == Result.UNSUPPORTED_PTX_VERSION
     assert refusal(PTX.replace(b"sm_80", b"sm_100") + b"\0")[0] == Result.INVALID_PTX
-    assert ptx_of(PTX.replace(b"sm_80", b"sm_90a")).kind is Kind.PTX
+    assert ptx_of(PTX.replace(b"sm_80", b"sm_90a")).kind is ImageKind.PTX
 
 
 def test_a_cubin_with_line_information_gives_its_ptx() -> None:

@@ -208,12 +208,12 @@ def test_a_thread_loads_an_image_while_one_that_keeps_pythons_lock_joins_it(join
 EVERY_LOAD = r"""
 import struct
 from cujit.arch import Arch
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.emulator.images import contained
 from cujit.program import bundle
 path, cubin = sys.argv[2].encode(), contained(PTX)
 open(path, "wb").write(PTX)
-fatbin = bundle([Artifact(Kind.PTX, PTX, arch=Arch.parse("compute_80"))]).data
+fatbin = bundle([Artifact(ImageKind.PTX, PTX, arch=Arch.parse("compute_80"))]).data
 held = ctypes.create_string_buffer(fatbin, len(fatbin))
 wrapper = struct.pack("<IIQQ", 0x466243B1, 1, ctypes.addressof(held), 0)
 out, numbers, own = ctypes.byref(module), (ctypes.c_uint32 * 1)(0), (ctypes.c_uint64 * 1)(16)

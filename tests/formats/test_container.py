@@ -6,7 +6,7 @@ import pytest
 
 from cujit import inspect
 from cujit.arch import Arch
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.errors import FormatError, MissingError, NameNotFoundError
 from cujit.formats.container import Container, container_bytes, is_container, read_container, write_container
 from cujit.formats.cubin import read_cubin
@@ -40,7 +40,7 @@ def test_what_is_written_is_read_and_its_header_says_the_architecture_as_a_cubin
     assert (elf.abi_version, elf.flags) == (8, number << 8 | 8 * target.endswith("a"))
     table_at, row_bytes = int.from_bytes(data[40:48], "little"), int.from_bytes(data[58:60], "little")
     assert data[table_at : table_at + row_bytes] == bytes(row_bytes), "the first section of an ELF file is none"
-    assert Artifact.of(data).kind is Kind.CUBIN
+    assert Artifact.of(data).kind is ImageKind.CUBIN
     assert read_container(b".version 8.0") is None
 
 
@@ -85,7 +85,7 @@ def test_the_machine_code_within_is_disassembled_and_where_there_is_none_that_is
 
 
 def test_a_gpu_passes_over_containers_of_a_fatbin_and_an_emulated_one_over_machine_code() -> None:
-    images = [Artifact(Kind.CUBIN, container(), SM_90), compile(CODE, arch="compute_80")]
+    images = [Artifact(ImageKind.CUBIN, container(), SM_90), compile(CODE, arch="compute_80")]
     made, real = read_fatbin(bundle(images).data), read_fatbin(bundle([compile(CODE, arch="sm_90"), images[1]]).data)
     for fatbin, emulated in ((made, True), (real, False)):
         taken, other = select(fatbin, SM_90, emulated=emulated), select(fatbin, SM_90, emulated=not emulated)

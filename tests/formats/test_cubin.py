@@ -8,7 +8,7 @@ import re
 import pytest
 
 from cujit.arch import Arch
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.errors import FormatError, NameNotFoundError
 from cujit.formats.cubin import Cubin, CubinVariable, MemorySpace, read_cubin
 from cujit.formats.cubin_info import Attribute, InfoRecord, parameter_of
@@ -319,6 +319,6 @@ def test_damage_gives_a_value_or_a_format_error(arch: str) -> None:
 
 
 def test_what_is_no_bytes_is_refused_with_what_to_pass() -> None:
-    for bad, why in ((None, "NoneType"), (Artifact(Kind.PTX, b"x"), "artifact.data")):
+    for bad, why in ((None, "NoneType"), (Artifact(ImageKind.PTX, b"x"), "artifact.data")):
         with raises(FormatError, "format", why):
             read_cubin(bad)  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ import pytest
 import zstandard
 
 from cujit.arch import Arch
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.errors import FormatError
 from cujit.formats.cubin import read_cubin
 from cujit.formats.fatbin import Compression, EntryKind, Fatbin, FatbinFlag, find_fatbins, read_fatbin, select
@@ -341,7 +341,7 @@ def test_a_payload_that_unpacks_to_more_than_was_declared_costs_no_memory(
 
 
 def test_what_is_no_bytes_is_refused_with_what_to_pass() -> None:
-    for bad, why in ((None, "NoneType"), (Artifact(Kind.PTX, b"x"), "artifact.data")):
+    for bad, why in ((None, "NoneType"), (Artifact(ImageKind.PTX, b"x"), "artifact.data")):
         with raises(FormatError, "format", why):
             read_fatbin(bad)  # type: ignore[arg-type]
         with raises(FormatError, "format", why):

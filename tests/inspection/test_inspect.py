@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cujit.arch import Arch
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.errors import ArchError, ArgumentError, FileError, FormatError, NameNotFoundError, OptionError
 from cujit.formats.cubin import read_cubin
 from cujit.formats.ptx.parser import parse
@@ -66,7 +66,7 @@ def test_a_cubin_tells_of_its_kernels_what_the_reader_reads(arch: str) -> None:
     data = cubin(SOURCE, arch)
     found, expected = inspect(data), read_cubin(data)
     (image,) = found
-    assert (found.kind, found.size, image.kind) == (Kind.CUBIN, len(data), Kind.CUBIN)
+    assert (found.kind, found.size, image.kind) == (ImageKind.CUBIN, len(data), ImageKind.CUBIN)
     assert (image.arch, image.toolkit, image.abi) == (Arch.parse(arch), expected.toolkit, expected.abi)
     assert image.is_relocatable is False
     assert image.commands == expected.commands
@@ -120,7 +120,7 @@ def test_a_kernel_is_found_by_every_name_of_it() -> None:
 def test_machine_code_comes_before_ptx_and_an_architecture_chooses() -> None:
     found = inspect(many())
     assert found.kernel("count").arch == Arch.parse("sm_75")
-    assert found.kernel("count", "compute_75").kind is Kind.PTX
+    assert found.kernel("count", "compute_75").kind is ImageKind.PTX
     assert found.kernel("count", Arch.parse("sm_120")).arch == Arch.parse("sm_120")
 
 
@@ -228,7 +228,7 @@ def test_spills_to_shared_memory_are_in_the_stack_so_that_no_stack_means_no_spil
 def test_ptx_tells_what_it_has_and_needs_and_leaves_unknown_what_the_assembler_decides() -> None:
     found = inspect(ptx(SOURCE, "compute_80"))
     (image,) = found
-    assert (found.kind, image.kind, image.arch) == (Kind.PTX, Kind.PTX, Arch.parse("compute_80"))
+    assert (found.kind, image.kind, image.arch) == (ImageKind.PTX, ImageKind.PTX, Arch.parse("compute_80"))
     assert (image.ptx_version or (0, 0)) >= (9, 0)
     assert image.target == ("sm_80",)
     assert [(v.name, v.size, v.space) for v in image.variables] == [("counter", 4, "global")]
@@ -271,7 +271,7 @@ def test_ptx_tells_of_clusters_required_blocks_functions_and_what_is_missing() -
 
 def test_ltoir_tells_its_architecture_and_that_its_body_cannot_be_read() -> None:
     (image,) = inspect(ltoir(SOURCE))
-    assert (image.kind, image.arch, image.kernels) == (Kind.LTOIR, Arch.parse("lto_90"), ())
+    assert (image.kind, image.arch, image.kernels) == (ImageKind.LTOIR, Arch.parse("lto_90"), ())
     assert "nvJitLink alone" in image.note
     assert not image.error
 
@@ -286,12 +286,12 @@ def test_llvm_ir_tells_its_functions() -> None:
         '!nvvm.annotations = !{!0}\n!0 = !{ptr @old, !"kernel", i32 1}\n'
     )
     (image,) = found
-    assert (found.kind, [k.name for k in found.kernels]) == (Kind.NVVMIR, ["old", "new"])
+    assert (found.kind, [k.name for k in found.kernels]) == (ImageKind.NVVMIR, ["old", "new"])
     assert (image.functions, image.undefined) == (("helper",), ("vprintf",))
     (bitcode,) = inspect(b"BC\xc0\xde" + bytes(40))
     assert "bitcode" in bitcode.note
     with raises(FormatError, "format", "LLVM", "IR") as error:
-        inspect(Artifact(Kind.NVVMIR, b"define \xff"))
+        inspect(Artifact(ImageKind.NVVMIR, b"define \xff"))
     assert error.value.offset == 7
 
 
@@ -330,7 +330,7 @@ def test_an_image_of_a_fatbin_tells_how_it_lies_there() -> None:
 
 
 def test_compressed_ltoir_says_that_it_cannot_be_read() -> None:
-    (image,) = (i for i in inspect(many("-compress-all")) if i.kind is Kind.LTOIR)
+    (image,) = (i for i in inspect(many("-compress-all")) if i.kind is ImageKind.LTOIR)
     assert image.note == "compressed LTO-IR can be read by nvJitLink alone"
     assert not image.error
     with raises(FormatError, "format", "nvJitLink"):
@@ -339,9 +339,9 @@ def test_compressed_ltoir_says_that_it_cannot_be_read() -> None:
 
 @pytest.mark.parametrize(
     ("code", "kind", "note", "error"),
-    [(0x80, Kind.TILEIR, "", "not Tile IR"), (0x33, Kind.OTHER, "kind 0x33, which", "")],
+    [(0x80, ImageKind.TILEIR, "", "not Tile IR"), (0x33, ImageKind.OTHER, "kind 0x33, which", "")],
 )
-def test_an_entry_of_a_kind_that_is_not_read_says_so(code: int, kind: Kind, note: str, error: str) -> None:
+def test_an_entry_of_a_kind_that_is_not_read_says_so(code: int, kind: ImageKind, note: str, error: str) -> None:
     data = several(2)
     first, second = inspect(damaged(data, entry_offset(data, 0), bytes([code])))
     assert (first.kind, first.kernels, bool(first.error)) == (kind, (), bool(error))
@@ -353,17 +353,17 @@ def test_an_entry_of_a_kind_that_is_not_read_says_so(code: int, kind: Kind, note
 @pytest.mark.parametrize("kind", [1, 2, 3], ids=["object", "executable", "library"])
 def test_host_files_are_read_fatbin_by_fatbin(kind: int) -> None:
     found = inspect(host_elf(several(2) + several(1), kind))
-    assert found.kind is Kind.OBJECT
+    assert found.kind is ImageKind.OBJECT
     assert [image.container for image in found] == [0, 0, 1]
     assert [k.display for k in found.kernels].count("count") == 3
 
 
 def test_real_objects_and_archives_are_read() -> None:
-    for name, kind in (("device.o", Kind.OBJECT), ("libdevice.a", Kind.LIBRARY)):
+    for name, kind in (("device.o", ImageKind.OBJECT), ("libdevice.a", ImageKind.LIBRARY)):
         found = inspect(GOLDENS / name)
         assert found.kind is kind
         assert sorted(shapes(found)) == [("cubin", "sm_80"), ("cubin", "sm_90"), ("ptx", "compute_80")]
-        assert all(image.is_relocatable for image in found if image.kind is Kind.CUBIN)
+        assert all(image.is_relocatable for image in found if image.kind is ImageKind.CUBIN)
     found = inspect(archive([host_elf(several(1), 1), host_elf(several(2), 1)]))
     assert [image.container for image in found] == [0, 1, 1]
 
@@ -373,9 +373,9 @@ def test_files_of_other_toolkits_are_read_whole(name: str) -> None:
     found = inspect(FATBINS / name)
     assert found.images
     assert not found.errors
-    assert len({image.toolkit for image in found if image.kind is Kind.CUBIN}) <= 1
+    assert len({image.toolkit for image in found if image.kind is ImageKind.CUBIN}) <= 1
     for kernel in found.kernels:
-        assert (kernel.registers is None) is (kernel.kind is not Kind.CUBIN)
+        assert (kernel.registers is None) is (kernel.kind is not ImageKind.CUBIN)
 
 
 def test_a_host_file_without_device_code_has_no_images() -> None:
@@ -412,7 +412,7 @@ def test_an_image_may_be_an_artifact_bytes_text_a_path_or_a_module(tmp_path: Pat
     kernels = inspect(data).kernels
     assert all(inspect(form).kernels == kernels for form in forms)
     assert inspect(path).name == str(path)
-    assert inspect(ptx(SOURCE).decode()).kind is Kind.PTX
+    assert inspect(ptx(SOURCE).decode()).kind is ImageKind.PTX
 
 
 def test_what_is_no_image_is_refused(tmp_path: Path) -> None:
@@ -469,7 +469,7 @@ def test_a_damaged_entry_header_does_not_hide_the_other_images(at: int, new: byt
     found = inspect(damaged(damaged(data, offset + at, new), offset + 0x20, b"\x40\0\0\0"))
     assert [bool(image.error) for image in found] == [False, True, False]
     assert f"at byte {offset}" in found.images[1].error
-    assert found.images[1].kind is Kind.OTHER
+    assert found.images[1].kind is ImageKind.OTHER
     with pytest.raises(FormatError):
         found.images[1].payload()
 
@@ -490,7 +490,7 @@ def test_another_fatbin_of_a_damaged_file_is_still_read() -> None:
 def test_damaged_ptx_in_a_fatbin_is_an_error_of_that_image() -> None:
     text = ptx(SOURCE).replace(b".entry", b".entri")
     found = inspect(bundled((("cubin", "80", cubin(SOURCE, "sm_80")), ("ptx", "75", text)), "-compress=false"))
-    assert [(image.kind, bool(image.error)) for image in found] == [(Kind.CUBIN, False), (Kind.PTX, True)]
+    assert [(image.kind, bool(image.error)) for image in found] == [(ImageKind.CUBIN, False), (ImageKind.PTX, True)]
 
 
 @pytest.mark.parametrize("cut", [20, 70, 200])
@@ -520,7 +520,7 @@ def test_no_damage_raises_anything_but_a_format_error(data: st.DataObject) -> No
 def test_a_loaded_module_is_inspected_by_what_it_was_loaded_from() -> None:
     module = load(compile(OVERLOADS, to="ptx", arch="compute_80"), cpu())
     (image,) = inspect(module)
-    assert image.kind is Kind.PTX
+    assert image.kind is ImageKind.PTX
     assert {k.display for k in image.kernels} == {"scale(int*)", "scale(float*)", "alone"}
 
 

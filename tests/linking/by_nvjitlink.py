@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from cujit.artifact import Kind
+from cujit.artifact import ImageKind
 from cujit.errors import ToolError
 from cujit.program import toolchain
 from linking.pairs import PAIRS, images
@@ -15,7 +15,7 @@ def link(modules: list[str]) -> None:
     try:
         with toolchain().nvjitlink.linker(["-arch=sm_80"]) as linker:
             for number, text in enumerate(modules):
-                linker.add(Kind.PTX, text.encode(), f"m{number}")
+                linker.add(ImageKind.PTX, text.encode(), f"m{number}")
             linker.complete()
             linker.cubin()
     except ToolError:

@@ -44,7 +44,10 @@ def test_each_step_is_cached_and_another_operator_compiles_the_operator_alone(tm
     assert cache.counters.makes == 4
     assert linked("x + 1", cache) != first
     assert cache.counters.makes == 6
-    assert {entry.summary.kind for entry in ls(cache) if entry.summary} == {cujit.Kind.LTOIR, cujit.Kind.CUBIN}
+    assert {entry.summary.kind for entry in ls(cache) if entry.summary} == {
+        cujit.ImageKind.LTOIR,
+        cujit.ImageKind.CUBIN,
+    }
 
 
 def test_a_pack_answers_for_every_step_where_compiling_is_forbidden(

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.devices.device import Device
 from cujit.errors import FormatError, LinkError, OptionError, PtxSyntaxError, UnsupportedError
 from cujit.formats.cubin import read_cubin
@@ -69,7 +69,7 @@ def test_everything_in_the_way_is_told_at_once_with_input_and_line() -> None:
     with pytest.raises(LinkError) as caught:
         link(
             [
-                Artifact(Kind.PTX, (HEAD + text).encode(), name=f"{n}.ptx")
+                Artifact(ImageKind.PTX, (HEAD + text).encode(), name=f"{n}.ptx")
                 for n, text in zip("abc", (a, b, c), strict=True)
             ],
             to="ptx",
@@ -98,7 +98,7 @@ def test_names_are_spelled_as_in_the_source() -> None:
 def test_text_that_is_not_ptx_is_told_with_its_input() -> None:
     with raises(PtxSyntaxError, "ptx-syntax", "2:ptx"):
         link([HEAD + kernel(), HEAD + "nonsense"], to="ptx")
-    binary = Artifact(Kind.PTX, HEAD.encode() + b"// \xff\n", name="odd.ptx")
+    binary = Artifact(ImageKind.PTX, HEAD.encode() + b"// \xff\n", name="odd.ptx")
     with raises(FormatError, "format", "2:odd.ptx"):
         link([HEAD + kernel(), binary], to="ptx")
 
@@ -175,7 +175,7 @@ def test_two_translation_units_run_on_every_device(device: Device, options: Opti
     units = [compile(unit, to="ptx", arch="compute_75", names=names, options=options, rdc=True)
              for unit, names in ((ONLINE, ["run"]), (OFFLINE, []))]  # fmt: skip
     linked = link(units, device=device)
-    assert linked.kind is (Kind.CUBIN if device.is_gpu else Kind.PTX)
+    assert linked.kind is (ImageKind.CUBIN if device.is_gpu else ImageKind.PTX)
     x, n = device.array(np.array([3], np.float32)), device.array(np.zeros(1, np.int32))
     load(linked, device)["run"][1, 1](x, n)
     assert (x.numpy().tolist(), n.numpy().tolist()) == ([7.0], [112])

@@ -19,7 +19,7 @@ import pytest
 
 from cache.samples import artifact_of, key_of
 from cujit.arch import Arch
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.cache.cache import Cache
 from cujit.cache.key import Key, Part, make_key
 from cujit.cache.provenance import Outcome
@@ -92,7 +92,7 @@ def forgeries(farm: Farm, other: Farm) -> dict[str, tuple[bytes, str]]:
     now = time.time()
     parts = make_key("nvrtc", [Part.text("name", "another")])
     false_parts = encode(replace_digest(parts, key.digest), artifact_of(0), make_ms=1.0, made_s=1)
-    host = Artifact(Kind.OBJECT, b"\x7fELF\x02\x01\x01" + bytes(11) + b"\x3e\0" + bytes(60), Arch.parse("sm_90"))
+    host = Artifact(ImageKind.OBJECT, b"\x7fELF\x02\x01\x01" + bytes(11) + b"\x3e\0" + bytes(60), Arch.parse("sm_90"))
     native = encode(key, host, make_ms=1.0, made_s=1)
     larger = signed(signer, key, record)
     return {

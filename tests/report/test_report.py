@@ -48,7 +48,7 @@ def record_in(page: str) -> dict[str, Any]:
 
 def test_a_page_is_called_as_is_said_or_by_its_one_kernel_or_by_its_image(shared: ReportPage) -> None:
     text = b".version 7.8\n.target sm_80\n.address_size 64\n.visible .entry k() { ret; }\n"
-    named = cujit.Artifact(cujit.Kind.PTX, text, name="k.ptx")
+    named = cujit.Artifact(cujit.ImageKind.PTX, text, name="k.ptx")
     assert shared.title == "transpose"
     assert [cujit.report.of(image).title for image in (named, text)] == ["k.ptx", "ptx"]
     assert cujit.report.of(named, title="mine").title == "mine"
@@ -261,7 +261,7 @@ def test_an_image_of_very_many_kernels_has_a_page() -> None:
 def test_kernels_that_are_named_are_the_only_ones() -> None:
     text = b".version 7.8\n.target sm_80\n.address_size 64\n"
     text += b"".join(b".visible .entry kernel_%d() { exit; }\n" % k for k in range(25))
-    image = cujit.link([cujit.Artifact(cujit.Kind.PTX, text)], arch="sm_80")
+    image = cujit.link([cujit.Artifact(cujit.ImageKind.PTX, text)], arch="sm_80")
     report = cujit.report.of(image, kernels=["kernel_3", "kernel_5", "none_of_them"])
     assert sorted(kernel.name for kernel in report.kernels) == ["kernel_3", "kernel_5"]
     code = "\n".join(listing(report, "sass").lines)
@@ -335,7 +335,7 @@ def test_without_a_disassembler_a_report_says_so(monkeypatch: pytest.MonkeyPatch
         raise MissingError("nvdisasm is not installed")
 
     monkeypatch.setattr(making, "disassemble", absent)
-    (cubin,) = (image for image in shared.inspections if image.kind is cujit.Kind.CUBIN)
+    (cubin,) = (image for image in shared.inspections if image.kind is cujit.ImageKind.CUBIN)
     report = cujit.report.of(cubin.images[0].payload())
     assert [each.kind for each in report.listings] == ["ptx"]
     assert "no machine code: nvdisasm is not installed" in report.notes

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from cujit import Arch, Kind
+from cujit import Arch, ImageKind
 from cujit.devices.cuda import driver_options
 from cujit.errors import ArchError, ToolError
 from cujit.toolchain import nvfatbin, nvjitlink, nvrtc, nvvm
@@ -108,7 +108,7 @@ def names_of(members: type[enum.Enum]) -> set[str]:
 
 
 def test_every_kind_of_input_of_the_linker_is_a_kind_and_the_other_way_round() -> None:
-    kinds, inputs = {kind.name for kind in Kind}, names_of(InputType)
+    kinds, inputs = {kind.name for kind in ImageKind}, names_of(InputType)
     assert inputs - set(INPUTS) == kinds - set(WITHOUT_A_LINK)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cujit.artifact import Kind
+from cujit.artifact import ImageKind
 from cujit.errors import ClosedError, ToolError
 from cujit.toolchain.nvjitlink import Linker
 from cujit.toolchain.toolset import Toolchain
@@ -19,7 +19,7 @@ PTX = b""".version 8.0
 
 def add_and_complete(linker: Linker, ptx: bytes) -> None:
     """Which of the two calls assembles PTX differs between releases."""
-    linker.add(Kind.PTX, ptx, "bad.ptx")
+    linker.add(ImageKind.PTX, ptx, "bad.ptx")
     linker.complete()
 
 
@@ -30,7 +30,7 @@ def test_the_version_is_told(toolchain: Toolchain) -> None:
 
 def test_ptx_becomes_a_cubin(toolchain: Toolchain) -> None:
     with toolchain.nvjitlink.linker(["-arch=sm_90", "-verbose"]) as linker:
-        linker.add(Kind.PTX, PTX, "nothing.ptx")
+        linker.add(ImageKind.PTX, PTX, "nothing.ptx")
         linker.complete()
         assert linker.cubin().startswith(b"\x7fELF")
         assert "nothing" in linker.info_log()
@@ -59,4 +59,4 @@ def test_a_closed_linker_refuses_work(toolchain: Toolchain) -> None:
     linker.close()
     linker.close()
     with raises(ClosedError, "closed"):
-        linker.add(Kind.PTX, PTX, "x")
+        linker.add(ImageKind.PTX, PTX, "x")

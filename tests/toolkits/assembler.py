@@ -14,7 +14,7 @@ import cujit
 for line in sys.stdin:
     arch, text = json.loads(line)
     try:
-        cujit.link([cujit.Artifact(cujit.Kind.PTX, text.encode(), name="x")], arch=arch, cache=False)
+        cujit.link([cujit.Artifact(cujit.ImageKind.PTX, text.encode(), name="x")], arch=arch, cache=False)
         log = ""
     except cujit.errors.LinkError as error:
         log = error.log

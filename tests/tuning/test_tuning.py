@@ -21,7 +21,7 @@ import pytest
 
 import cujit
 import cujit.tuning
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.cache import admin
 from cujit.cache.cache import Cache
 from cujit.cache.provenance import Outcome
@@ -577,7 +577,7 @@ def test_a_record_comes_back() -> None:
     data = record.to_json()
     assert TuningRecord.of_json(data) == record
     assert pickle.loads(pickle.dumps(TuningRecord.of_json(data))) == record, "as it goes to the ranks of a group"
-    assert Artifact.of(data).kind is Kind.TUNING
+    assert Artifact.of(data).kind is ImageKind.TUNING
     for wrong in (b"", b"{}", b"[]", data[:-3], data.replace(b'"winner":2', b'"winner":1'), b"\xff", b"[" * 100_000,
                   data.replace(b'"winner":2', b'"winner":-1'), data.replace(b'tuning":1', b'tuning":2')):  # fmt: skip
         with raises(FormatError, "format", "tuning"):

@@ -1,5 +1,5 @@
 """Artifacts: images and what is known of them, how users name files, and what else an image is written as."""
 
-from cujit.artifact.artifact import Artifact, Kind, image_bytes, kind_of
+from cujit.artifact.artifact import Artifact, ImageKind, image_bytes, kind_of
 
-__all__ = ["Artifact", "Kind", "image_bytes", "kind_of"]
+__all__ = ["Artifact", "ImageKind", "image_bytes", "kind_of"]

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-class Kind(enum.Enum):
+class ImageKind(enum.Enum):
     """Format of the data in an Artifact.
 
     Example::
 
-        assert ptx.kind is cujit.Kind.PTX and fatbin.kind is cujit.Kind.FATBIN
+        assert ptx.kind is cujit.ImageKind.PTX and fatbin.kind is cujit.ImageKind.FATBIN
     """
 
     PTX = "ptx"
@@ -51,23 +51,23 @@ class Kind(enum.Enum):
     """An entry of a fatbin of a kind that cujit does not know, or one whose header is damaged."""
 
 
-_MAGIC: tuple[tuple[bytes, Kind], ...] = (
-    (magic.FATBIN, Kind.FATBIN),
-    (magic.LTOIR, Kind.LTOIR),
-    (magic.TILEIR, Kind.TILEIR),
-    (magic.ARCHIVE, Kind.LIBRARY),
-    *((first, Kind.NVVMIR) for first in magic.BITCODE),
-    (b'{"cujit tuning":', Kind.TUNING),
-    (magic.FILES, Kind.FILES),
+_MAGIC: tuple[tuple[bytes, ImageKind], ...] = (
+    (magic.FATBIN, ImageKind.FATBIN),
+    (magic.LTOIR, ImageKind.LTOIR),
+    (magic.TILEIR, ImageKind.TILEIR),
+    (magic.ARCHIVE, ImageKind.LIBRARY),
+    *((first, ImageKind.NVVMIR) for first in magic.BITCODE),
+    (b'{"cujit tuning":', ImageKind.TUNING),
+    (magic.FILES, ImageKind.FILES),
 )
 _EM_CUDA_WORD = magic.EM_CUDA.to_bytes(2, "little")
 # None (what the CPU device keeps of a module has no code), Intel 80386, PowerPC 64, ARM, x86-64, AArch64, RISC-V.
 # Source: gABI, "ELF Header", e_machine.
 _HOSTS = (0, 3, 21, 40, 62, 183, 243)
-_TEXT = (Kind.PTX, Kind.NVVMIR)
+_TEXT = (ImageKind.PTX, ImageKind.NVVMIR)
 
 
-def kind_of(data: bytes) -> Kind:
+def kind_of(data: bytes) -> ImageKind:
     """Return the kind of an image from its bytes alone. A file's extension is never considered.
 
     Raises:
@@ -79,7 +79,7 @@ def kind_of(data: bytes) -> Kind:
         return _kind_of_elf(data)
     for first, kind in _MAGIC:
         if data.startswith(first):
-            return Kind.OPTIXIR if kind is Kind.LTOIR and _is_optix(data) else kind
+            return ImageKind.OPTIXIR if kind is ImageKind.LTOIR and _is_optix(data) else kind
     return _kind_of_text(data)
 
 
@@ -98,20 +98,20 @@ def _is_optix(data: bytes) -> bool:
     return False
 
 
-def _kind_of_elf(data: bytes) -> Kind:
+def _kind_of_elf(data: bytes) -> ImageKind:
     if len(data) < 64:
         raise FormatError("the ELF header is truncated", offset=len(data))
     machine = int.from_bytes(data[18:20], "big" if data[5] == 2 else "little")
     if machine == magic.EM_CUDA:
-        return Kind.CUBIN
+        return ImageKind.CUBIN
     if machine not in _HOSTS:
         raise FormatError(
             f"this is an ELF file for machine {machine}, which is neither a GPU nor a supported host", offset=18
         )
-    return Kind.OBJECT
+    return ImageKind.OBJECT
 
 
-def _kind_of_text(data: bytes) -> Kind:
+def _kind_of_text(data: bytes) -> ImageKind:
     try:
         text = data.rstrip(b"\0").decode("utf-8-sig")
     except UnicodeDecodeError as e:
@@ -125,11 +125,11 @@ def _kind_of_text(data: bytes) -> Kind:
     for line in text.splitlines():
         word = line.strip()
         if word.startswith(".version"):
-            return _whole(text, Kind.PTX)
+            return _whole(text, ImageKind.PTX)
         if word.startswith(
             ("target triple", "target datalayout", "source_filename", "; ModuleID", "define ", "declare ")
         ):
-            return _whole(text, Kind.NVVMIR)
+            return _whole(text, ImageKind.NVVMIR)
     raise FormatError(
         f"the text is neither PTX (it has no .version line) nor LLVM IR; it begins with {spell(text[:40])}",
         offset=0,
@@ -140,7 +140,7 @@ def _kind_of_text(data: bytes) -> Kind:
     )
 
 
-def _whole(text: str, kind: Kind) -> Kind:
+def _whole(text: str, kind: ImageKind) -> ImageKind:
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
         raise FormatError(f"line {line}: the text contains a NUL byte, and most tools stop reading at a NUL byte")
@@ -221,10 +221,10 @@ class Artifact:
     Example::
 
         image = cujit.Artifact.of(ptx.data, name="axpy.ptx")
-        assert image.kind is cujit.Kind.PTX
+        assert image.kind is cujit.ImageKind.PTX
     """
 
-    kind: Kind
+    kind: ImageKind
     data: bytes = field(repr=False)
     arch: Arch | None = None
     names: Mapping[str, str] = field(default_factory=dict)
@@ -236,9 +236,9 @@ class Artifact:
     places: tuple[tuple[str, str], ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.kind, Kind):
+        if not isinstance(self.kind, ImageKind):
             raise OptionError(
-                f"the kind of an Artifact must be a Kind, not {type(self.kind).__name__} {spell(self.kind)}",
+                f"the kind of an Artifact must be an ImageKind, not {type(self.kind).__name__} {spell(self.kind)}",
                 help="Artifact.of(data) detects the kind from the content",
             )
         if not isinstance(self.data, bytes):
@@ -272,11 +272,11 @@ class Artifact:
 
         Example::
 
-            assert cujit.Artifact.of(cubin.data).kind is cujit.Kind.CUBIN
+            assert cujit.Artifact.of(cubin.data).kind is cujit.ImageKind.CUBIN
         """
         image = data if type(data) is bytes else image_bytes(data)
         is_cubin = image[:7] == magic.ELF_64 and image[magic.EM_CUDA_AT] == _EM_CUDA_WORD and len(image) >= 64
-        kind = Kind.CUBIN if is_cubin else kind_of(image)
+        kind = ImageKind.CUBIN if is_cubin else kind_of(image)
         return unchecked(_BARE, kind=kind, data=image.removeprefix(BOM) if kind in _TEXT else image, name=name)
 
     @classmethod

@@ -62,7 +62,7 @@ NAMES = {{
 def artifact() -> cujit.Artifact:
     """Give the image with its names and signatures."""
     return cujit.Artifact(
-        cujit.Kind.{kind}, _image(), arch={arch}, names=NAMES, signatures=_signatures(), name=__name__{made_by}
+        cujit.ImageKind.{kind}, _image(), arch={arch}, names=NAMES, signatures=_signatures(), name=__name__{made_by}
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cujit.arch import Arch
 from cujit.arch.multiprocessor import MAX_BLOCK_THREADS, limits_of
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.budget.costs import COSTS, examine_costs, profiled
 from cujit.budget.report import BudgetReport, BudgetRow
 from cujit.devices.cpu.observe.measures import ProfiledKernel
@@ -258,7 +258,7 @@ def _functions_of_log(what: object, inspection: Inspection) -> Spills:
     log = spills_of_log(artifact.log) if isinstance(artifact, Artifact) else {}
     if not log:
         return {}
-    kernels = {k.name for image in inspection if image.kind is Kind.CUBIN for k in image.kernels}
+    kernels = {k.name for image in inspection if image.kind is ImageKind.CUBIN for k in image.kernels}
     return {(name, arch): spills for (name, arch), spills in log.items() if name not in kernels}
 
 

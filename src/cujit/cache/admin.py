@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.cache.cache import Cache
 from cujit.cache.files import parts_of_files
 from cujit.cache.key import Key, KeyDifference, differences
@@ -142,7 +142,7 @@ def compare(before: Shown, after: Shown) -> tuple[KeyDifference, ...]:
     """
     found = differences(before.key.parts, after.key.parts)
     images = before.record.artifact, after.record.artifact
-    if all(image.kind is Kind.FILES for image in images):
+    if all(image.kind is ImageKind.FILES for image in images):
         found += differences(*(parts_of_files(image.data) for image in images))
     return found
 

@@ -28,7 +28,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 
-from cujit.artifact import Kind, kind_of
+from cujit.artifact import ImageKind, kind_of
 from cujit.artifact.reading import file_errors
 from cujit.artifact.writing import replacing
 from cujit.cache.filesystem import OpenFile, UntrustedFileError, open_trusted
@@ -595,7 +595,7 @@ def _normalised(roots: Sequence[Root], digest: str, *, made_s: int, with_recipes
     (record, first), *others = found.items()
     for other, root_path in others:
         image = _image(record, digest)
-        if _image(other, digest) != image and kind_of(image) is not Kind.TUNING:  # of which the first is as good
+        if _image(other, digest) != image and kind_of(image) is not ImageKind.TUNING:  # of which the first is as good
             raise FormatError(f"{first} and {root_path} contain different images for the key {digest}")
     return record
 

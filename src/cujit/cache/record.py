@@ -19,7 +19,7 @@ from itertools import starmap
 from types import MappingProxyType
 
 from cujit.arch import Arch, ArchKind
-from cujit.artifact import Artifact, Kind, kind_of
+from cujit.artifact import Artifact, ImageKind, kind_of
 from cujit.artifact.artifact import unchecked
 from cujit.cache.key import Key, Part, make_key
 from cujit.errors import CujitError, FormatError, spell
@@ -51,8 +51,8 @@ _NO_HEADER = (LookupError, TypeError, ValueError, OverflowError, AttributeError,
 _HEAD_BYTES = 4096  # where the first telling line of a text image is sought before the whole is
 
 
-_KINDS = {kind.value: kind for kind in Kind}
-_TEXT = (Kind.PTX, Kind.NVVMIR)
+_KINDS = {kind.value: kind for kind in ImageKind}
+_TEXT = (ImageKind.PTX, ImageKind.NVVMIR)
 
 
 class _Prefix(NamedTuple):
@@ -73,7 +73,7 @@ class Summary(NamedTuple):
 
     digest: str
     work: str
-    kind: Kind
+    kind: ImageKind
     arch: Arch | None
     name: str
     tool: str
@@ -261,9 +261,9 @@ def _read_json(data: bytes | memoryview) -> Any:
     return only_value(str(data, "utf-8"))
 
 
-def _check_payload(kind: Kind, data: bytes) -> None:
+def _check_payload(kind: ImageKind, data: bytes) -> None:
     """Check that an image is what its record says, by its first bytes or its first telling line."""
-    if kind is Kind.PTX and _begins_as_ptx(data):
+    if kind is ImageKind.PTX and _begins_as_ptx(data):
         return
     try:
         found = kind_of(data[: data.rfind(b"\n", 0, _HEAD_BYTES) + 1] if kind in _TEXT else data)

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from cujit.artifact import Kind
+from cujit.artifact import ImageKind
 from cujit.cli.arches import arches_option
 from cujit.cli.compiler_options import (
     WrittenOptions,
@@ -61,7 +61,7 @@ def command(
     FILE contains CUDA C++ or LLVM IR. cujit compiles FILE once for each target and prints compiler warnings to standard
     error. To create a single image, use cujit compile.
     """
-    kind_of_output(output, None, (Kind.FATBIN,))
+    kind_of_output(output, None, (ImageKind.FATBIN,))
     options, source = compiler.read(), compiler.source(file)
     with progress("building") as tick:
         fatbin = build(

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from cujit.artifact import Kind
+from cujit.artifact import ImageKind
 from cujit.cli.compiler_options import limit_options
 from cujit.cli.console import json_option
 from cujit.cli.files import FILE, kind_of_output, output_option
@@ -28,5 +28,5 @@ def command(files: Sequence[Path], output: Path, compress: str | None, as_json: 
 
     If an input file is a fatbin, cujit adds each image that it contains. To bundle source files, use cujit build.
     """
-    kind_of_output(output, None, (Kind.FATBIN,))
+    kind_of_output(output, None, (ImageKind.FATBIN,))
     print_fatbin(bundle(files, compress=compress, **limits), output, as_json)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from cujit.arch import Arch, ArchKind
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.artifact.writing import write_file
 from cujit.cli.arches import arch_option
 from cujit.cli.compiler_options import (
@@ -24,8 +24,8 @@ from cujit.cli.nvcc_arguments import CompilerCommand
 from cujit.inspection.sass import disassemble
 from cujit.program import compile
 
-_KINDS = (Kind.PTX, Kind.CUBIN, Kind.LTOIR, Kind.OPTIXIR, Kind.TILEIR)
-_KIND_OF = {ArchKind.VIRTUAL: Kind.PTX, ArchKind.LTO: Kind.LTOIR}
+_KINDS = (ImageKind.PTX, ImageKind.CUBIN, ImageKind.LTOIR, ImageKind.OPTIXIR, ImageKind.TILEIR)
+_KIND_OF = {ArchKind.VIRTUAL: ImageKind.PTX, ArchKind.LTO: ImageKind.LTOIR}
 
 
 @click.command("compile", cls=CompilerCommand)
@@ -66,7 +66,7 @@ def command(
     if sass is not None and to not in (None, "cubin"):
         raise click.UsageError(f"{sass}: SASS is disassembled from a cubin, but --to is {to}")
     wanted = None if arch is None else Arch.parse(arch)
-    kind = Kind.CUBIN if sass is not None else kind_of_output(output, _wanted_kind(to, wanted), _KINDS)
+    kind = ImageKind.CUBIN if sass is not None else kind_of_output(output, _wanted_kind(to, wanted), _KINDS)
     options = compiler.read()
     image = compile(compiler.source(file), to=kind, arch=arch, names=names, options=options, **limits)
     if sass is not None:
@@ -84,12 +84,12 @@ def _write_sass(image: Artifact, output: Path, as_json: bool) -> None:
     print_json(about) if as_json else click.echo(f"{output}: sass for {image.arch}")
 
 
-def _wanted_kind(to: str | None, arch: Arch | None) -> Kind | None:
+def _wanted_kind(to: str | None, arch: Arch | None) -> ImageKind | None:
     """Return the kind that ``--to`` specifies, otherwise the kind that the architecture implies. PTX for sm_90 is
     usual.
     """
     by_arch = None if arch is None else _KIND_OF.get(arch.kind)
-    kind = Kind(to) if to is not None else None
+    kind = ImageKind(to) if to is not None else None
     if arch is not None and kind is not None and by_arch not in (None, kind):
         raise click.UsageError(f"{arch} implies {by_arch.value}, but --to is {to}: use --arch {arch.real}")
     return kind or by_arch

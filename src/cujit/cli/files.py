@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.cli.console import note, print_json, shown_bytes
 from cujit.errors import CujitError
 from cujit.values import replace
@@ -19,17 +19,18 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 """A file that is there."""
 
 ENDINGS = {
-    f".{kind.value}": kind for kind in (Kind.PTX, Kind.CUBIN, Kind.LTOIR, Kind.OPTIXIR, Kind.TILEIR, Kind.FATBIN)
+    f".{kind.value}": kind
+    for kind in (ImageKind.PTX, ImageKind.CUBIN, ImageKind.LTOIR, ImageKind.OPTIXIR, ImageKind.TILEIR, ImageKind.FATBIN)
 }
 """What the ending of a file that is written says of it; any other ending says nothing."""
 
 _MAKERS = {
-    Kind.PTX: "cujit compile and cujit link make PTX",
-    Kind.CUBIN: "cujit compile and cujit link make cubins",
-    Kind.LTOIR: "cujit compile and cujit link make LTO-IR",
-    Kind.OPTIXIR: "cujit compile makes OptiX IR",
-    Kind.TILEIR: "cujit compile makes Tile IR",
-    Kind.FATBIN: "cujit build and cujit bundle make fatbins",
+    ImageKind.PTX: "cujit compile and cujit link make PTX",
+    ImageKind.CUBIN: "cujit compile and cujit link make cubins",
+    ImageKind.LTOIR: "cujit compile and cujit link make LTO-IR",
+    ImageKind.OPTIXIR: "cujit compile makes OptiX IR",
+    ImageKind.TILEIR: "cujit compile makes Tile IR",
+    ImageKind.FATBIN: "cujit build and cujit bundle make fatbins",
 }
 
 file_argument = click.argument("file", type=FILE)
@@ -87,7 +88,7 @@ def open_built(path: Path, log: Path | None) -> Artifact:
     return image if log is None else replace(image, log=log.read_text(errors="replace"))
 
 
-def kind_of_output(output: Path | None, stated: Kind | None, made: Collection[Kind]) -> Kind | None:
+def kind_of_output(output: Path | None, stated: ImageKind | None, made: Collection[ImageKind]) -> ImageKind | None:
     """Return the kind that the extension of ``output`` implies, or ``stated``. None if neither specifies a kind.
 
     Raises:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from cujit.artifact import Kind
+from cujit.artifact import ImageKind
 from cujit.cli.arches import arch_option
 from cujit.cli.compiler_options import (
     WrittenOptions,
@@ -50,7 +50,10 @@ def command(
     FILES can be PTX, LTO-IR, relocatable cubins, fatbins, objects, archives, CUDA C++ and LLVM IR. Linking PTX files
     into PTX requires neither a toolkit nor a GPU.
     """
-    kind = kind_of_output(output, Kind(to) if to else None, (Kind.CUBIN, Kind.PTX, Kind.LTOIR)) or Kind.CUBIN
+    kind = (
+        kind_of_output(output, ImageKind(to) if to else None, (ImageKind.CUBIN, ImageKind.PTX, ImageKind.LTOIR))
+        or ImageKind.CUBIN
+    )
     if compiler.libdevice and not any(map(is_llvm_ir, files)):
         raise click.UsageError("--libdevice requires LLVM IR, but no file ends in .ll or .bc")
     parts = [_part(file, compiler) for file in files]

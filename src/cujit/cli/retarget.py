@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.cli.arches import arch_option
 from cujit.cli.console import json_option
 from cujit.cli.files import file_argument, kind_of_output, output_option, write_image
@@ -35,5 +35,5 @@ def command(file: Path, output: Path, version: str | None, arch: str | None, as_
     """
     if version is None and arch is None:
         raise click.UsageError("specify --ptx-version, --arch, or both")
-    kind_of_output(output, None, (Kind.PTX,))
+    kind_of_output(output, None, (ImageKind.PTX,))
     write_image(retarget(Artifact.open(file), version=version, arch=arch), output, as_json)

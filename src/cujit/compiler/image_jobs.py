@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 
 from cujit.arch import Arch
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.cache.key import Part
 from cujit.compiler.inputs.entry import Entry, check_compression
 from cujit.compiler.jobs import Job, renamed_as
@@ -22,7 +22,7 @@ class LinkJob(Job):
     """Images for one architecture, the highest of theirs if ``arch`` is None."""
 
     artifacts: tuple[Artifact, ...]
-    to: Kind
+    to: ImageKind
     arch: Arch | None
     options: Options
     step = "link"
@@ -82,7 +82,7 @@ class BundleJob(Job):
         Raises:
             OptionError: there is no such compression.
         """
-        has_ltoir = any(entry.image.kind is Kind.LTOIR for entry in entries)
+        has_ltoir = any(entry.image.kind is ImageKind.LTOIR for entry in entries)
         return cls(tuple(entries), "none" if compress is None and has_ltoir else check_compression(compress))
 
     @property
@@ -92,7 +92,7 @@ class BundleJob(Job):
 
     def key(self, keys: KeyMaker) -> Keyed | Uncacheable:
         """Make its key from entries and compression."""
-        return keys.of_images(self.step, "nvfatbin", Kind.FATBIN, [
+        return keys.of_images(self.step, "nvfatbin", ImageKind.FATBIN, [
             Part.text("name", os.path.basename(self.entries[0].image.name) if self.entries else ""),
             Part.text("compress", self.compress),
             *(part for entry in self.entries for part in (

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from cujit.arch import Arch
 from cujit.arch.support import install
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.compiler.backends.ptx_link import link_to_ptx, needs_our_linker
 from cujit.compiler.image_jobs import LinkJob
 from cujit.compiler.inputs.images import InputImage, as_artifact, not_linked
@@ -54,11 +54,11 @@ def part_of(given: object) -> Part:
     if isinstance(given, Source):
         return given
     artifact = as_artifact(given)
-    return Source.nvvm(artifact) if artifact.kind is Kind.NVVMIR else artifact
+    return Source.nvvm(artifact) if artifact.kind is ImageKind.NVVMIR else artifact
 
 
 def link_parts(
-    parts: Sequence[Part], to: Kind, arch: Arch | None, options: Options, runner: Runner, names: Sequence[str] = ()
+    parts: Sequence[Part], to: ImageKind, arch: Arch | None, options: Options, runner: Runner, names: Sequence[str] = ()
 ) -> Artifact:
     """Compile the sources among ``parts``, and link everything for one architecture.
 
@@ -82,18 +82,18 @@ def link_parts(
     tools = dict.fromkeys(_TOOL[source.language] for source in sources)
     require_taken(options, [*tools, Tool.NVJITLINK])
     _require_owner(names, sources)
-    route = target.virtual if to is Kind.PTX and needs_our_linker(given) else target.lto
+    route = target.virtual if to is ImageKind.PTX and needs_our_linker(given) else target.lto
     images = [
         part if isinstance(part, Artifact) else runner.get(_compile_job(part, route, options, runner, names))
         for part in parts
     ]
-    has_ltoir = any(image.kind is Kind.LTOIR for image in images)
+    has_ltoir = any(image.kind is ImageKind.LTOIR for image in images)
     return _link(images, to, target, options.only(Tool.NVJITLINK) if has_ltoir else Options(), runner)
 
 
-def _link(images: Sequence[Artifact], to: Kind, arch: Arch | None, options: Options, runner: Runner) -> Artifact:
+def _link(images: Sequence[Artifact], to: ImageKind, arch: Arch | None, options: Options, runner: Runner) -> Artifact:
     """Link images; PTX to PTX by our own linker, without nvJitLink and cache."""
-    if options.get("relocatable") and to is not Kind.CUBIN:
+    if options.get("relocatable") and to is not ImageKind.CUBIN:
         raise OptionError(
             f"relocatable=True creates a cubin, not {to.value}",
             help=Hint(
@@ -101,15 +101,15 @@ def _link(images: Sequence[Artifact], to: Kind, arch: Arch | None, options: Opti
                 shell="use --to cubin, or --to ltoir without --relocatable",
             ),
         )
-    if to is Kind.CUBIN and not options.get("relocatable") and any(map(needs_device_runtime, images)):
+    if to is ImageKind.CUBIN and not options.get("relocatable") and any(map(needs_device_runtime, images)):
         images = with_device_runtime(images, runner)
     job = LinkJob(tuple(images), to, arch, options)
     job.check()
-    if to is not Kind.PTX or not needs_our_linker(images):
+    if to is not ImageKind.PTX or not needs_our_linker(images):
         return _linked(job, runner)
 
     def link_lto(lto: Sequence[Artifact], target: Arch | None) -> Artifact:
-        return runner.get(LinkJob(tuple(lto), Kind.PTX, target, options))
+        return runner.get(LinkJob(tuple(lto), ImageKind.PTX, target, options))
 
     return uncached(lambda: link_to_ptx(images, arch, options, link_lto), "PTX is linked as fast as it is read")
 
@@ -119,7 +119,11 @@ def _linked(job: LinkJob, runner: Runner) -> Artifact:
     try:
         return runner.get(job)
     except LinkError as e:
-        if job.to is not Kind.CUBIN or not _RUNTIME_SYMBOL.search(e.message.encode()) or _has_runtime(job.artifacts):
+        if (
+            job.to is not ImageKind.CUBIN
+            or not _RUNTIME_SYMBOL.search(e.message.encode())
+            or _has_runtime(job.artifacts)
+        ):
             raise
     return runner.get(replace(job, artifacts=with_device_runtime(job.artifacts, runner)))
 
@@ -131,7 +135,7 @@ _RUNTIME_MARK = b"cuda_device_runtime"
 
 def needs_device_runtime(image: Artifact) -> bool:
     """Return whether machine code or PTX calls NVIDIA's library for kernels that launch kernels."""
-    return image.kind in (Kind.CUBIN, Kind.PTX) and _RUNTIME_SYMBOL.search(image.data) is not None
+    return image.kind in (ImageKind.CUBIN, ImageKind.PTX) and _RUNTIME_SYMBOL.search(image.data) is not None
 
 
 def _has_runtime(images: Iterable[Artifact]) -> bool:
@@ -161,7 +165,9 @@ def _compile_job(source: Source, route: Arch, options: Options, runner: Runner, 
     if not route.is_lto:
         own_options = Options.of(own_options, {"rdc": True})
     wanted = names if source.language == "cuda" else ()
-    return CompileJob(Request.of(source, Kind.LTOIR if route.is_lto else Kind.PTX, route, wanted, own_options, runner))
+    return CompileJob(
+        Request.of(source, ImageKind.LTOIR if route.is_lto else ImageKind.PTX, route, wanted, own_options, runner)
+    )
 
 
 def _highest(parts: Iterable[Part]) -> Arch:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from cujit.artifact import Kind
+from cujit.artifact import ImageKind
 from cujit.compiler.includes.location import says_where
 from cujit.compiler.options.arguments import macros, unmodelled, wants_paths
 from cujit.compiler.options.values import Tool
@@ -83,7 +83,7 @@ class RecordedNames(NamedTuple):
         return text
 
 
-NAME_FILES = (Kind.LTOIR, Kind.OPTIXIR, Kind.TILEIR)
+NAME_FILES = (ImageKind.LTOIR, ImageKind.OPTIXIR, ImageKind.TILEIR)
 """The kinds of images that name files and the working directory even without debug information."""
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from types import MappingProxyType
 
 from cujit.arch import Arch, ArchKind
-from cujit.artifact import Kind
+from cujit.artifact import ImageKind
 from cujit.artifact.reading import allow_quotes
 from cujit.cache.key import Part, make_key
 from cujit.compiler.inputs.source import KEPT, Source
@@ -22,12 +22,14 @@ from cujit.toolchain.toolset import Compilers
 from cujit.values import dataclass, field, replace
 
 _LANGUAGES = ("cuda", "nvvm", "tile")
-_KIND = MappingProxyType({ArchKind.VIRTUAL: Kind.PTX, ArchKind.REAL: Kind.CUBIN, ArchKind.LTO: Kind.LTOIR})
+_KIND = MappingProxyType(
+    {ArchKind.VIRTUAL: ImageKind.PTX, ArchKind.REAL: ImageKind.CUBIN, ArchKind.LTO: ImageKind.LTOIR}
+)
 _ARCH_KIND = MappingProxyType({
     **{kind: arch_kind for arch_kind, kind in _KIND.items()},
-    Kind.OPTIXIR: ArchKind.VIRTUAL, Kind.TILEIR: ArchKind.VIRTUAL,
+    ImageKind.OPTIXIR: ArchKind.VIRTUAL, ImageKind.TILEIR: ArchKind.VIRTUAL,
 })  # fmt: skip
-_ARGUMENTS = MappingProxyType({Kind.LTOIR: ("--dlink-time-opt",), Kind.OPTIXIR: ("--optix-ir",)})
+_ARGUMENTS = MappingProxyType({ImageKind.LTOIR: ("--dlink-time-opt",), ImageKind.OPTIXIR: ("--optix-ir",)})
 _UNSEEDED = ("result", "arch", "name expression")
 
 
@@ -42,7 +44,7 @@ class Request:
     """
 
     source: Source
-    kind: Kind
+    kind: ImageKind
     arch: Arch
     options: Options = field(default_factory=Options)
     names: tuple[str, ...] = ()
@@ -55,7 +57,7 @@ class Request:
     def of(
         cls,
         source: object,
-        to: Kind | str | None,
+        to: ImageKind | str | None,
         arch: Arch | str | None,
         names: Sequence[str] | str,
         options: Options,
@@ -81,7 +83,7 @@ class Request:
             parsed = Arch(ArchKind.VIRTUAL, compilers.compiler(unit.language).arches[0])
         if parsed.kind is not _ARCH_KIND[kind]:
             parsed = Arch(_ARCH_KIND[kind], parsed.number, parsed.suffix)
-        if options.get("dlto") and kind is not Kind.LTOIR:
+        if options.get("dlto") and kind is not ImageKind.LTOIR:
             raise OptionError(
                 f"dlto creates LTO-IR, not {kind.value}",
                 help=Hint("to='ltoir'", shell="--to ltoir"),
@@ -157,10 +159,10 @@ class Request:
             return self._nvvm_arguments()
         if self.source.language == "tile":
             return self._tile_arguments()
-        arch = self.arch.real if self.kind is Kind.CUBIN else self.arch.virtual
+        arch = self.arch.real if self.kind is ImageKind.CUBIN else self.arch.virtual
         arguments = [f"--gpu-architecture={arch}"]
         arguments += _ARGUMENTS.get(self.kind, ())
-        if self.kind is Kind.TILEIR:
+        if self.kind is ImageKind.TILEIR:
             arguments += ["--enable-tile"] * (not self.options.get("enable_tile"))
             arguments += ["--std=c++20"] * ("std" not in self.options)  # which NVIDIA's header requires
         for name, value in self.source.define:
@@ -169,20 +171,20 @@ class Request:
         return [*arguments, *_rendered(self.options)]
 
     def _nvvm_arguments(self) -> list[str]:
-        if self.kind is Kind.OPTIXIR:
+        if self.kind is ImageKind.OPTIXIR:
             raise OptionError("LLVM IR compiles to ptx, cubin or ltoir, not to optixir", code="option-rejected")
         arguments = [f"-arch={self.arch.virtual}"]
-        if self.kind is Kind.LTOIR and not self.options.get("dlto"):
+        if self.kind is ImageKind.LTOIR and not self.options.get("dlto"):
             arguments.append("-gen-lto")
-        others = (Tool.NVJITLINK,) if self.kind is Kind.CUBIN else ()
+        others = (Tool.NVJITLINK,) if self.kind is ImageKind.CUBIN else ()
         return arguments + self.options.render(Tool.NVVM, others)
 
     def _tile_arguments(self) -> list[str]:
         """Tile IR is assembled with lines: the cubin then contains its PTX. They change no code (measured, 13.5)."""
-        if self.kind not in (Kind.PTX, Kind.CUBIN):
+        if self.kind not in (ImageKind.PTX, ImageKind.CUBIN):
             raise OptionError(f"Tile IR compiles to ptx or cubin, not to {self.kind.value}", code="option-rejected")
         rendered = self.options.render(Tool.TILEIRAS)
-        has_lines = "--lineinfo" in rendered or (self.kind is Kind.CUBIN and self.options.get("lineinfo") is False)
+        has_lines = "--lineinfo" in rendered or (self.kind is ImageKind.CUBIN and self.options.get("lineinfo") is False)
         return [f"--gpu-name=sm_{self.arch.number}", *rendered, *(["--lineinfo"] * (not has_lines))]
 
     def assembler_arguments(self) -> list[str]:
@@ -195,7 +197,7 @@ class Request:
 
             assert cujit.request(CODE, arch="sm_90").assembler_arguments() == []
         """
-        if self.source.language != "nvvm" or self.kind is not Kind.CUBIN:
+        if self.source.language != "nvvm" or self.kind is not ImageKind.CUBIN:
             return []
         options = self.options.only(Tool.NVJITLINK, extra=False)
         return [f"-arch={self.arch.real}", *options.render(Tool.NVJITLINK)]
@@ -269,22 +271,22 @@ def _rendered(options: Options) -> tuple[str, ...]:
     return tuple(options.render(Tool.NVRTC))
 
 
-def kind_of_target(arch: Arch) -> Kind:
+def kind_of_target(arch: Arch) -> ImageKind:
     """Return the kind of image that is made for an architecture: a cubin for sm_90, PTX for compute_90, or LTO-IR."""
     return _KIND[arch.kind]
 
 
-def _kind(to: Kind | str | None, arch: Arch | None) -> Kind:
+def _kind(to: ImageKind | str | None, arch: Arch | None) -> ImageKind:
     if to is None:
-        return _KIND[arch.kind] if arch else Kind.PTX
-    word = to.value if isinstance(to, Kind) else to
+        return _KIND[arch.kind] if arch else ImageKind.PTX
+    word = to.value if isinstance(to, ImageKind) else to
     for kind in _ARCH_KIND:
         if isinstance(word, str) and word.lower() == kind.value:
             return kind
     raise OptionError(
         f"cujit compiles to ptx, cubin, ltoir, optixir or tileir, not to {spell(word)}",
         help=Hint("use cujit.build to create a fatbin", shell="use cujit build to create a fatbin")
-        if word == Kind.FATBIN.value
+        if word == ImageKind.FATBIN.value
         else None,
     )
 

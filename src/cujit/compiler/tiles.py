@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from cujit.artifact import Kind
+from cujit.artifact import ImageKind
 from cujit.compiler.inputs.source import Source
 from cujit.compiler.jobs import CompileJob
 from cujit.compiler.linking import require_taken
@@ -53,5 +53,5 @@ def as_tile_ir(source: Source, names: Sequence[str] | str, options: Options, run
     if not has_tile_kernels(source):
         return source, options
     require_taken(options, [Tool.NVRTC, Tool.TILEIRAS])
-    job = CompileJob(Request.of(source, Kind.TILEIR, None, names, options.only(Tool.NVRTC), runner))
+    job = CompileJob(Request.of(source, ImageKind.TILEIR, None, names, options.only(Tool.NVRTC), runner))
     return Source.tile(runner.get(job), name=source.name), options.only(Tool.TILEIRAS, extra=False)

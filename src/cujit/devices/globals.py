@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.backend import BackendModule
 from cujit.devices.device import Device
@@ -260,11 +260,11 @@ def _has(loaded: BackendModule, name: str) -> bool:
 
 def _variables(artifact: Artifact) -> Iterator[tuple[str, Typed | None]]:
     """Read the variables out of an image; of a fatbin, out of all of its entries."""
-    if artifact.kind is Kind.PTX:
+    if artifact.kind is ImageKind.PTX:
         yield from _of_ptx(artifact.data)
-    elif artifact.kind is Kind.CUBIN:
+    elif artifact.kind is ImageKind.CUBIN:
         yield from _of_cubin(artifact.data)
-    elif artifact.kind is Kind.FATBIN:
+    elif artifact.kind is ImageKind.FATBIN:
         from cujit.formats.fatbin import EntryKind, read_fatbin  # start-up: variables are seldom asked for
 
         for entry in read_fatbin(artifact.data):

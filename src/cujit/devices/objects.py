@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable
 
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.cache.key import Key, Part, key_of_text, text_of
 from cujit.cache.process import default_cache
 from cujit.devices.jit import NativeFunction, Processor, address_of_name, emit_object, load_object, processor
@@ -72,7 +72,7 @@ def _made(work: CompileTask, *, seen: bool, lays_out: bool) -> bytes:
         data = emit_object(work.write(), work.level, passes=work.passes, kernel=work.kernel, unwinds=seen)
         if lays_out and (code := lay_out(*_read(data))) is not None:
             data = code.to_bytes()
-        return Artifact(Kind.OBJECT, data, name=work.name, tool=host.llvm)
+        return Artifact(ImageKind.OBJECT, data, name=work.name, tool=host.llvm)
 
     if not work.keep:
         return make().data

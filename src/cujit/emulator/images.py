@@ -16,7 +16,7 @@ from pathlib import Path
 
 from cujit.arch import Arch
 from cujit.arch.support import dotted
-from cujit.artifact import Artifact, Kind, magic
+from cujit.artifact import Artifact, ImageKind, magic
 from cujit.emulator.entries import load_u64, require
 from cujit.emulator.process import emulation
 from cujit.emulator.results import RefusedCall, Result
@@ -171,7 +171,7 @@ def ptx_of(data: bytes, name: str = "") -> Artifact:
                 Result.NOT_SUPPORTED,
                 "the length of LTO-IR is unknown: link it with nvJitLink or cuLink, or put it into a fatbin",
             )
-        return linked([Artifact(Kind.LTOIR, data, name=name)])
+        return linked([Artifact(ImageKind.LTOIR, data, name=name)])
     if data.startswith(magic.ELF):
         return _of_elf(data, name)
     if not _IS_PTX.match(data):
@@ -186,7 +186,7 @@ def linked(artifacts: Sequence[Artifact]) -> Artifact:
         LinkError: they do not link.
         ToolchainNotFoundError: there is LTO-IR, and no nvJitLink.
     """
-    arch = device_arch() if any(artifact.kind is not Kind.PTX for artifact in artifacts) else None
+    arch = device_arch() if any(artifact.kind is not ImageKind.PTX for artifact in artifacts) else None
     return link(artifacts, to="ptx", arch=None if arch is None else arch.virtual)
 
 
@@ -206,7 +206,7 @@ def _of_elf(data: bytes, name: str) -> Artifact:
             "compute capability",
         )
     try:
-        return Artifact(Kind.PTX, ptx_of_cubin(data).encode(), name=name)
+        return Artifact(ImageKind.PTX, ptx_of_cubin(data).encode(), name=name)
     except FormatError as e:
         raise RefusedCall(
             Result.NO_BINARY_FOR_GPU,
@@ -230,10 +230,10 @@ def _of_fatbin(fatbin: Fatbin, name: str) -> Artifact:
     for _, entry in fitting(fatbin.ptx_entries):
         return _checked(entry.payload(), name)
     for _, entry in fitting(fatbin.ltoir_entries):
-        return linked([Artifact(Kind.LTOIR, entry.payload(), name=name)])
+        return linked([Artifact(ImageKind.LTOIR, entry.payload(), name=name)])
     for _, entry in fitting(fatbin.cubin_entries):
         with contextlib.suppress(FormatError):
-            return Artifact(Kind.PTX, ptx_of_cubin(entry.payload()).encode(), name=name)
+            return Artifact(ImageKind.PTX, ptx_of_cubin(entry.payload()).encode(), name=name)
     has = ", ".join(f"{entry.kind.name} {entry.arch}" for entry in fatbin) or "nothing"
     raise RefusedCall(
         Result.NO_BINARY_FOR_GPU,
@@ -258,7 +258,7 @@ def _checked(data: bytes, name: str) -> Artifact:
     target = _TARGET.search(text)
     if target is not None:
         _check_target(target[1])
-    return Artifact(Kind.PTX, text.encode(), name=name)
+    return Artifact(ImageKind.PTX, text.encode(), name=name)
 
 
 def _check_target(target: str) -> None:

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Callable
 
 from cujit.arch import Arch
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.emulator import images
 from cujit.emulator.entries import in_context, new_cell, require, started, store_u64, text_at
 from cujit.emulator.images import JitLog
@@ -18,7 +18,14 @@ from cujit.errors import CujitError
 from cujit.formats.container import read_container
 
 # Source: CUDA Driver API manual, ``CUjitInputType``.
-_KINDS = {0: Kind.CUBIN, 1: Kind.PTX, 2: Kind.FATBIN, 3: Kind.OBJECT, 4: Kind.LIBRARY, 5: Kind.LTOIR}
+_KINDS = {
+    0: ImageKind.CUBIN,
+    1: ImageKind.PTX,
+    2: ImageKind.FATBIN,
+    3: ImageKind.OBJECT,
+    4: ImageKind.LIBRARY,
+    5: ImageKind.LTOIR,
+}
 
 
 class _LinkState:
@@ -60,12 +67,12 @@ def _add(handle: int, kind: int, read: Callable[[], bytes], name: str) -> None:
         raise refused from e
 
 
-def _input(kind: Kind, data: bytes, name: str) -> Artifact:
+def _input(kind: ImageKind, data: bytes, name: str) -> Artifact:
     """Take an input for what it is: containers pass for cubins and objects."""
     held = read_container(data)
-    if held is not None or kind is Kind.PTX:
-        return Artifact(Kind.PTX, (data if held is None else held.ptx).rstrip(b"\0"), name=name)
-    if kind is Kind.CUBIN:
+    if held is not None or kind is ImageKind.PTX:
+        return Artifact(ImageKind.PTX, (data if held is None else held.ptx).rstrip(b"\0"), name=name)
+    if kind is ImageKind.CUBIN:
         return images.ptx_of(data, name)
     return Artifact(kind, data, name=name)
 

@@ -11,7 +11,7 @@ import bisect
 import re
 
 from cujit.arch import Arch, ArchKind
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.compiler.image_jobs import LinkJob
 from cujit.compiler.includes.arch_dependence import find_arch_dependence
 from cujit.compiler.includes.files import NotModelledError
@@ -59,7 +59,7 @@ def check_share(share: object) -> str:
 def family(request: Request, share: str) -> int:
     """Number the family of an architecture for which one compile may do; 0 is none."""
     arch, firsts = request.arch, _FAMILIES.get(share, ())
-    if request.kind is not Kind.CUBIN or arch.suffix:
+    if request.kind is not ImageKind.CUBIN or arch.suffix:
         return 0
     return bisect.bisect_right(firsts, arch.number) % (len(firsts) or 1)
 
@@ -75,7 +75,7 @@ def why_alone(request: Request, share: str, keys: KeyMaker) -> str:
     """Return why a compile is done for its architecture only. ``""`` if one compile can serve its family."""
     if request.source.language != "cuda":
         return "it is not a CUDA C++"
-    if request.kind is not Kind.CUBIN:
+    if request.kind is not ImageKind.CUBIN:
         return f"it makes {request.kind.value}, and no machine code"
     if not family(request, share):
         return f"{request.arch} is of no family"
@@ -116,13 +116,13 @@ def assembled(shared: Artifact, arch: Arch, options: Options, runner: Runner) ->
     Raises:
         CujitError: as of ``Runner.get``.
     """
-    is_ptx = shared.kind is Kind.PTX
+    is_ptx = shared.kind is ImageKind.PTX
     part = shared
     if is_ptx:  # to the letter what NVRTC writes for that architecture
         data = _TARGET.sub(b".target sm_%d" % arch.number, shared.data, count=1)
         part = replace(shared, data=data, arch=arch.virtual)
     assembler_options = Options() if is_ptx else options.only(Tool.NVJITLINK, extra=False)
-    made = runner.get(LinkJob((part,), Kind.CUBIN, arch, assembler_options))
+    made = runner.get(LinkJob((part,), ImageKind.CUBIN, arch, assembler_options))
     return replace(
         made,
         names=shared.names,

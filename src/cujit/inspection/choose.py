@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
 from cujit.arch import Arch
-from cujit.artifact import Kind
+from cujit.artifact import ImageKind
 from cujit.errors import ArchError, FormatError, NameNotFoundError, OptionError, listed, spell
 from cujit.errors.hints import Hint
 from cujit.inspection.values import ImageInfo, Inspection, KernelInfo
@@ -158,7 +158,7 @@ def _called(inspection: Inspection) -> str:
 def _images(inspection: Inspection, arches: Sequence[Arch] | None, device: Arch | None) -> list[ImageInfo]:
     """The machine code that is asked for, all of it readable and linked."""
     _require_readable(inspection, arches, device)
-    code = [image for image in inspection if image.kind is Kind.CUBIN]
+    code = [image for image in inspection if image.kind is ImageKind.CUBIN]
     have = ", ".join(dict.fromkeys(str(image.arch) for image in code))
     if not code:
         kinds = ", ".join(dict.fromkeys(image.kind.value for image in inspection)) or "no image"
@@ -239,14 +239,14 @@ def _only_as_ptx(inspection: Inspection) -> list[KernelInfo]:
 
     PTX that lies in one fatbin with machine code is taken for that of the same source, and not read.
     """
-    compiled = {image.container for image in inspection if image.kind is Kind.CUBIN}
-    rest = [image for image in inspection if image.kind is not Kind.CUBIN and image.container not in compiled]
+    compiled = {image.container for image in inspection if image.kind is ImageKind.CUBIN}
+    rest = [image for image in inspection if image.kind is not ImageKind.CUBIN and image.container not in compiled]
     if not rest:
         return []
-    known = {kernel.name for image in inspection if image.kind is Kind.CUBIN for kernel in image.kernels}
+    known = {kernel.name for image in inspection if image.kind is ImageKind.CUBIN for kernel in image.kernels}
     return [kernel for image in rest for kernel in image.kernels if kernel.name not in known]
 
 
 def _other_images(inspection: Inspection) -> list[str]:
-    count = Counter(str(image) for image in inspection if image.kind is not Kind.CUBIN)
+    count = Counter(str(image) for image in inspection if image.kind is not ImageKind.CUBIN)
     return [image if number == 1 else f"{number} images of {image}" for image, number in count.items()]

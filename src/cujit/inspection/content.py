@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from cujit.arch import Arch, ArchKind
 from cujit.arch.support import toolkit_of_ptx
-from cujit.artifact import Artifact, Kind, magic
+from cujit.artifact import Artifact, ImageKind, magic
 from cujit.devices.name_table import display_names
 from cujit.errors import FormatError
 from cujit.formats.cubin import Cubin, CubinKernel, read_cubin
@@ -60,7 +60,7 @@ class BuildFacts:
         return (0, 0) if has_no_stack else (None, None)
 
 
-def read_content(kind: Kind, data: bytes, facts: BuildFacts, arch: Arch | None, of_ptx: Signatures) -> Content:
+def read_content(kind: ImageKind, data: bytes, facts: BuildFacts, arch: Arch | None, of_ptx: Signatures) -> Content:
     """Read an image. ``arch`` is what it is said to be for: it may know a variant that the image does not tell.
 
     ``of_ptx`` are signatures that PTX of the same source tells, by lowered name.
@@ -68,21 +68,21 @@ def read_content(kind: Kind, data: bytes, facts: BuildFacts, arch: Arch | None, 
     Raises:
         FormatError: the image is damaged.
     """
-    if kind is Kind.CUBIN:
+    if kind is ImageKind.CUBIN:
         return _cubin(read_cubin(data), facts, arch, of_ptx)
-    if kind is Kind.PTX:
+    if kind is ImageKind.PTX:
         return _ptx(data, facts)
-    if kind is Kind.LTOIR:
+    if kind is ImageKind.LTOIR:
         ltoir = read_ltoir(data)
         own = _variant(ltoir.arch, arch)
         return Content(arch=own, toolkit=ltoir.toolkit, note="the body of LTO-IR can be read by nvJitLink alone")
-    if kind is Kind.OPTIXIR:
+    if kind is ImageKind.OPTIXIR:
         ltoir = read_ltoir(data)  # with tags of OptiX
         note = "the body of OptiX IR can be read by OptiX alone"
         return Content(arch=_variant(ltoir.arch.virtual, arch), toolkit=ltoir.toolkit, note=note)
-    if kind is Kind.NVVMIR:
+    if kind is ImageKind.NVVMIR:
         return _nvvmir(data, facts)
-    if kind is Kind.TILEIR:
+    if kind is ImageKind.TILEIR:
         return _tileir(read_tileir(data), facts)
     return Content(note="cujit does not read this kind of code")
 
@@ -92,7 +92,7 @@ def _tileir(image: TileIr, facts: BuildFacts) -> Content:
     kernels = image.kernels or {}
     shown = facts.displays(kernels)
     infos = (
-        KernelInfo(name, shown[name], kind=Kind.TILEIR, signature=facts.signatures.get(name, taken))
+        KernelInfo(name, shown[name], kind=ImageKind.TILEIR, signature=facts.signatures.get(name, taken))
         for name, taken in kernels.items()
     )
     return Content(kernels=tuple(infos), toolkit=image.version, note=note)
@@ -118,7 +118,7 @@ def _cubin(cubin: Cubin, facts: BuildFacts, stated: Arch | None, of_ptx: Signatu
     note = _EMULATED if cubin.ptx else ""
     if cubin.ptx and not cubin.kernels:
         held = _ptx(cubin.ptx, facts)
-        kernels = tuple(replace(kernel, arch=arch, kind=Kind.CUBIN) for kernel in held.kernels)
+        kernels = tuple(replace(kernel, arch=arch, kind=ImageKind.CUBIN) for kernel in held.kernels)
         held = replace(held, arch=arch, kernels=kernels, is_relocatable=cubin.is_relocatable, note=note)
         return replace(held, carries_ptx=True)
     # Before that, 0 also stood for a stack of unknown size: that of recursion, which takes a function.
@@ -151,7 +151,7 @@ def _kernel_of_cubin(
     return KernelInfo(
         display=display,
         arch=arch,
-        kind=Kind.CUBIN,
+        kind=ImageKind.CUBIN,
         signature=merge_signatures(facts.signatures.get(k.name), signature),
         spill_store_bytes=stores,
         spill_load_bytes=loads,
@@ -207,7 +207,7 @@ def _kernel_of_ptx(f: Function, arch: Arch | None, display: str, facts: BuildFac
         name=f.name,
         display=display,
         arch=arch,
-        kind=Kind.PTX,
+        kind=ImageKind.PTX,
         signature=merge_signatures(facts.signatures.get(f.name), signature),
         max_block=_block(directives.get("maxntid", ())),
         required_block=_block(directives.get("reqntid", ())),
@@ -252,6 +252,7 @@ def _nvvmir(data: bytes, facts: BuildFacts) -> Content:
         raise FormatError("the LLVM IR is not text", offset=e.start) from e
     shown = facts.displays(found.kernels)
     kernels = tuple(
-        KernelInfo(name, shown[name], kind=Kind.NVVMIR, signature=facts.signatures.get(name)) for name in found.kernels
+        KernelInfo(name, shown[name], kind=ImageKind.NVVMIR, signature=facts.signatures.get(name))
+        for name in found.kernels
     )
     return Content(kernels=kernels, functions=found.functions, undefined=found.undefined)

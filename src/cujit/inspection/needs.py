@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from cujit.arch.support import Version
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.devices.cpu.backend import CpuBackend
 from cujit.devices.cpu.implemented import Total, total
 from cujit.errors import CujitError, FormatError, PtxSyntaxError, UnsupportedError
@@ -144,7 +144,7 @@ def _oldest(module: ptx.PtxModule) -> tuple[Version, str]:
 def _refusals(text: str, name: str) -> tuple[Refusal, ...]:
     """Load the text as the CPU device does; nothing is compiled until a kernel is launched."""
     try:
-        module = CpuBackend(1).load(Artifact(Kind.PTX, text.encode(), name=name))
+        module = CpuBackend(1).load(Artifact(ImageKind.PTX, text.encode(), name=name))
     except UnsupportedError as e:
         return tuple(Refusal(*item) for item in sorted(e.items))
     except PtxSyntaxError as e:

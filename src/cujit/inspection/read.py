@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from cujit.arch import Arch
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.artifact.opening import naming, open_image
 from cujit.errors import FormatError
 from cujit.forks import cached_property
@@ -17,7 +17,7 @@ from cujit.inspection.values import Content, ImageInfo, Inspection
 from cujit.signature import Signature
 from cujit.values import dataclass, field
 
-_SINGLE = (Kind.PTX, Kind.CUBIN, Kind.LTOIR, Kind.OPTIXIR, Kind.NVVMIR, Kind.TILEIR)
+_SINGLE = (ImageKind.PTX, ImageKind.CUBIN, ImageKind.LTOIR, ImageKind.OPTIXIR, ImageKind.NVVMIR, ImageKind.TILEIR)
 
 
 def inspect(anything: object) -> Inspection:
@@ -57,7 +57,7 @@ def inspect(anything: object) -> Inspection:
 class _Bare:
     """A file, or bytes, that is one image; damage is an error."""
 
-    kind: Kind
+    kind: ImageKind
     data: bytes = field(repr=False)
     arch: Arch | None
     facts: BuildFacts = field(repr=False)
@@ -83,7 +83,7 @@ def _alone(artifact: Artifact, facts: BuildFacts) -> tuple[ImageInfo, ...]:
 class _Packed:
     """An entry of a fatbin; ``ptx`` are the PTX entries of the same fatbin."""
 
-    kind: Kind
+    kind: ImageKind
     entry: FatbinEntry
     facts: BuildFacts = field(repr=False)
     ptx: tuple[_Packed, ...] = field(default=(), repr=False)
@@ -98,7 +98,7 @@ class _Packed:
     def _content(self) -> Content:
         if self.entry.flags & FatbinFlag.SCRAMBLED:
             return Content(note="compressed LTO-IR can be read by nvJitLink alone")
-        if self.kind is Kind.OTHER:
+        if self.kind is ImageKind.OTHER:
             return Content(note=f"an entry of kind {self.entry.code:#x}, which cujit does not know")
         try:
             return read_content(self.kind, self.payload(), self.facts, self.entry.arch, self._of_ptx())
@@ -159,17 +159,17 @@ def _images(
     entries: Sequence[FatbinEntry | Damaged], container: int, first: int, facts: BuildFacts
 ) -> Iterator[ImageInfo]:
     ptx = [
-        _Packed(Kind.PTX, entry, facts) if isinstance(entry, FatbinEntry) and entry.kind is EntryKind.PTX else None
+        _Packed(ImageKind.PTX, entry, facts) if isinstance(entry, FatbinEntry) and entry.kind is EntryKind.PTX else None
         for entry in entries
     ]
     ptx_texts = tuple(filter(None, ptx))
     for index, (entry, packed) in enumerate(zip(entries, ptx, strict=True), first):
         if isinstance(entry, Damaged):
-            lost = ImageInfo(Kind.OTHER, index, entry.size, entry.size, container, _source=_Lost(entry))
+            lost = ImageInfo(ImageKind.OTHER, index, entry.size, entry.size, container, _source=_Lost(entry))
             _ = lost.content  # it is known to be damaged from the start
             yield lost
             continue
-        kind = Kind[entry.kind.name]
+        kind = ImageKind[entry.kind.name]
         yield ImageInfo(
             kind,
             index,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.artifact.opening import open_image
 from cujit.errors import FormatError
 from cujit.errors.hints import Hint
@@ -50,7 +50,7 @@ def usage(cubin: Artifact | bytes | bytearray | memoryview | str | os.PathLike[s
             print(name, used.registers, used.shared_bytes)
     """
     artifact = open_image(cubin, "usage")
-    if artifact.kind is not Kind.CUBIN:
+    if artifact.kind is not ImageKind.CUBIN:
         raise FormatError(
             f"register usage is known only for machine code, but this image is {artifact.kind.value}",
             help=Hint(

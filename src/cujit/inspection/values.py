@@ -11,7 +11,7 @@ from typing import Protocol
 
 from cujit.arch import Arch
 from cujit.arch.support import Version
-from cujit.artifact import Kind
+from cujit.artifact import ImageKind
 from cujit.devices.name_table import NameTable, name_key, without_arguments
 from cujit.errors import FormatError, NameNotFoundError, listed
 from cujit.forks import cached_property
@@ -50,7 +50,7 @@ class KernelInfo:
     name: str
     display: str = ""
     arch: Arch | None = None
-    kind: Kind = Kind.CUBIN
+    kind: ImageKind = ImageKind.CUBIN
     signature: Signature | None = None
     registers: int | None = None
     stack_bytes: int | None = None
@@ -184,7 +184,7 @@ class ImageInfo:
             print(image.index, image.kind, image.arch, image.size, image.stored_bytes)
     """
 
-    kind: Kind
+    kind: ImageKind
     index: int
     size: int
     stored_bytes: int
@@ -233,9 +233,9 @@ class ImageInfo:
             lined = cujit.compile(CODE, names=["axpy<float>"], to="cubin", arch="sm_90", lineinfo=True)
             assert ".entry" in cujit.inspect(lined).images[0].ptx()
         """
-        if self.kind is Kind.PTX:
+        if self.kind is ImageKind.PTX:
             return self.payload().rstrip(b"\0").decode("utf-8", "replace")
-        if self.kind is Kind.CUBIN:
+        if self.kind is ImageKind.CUBIN:
             from cujit.formats.ptx.recovered import ptx_of_cubin  # start-up: few ask
 
             return ptx_of_cubin(self.payload())
@@ -329,7 +329,7 @@ class Inspection:
         print(cujit.inspect(fatbin))
     """
 
-    kind: Kind
+    kind: ImageKind
     name: str
     size: int
     images: tuple[ImageInfo, ...] = field(repr=False)
@@ -347,12 +347,12 @@ class Inspection:
     @property
     def with_ptx(self) -> tuple[ImageInfo, ...]:
         """The PTX images, and the cubins that contain PTX and have no corresponding PTX image."""
-        containers = {image.container for image in self.images if image.kind is Kind.PTX}
+        containers = {image.container for image in self.images if image.kind is ImageKind.PTX}
         return tuple(
             image
             for image in self.images
-            if image.kind is Kind.PTX
-            or (image.kind is Kind.CUBIN and image.container not in containers and image.carries_ptx)
+            if image.kind is ImageKind.PTX
+            or (image.kind is ImageKind.CUBIN and image.container not in containers and image.carries_ptx)
         )
 
     @property
@@ -402,4 +402,4 @@ class Inspection:
             )
         names = dict.fromkeys(k.name for k in there)
         lowered = NameTable({k.display: k.name for k in there}, names, place).find(name)
-        return min((k for k in there if k.name == lowered), key=lambda k: k.kind is not Kind.CUBIN)
+        return min((k for k in there if k.name == lowered), key=lambda k: k.kind is not ImageKind.CUBIN)

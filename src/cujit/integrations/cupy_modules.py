@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.artifact.opening import open_image
 from cujit.artifact.writing import make_temporary_directory, write_file
 from cujit.cache.cache import Cache
@@ -20,7 +20,7 @@ from cujit.forks import once
 from cujit.loading import Module, jit, load
 from cujit.program import Source
 
-_LOADED = (Kind.CUBIN, Kind.PTX, Kind.FATBIN)
+_LOADED = (ImageKind.CUBIN, ImageKind.PTX, ImageKind.FATBIN)
 """What the driver loads. Source: CUDA Driver API manual, ``cuModuleLoadData``."""
 
 

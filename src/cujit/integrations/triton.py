@@ -25,7 +25,7 @@ from triton import knobs
 from triton.runtime import cache as triton_cache
 
 from cujit.arch import Arch
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.artifact.writing import replacing
 from cujit.cache.cache import Cache
 from cujit.cache.files import pack_files, unpack_files
@@ -159,7 +159,7 @@ class CacheManager(triton_cache.CacheManager):  # type: ignore[misc]  # Triton h
         files = {name: Path(self._path(name)).read_bytes() for name in names}
         key = _key_of(self._key, filename)
         artifact = Artifact(
-            Kind.FILES, pack_files(files), _arch_of(files.get(filename, b"")), name=key.name, tool=_TOOL
+            ImageKind.FILES, pack_files(files), _arch_of(files.get(filename, b"")), name=key.name, tool=_TOOL
         )
         kept = self._cache.keep(key, artifact, make_ms=make_ms)
         self._list(filename, files, None if kept.outcome is Outcome.UNCACHED else key)

@@ -5,32 +5,32 @@ from __future__ import annotations
 from typing import NoReturn
 
 from cujit.arch import Arch
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.errors import ArchError, FormatError
 from cujit.errors.hints import Hint
 from cujit.formats.cubin import Cubin, read_cubin
 from cujit.formats.fatbin import EntryKind, Fatbin, FatbinEntry, find_fatbins, select
 
 _HOW_TO_LINK = {
-    Kind.PTX: Hint(
+    ImageKind.PTX: Hint(
         "compile for an architecture with cujit.compile(source, arch='sm_90'), or assemble PTX with "
         "cujit.link([ptx], arch='sm_90')",
         shell="compile for an architecture with cujit compile FILE -a sm_90, or assemble PTX with cujit link "
         "FILE -a sm_90 -o x.cubin",
     ),
-    Kind.LTOIR: Hint(
+    ImageKind.LTOIR: Hint(
         "create machine code with cujit.link([image], arch='sm_90')",
         shell="create machine code with cujit link FILE -a sm_90 -o x.cubin",
     ),
-    Kind.OPTIXIR: Hint(
+    ImageKind.OPTIXIR: Hint(
         "compile the source to machine code with cujit.compile(source, arch='sm_90')",
         shell="compile the source to machine code with cujit compile FILE -a sm_90",
     ),
-    Kind.TILEIR: Hint(
+    ImageKind.TILEIR: Hint(
         "compile it to machine code with cujit.compile(image, arch='sm_90')",
         shell="compile it to machine code with cujit compile FILE -a sm_90",
     ),
-    Kind.NVVMIR: Hint(
+    ImageKind.NVVMIR: Hint(
         "create machine code with cujit.compile(cujit.Source.nvvm(...), arch='sm_90')",
         shell="create machine code with cujit compile FILE.ll -a sm_90",
     ),
@@ -44,7 +44,7 @@ def cubins_for(artifact: Artifact, device: Arch | None) -> list[Cubin]:
             f"register usage is known only for machine code, but this image is {artifact.kind.value}",
             help=_HOW_TO_LINK[artifact.kind],
         )
-    if artifact.kind is Kind.CUBIN:
+    if artifact.kind is ImageKind.CUBIN:
         return [_only_cubin(artifact, device)]
     fatbins = find_fatbins(artifact.data)
     if not any(fatbins):
@@ -84,7 +84,7 @@ def _only_arch(fatbins: tuple[Fatbin, ...]) -> Arch:
     if len(arches) == 1:
         return arches[0].real
     if not arches:
-        raise FormatError("this image contains no machine code", help=_HOW_TO_LINK[Kind.PTX])
+        raise FormatError("this image contains no machine code", help=_HOW_TO_LINK[ImageKind.PTX])
     raise ArchError(
         f"this image contains machine code for {', '.join(map(str, arches))}",
         help=Hint("choose one with on='H200' or on='sm_90'", shell="choose one with --on H200 or --on sm_90"),

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cujit.arch import Arch
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.artifact.opening import open_image
 from cujit.devices.cpu.observe.measures import Measures, ProfiledInstruction, ProfiledKernel
 from cujit.devices.cpu.texts import ptx_of
@@ -277,8 +277,8 @@ class _Making:
         return [KernelReport(k.display, None, self._occupancy(self._cubin(), k.name), self.on) for k in shown]
 
     def _ptx_of_image(self) -> list[Listing]:
-        image = self._image_of(Kind.PTX) or self._image_of(Kind.CUBIN)
-        if image is None or not (image.kind is Kind.PTX or image.carries_ptx):
+        image = self._image_of(ImageKind.PTX) or self._image_of(ImageKind.CUBIN)
+        if image is None or not (image.kind is ImageKind.PTX or image.carries_ptx):
             return []
         try:
             return [ptx_listing(image.ptx(), self.quoted)]
@@ -287,7 +287,7 @@ class _Making:
             return []
 
     def _tile_of_image(self) -> list[Listing]:
-        image = self._image_of(Kind.TILEIR)
+        image = self._image_of(ImageKind.TILEIR)
         if image is None:
             return []
         try:
@@ -296,20 +296,20 @@ class _Making:
             self.notes.append(f"no Tile IR: {e.message}")
             return []
 
-    def _image_of(self, kind: Kind) -> ImageInfo | None:
+    def _image_of(self, kind: ImageKind) -> ImageInfo | None:
         """Choose an image: of the architecture that was asked for, if there is one."""
         images = [image for image in self.found[0] if image.kind is kind and not image.error]
         wanted = (image for image in images if self.arch is not None and image.arch == self.arch)
         return next(wanted, next(iter(images), None))
 
     def _cubin(self) -> Artifact | None:
-        image = self._image_of(Kind.CUBIN)
-        return self.machine_code if image is None else Artifact(Kind.CUBIN, image.payload())
+        image = self._image_of(ImageKind.CUBIN)
+        return self.machine_code if image is None else Artifact(ImageKind.CUBIN, image.payload())
 
     def _assembled(self, text: str) -> Artifact | None:
         arch = self._wanted_arch()
         try:
-            made = link([Artifact(Kind.PTX, text.encode(), name="PTX")], arch=arch, options=self.assembler)
+            made = link([Artifact(ImageKind.PTX, text.encode(), name="PTX")], arch=arch, options=self.assembler)
             return replace(made, name=f"assembled for {made.arch}")
         except CujitError as e:
             self.notes.append(f"no machine code and no occupancy: the PTX was not assembled ({e.message})")
@@ -326,8 +326,8 @@ class _Making:
     def _sass_of_image(self, names: set[str] | None, ptx: Sequence[Listing]) -> list[Listing]:
         """List the machine code of the image; its lines are those of ``ptx`` if that was recovered from it."""
         cubin = self._cubin()
-        kept = names and {k.name for k in self.found[0].kernels if k.kind is Kind.CUBIN} & names
-        is_its_own = self._image_of(Kind.PTX) is None
+        kept = names and {k.name for k in self.found[0].kernels if k.kind is ImageKind.CUBIN} & names
+        is_its_own = self._image_of(ImageKind.PTX) is None
         return self._sass(cubin, kept or set(), ptx[0] if ptx and is_its_own else None)
 
     def _sass(self, cubin: Artifact | None, names: set[str], ptx: Listing | None) -> list[Listing]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.devices.device import Device
 from cujit.devices.process import process_devices
 from cujit.devices.watch import Text, known_to
@@ -317,7 +317,7 @@ class Run:
         refused: CujitError = LoadError("the saved launch doesn't contain an image")
         for data in saved.images if self.device.is_gpu else reversed(saved.images):
             image = Artifact.of(data, name="the saved image")
-            if image.kind is Kind.TUNING:
+            if image.kind is ImageKind.TUNING:
                 continue
             image = Artifact(image.kind, image.data, names=names, name=image.name)
             try:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from cujit.artifact import Kind
+from cujit.artifact import ImageKind
 from cujit.errors import spell
 from cujit.forks import once
 from cujit.toolchain.calls import Buffer, CallError, Readable, ToolLibrary, as_text
@@ -305,12 +305,12 @@ def _with_info_log(raw: int) -> Iterator[None]:
 
 
 _INPUT_TYPE = {
-    Kind.CUBIN: InputType.CUBIN,
-    Kind.PTX: InputType.PTX,
-    Kind.LTOIR: InputType.LTOIR,
-    Kind.FATBIN: InputType.FATBIN,
-    Kind.OBJECT: InputType.OBJECT,
-    Kind.LIBRARY: InputType.LIBRARY,
+    ImageKind.CUBIN: InputType.CUBIN,
+    ImageKind.PTX: InputType.PTX,
+    ImageKind.LTOIR: InputType.LTOIR,
+    ImageKind.FATBIN: InputType.FATBIN,
+    ImageKind.OBJECT: InputType.OBJECT,
+    ImageKind.LIBRARY: InputType.LIBRARY,
 }
 
 
@@ -346,7 +346,7 @@ class Linker(LibraryHandle):
 
     destroy = staticmethod(destroy)
 
-    def add(self, kind: Kind, data: bytes, name: str) -> None:
+    def add(self, kind: ImageKind, data: bytes, name: str) -> None:
         """Add one image; ``name`` is what the log calls it.
 
         Raises:

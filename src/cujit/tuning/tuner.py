@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cujit.arch import Arch
 from cujit.arch.support import dotted
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.cache.cache import Cache
 from cujit.cache.key import Key, Part, make_key
 from cujit.cache.provenance import Outcome, Provenance
@@ -428,7 +428,7 @@ class _Task:
             lost = next((f": {one.error}" for one in candidates if one.error), "")
             raise NotTunedError(f"no candidate of {self.name} runs on {self.places[0].name}; the first one{lost}")
         record = TuningRecord(self.name, self.shape, *self._circumstances, candidates, winner)
-        return Artifact(Kind.TUNING, record.to_json(), name=self.name, tool=f"cujit {__version__}")
+        return Artifact(ImageKind.TUNING, record.to_json(), name=self.name, tool=f"cujit {__version__}")
 
     def _built(self, numbers: Iterable[int]) -> Mapping[int, str]:
         """Make the executor compile candidates into the cache. Return why their compiler died, by number.

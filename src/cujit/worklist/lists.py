@@ -24,7 +24,7 @@ from types import MappingProxyType
 from typing import Any
 
 from cujit.arch import Arch, ArchKind
-from cujit.artifact import Kind
+from cujit.artifact import ImageKind
 from cujit.artifact.reading import read_file, shown_path
 from cujit.artifact.writing import write_file
 from cujit.cache.key import is_digest
@@ -48,7 +48,7 @@ _LEAST = MappingProxyType({
 """What a recipe says between name and text, in this order, and what it means where it does not."""
 
 _PLACES_HELP = "install that package, or name the project (--project); what is elsewhere is on the other machine alone"
-_KINDS = {ArchKind.REAL: Kind.CUBIN, ArchKind.VIRTUAL: Kind.PTX, ArchKind.LTO: Kind.LTOIR}
+_KINDS = {ArchKind.REAL: ImageKind.CUBIN, ArchKind.VIRTUAL: ImageKind.PTX, ArchKind.LTO: ImageKind.LTOIR}
 
 
 class RecipeUse(NamedTuple):
@@ -356,7 +356,7 @@ def _proved(record: dict[str, Any]) -> str:
     if digest != hashlib.sha256(json.dumps(record).encode()).hexdigest():
         raise FormatError("the recipe was modified: its digest doesn't match")
     whole = _moved({**_LEAST, **record, "text": _text(record["text"]), "name": _text(record["name"])}, _text, _text)
-    request_of({**whole, "kind": Kind.PTX.value, "arch": [ArchKind.VIRTUAL.value, 90, ""]})
+    request_of({**whole, "kind": ImageKind.PTX.value, "arch": [ArchKind.VIRTUAL.value, 90, ""]})
     return str(digest)
 
 

@@ -15,7 +15,7 @@ import pytest
 
 import cujit
 from cujit.arch import Arch
-from cujit.artifact import Kind
+from cujit.artifact import ImageKind
 from cujit.cache.pack import write_pack
 from cujit.cache.provenance import Provenance
 from cujit.compiler.includes import files, packaged, stat_cache
@@ -81,7 +81,7 @@ def compile_of(root: Path, *, include: tuple[str, ...] = (), **options: object) 
     directories = [*(str(root / directory) for directory in include), str(root / "site-packages/lib/include")]
     arch = Arch.parse(str(options.pop("arch", "sm_90")))
     source = Source.cuda(root / "project/k.cu", include=directories)
-    return Request(source, Kind.CUBIN, arch, Options.of(None, options))
+    return Request(source, ImageKind.CUBIN, arch, Options.of(None, options))
 
 
 def keyed(request: Request, closures: Mapping[str, bytes] | None = None) -> Keyed:
@@ -140,7 +140,7 @@ def test_what_the_toolkit_brings_is_known_by_its_record(monkeypatch: pytest.Monk
     for module in (files, packaged, stat_cache):
         monkeypatch.setattr(module, "stamp_of", _stamp_of_bytes)
     text = "#include <cub/block/block_reduce.cuh>\n__global__ void k() {}\n"
-    request = Request(Source.cuda(text), Kind.CUBIN, Arch.parse("sm_90"))
+    request = Request(Source.cuda(text), ImageKind.CUBIN, Arch.parse("sm_90"))
     known, scanned = keyed(request, searched(request)), keyed(request)
     assert (known.key, known.manifest.via) == (scanned.key, "request table")
     opened = len(known.manifest.paths) - known.manifest.recorded
@@ -275,7 +275,7 @@ def test_a_search_is_of_directories_macros_and_dialect(tree: Path) -> None:
 
     def compile_with(include: list[str], which: str = "<up.h>", std: str = "c++17") -> Request:
         options = Options.of(None, {"define": {"WHICH": which}, "std": std})
-        return Request(Source.cuda(text, include=include), Kind.CUBIN, Arch.parse("sm_90"), options)
+        return Request(Source.cuda(text, include=include), ImageKind.CUBIN, Arch.parse("sm_90"), options)
 
     first = compile_with([lib])
     closures, before = searched(first), keyed(first)
@@ -286,7 +286,9 @@ def test_a_search_is_of_directories_macros_and_dialect(tree: Path) -> None:
     assert isinstance(maker.of_request(compile_with([lib], std="c++14")), Uncacheable)
 
     one, two = (
-        Request(Source.cuda("#include <m.h>", include=lib, headers={"m.h": inner}), Kind.CUBIN, Arch.parse("sm_90"))
+        Request(
+            Source.cuda("#include <m.h>", include=lib, headers={"m.h": inner}), ImageKind.CUBIN, Arch.parse("sm_90")
+        )
         for inner in ("#include <up.h>", "#include <mine/deep.h>")
     )
     closures = searched(one)
@@ -337,7 +339,8 @@ def test_roots_in_another_order_are_another_search(tree: Path) -> None:
     text = KERNEL.replace('#include "near.h"\n', "#define NEAR 1\n")
     roots = [str(tree / "project/include"), str(tree / "site-packages/lib/include")]
     one, two = (
-        Request(Source.cuda(text, include=include), Kind.CUBIN, Arch.parse("sm_90")) for include in (roots, roots[::-1])
+        Request(Source.cuda(text, include=include), ImageKind.CUBIN, Arch.parse("sm_90"))
+        for include in (roots, roots[::-1])
     )
     closures = searched(one)
     assert keyed(one, closures).manifest.via == "request table"
@@ -347,7 +350,7 @@ def test_roots_in_another_order_are_another_search(tree: Path) -> None:
 
 
 def test_headers_of_another_toolkit_are_scanned_and_another_compiler_has_another_key(tmp_path: Path) -> None:
-    request = Request(Source.cuda("#include <v.h>\n", name="v.cu"), Kind.CUBIN, Arch.parse("sm_90"))
+    request = Request(Source.cuda("#include <v.h>\n", name="v.cu"), ImageKind.CUBIN, Arch.parse("sm_90"))
     for toolkit in ("13.1", "13.2"):
         write(tmp_path / toolkit, {"site-packages/lib/v.h": f'#define V "{toolkit}"'})
 

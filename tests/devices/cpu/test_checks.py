@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import cujit
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.devices.cpu.observe.instrumentation import Checker
 from cujit.devices.cpu.observe.watching import Checks
 from cujit.devices.cpu.pipeline import ir_of
@@ -226,7 +226,7 @@ def test_a_kernel_is_called_as_its_source_spells_it() -> None:
 )
 def test_a_title_has_nothing_that_compilers_add(lowered: str, title: str) -> None:
     ptx = f".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry {lowered}() {{ ret; }}"
-    module = device_with("memory").backend.load(Artifact(Kind.PTX, ptx.encode()))
+    module = device_with("memory").backend.load(Artifact(ImageKind.PTX, ptx.encode()))
     assert module.kernels[lowered].title == title
 
 

@@ -27,7 +27,7 @@ _TEXT = """.version 8.0
 
 def test_an_address_of_all_lanes_is_converted_there_and_back() -> None:
     device = cujit.cpu()
-    kernel = cujit.load(cujit.Artifact(cujit.Kind.PTX, _TEXT.encode()), device)["converted"]
+    kernel = cujit.load(cujit.Artifact(cujit.ImageKind.PTX, _TEXT.encode()), device)["converted"]
     out = device.array(np.zeros(32, np.uint64))
     kernel[1, 32](12345, out)
     assert (out.numpy() == 12345).all()

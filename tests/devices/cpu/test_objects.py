@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from cujit import load
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.cache.cache import Cache
 from cujit.cache.process import default_cache
 from cujit.cache.record import decode
@@ -365,7 +365,7 @@ def test_all_code_of_the_devices_is_in_the_identity() -> None:
 
 
 def _object(text: str) -> Artifact:
-    return Artifact(Kind.OBJECT, jit.emit_object(text))
+    return Artifact(ImageKind.OBJECT, jit.emit_object(text))
 
 
 CALLS = "declare i32 @nobody_has_this(i32)\ndefine i32 @k(i32 %x) { %y = call i32 @nobody_has_this(i32 %x) ret i32 %y }"

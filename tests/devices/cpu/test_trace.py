@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cujit.arch import Arch
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.devices.cpu.ir.decoding import TracedValue
 from cujit.devices.cpu.observe.trace import Step, Trace
 from cujit.devices.cpu.pipeline import ir_of
@@ -54,7 +54,7 @@ def traced(body: str, trace: Trace, *, rest: str = "", grid: int = 1, block: int
     """Run a body on a zeroed array, of which %rd3 is the thread's word."""
     text = PTX.format(body=body, rest=rest)
     device = cpu(trace=trace)
-    module = load(Artifact(Kind.PTX, text.encode(), Arch.parse("compute_90")), device)
+    module = load(Artifact(ImageKind.PTX, text.encode(), Arch.parse("compute_90")), device)
     module["k"][grid, block](device.array(np.zeros(1024, np.uint32)))
     return trace
 
@@ -259,7 +259,7 @@ def test_beyond_the_limit_instructions_are_counted_and_not_kept() -> None:
 def test_the_limit_is_that_of_all_launches_until_they_are_cleared() -> None:
     trace = Trace(limit=8)
     device = cpu(trace=trace)
-    kernel = load(Artifact(Kind.PTX, PTX.format(body="", rest="").encode(), Arch.parse("compute_90")), device)["k"]
+    kernel = load(Artifact(ImageKind.PTX, PTX.format(body="", rest="").encode(), Arch.parse("compute_90")), device)["k"]
     array = device.array(np.zeros(64, np.uint32))
     for _ in range(2):
         kernel[1, 32](array)

@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.devices.cuda import driver_module
 from cujit.devices.cuda.driver_module import DriverModule, load_module
 from cujit.devices.cuda.gpu import Gpu
@@ -115,7 +115,7 @@ def launch_of(
     module = SimpleNamespace(context=context, require=lambda: None, function=lambda _name: 3)
     kernel = CudaKernel(cast(Any, module), device.limits, name)
     signature = Signature((Parameter(ParameterClass.SIGNED, 4, 4),))
-    image = LoadedImage(device, SimpleNamespace(close=lambda: None, kernels={}), Artifact(Kind.PTX, b""))  # type: ignore[arg-type]
+    image = LoadedImage(device, SimpleNamespace(close=lambda: None, kernels={}), Artifact(ImageKind.PTX, b""))  # type: ignore[arg-type]
     entry = LaunchEntry(image, kernel, name, signature)
     shape = LaunchShape(Dim3(2, 3), Dim3(32))
     launch = make_launch(PreparedLaunch, entry, Owner(entry), shape, stream, options)

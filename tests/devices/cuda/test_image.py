@@ -4,7 +4,7 @@ import pytest
 
 from cujit.arch import Arch
 from cujit.arch.support import Version
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.devices.cuda.image import choose_image
 from cujit.devices.cuda.routes import RoutePlace
 from cujit.errors import DriverError, FormatError, LoadError
@@ -132,7 +132,7 @@ def stand_in(target: str = "sm_90", *, rdc: bool = False) -> Artifact:
     """What ``cujit emulate`` makes in place of a cubin."""
     ptx, arch = compile(CODE, arch=Arch.parse(target).virtual, rdc=rdc), Arch.parse(target)
     data = write_container(Container(ptx.data, arch, rdc, compile(CODE, arch=target, rdc=rdc).data))
-    return Artifact(Kind.CUBIN, data, arch, name="k.cubin")
+    return Artifact(ImageKind.CUBIN, data, arch, name="k.cubin")
 
 
 def test_a_gpu_that_is_emulated_takes_what_stands_for_a_cubin_by_the_rules_of_cubins() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.devices.backend import BackendKernel, BackendModule, Target
 from cujit.devices.device import Device
 from cujit.devices.launcher.cpython import is_supported
@@ -91,7 +91,7 @@ class Route:
 
     def __init__(self, signature: Signature, device: Device, *, native: bool, stream: int = 0) -> None:
         self.kernel = Sink(signature)
-        self.image = LoadedImage(device, NoModule(), Artifact(Kind.PTX, b""))
+        self.image = LoadedImage(device, NoModule(), Artifact(ImageKind.PTX, b""))
         self.entry = LaunchEntry(self.image, self.kernel, "k", signature)
         if not native:
             self.launch = PreparedLaunch(self.entry, self, SHAPE, stream, PLAIN)

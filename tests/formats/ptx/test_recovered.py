@@ -11,7 +11,7 @@ import pytest
 
 import cujit
 from cujit.arch import Arch
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.devices.cpu.run.source_map import Lines
 from cujit.errors import FormatError
 from cujit.formats.container import Container, write_container
@@ -380,7 +380,7 @@ def test_an_artifact_keeps_what_is_known_of_it() -> None:
     source = "template <class T> __global__ void twice(T* p) { *p *= 2; }"
     cubin = cujit.compile(source, names=["twice<float>"], to="cubin", arch="sm_90", lineinfo=True)
     ptx = as_ptx(cubin)
-    assert (ptx.kind, ptx.arch, ptx.names) == (Kind.PTX, Arch.parse("compute_90"), cubin.names)
+    assert (ptx.kind, ptx.arch, ptx.names) == (ImageKind.PTX, Arch.parse("compute_90"), cubin.names)
     assert as_ptx(ptx) is ptx
     with raises(FormatError, "format", "PTX", "fatbin"):
         as_ptx(cujit.bundle([cubin]))
@@ -389,7 +389,7 @@ def test_an_artifact_keeps_what_is_known_of_it() -> None:
 def test_retarget_takes_a_cubin() -> None:
     cubin = images.cubin(images.SAXPY, "sm_90", LINEINFO)
     older = cujit.retarget(Artifact.of(cubin), version="7.0", arch="compute_75")
-    assert (older.kind, older.arch) == (Kind.PTX, Arch.parse("compute_75"))
+    assert (older.kind, older.arch) == (ImageKind.PTX, Arch.parse("compute_75"))
     assert {".version 7.0", ".target sm_75"} <= {*older.text.split("\n")}
     assert cujit.retarget(cubin, version="7.0", arch="compute_75") == older.data
     with raises(FormatError, "format", "information"):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cujit.arch import Arch
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.cache.provenance import Outcome, Provenance
 from cujit.devices.cuda.compat import compat
 from cujit.errors import ArchError, FormatError, OptionError, PtxSyntaxError, UnsupportedError
@@ -56,15 +56,20 @@ def test_only_the_two_words_change() -> None:
 
 
 def test_an_artifact_that_was_changed_is_not_what_a_cache_has() -> None:
-    artifact = Artifact(Kind.PTX, TEXT.encode(), provenance=Provenance(Outcome.MADE))
+    artifact = Artifact(ImageKind.PTX, TEXT.encode(), provenance=Provenance(Outcome.MADE))
     assert retarget(artifact, version="7.0").provenance is None
 
 
 def test_text_bytes_and_artifacts_come_back_as_they_were_given() -> None:
     assert retarget(TEXT.encode() + b"\0", version="7.0") == TEXT.replace("9.4", "7.0").encode() + b"\0"
-    artifact = Artifact(Kind.PTX, TEXT.encode(), Arch.parse("compute_80"), {"k": "k"}, name="k.ptx")
+    artifact = Artifact(ImageKind.PTX, TEXT.encode(), Arch.parse("compute_80"), {"k": "k"}, name="k.ptx")
     made = retarget(artifact, version="8.0", arch="sm_90")
-    assert (made.kind, made.arch, made.names, made.name) == (Kind.PTX, Arch.parse("compute_90"), {"k": "k"}, "k.ptx")
+    assert (made.kind, made.arch, made.names, made.name) == (
+        ImageKind.PTX,
+        Arch.parse("compute_90"),
+        {"k": "k"},
+        "k.ptx",
+    )
     assert made.text == TEXT.replace("9.4", "8.0").replace("sm_80", "sm_90")
 
 
@@ -136,7 +141,7 @@ def test_what_is_no_ptx_is_refused() -> None:
     with raises(FormatError, "format", "text"):
         retarget(b"\xff\xfe", version="8.0")
     with raises(FormatError, "format", "PTX", "fatbin"):
-        retarget(Artifact(Kind.FATBIN, b""), version="8.0")
+        retarget(Artifact(ImageKind.FATBIN, b""), version="8.0")
     with raises(FormatError, "format", "int"):
         retarget(3, version="8.0")  # type: ignore[type-var]
     with pytest.raises(ArchError):

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
-from cujit.artifact import Kind
+from cujit.artifact import ImageKind
 from cujit.cache.key import Key
 from cujit.cache.record import PORTABLE, decode
 from cujit.cache.remote.signing import HEAD_BYTES, KeyFile, TrustedKeys, bindings
@@ -78,7 +78,7 @@ def fetch(
     if hashlib.sha256(record).digest() != signed.sha256:
         raise FormatError("the record is not the one that was signed: its SHA-256 doesn't match")
     entry = decode(record, digest)
-    if entry.key().kind not in PORTABLE or entry.artifact.kind is Kind.OBJECT:
+    if entry.key().kind not in PORTABLE or entry.artifact.kind is ImageKind.OBJECT:
         raise FormatError(
             f"cujit doesn't download images of this type ({entry.work}, {entry.artifact.kind.value}) from "
             "other machines"

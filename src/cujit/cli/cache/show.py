@@ -7,7 +7,7 @@ import json
 
 import click
 
-from cujit.artifact import Kind
+from cujit.artifact import ImageKind
 from cujit.cache import admin
 from cujit.cache.admin import Shown
 from cujit.cache.cache import Cache
@@ -79,9 +79,9 @@ def _record(shown: Shown) -> dict[str, object]:
         "signatures": {name: [p.type for p in s.parameters] for name, s in artifact.signatures.items()},
         "log": artifact.log,
         "files": {name: len(data) for name, data in unpack_files(artifact.data).items()}
-        if artifact.kind is Kind.FILES
+        if artifact.kind is ImageKind.FILES
         else None,
-        "tuning": json.loads(artifact.data) if artifact.kind is Kind.TUNING else None,
+        "tuning": json.loads(artifact.data) if artifact.kind is ImageKind.TUNING else None,
         "parts": [part_record(part) for part in shown.key.parts],
     }
 
@@ -100,9 +100,9 @@ def _print_shown(shown: Shown) -> None:
         click.echo(printable(f"{label:6}{text}"))
     _print_list("kernels", [f"{name} = {lowered}" for name, lowered in artifact.names.items()])
     _print_list("signatures", [f"{name}: {signature}" for name, signature in artifact.signatures.items()])
-    if artifact.kind is Kind.TUNING:
+    if artifact.kind is ImageKind.TUNING:
         _print_list("candidates", str(TuningRecord.of_json(artifact.data)).splitlines()[1:])
-    if artifact.kind is Kind.FILES:
+    if artifact.kind is ImageKind.FILES:
         files = unpack_files(artifact.data).items()
         _print_list("files", [f"{name}: {shown_size(len(data))}" for name, data in files])
     _print_list("log", artifact.log.strip().splitlines())

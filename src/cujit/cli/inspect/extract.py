@@ -8,20 +8,20 @@ from pathlib import Path
 
 import click
 
-from cujit.artifact import Kind
+from cujit.artifact import ImageKind
 from cujit.artifact.writing import write_file
 from cujit.cli.console import note, print_json
 from cujit.errors import FileError, FormatError
 from cujit.inspection.values import ImageInfo
 
 _ENDINGS = {
-    Kind.PTX: "ptx",
-    Kind.CUBIN: "cubin",
-    Kind.LTOIR: "ltoir",
-    Kind.OPTIXIR: "optixir",
-    Kind.NVVMIR: "ll",
-    Kind.TILEIR: "tileir",
-    Kind.OTHER: "bin",
+    ImageKind.PTX: "ptx",
+    ImageKind.CUBIN: "cubin",
+    ImageKind.LTOIR: "ltoir",
+    ImageKind.OPTIXIR: "optixir",
+    ImageKind.NVVMIR: "ll",
+    ImageKind.TILEIR: "tileir",
+    ImageKind.OTHER: "bin",
 }
 _UNSAFE = re.compile(r"[^A-Za-z0-9_+-]+")
 _LONGEST_STEM = 80
@@ -62,7 +62,7 @@ def _files(images: Iterable[tuple[ImageInfo, str]]) -> Iterator[tuple[ImageInfo,
     """List what is written of each image: where it came from, the ending, and what reads it."""
     for image, source in images:
         yield image, source, _ENDINGS[image.kind], image.payload
-        if image.kind is Kind.CUBIN and image.carries_ptx:
+        if image.kind is ImageKind.CUBIN and image.carries_ptx:
             yield image, source, "recovered.ptx", lambda image=image: image.ptx().encode()  # type: ignore[misc]
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import click
 
 from cujit.arch.support import dotted
-from cujit.artifact import Kind
+from cujit.artifact import ImageKind
 from cujit.cli.console import print_json, print_table, printable
 from cujit.devices.cpu.implemented import Total, total
 from cujit.errors import FormatError, counted
@@ -98,7 +98,7 @@ def _table(whole: Total) -> dict[str, Any]:
 
 def _print(inspection: Inspection, image: ImageInfo, needs: PtxNeeds | FormatError, everything: bool) -> None:
     title = printable(f"{inspection.name}: image {image.index}" if len(inspection) > 1 else inspection.name)
-    title += ", recovered from the cubin" * (image.kind is Kind.CUBIN)
+    title += ", recovered from the cubin" * (image.kind is ImageKind.CUBIN)
     if isinstance(needs, FormatError):
         click.echo(f"{title}: {printable(needs.message)}\n")
         return

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from cujit.arch.support import dotted
-from cujit.artifact import Kind
+from cujit.artifact import ImageKind
 from cujit.cli.console import Rows, printable, shown_bytes
 from cujit.errors import counted
 from cujit.inspection.compare import Change, Comparison, Metric, Pair
@@ -77,7 +77,7 @@ def render_images(inspection: Inspection, keep: KernelFilter, everything: bool =
 def _totals(inspection: Inspection) -> Iterator[str | Rows]:
     """Yield how many images of each kind and architecture there are, without reading their content."""
     keys = [(image.kind, str(image.arch or _UNKNOWN)) for image in inspection]
-    count, size, stored = Counter(keys), Counter[tuple[Kind, str]](), Counter[tuple[Kind, str]]()
+    count, size, stored = Counter(keys), Counter[tuple[ImageKind, str]](), Counter[tuple[ImageKind, str]]()
     for key, image in zip(keys, inspection, strict=True):
         size[key] += image.size
         stored[key] += image.stored_bytes
@@ -155,7 +155,7 @@ def _kernels(kernels: list[KernelInfo]) -> Iterator[str | Rows]:
     """Yield one row per kernel with its resource usage, then parameters, once if all architectures have the same."""
     columns = ("kernel", "arch", *_NUMBERS, "threads")
     yield _table(columns, [_kernel_row(kernel) for kernel in kernels], right=(*_NUMBERS, "threads"))
-    if any(kernel.kind is Kind.CUBIN and kernel.spill_bytes is None for kernel in kernels):
+    if any(kernel.kind is ImageKind.CUBIN and kernel.spill_bytes is None for kernel in kernels):
         yield "\nfor spills that aren't shown, specify the assembler's log: --assembler-log FILE"
     yield ""
     takes = dict.fromkeys((k.display, str(k.signature)) for k in kernels if k.signature is not None)

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from cujit.arch import Arch
-from cujit.artifact import Kind
+from cujit.artifact import ImageKind
 from cujit.artifact.writing import write_file
 from cujit.cli.arches import arches_option
 from cujit.cli.console import json_option, print_json, settings, show
@@ -216,7 +216,7 @@ def _print_ptx(found: list[Inspection], keep: KernelFilter) -> None:
 
 def _print_tile(found: list[Inspection], keep: KernelFilter) -> None:
     """Print the text of each Tile IR."""
-    images = [(i, image) for i in found for image in keep.chosen(i) if image.kind is Kind.TILEIR]
+    images = [(i, image) for i in found for image in keep.chosen(i) if image.kind is ImageKind.TILEIR]
     if not images:
         raise FormatError("the file contains no Tile IR", help="run cujit compile FILE --to tileir to create Tile IR")
     for inspection, image in images:
@@ -226,7 +226,7 @@ def _print_tile(found: list[Inspection], keep: KernelFilter) -> None:
 
 def _print_sass(found: list[Inspection], keep: KernelFilter) -> None:
     """Print the disassembly of each cubin, or of the kernels that were asked for."""
-    images = [(i, image) for i in found for image in keep.chosen(i) if image.kind is Kind.CUBIN]
+    images = [(i, image) for i in found for image in keep.chosen(i) if image.kind is ImageKind.CUBIN]
     if not images:
         raise FormatError("the file contains no SASS", help="run cujit build FILE --target sm_90 to create SASS")
     nvdisasm = find_nvdisasm()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from cujit.arch import Arch
 from cujit.arch.support import dotted
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.compiler.backends.results import require_result
 from cujit.compiler.inputs.entry import Entry
 from cujit.compiler.inputs.images import InputImage, merged
@@ -18,8 +18,8 @@ from cujit.toolchain.toolset import Toolchain
 
 _COMPRESS_ALL_MODES = (13, 0)
 TILEIR_SINCE = (13, 1)
-_BUNDLED = (Kind.CUBIN, Kind.PTX, Kind.LTOIR, Kind.TILEIR, Kind.OBJECT)
-_FOR_ALL = (Kind.OBJECT, Kind.TILEIR)
+_BUNDLED = (ImageKind.CUBIN, ImageKind.PTX, ImageKind.LTOIR, ImageKind.TILEIR, ImageKind.OBJECT)
+_FOR_ALL = (ImageKind.OBJECT, ImageKind.TILEIR)
 """The kinds of images that are for no architecture of their own."""
 
 
@@ -35,7 +35,7 @@ def bundle_images(entries: Sequence[Entry], compress: str, toolchain: Toolchain)
     nvfatbin = toolchain.nvfatbin
     images = [_image(entry, index) for index, entry in enumerate(entries)]
     _check_once(images)
-    if nvfatbin.version < TILEIR_SINCE and any(entry.image.kind is Kind.TILEIR for entry in entries):
+    if nvfatbin.version < TILEIR_SINCE and any(entry.image.kind is ImageKind.TILEIR for entry in entries):
         raise BundleError(
             f"{nvfatbin.tool} doesn't support Tile IR; {dotted(TILEIR_SINCE)} is the first release that does",
             help=f"run pip install 'nvidia-nvfatbin>={dotted(TILEIR_SINCE)}'",
@@ -60,7 +60,7 @@ def bundle_images(entries: Sequence[Entry], compress: str, toolchain: Toolchain)
     artifacts = [entry.image for entry in entries]
     names, signatures = merged(artifacts)
     log = "".join(dict.fromkeys(artifact.log for artifact in artifacts))
-    bundled = Artifact(Kind.FATBIN, data, None, names, signatures, log, artifacts[0].name, nvfatbin.tool)
+    bundled = Artifact(ImageKind.FATBIN, data, None, names, signatures, log, artifacts[0].name, nvfatbin.tool)
     return require_result(bundled, ())
 
 
@@ -69,14 +69,14 @@ def _image(entry: Entry, index: int) -> InputImage:
     if kind not in _BUNDLED:
         raise BundleError(
             f"entry {index + 1} is a {kind.value}; a fatbin can contain only cubins, PTX, LTO-IR and Tile IR",
-            help="pass the entries of the fatbin individually" if kind is Kind.FATBIN else None,
+            help="pass the entries of the fatbin individually" if kind is ImageKind.FATBIN else None,
         )
     image = InputImage(entry.image, index)
     actual = None if kind in _FOR_ALL else InputImage(Artifact(kind, entry.image.data), index).arch
     arch = entry.image.arch
     if kind not in _FOR_ALL and (arch or actual) is None:
         raise BundleError(f"cujit cannot determine the architecture of {image.name}")
-    if kind is Kind.TILEIR:
+    if kind is ImageKind.TILEIR:
         read_tileir(entry.image.data)
     if arch and actual and (arch.number, kind) != (actual.number, kind):
         raise BundleError(f"{image.name} is labeled {arch}, but contains code for {actual}")
@@ -84,11 +84,11 @@ def _image(entry: Entry, index: int) -> InputImage:
 
 
 def _check_once(images: Sequence[InputImage]) -> None:
-    seen: dict[tuple[Kind, Arch | None], InputImage] = {}
+    seen: dict[tuple[ImageKind, Arch | None], InputImage] = {}
     for image in images:
         kind = image.artifact.kind
-        arch = None if kind is Kind.TILEIR else image.arch
-        if arch is None and kind is not Kind.TILEIR:
+        arch = None if kind is ImageKind.TILEIR else image.arch
+        if arch is None and kind is not ImageKind.TILEIR:
             continue
         other = seen.setdefault((kind, arch), image)
         if other is not image:
@@ -117,7 +117,10 @@ def check_shadows(entries: Sequence[Entry]) -> None:
     for first, arch, kernels in held:
         for other, others_arch, wanted in held:
             lost = sorted(wanted - kernels)
-            is_behind = (first.artifact.kind is Kind.CUBIN, arch) > (other.artifact.kind is Kind.CUBIN, others_arch)
+            is_behind = (first.artifact.kind is ImageKind.CUBIN, arch) > (
+                other.artifact.kind is ImageKind.CUBIN,
+                others_arch,
+            )
             if lost and is_behind and others_arch.runs_on(arch):
                 raise BundleError(
                     f"{first.name} for {arch} lacks {', '.join(lost)}, which {other.name} defines: a GPU that "
@@ -140,16 +143,16 @@ def _compression(word: str, version: tuple[int, int]) -> list[str]:
 
 def _add(packer: FatbinPacker, entry: Entry, image: InputImage) -> None:
     kind, data = entry.image.kind, entry.image.data
-    if kind is Kind.TILEIR:
+    if kind is ImageKind.TILEIR:
         packer.add_tile_ir(data, entry.identifier, entry.options)
         return
-    if kind is Kind.OBJECT or image.arch is None:
+    if kind is ImageKind.OBJECT or image.arch is None:
         packer.add_reloc(data)
         return
     number = f"{image.arch.number}{image.arch.suffix}"
-    if kind is Kind.CUBIN:
+    if kind is ImageKind.CUBIN:
         packer.add_cubin(data, number, entry.identifier)
-    elif kind is Kind.PTX:
+    elif kind is ImageKind.PTX:
         packer.add_ptx(data, number, entry.identifier, entry.options)
     else:
         packer.add_ltoir(data, number, entry.identifier, entry.options)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from cujit.arch import Arch
 from cujit.arch.support import dotted, install, require_arch
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.compiler.backends.diagnostics import parse_log
 from cujit.compiler.backends.ptx_link import check_ptx
 from cujit.compiler.backends.results import require_result
@@ -29,7 +29,7 @@ LTOIR_SINCE = (13, 4)
 
 def link_images(
     artifacts: Sequence[Artifact],
-    to: Kind,
+    to: ImageKind,
     arch: Arch | None,
     options: Options,
     toolchain: Toolchain,
@@ -50,7 +50,7 @@ def link_images(
     if not artifacts:
         raise LinkError("there is nothing to link", code="link-input")
     linker = toolchain.nvjitlink
-    if to is Kind.LTOIR and linker.version < LTOIR_SINCE:
+    if to is ImageKind.LTOIR and linker.version < LTOIR_SINCE:
         raise OptionError(
             f"{linker.tool} cannot link to LTO-IR; the first release that can is {dotted(LTOIR_SINCE)}",
             help=f"run pip install 'nvidia-nvjitlink>={dotted(LTOIR_SINCE)}'",
@@ -61,7 +61,7 @@ def link_images(
     _require_arch(target, toolchain)
     for image in images:
         image.check(target)
-        if to is Kind.LTOIR and not image.has_ltoir:
+        if to is ImageKind.LTOIR and not image.has_ltoir:
             raise LinkError(
                 f"{image.name} is {image.artifact.kind.value}; only LTO-IR and sources can be linked into "
                 "LTO-IR output",
@@ -74,11 +74,11 @@ def link_images(
     check_one_definition(images, target)
     check_ptx(images)
     is_lto = bool(options.get("dlto")) or any(image.has_ltoir for image in images)
-    arguments = [f"-arch={target.lto if to is Kind.LTOIR else target}"]
-    arguments += ["-lto"] * (is_lto and not options.get("dlto")) + ["-ptx"] * (to is Kind.PTX)
+    arguments = [f"-arch={target.lto if to is ImageKind.LTOIR else target}"]
+    arguments += ["-lto"] * (is_lto and not options.get("dlto")) + ["-ptx"] * (to is ImageKind.PTX)
     arguments += rendered
     data, log = _run(images, arguments, to, toolchain, newer_than(linker.version, options))
-    cubin = read_cubin(data) if to is Kind.CUBIN else None
+    cubin = read_cubin(data) if to is ImageKind.CUBIN else None
     if cubin is not None and cubin.is_empty:
         raise LinkError(
             f"the link for {target} produced an empty image because {_all_names(images)} contain no code for it",
@@ -91,9 +91,9 @@ def link_images(
             code="link-empty",
         )
     names, signatures = merged(artifacts)
-    kernels = kernels_of(cubin) if cubin else entry_signatures(data) if to is Kind.PTX else ()
+    kernels = kernels_of(cubin) if cubin else entry_signatures(data) if to is ImageKind.PTX else ()
     names = named(names, [kernel for kernel in kernels if _OF_RUNTIME not in kernel])
-    made = {Kind.CUBIN: target, Kind.PTX: target.virtual, Kind.LTOIR: target.lto}[to]
+    made = {ImageKind.CUBIN: target, ImageKind.PTX: target.virtual, ImageKind.LTOIR: target.lto}[to]
     linked = Artifact(to, data, made, names, signatures, log, _all_names(images), linker.tool)
     return require_result(linked, options.extra)
 
@@ -123,7 +123,7 @@ def _as_specific_as(images: Sequence[InputImage], arch: Arch) -> Arch:
     """Return the architecture variant that PTX or machine code is for, as a link to PTX does. Plain code runs there
     too.
     """
-    linked = (image.arch for image in images if image.artifact.kind in (Kind.PTX, Kind.CUBIN) and image.arch)
+    linked = (image.arch for image in images if image.artifact.kind in (ImageKind.PTX, ImageKind.CUBIN) and image.arch)
     return next((one.real for one in linked if one.suffix and not arch.suffix and one.number == arch.number), arch)
 
 
@@ -136,7 +136,7 @@ def _require_arch(target: Arch, toolchain: Toolchain) -> None:
 
 
 def _run(
-    images: Sequence[InputImage], arguments: Sequence[str], to: Kind, toolchain: Toolchain, newer: Sequence[str]
+    images: Sequence[InputImage], arguments: Sequence[str], to: ImageKind, toolchain: Toolchain, newer: Sequence[str]
 ) -> tuple[bytes, str]:
     nvjitlink = toolchain.nvjitlink
     try:
@@ -145,8 +145,8 @@ def _run(
                 linker.add(image.artifact.kind, image.artifact.data, image.name)
             with requesting_machine_code():
                 linker.complete()
-            data = {Kind.CUBIN: linker.cubin, Kind.PTX: linker.ptx, Kind.LTOIR: linker.ltoir}[to]()
-            return as_recorded(data, is_text=to is Kind.PTX), linker.info_log()
+            data = {ImageKind.CUBIN: linker.cubin, ImageKind.PTX: linker.ptx, ImageKind.LTOIR: linker.ltoir}[to]()
+            return as_recorded(data, is_text=to is ImageKind.PTX), linker.info_log()
     except ToolError as e:
         raise _explain(e, images, arguments, newer) from None
 
@@ -170,7 +170,7 @@ _OUTDATED = "may need newer version of nvJitLink"
 def _newer(images: Sequence[InputImage], tool: str) -> Iterator[str]:
     """Name the LTO-IR that a release after that of the linker wrote, with the release if it is known."""
     own = [int(number) for number in re.findall(r"\d+", tool)]
-    for image in (image for image in images if image.artifact.kind is Kind.LTOIR):
+    for image in (image for image in images if image.artifact.kind is ImageKind.LTOIR):
         wrote = read_ltoir(image.artifact.data).toolkit
         if wrote is None or [*wrote] > own:
             yield image.name if wrote is None else f"{image.name} of CUDA {dotted(wrote)}"

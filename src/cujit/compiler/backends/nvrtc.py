@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from cujit.arch.support import Version, install, require_arch
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.compiler.backends.diagnostics import NAME_MAP, missing_header, parse_log, without_warnings_in
 from cujit.compiler.backends.results import require_result
 from cujit.compiler.inputs.host_code import STD_HEADER_OF, is_for_hosts, lines_for_hosts
@@ -197,7 +197,7 @@ class _Compile(NamedTuple):
 def _named(compile: _Compile) -> Artifact:
     """Compile, as often as it takes to leave out guessed names that are none."""
     request = compile.request
-    mark = "__tile_global__" if request.kind is Kind.TILEIR else "__global__"
+    mark = "__tile_global__" if request.kind is ImageKind.TILEIR else "__global__"
     wanted = tuple(dict.fromkeys((*request.names, *plain_kernels(request.source.text, mark))))
     expressions = _Expressions(wanted, wanted)
     while True:
@@ -241,7 +241,7 @@ def _once(compile: _Compile, expressions: _Expressions) -> Artifact:
         made = Artifact(
             request.kind,
             _image(program, request.kind, names.values()),
-            None if request.kind is Kind.TILEIR else request.arch,
+            None if request.kind is ImageKind.TILEIR else request.arch,
             names,
             _signatures(program, names, expressions.probes),
             compile.shown(program.log()),
@@ -264,14 +264,14 @@ def _compile(program: Program, options: Sequence[bytes], recorded: RecordedNames
     finish(compile_there, current_stop() or Stop())
 
 
-def _image(program: Program, kind: Kind, named: Collection[str]) -> bytes:
-    if kind is Kind.PTX:
+def _image(program: Program, kind: ImageKind, named: Collection[str]) -> bytes:
+    if kind is ImageKind.PTX:
         return as_recorded(without_unused(program.ptx().decode(), named).encode(), is_text=True)
-    if kind is Kind.CUBIN:
+    if kind is ImageKind.CUBIN:
         return as_recorded(program.cubin(), is_text=False)
-    if kind is Kind.TILEIR:
+    if kind is ImageKind.TILEIR:
         return as_recorded(_tileir(program), is_text=False)
-    return program.ltoir() if kind is Kind.LTOIR else program.optixir()
+    return program.ltoir() if kind is ImageKind.LTOIR else program.optixir()
 
 
 _PLACEHOLDER = "__$dummy_kernel"

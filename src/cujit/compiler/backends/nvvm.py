@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from cujit.arch.support import extra_for, install, require_arch
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.compiler.backends.diagnostics import parse_log
 from cujit.compiler.backends.results import require_result
 from cujit.compiler.inputs.source import NvvmModule
@@ -92,7 +92,7 @@ def compile_nvvm(request: Request, toolchain: Toolchain) -> Artifact:
     """
     nvvm, kind = toolchain.nvvm, request.kind
     require_arch(request.arch, nvvm.arches, "libNVVM", nvvm.release)
-    if kind is Kind.CUBIN and request.options.get("rdc"):
+    if kind is ImageKind.CUBIN and request.options.get("rdc"):
         raise OptionError(
             "nvJitLink cannot create a relocatable cubin from LLVM IR",
             help=Hint(
@@ -105,20 +105,20 @@ def compile_nvvm(request: Request, toolchain: Toolchain) -> Artifact:
     # LTO-IR does not show what it defines; the PTX of the same program does.
     ptx, log = _run(request, toolchain, [a for a in arguments if a != "-gen-lto"])
     text = ptx.rstrip(b"\0")
-    if kind is Kind.PTX:
+    if kind is ImageKind.PTX:
         _require_version(request, text, nvvm.tool)
     symbols = _Symbols.of(text.decode())
-    if kind is not Kind.LTOIR and not request.options.get("rdc"):
+    if kind is not ImageKind.LTOIR and not request.options.get("rdc"):
         _require_whole(request, symbols)
     names = _names(request, symbols)
-    if kind is Kind.LTOIR:
+    if kind is ImageKind.LTOIR:
         data, log = _run(request, toolchain, arguments, symbols.keeper())
-    elif kind is Kind.CUBIN:
+    elif kind is ImageKind.CUBIN:
         data, more = _assemble(request, toolchain, text)
         log += more
     else:
         data = text
-    tool = f"{nvvm.tool}, {toolchain.nvjitlink.tool}" if kind is Kind.CUBIN else nvvm.tool
+    tool = f"{nvvm.tool}, {toolchain.nvjitlink.tool}" if kind is ImageKind.CUBIN else nvvm.tool
     made = Artifact(kind, data, request.arch, names, {}, log, request.source.name, tool)
     return require_result(made, request.options.extra, names.values())
 
@@ -147,7 +147,7 @@ def _assemble(request: Request, toolchain: Toolchain, ptx: bytes) -> tuple[bytes
     arguments = request.assembler_arguments()
     try:
         with nvjitlink.linker(arguments) as linker:
-            linker.add(Kind.PTX, ptx, request.source.name)
+            linker.add(ImageKind.PTX, ptx, request.source.name)
             with requesting_machine_code():
                 linker.complete()
             return linker.cubin(), linker.info_log()

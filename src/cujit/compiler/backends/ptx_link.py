@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from cujit.arch import Arch
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.compiler.inputs.images import InputImage, merged, named
 from cujit.compiler.options.values import Options
 from cujit.errors import FormatError, LinkError, OptionError, spell
@@ -24,7 +24,7 @@ LinkLto = Callable[[Sequence[Artifact], Arch | None], Artifact]
 
 def needs_our_linker(artifacts: Sequence[Artifact]) -> bool:
     """Return whether some of the images are not LTO-IR, so that nvJitLink cannot link them to PTX."""
-    return any(artifact.kind is not Kind.LTOIR for artifact in artifacts)
+    return any(artifact.kind is not ImageKind.LTOIR for artifact in artifacts)
 
 
 def link_to_ptx(artifacts: Sequence[Artifact], arch: Arch | None, options: Options, link_lto: LinkLto) -> Artifact:
@@ -45,7 +45,7 @@ def link_to_ptx(artifacts: Sequence[Artifact], arch: Arch | None, options: Optio
         raise OptionError(f"PTX is linked for a virtual architecture: use {arch.virtual}, not {arch}")
     images = InputImage.all_of(artifacts)
     found = [part for image in images for part in _parts(image, arch)]
-    lto, ptx = ([part for part in found if part.kind is kind] for kind in (Kind.LTOIR, Kind.PTX))
+    lto, ptx = ([part for part in found if part.kind is kind] for kind in (ImageKind.LTOIR, ImageKind.PTX))
     if not lto and (options or options.extra):
         raise OptionError(
             f"linking PTX to PTX doesn't support options: {spell(options)}",
@@ -67,7 +67,7 @@ def _linked(ptx: Sequence[Artifact], arch: Arch | None, *, has_lto: bool) -> Art
     module, log = linked.module, "\n".join(linked.notes)
     names = named(names, (entry.name for entry in module.entries))
     target = arch.virtual if arch else _arch_of(module.target[0])
-    return Artifact(Kind.PTX, print_module(module).encode(), target, names, signatures, log, tool=_TOOL)
+    return Artifact(ImageKind.PTX, print_module(module).encode(), target, names, signatures, log, tool=_TOOL)
 
 
 def check_ptx(images: Sequence[InputImage]) -> None:
@@ -78,7 +78,7 @@ def check_ptx(images: Sequence[InputImage]) -> None:
     Raises:
         LinkError: two of the images define a name, or take it for different things.
     """
-    ptx = [image for image in images if image.artifact.kind is Kind.PTX]
+    ptx = [image for image in images if image.artifact.kind is ImageKind.PTX]
     if len(ptx) < 2:
         return
     try:
@@ -122,7 +122,7 @@ def _parts(image: InputImage, arch: Arch | None) -> list[Artifact]:
         LinkError: it has neither that is for ``arch``.
     """
     artifact = image.artifact
-    if artifact.kind in (Kind.PTX, Kind.LTOIR):
+    if artifact.kind in (ImageKind.PTX, ImageKind.LTOIR):
         return [replace(artifact, name=image.name)]
     found = []
     for fatbin in image.fatbins:
@@ -143,7 +143,7 @@ def _parts(image: InputImage, arch: Arch | None) -> list[Artifact]:
     return found
 
 
-_KINDS = {EntryKind.PTX: Kind.PTX, EntryKind.LTOIR: Kind.LTOIR}
+_KINDS = {EntryKind.PTX: ImageKind.PTX, EntryKind.LTOIR: ImageKind.LTOIR}
 
 
 def _suits(have: Arch, wanted: Arch) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from cujit.arch import Arch
-from cujit.artifact import Artifact, Kind, kind_of
+from cujit.artifact import Artifact, ImageKind, kind_of
 from cujit.compiler.inputs.images import InputImage
 from cujit.errors import FormatError, OptionError, ToolError, spell
 
@@ -44,18 +44,20 @@ def _difference(artifact: Artifact, may_differ: bool, wanted: Iterable[str]) -> 
         kind = kind_of(artifact.data)
         if kind is not artifact.kind:
             return f"{kind.value}"
-        arch = InputImage(Artifact(kind, artifact.data), 0).arch if may_differ and kind is not Kind.FATBIN else None
+        arch = (
+            InputImage(Artifact(kind, artifact.data), 0).arch if may_differ and kind is not ImageKind.FATBIN else None
+        )
     except FormatError as e:
         return f"a damaged image ({e.message})"
     if arch is not None and artifact.arch is not None and not _is_same(arch, artifact.arch, kind):
         return f"{kind.value} for {arch}"
     # The body of LTO-IR is compressed; a fatbin's images were compared when each was made.
-    readable = kind in (Kind.PTX, Kind.CUBIN)
+    readable = kind in (ImageKind.PTX, ImageKind.CUBIN)
     absent = [name for name in wanted if readable and name.encode() not in artifact.data]
     return f"an image without {', '.join(absent)}" if absent else ""
 
 
-def _is_same(found: Arch, requested: Arch, kind: Kind) -> bool:
+def _is_same(found: Arch, requested: Arch, kind: ImageKind) -> bool:
     """Compare architectures; the header of LTO-IR does not record the suffix ``f``."""
-    suffix = requested.suffix.replace("f", "") if kind is Kind.LTOIR else requested.suffix
+    suffix = requested.suffix.replace("f", "") if kind is ImageKind.LTOIR else requested.suffix
     return (found.number, found.suffix) == (requested.number, suffix)

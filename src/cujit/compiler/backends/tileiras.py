@@ -6,7 +6,7 @@ import re
 
 from cujit.arch import Arch
 from cujit.arch.support import dotted, require_arch
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.compiler.backends.results import require_result
 from cujit.compiler.inputs.images import kernels_of, named
 from cujit.compiler.request import Request
@@ -59,7 +59,7 @@ def compile_tile(request: Request, toolchain: Toolchain) -> Artifact:
     cubin = read_cubin(data)
     names = _names(request, cubin)
     image, arch = (
-        (_ptx(request, data, program.tool), cubin.arch.virtual) if request.kind is Kind.PTX else (data, cubin.arch)
+        (_ptx(request, data, program.tool), cubin.arch.virtual) if request.kind is ImageKind.PTX else (data, cubin.arch)
     )
     taken = read_tileir(module.data).kernels or {}
     source = request.source.name

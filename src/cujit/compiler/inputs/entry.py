@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.compiler.options.table import is_utf8
 from cujit.errors import FormatError, OptionError, spell
 from cujit.errors.hints import Hint
@@ -56,7 +56,7 @@ class Entry:
                 raise OptionError(f"the {name} of an Entry is {spell(text)}, expected a str without NUL characters")
         if not self.options:
             return
-        if self.image.kind not in (Kind.PTX, Kind.LTOIR, Kind.TILEIR):
+        if self.image.kind not in (ImageKind.PTX, ImageKind.LTOIR, ImageKind.TILEIR):
             raise OptionError(
                 "an Entry can set options only for PTX, LTO-IR and Tile IR, which are compiled later, not for "
                 f"{self.image.kind.value}",
@@ -83,7 +83,7 @@ class Entry:
         from cujit.compiler.inputs.images import as_artifact  # start-up: brings the readers of images
 
         entry = given if isinstance(given, Entry) else cls(as_artifact(given))
-        if entry.image.kind is not Kind.FATBIN:
+        if entry.image.kind is not ImageKind.FATBIN:
             return [entry]
         from cujit.formats.fatbin import read_fatbin  # start-up: brings the readers of images
 
@@ -93,7 +93,7 @@ class Entry:
     def _in(cls, fatbin: Artifact, held: FatbinEntry) -> Entry:
         name = f"{held} in {fatbin.name or 'a fatbin'}"
         try:
-            kind = Kind(held.kind.name.lower())
+            kind = ImageKind(held.kind.name.lower())
         except ValueError:
             raise FormatError(f"cujit cannot bundle {name}: this kind of image isn't supported") from None
         data = held.payload()

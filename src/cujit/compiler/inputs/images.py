@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from cujit.arch import Arch
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.artifact.artifact import is_buffer
 from cujit.errors import FormatError, LinkError, OptionError
 from cujit.errors.hints import Hint
@@ -25,7 +25,7 @@ from cujit.values import dataclass
 
 T = TypeVar("T")
 
-_CONTAINERS = (Kind.FATBIN, Kind.OBJECT, Kind.LIBRARY)
+_CONTAINERS = (ImageKind.FATBIN, ImageKind.OBJECT, ImageKind.LIBRARY)
 _TARGET = re.compile(rb"^\s*\.target\s+(sm_\w+)", re.MULTILINE)
 _PTX_DEFINED = re.compile(
     rb"^\s*\.visible\s+\.(?:func|entry)\s+(?:\([^)]*\)\s*)?([\w$]+)[^;{]*\{"
@@ -67,23 +67,23 @@ class InputImage:
         Raises:
             LinkError: device code cannot be linked from its kind.
         """
-        if artifact.kind is Kind.NVVMIR:
+        if artifact.kind is ImageKind.NVVMIR:
             raise LinkError(
                 f"input {index + 1} is LLVM IR, which must be compiled before linking",
                 help=Hint("compile the input with to='ltoir'", shell="compile the input with --to ltoir"),
                 code="link-input",
             )
-        if artifact.kind is Kind.OPTIXIR:
+        if artifact.kind is ImageKind.OPTIXIR:
             raise LinkError(
                 f"input {index + 1} is OptiX IR, which only optixModuleCreate compiles and links",
                 help=Hint("compile the input with to='ltoir'", shell="compile the input with --to ltoir"),
                 code="link-input",
             )
-        if artifact.kind is Kind.TILEIR:
+        if artifact.kind is ImageKind.TILEIR:
             raise not_linked(index)
-        if artifact.kind is Kind.TUNING:
+        if artifact.kind is ImageKind.TUNING:
             raise LinkError(f"input {index + 1} is a record of cujit.tune, not an image", code="link-input")
-        if artifact.kind is Kind.FILES:
+        if artifact.kind is ImageKind.FILES:
             raise LinkError(f"input {index + 1} is files of another compiler's cache, not an image", code="link-input")
         return cls(artifact, index)
 
@@ -112,19 +112,19 @@ class InputImage:
         artifact = self.artifact
         if artifact.arch is not None:
             return artifact.arch
-        if artifact.kind is Kind.CUBIN:
+        if artifact.kind is ImageKind.CUBIN:
             return self.cubin.arch
-        if artifact.kind is Kind.PTX:
+        if artifact.kind is ImageKind.PTX:
             match = _TARGET.search(artifact.data)
             return Arch.parse(match[1].decode()).virtual if match else None
-        return self._read(read_ltoir).arch if artifact.kind is Kind.LTOIR else None
+        return self._read(read_ltoir).arch if artifact.kind is ImageKind.LTOIR else None
 
     @cached_property
     def kernels(self) -> frozenset[str] | None:
         """The lowered names of the kernels of a finished cubin or of PTX; None of what is still linked."""
-        if self.artifact.kind is Kind.PTX:
+        if self.artifact.kind is ImageKind.PTX:
             return frozenset(self._read(entry_signatures))
-        if self.artifact.kind is not Kind.CUBIN or self.cubin.is_relocatable:
+        if self.artifact.kind is not ImageKind.CUBIN or self.cubin.is_relocatable:
             return None
         return frozenset(kernels_of(self.cubin))
 
@@ -150,7 +150,7 @@ class InputImage:
     def has_ltoir(self) -> bool:
         """Whether the linker needs ``-lto`` for it."""
         entries = (e for fatbin in self.fatbins for e in fatbin.entries)
-        return self.artifact.kind is Kind.LTOIR or any(e.kind is EntryKind.LTOIR for e in entries)
+        return self.artifact.kind is ImageKind.LTOIR or any(e.kind is EntryKind.LTOIR for e in entries)
 
     def check(self, target: Arch) -> None:
         """Refuse what nvJitLink would leave out, or refuse in words of its own.
@@ -167,7 +167,7 @@ class InputImage:
                 help=f"compile it for {target}, or link for {self.arch.real}",
                 code="link-input",
             )
-        if self.artifact.kind is Kind.CUBIN and not self.cubin.is_relocatable:
+        if self.artifact.kind is ImageKind.CUBIN and not self.cubin.is_relocatable:
             raise LinkError(
                 f"{self.name} is an executable cubin, and the linker would omit its code",
                 help=Hint(
@@ -192,9 +192,9 @@ class InputImage:
 
     def defined(self, target: Arch) -> frozenset[str]:
         """The symbols that may be defined in one image only, as far as the formats tell."""
-        if self.artifact.kind is Kind.CUBIN:
+        if self.artifact.kind is ImageKind.CUBIN:
             return self._read(_symbols_of_cubin)
-        if self.artifact.kind is Kind.PTX:
+        if self.artifact.kind is ImageKind.PTX:
             return _symbols_of_ptx(self.artifact.data)
         return frozenset[str]().union(*(_symbols_of_fatbin(fatbin, target) for fatbin in self.fatbins))
 

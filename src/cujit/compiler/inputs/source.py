@@ -7,7 +7,7 @@ import os
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from cujit.artifact import Artifact, Kind, kind_of, magic
+from cujit.artifact import Artifact, ImageKind, kind_of, magic
 from cujit.artifact.reading import BOM, path_of, read_file, shown_path, without_bom
 from cujit.compiler.options.values import Options
 from cujit.errors import MEMORY, FormatError, OptionError, spell
@@ -93,7 +93,7 @@ class Source:
         if isinstance(given, Source):
             return given
         if isinstance(given, Artifact):
-            return cls.tile(given) if given.kind is Kind.TILEIR else cls.nvvm(given)
+            return cls.tile(given) if given.kind is ImageKind.TILEIR else cls.nvvm(given)
         if type(given) is str and "\n" in given and len(given) <= SMALL_CHARS:
             return _same(given)
         path = _file_of(given, _MODULE_ENDINGS)
@@ -236,7 +236,7 @@ class Source:
             artifact = Artifact.of(image)  # type: ignore[arg-type]
         shown = name if name is not None else artifact.name or "source.tileir"
         _check_text(shown, "")
-        if artifact.kind is not Kind.TILEIR:
+        if artifact.kind is not ImageKind.TILEIR:
             raise FormatError(
                 f"{shown} is {artifact.kind.value}, not Tile IR",
                 help=Hint("compile CUDA Tile C++ with to='tileir'", shell="compile CUDA Tile C++ with --to tileir"),
@@ -421,7 +421,7 @@ def _module(data: bytes, name: str) -> NvvmModule:
         kind = kind_of(data)
     except FormatError as e:
         raise FormatError(f"{name} is not LLVM IR: {e.message}", help=_HELP) from None
-    if kind is not Kind.NVVMIR:
+    if kind is not ImageKind.NVVMIR:
         raise FormatError(
             f"{name} is {kind.value}, not LLVM IR",
             help=Hint(

@@ -13,7 +13,7 @@ import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from cujit.artifact import Kind
+from cujit.artifact import ImageKind
 from cujit.cache.key import Key, Part, make_key
 from cujit.cache.settings import values_of
 from cujit.compiler.includes.files import NotModelledError
@@ -257,7 +257,7 @@ class KeyMaker:
             or wants_paths(arguments)
             or any(map(says_where, texts))
             or any(map(self._environment.get, COMPILERS_READ))
-            or (request.kind is Kind.CUBIN and self._makes_containers())
+            or (request.kind is ImageKind.CUBIN and self._makes_containers())
         ):
             return None
         before = (Part.text("schema", _SCHEMA), Part.text("include directories", str(len(request.include))))
@@ -328,7 +328,7 @@ class KeyMaker:
                 self._release = ""
         return self._release
 
-    def of_images(self, kind: str, library: str, makes: Kind, parts: Iterable[Part]) -> Keyed | Uncacheable:
+    def of_images(self, kind: str, library: str, makes: ImageKind, parts: Iterable[Part]) -> Keyed | Uncacheable:
         """Make the key of what a linker or a packer makes of images, from the user's part of it."""
         try:
             build = self._build(library)
@@ -592,9 +592,9 @@ def _has_include(manifest: Manifest, text: str) -> bool:
     return any(asker in text for asker in manifest.askers)
 
 
-def _emulated(makes: Kind, *builds: Build) -> bool | None:
+def _emulated(makes: ImageKind, *builds: Build) -> bool | None:
     """Return whether a cubin is made under ``cujit emulate``, and so is not a real cubin. None for every other kind."""
-    return any(is_emulated(build.path) for build in builds) if makes is Kind.CUBIN else None
+    return any(is_emulated(build.path) for build in builds) if makes is ImageKind.CUBIN else None
 
 
 def _as_emulated(emulated: bool | None) -> Iterator[Part]:

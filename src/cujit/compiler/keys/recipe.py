@@ -12,7 +12,7 @@ import zlib
 from typing import Any
 
 from cujit.arch import Arch, ArchKind
-from cujit.artifact import Kind
+from cujit.artifact import ImageKind
 from cujit.compiler.inputs.source import NvvmModule, Source
 from cujit.compiler.options.values import Options
 from cujit.compiler.request import Request
@@ -106,4 +106,4 @@ def _request(recipe: dict[str, Any]) -> Request:
     kind, number, suffix = recipe["arch"]
     arch = Arch(ArchKind(kind), int(number), str(suffix))
     options = Options.of(recipe["options"], {"extra": recipe["extra"]})
-    return Request(source, Kind(recipe["kind"]), arch, options, tuple(map(str, recipe["names"])))
+    return Request(source, ImageKind(recipe["kind"]), arch, options, tuple(map(str, recipe["names"])))

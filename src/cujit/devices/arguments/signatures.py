@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.devices.arguments.small_floats import FORMATS
 from cujit.devices.arguments.vectors import vector_of
 from cujit.errors import FormatError
@@ -34,16 +34,16 @@ def signature_of(artifact: Artifact, lowered: str, loaded: Signature) -> Signatu
 
 def _signature_of_ptx(artifact: Artifact, lowered: str) -> Signature | None:
     """Read the types in the PTX that was loaded, or that lies in the same fatbin; None where there is none."""
-    if artifact.kind not in (Kind.PTX, Kind.FATBIN):
+    if artifact.kind not in (ImageKind.PTX, ImageKind.FATBIN):
         return None
     # Start-up: images whose build says the types are not read.
     from cujit.formats.fatbin import EntryKind, read_fatbin
     from cujit.formats.ptx.heads import entry_signatures
 
     texts: Iterable[bytes] = ()
-    if artifact.kind is Kind.PTX:
+    if artifact.kind is ImageKind.PTX:
         texts = (artifact.data,)
-    elif artifact.kind is Kind.FATBIN:
+    elif artifact.kind is ImageKind.FATBIN:
         texts = (e.payload() for e in read_fatbin(artifact.data).entries if e.kind is EntryKind.PTX)
     return next(filter(None, (entry_signatures(text).get(lowered) for text in texts)), None)
 

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.cache.key import Part
 from cujit.devices.cpu.ir.facts import MOST_IMAGE_BYTES, KernelFacts, ModuleFacts, RefusedFacts, Relocation
 from cujit.devices.cpu.ir.refusals import Refusal, Refusals, unsupported
@@ -161,7 +161,7 @@ class Preparation:
             def made() -> Artifact:
                 code = make()
                 data = b"".join((facts.data, code, _AT.pack(len(facts.data), *block)))
-                return Artifact(Kind.OBJECT, data, signatures=facts.signatures)
+                return Artifact(ImageKind.OBJECT, data, signatures=facts.signatures)
 
             self._take(keep(_WITH_CODE, self.parts, made, is_native=True).data)
         return self._code[1] if self._code is not None and self._code[0] == block else None

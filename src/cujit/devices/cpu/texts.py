@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cujit.arch import Arch
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.errors import FormatError, LoadError
 from cujit.errors.hints import Hint
 from cujit.values.typed import TYPE_CHECKING
@@ -25,11 +25,11 @@ def ptx_of(artifact: Artifact) -> tuple[str, str]:
     Raises:
         LoadError: it has none.
     """
-    if artifact.kind is Kind.PTX:
+    if artifact.kind is ImageKind.PTX:
         return artifact.text, f"PTX {_COMPILED}"
-    if artifact.kind is Kind.FATBIN:
+    if artifact.kind is ImageKind.FATBIN:
         return _ptx_of_fatbin(artifact.data)
-    if artifact.kind is Kind.CUBIN:
+    if artifact.kind is ImageKind.CUBIN:
         found = _recovered(artifact.data)
         if isinstance(found, FormatError):
             raise LoadError(f"the CPU device executes PTX, but {found.message}", help=found.help)
@@ -52,7 +52,7 @@ def _ptx_of_fatbin(data: bytes) -> tuple[str, str]:
 
     fatbin = read_fatbin(data)
     for arch, entry in _best_first(fatbin.ptx_entries):
-        return Artifact(Kind.PTX, entry.payload()).text, f"PTX {arch} of the fatbin, {_COMPILED}"
+        return Artifact(ImageKind.PTX, entry.payload()).text, f"PTX {arch} of the fatbin, {_COMPILED}"
     refused = ""
     for arch, entry in _best_first(fatbin.cubin_entries):
         found = _recovered(entry.payload())

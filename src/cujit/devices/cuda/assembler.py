@@ -6,7 +6,7 @@ from typing import Protocol
 
 from cujit.arch import Arch
 from cujit.arch.support import Version
-from cujit.artifact import Kind
+from cujit.artifact import ImageKind
 from cujit.devices.jit_options import JitOptions
 from cujit.errors import ToolchainNotFoundError
 from cujit.forks import once
@@ -60,7 +60,7 @@ class NvJitLinkAssembler:
             ToolError: the text does not assemble, or not for ``target``.
         """
         with self._library.linker((f"-arch={target.real}", *options.nvjitlink_arguments)) as linker:
-            linker.add(Kind.PTX, text.rstrip(b"\0"), name)
+            linker.add(ImageKind.PTX, text.rstrip(b"\0"), name)
             linker.complete()
             return linker.cubin(), linker.info_log()
 

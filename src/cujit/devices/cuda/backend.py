@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from cujit.arch import Arch
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.devices.backend import Backend
 from cujit.devices.cuda import copies, memory
 from cujit.devices.cuda.assembler import installed_assembler
@@ -93,7 +93,7 @@ class CudaBackend(Backend):
             LoadError: the image does not run here; the message says what would.
             DriverError: the driver rejected the image. ``log`` contains the output of the driver's compiler.
         """
-        if artifact.kind is Kind.CUBIN and self._cubins is not None:
+        if artifact.kind is ImageKind.CUBIN and self._cubins is not None:
             plain = CudaModule.plain_of(
                 self.context, self.limits, artifact.arch or self.arch, artifact.data, self._cubins
             )

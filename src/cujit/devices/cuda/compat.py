@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from cujit.arch import Arch
 from cujit.arch.arch import KNOWN_ARCHES
 from cujit.arch.support import RELEASES, Release, Version, dotted, driver_release, release_of_ptx, toolkit_of_ptx
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.artifact.opening import naming, open_image
 from cujit.devices.cuda.rules import (
     PtxHeader,
@@ -102,19 +102,19 @@ def compat(
 
 
 def _verdicts(artifact: Artifact, target: _Target) -> list[Verdict]:
-    if artifact.kind is Kind.PTX:
+    if artifact.kind is ImageKind.PTX:
         return [_ptx(artifact.data, None, target)]
-    if artifact.kind is Kind.CUBIN:
+    if artifact.kind is ImageKind.CUBIN:
         return [_cubin(artifact.data, target)]
-    if artifact.kind is Kind.FATBIN:
+    if artifact.kind is ImageKind.FATBIN:
         return _fatbin(read_fatbin(artifact.data), target)
-    if artifact.kind is Kind.LTOIR:
+    if artifact.kind is ImageKind.LTOIR:
         return [_to_be_linked(f"ltoir {read_ltoir(artifact.data).arch}")]
-    if artifact.kind is Kind.OPTIXIR:
+    if artifact.kind is ImageKind.OPTIXIR:
         return [Verdict("OptiX IR", False, "OptiX compiles and loads it", "optixModuleCreate(…)")]
-    if artifact.kind is Kind.TILEIR:
+    if artifact.kind is ImageKind.TILEIR:
         return [_tileir(artifact.data, target)]
-    if artifact.kind is Kind.NVVMIR:
+    if artifact.kind is ImageKind.NVVMIR:
         return [
             Verdict(
                 "LLVM IR",
@@ -340,7 +340,7 @@ def _host_file(artifact: Artifact, target: _Target) -> list[Verdict]:
     is in objects and archives is linked into such a file first.
     """
     fatbins = find_fatbins(artifact.data)
-    if artifact.kind is not Kind.OBJECT or read_elf(artifact.data).type not in _LINKED:
+    if artifact.kind is not ImageKind.OBJECT or read_elf(artifact.data).type not in _LINKED:
         return [_to_be_linked(f"{entry} of the {artifact.kind.value}") for fatbin in fatbins for entry in fatbin]
     return [
         replace(verdict, entry=f"{verdict.entry} of fatbin {number}")

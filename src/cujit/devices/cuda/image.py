@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.devices.cuda.routes import Chosen, RoutePlace, route_ptx
 from cujit.devices.cuda.rules import cubin_refusal, emulation_refusal
 from cujit.devices.jit_options import JitOptions
@@ -21,11 +21,11 @@ def choose_image(artifact: Artifact, place: RoutePlace, options: JitOptions | No
         DriverError: its PTX is newer than the driver, and no other way is open.
     """
     options = options or JitOptions()
-    if artifact.kind is Kind.PTX:
+    if artifact.kind is ImageKind.PTX:
         return route_ptx(artifact.data, _what(artifact), place, options)
-    if artifact.kind is Kind.CUBIN:
+    if artifact.kind is ImageKind.CUBIN:
         return _cubin(artifact, place)
-    if artifact.kind is Kind.FATBIN:
+    if artifact.kind is ImageKind.FATBIN:
         return _fatbin(artifact, place, options)
     raise LoadError(f"cannot load {_what(artifact)}")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from cujit.arch import Arch
 from cujit.arch.support import install
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.devices.cuda.context import GpuContext
 from cujit.devices.cuda.driver_options import JitLogs, driver_options
 from cujit.devices.jit_options import JitOptions
@@ -20,11 +20,11 @@ from cujit.errors.hints import Hint
 from cujit.formats.cubin import read_cubin
 
 _INPUT_TYPE = {
-    Kind.PTX: "PTX",
-    Kind.CUBIN: "CUBIN",
-    Kind.FATBIN: "FATBINARY",
-    Kind.OBJECT: "OBJECT",
-    Kind.LIBRARY: "LIBRARY",
+    ImageKind.PTX: "PTX",
+    ImageKind.CUBIN: "CUBIN",
+    ImageKind.FATBIN: "FATBINARY",
+    ImageKind.OBJECT: "OBJECT",
+    ImageKind.LIBRARY: "LIBRARY",
 }
 
 
@@ -54,18 +54,18 @@ class DriverLinker:
         """What the driver's linker and compiler wrote so far, errors last."""
         return self._logs.text
 
-    def add(self, kind: Kind, data: bytes, name: str) -> None:
+    def add(self, kind: ImageKind, data: bytes, name: str) -> None:
         """Add one image; ``name`` is what the log calls it.
 
         Raises:
             LinkError: the driver does not link its kind, or refused it; ``log`` has its words.
             ClosedError: the link is closed.
         """
-        ended = data.rstrip(b"\0") + b"\0" if kind is Kind.PTX else data
+        ended = data.rstrip(b"\0") + b"\0" if kind is ImageKind.PTX else data
         which = _input_type(self._context, kind, name)
         self._call("cuLinkAddData", name, self._open, which, ended, len(ended), name.encode(), 0, [], [])
 
-    def add_file(self, kind: Kind, path: str | os.PathLike[str]) -> None:
+    def add_file(self, kind: ImageKind, path: str | os.PathLike[str]) -> None:
         """Add one file, which the driver reads itself.
 
         Raises:
@@ -144,7 +144,7 @@ def link_with_driver(
             names.append(f"{number}:{Path(artifact.name).name or artifact.kind.value}")
             linker.add(artifact.kind, artifact.data, names[-1])
         cubin = linker.complete()
-        made = Artifact(Kind.CUBIN, cubin, arch, log=linker.log, name=" + ".join(names), tool=context.driver.name)
+        made = Artifact(ImageKind.CUBIN, cubin, arch, log=linker.log, name=" + ".join(names), tool=context.driver.name)
     if read_cubin(cubin).is_empty:
         raise LinkError(
             f"{made.name} produced an empty cubin",
@@ -155,7 +155,7 @@ def link_with_driver(
     return made
 
 
-def _input_type(context: GpuContext, kind: Kind, name: str) -> Any:
+def _input_type(context: GpuContext, kind: ImageKind, name: str) -> Any:
     if kind not in _INPUT_TYPE:
         raise LinkError(
             f"the driver cannot link {kind.value} ({name})",

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cujit.arch import Arch
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.devices.backend import BackendKernel, BackendModule
 from cujit.devices.cuda.context import GpuContext
 from cujit.devices.cuda.driver_module import DriverModule, load_module
@@ -46,7 +46,7 @@ class CudaModule(BackendModule):
     ) -> None:
         self._limits, self._cubins = limits, cubins
         data = artifact.data
-        facts = cubin_facts(data) if artifact.kind is Kind.CUBIN and not place.is_emulated else None
+        facts = cubin_facts(data) if artifact.kind is ImageKind.CUBIN and not place.is_emulated else None
         if facts is not None and number_of(data) == place.arch.number:
             self._rows, self._arch = facts.rows, artifact.arch or place.arch
             try:

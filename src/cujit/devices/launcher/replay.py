@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cujit.artifact import Kind
+from cujit.artifact import ImageKind
 from cujit.devices.arguments.packer import Packer
 from cujit.devices.backend import BackendModule
 from cujit.devices.device import Device
@@ -104,7 +104,7 @@ def load_copy(entry: LaunchEntry, cpu: Device) -> BackendModule:
     """
     entry.image.require()
     artifact, portable = entry.image.artifact, entry.image.portable
-    if artifact.kind is Kind.CUBIN and portable is not None:
+    if artifact.kind is ImageKind.CUBIN and portable is not None:
         artifact = portable()
     try:
         return cpu.load(artifact)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cujit.artifact import Kind, kind_of
+from cujit.artifact import ImageKind, kind_of
 from cujit.devices.arguments.pointers import without_const
 from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.launcher.entry import LaunchEntry, LoadedImage
@@ -110,7 +110,7 @@ def _images(image: LoadedImage) -> Iterator[bytes]:
         made = image.portable(lineinfo=True)
     except CujitError:  # where nothing is compiled, or not with lines: then PTX as it is
         return
-    if made.kind is Kind.PTX and made.data != image.artifact.data:
+    if made.kind is ImageKind.PTX and made.data != image.artifact.data:
         yield made.data
 
 
@@ -144,9 +144,9 @@ def _variables(entry: LaunchEntry, images: Sequence[bytes], held: Sequence[Held]
 def _parsed(image: bytes) -> Sequence[Variable]:
     """Read the variables of PTX, of a fatbin's too."""
     kind = kind_of(image)
-    if kind is Kind.FATBIN:
+    if kind is ImageKind.FATBIN:
         image = next((entry.payload() for entry in read_fatbin(image).ptx_entries), b"")
-    elif kind is not Kind.PTX:
+    elif kind is not ImageKind.PTX:
         return ()
     try:
         return parse(image.rstrip(b"\0").decode()).variables

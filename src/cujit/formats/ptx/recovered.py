@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 from cujit.arch import Arch
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.errors import ArchError, FormatError, LinkError, PtxSyntaxError, counted, listed, spell
 from cujit.errors.hints import Hint
 from cujit.formats.container import read_container
@@ -45,14 +45,14 @@ def as_ptx(image: Artifact) -> Artifact:
     Raises:
         FormatError: it is another kind, or a cubin of which no PTX can be recovered.
     """
-    if image.kind is Kind.PTX:
+    if image.kind is ImageKind.PTX:
         return image
-    if image.kind is not Kind.CUBIN:
+    if image.kind is not ImageKind.CUBIN:
         raise FormatError(f"the image is {image.kind.value}, not PTX")
     text = ptx_of_cubin(image.data)
     arch = _target(text)
     made = arch.virtual if arch is not None else None
-    return replace(image, kind=Kind.PTX, data=text.encode(), arch=made, log="", provenance=None)
+    return replace(image, kind=ImageKind.PTX, data=text.encode(), arch=made, log="", provenance=None)
 
 
 def ptx_of_cubin(data: bytes) -> str:

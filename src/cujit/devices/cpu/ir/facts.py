@@ -7,7 +7,7 @@ import itertools
 import zlib
 from collections.abc import Iterator, Mapping
 
-from cujit.artifact import Artifact, Kind
+from cujit.artifact import Artifact, ImageKind
 from cujit.formats.elf import bare_header
 from cujit.signature import Signature
 from cujit.values import dataclass
@@ -97,7 +97,7 @@ class ModuleFacts:
         data = _HEADER + json.dumps(record, separators=(",", ":")).encode("ascii")
         signatures = {kernel.name: kernel.signature for kernel in self.kernels}
         signatures.update({kernel.name: kernel.signature for kernel in self.refused})
-        return Artifact(Kind.OBJECT, data, signatures=signatures)
+        return Artifact(ImageKind.OBJECT, data, signatures=signatures)
 
     @classmethod
     def of_artifact(cls, artifact: Artifact, end: int | None = None) -> ModuleFacts:
