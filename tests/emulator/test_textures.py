@@ -327,6 +327,46 @@ assert ok(d.cuTexObjectGetTextureDesc(line)).flags == 2
     )
 
 
+EMPTY = """
+module = load('''
+extern "C" __global__ void each(cudaTextureObject_t t, int axes, float *out) {
+  float x = threadIdx.x - 2.0f, s = axes == 1 ? tex1D<float>(t, x) : tex2D<float>(t, x, x);
+  out[threadIdx.x] = axes == 1 ? s + tex1Dfetch<float>(t, threadIdx.x) : s;
+}
+extern "C" __global__ void all(cudaTextureObject_t t, int axes, float *out) {
+  float x = threadIdx.x - 2.0f;
+  float4 v = axes == 1 ? tex1D<float4>(t, x) : tex2D<float4>(t, x, x);
+  out[threadIdx.x] = v.x + v.y + v.z + v.w;
+}
+''')
+at, memory, u64, out = ok(d.cuMemAlloc(512)), ok(d.cuMemAlloc(32)), ctypes.c_uint64, np.ones(8, np.float32)
+ok(d.cuMemsetD8(at, 0x3f, 512))
+kinds = [getattr(d.CUarray_format, f"CU_AD_FORMAT_{n}") for n in
+         ("UNSIGNED_INT8", "SIGNED_INT8", "UNSIGNED_INT16", "SIGNED_INT16", "HALF", "FLOAT")]
+sizes = (1, 1, 2, 2, 2, 4)
+count = 0
+for kind, bytes_ in zip(kinds, sizes):
+    for channels in (1, 2, 4):
+        texel = bytes_ * channels
+        cases = [(1, of_memory(at, size, kind=kind, channels=channels), 0, 0) for size in sorted({0, texel - 1})]
+        cases += [(2, of_memory(at, 4, 0, 32, kind=kind, channels=channels), mode, filter_)
+                  for mode in range(4) for filter_ in (0, 1)]
+        for axes, resource, mode, filter_ in cases:
+            texture = ok(d.cuTexObjectCreate(resource, reading(mode, filter_, 2), None))
+            for name in ("each", "all"):
+                ok(launch(function(module, name), (1,), (8,), ((int(texture), u64), (axes, I), (int(memory), P))))
+                ok(d.cuMemcpyDtoH(out, memory, 32))
+                assert not out.any(), (kind, channels, axes, mode, filter_, out)
+            ok(d.cuTexObjectDestroy(texture))
+            count += 1
+print(count)
+"""
+
+
+def test_lookups_in_memory_without_a_whole_element_read_zeros_and_not_the_memory() -> None:
+    assert program(MEMORY + EMPTY).split() == [str(16 * 2 + 2 + 18 * 8)]
+
+
 def test_what_can_be_no_array_texture_or_surface_is_refused() -> None:
     out = program(
         MEMORY

@@ -214,13 +214,14 @@ class _View(ctypes.Structure):
 
 
 class _Elements(NamedTuple):
-    """Elements in memory; ``is_line`` where they are plain memory without rows."""
+    """Elements in memory; ``is_line`` where they are plain memory without rows, ``is_empty`` where there are none."""
 
     base: int
     extent: Extent
     format: TexelFormat
     row_bytes: int | None
     is_line: bool = False
+    is_empty: bool = False
 
 
 def _of_array(resource: _Resource) -> _Elements:
@@ -238,12 +239,13 @@ def _of_memory(resource: _Resource) -> _Elements:
     at, width, height, pitch = resource.address, resource.width, resource.height, resource.pitch
     require(at and not at % _ALIGN, words=f"a texture begins at a multiple of {_ALIGN} bytes")
     if resource.type == _OF_LINE:
-        return _Elements(at, Extent(min(width // format_.texel_bytes, _MOST)), format_, None, is_line=True)
+        count = min(width // format_.texel_bytes, _MOST)
+        return _Elements(at, Extent(count), format_, None, is_line=True, is_empty=not count)
     require(0 < width <= TEXTURE_LIMITS["MAXIMUM_TEXTURE2D_LINEAR_WIDTH"])
     require(height <= TEXTURE_LIMITS["MAXIMUM_TEXTURE2D_LINEAR_HEIGHT"])
     require(pitch <= TEXTURE_LIMITS["MAXIMUM_TEXTURE2D_LINEAR_PITCH"])
     require(not pitch % _PITCH_ALIGN, words=f"a row begins at a multiple of {_PITCH_ALIGN} bytes")
-    return _Elements(at, Extent(width, height), format_, pitch)
+    return _Elements(at, Extent(width, height), format_, pitch, is_empty=not height)
 
 
 def _elements(resource: _Resource) -> _Elements:
@@ -389,8 +391,8 @@ def tex_object_create(context: int, out: int, descriptor: int, how: int, seen: i
     if view is not None and resource.type == _OF_ARRAY:
         elements = _seen(elements, view)
     sampling = _sampling(reading, elements)
-    base, extent, format_, row_bytes, is_line = elements
-    made = texture_descriptor(base, extent, format_, sampling, row_bytes=row_bytes, is_line=is_line)
+    base, extent, format_, row_bytes, is_line, is_empty = elements
+    made = texture_descriptor(base, extent, format_, sampling, row_bytes=row_bytes, is_line=is_line, is_empty=is_empty)
     texture = _Object(context, made, resource, reading, view)
     store_u64(out, ctypes.addressof(texture.descriptor))
 
@@ -430,7 +432,7 @@ def surf_object_create(context: int, out: int, descriptor: int) -> None:
     resource = _copied(_Resource, descriptor)
     require(resource.type == _OF_ARRAY)
     safe()
-    base, extent, format_, row_bytes, _ = _of_array(resource)
+    base, extent, format_, row_bytes, *_ = _of_array(resource)
     made = surface_descriptor(base, extent, format_, row_bytes=row_bytes)
     store_u64(out, ctypes.addressof(_Object(context, made, resource, None, None).descriptor))
 

@@ -87,6 +87,7 @@ def texture_descriptor(
     *,
     row_bytes: int | None = None,
     is_line: bool = False,
+    is_empty: bool = False,
 ) -> Descriptor:
     """Describe a texture of memory, whose address is the handle as long as the descriptor is there.
 
@@ -97,8 +98,11 @@ def texture_descriptor(
         sampling: how it is read.
         row_bytes: from a row to the next; None for rows without gaps.
         is_line: whether it is plain memory, read by element numbers.
+        is_empty: whether it has no element. All lookups then read zeros, and nothing at ``base``.
     """
     made = _descriptor(TEXTURE_MARK, base, extent, format, row_bytes)
+    if is_empty:
+        made.base, made.texel_bytes, made.row, made.slice = ctypes.addressof(_ZEROS), 0, 0, 0
     made.address_0, made.address_1, made.address_2 = (m.value for m in sampling.address)
     made.filter = int(sampling.filter is Filter.LINEAR)
     made.normalized, made.as_float, made.srgb = sampling.normalized, sampling.as_float, sampling.srgb
@@ -106,6 +110,10 @@ def texture_descriptor(
     is_float = format.is_float or sampling.as_float
     made.border[: format.channels] = [_word(b, is_float) for b in sampling.border[: format.channels]]
     return made
+
+
+_ZEROS = (ctypes.c_uint64 * 2)()
+"""The largest element, of zeros: the one place that lookups in a texture without elements read."""
 
 
 def surface_descriptor(base: int, extent: Extent, format: TexelFormat, *, row_bytes: int | None = None) -> Descriptor:
