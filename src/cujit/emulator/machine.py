@@ -27,7 +27,7 @@ _NATIVE = Path(data_path("emulator", "native"))
 _ENTRY = "cujit_cu"
 """How entry points begin in C; what else is there is for Python, or for other parts."""
 
-_BOOT, _STATE, _MEMORY, _GRAPHS = "boot", "state", "memory", "graphs"
+_BOOT, _STATE, _MEMORY, _PROMISES, _GRAPHS = "boot", "state", "memory", "promises", "graphs"
 
 
 def machine() -> str:
@@ -75,8 +75,8 @@ class Native:
             raise CujitError("there isn't enough memory for the emulator's tables", code="out-of-memory")
         self.state = Emulator.from_address(address)
         name_address("cujit_state", address)
-        others = (part for part in _parts() if part not in (_BOOT, _STATE, _MEMORY, _GRAPHS))
-        for part in (_MEMORY, *others, _GRAPHS):
+        others = (part for part in _parts() if part not in (_BOOT, _STATE, _MEMORY, _PROMISES, _GRAPHS))
+        for part in (_MEMORY, _PROMISES, *others, _GRAPHS):
             found.update(self._part(part, _parts()[part]))
         self._found = found
         self.entries = {name[6:]: at for name, at in found.items() if name.startswith(_ENTRY)}
@@ -92,8 +92,8 @@ class Native:
 
 @functools.cache
 def _parts() -> dict[str, list[str]]:
-    """List the parts, and the functions of each. A part calls others only by what Python gives it, but for ``state``
-    and ``memory``; ``graphs`` is last, and calls all.
+    """List the parts, and the functions of each. A part calls others only by what Python gives it, but for ``state``,
+    ``memory`` and ``promises``; ``graphs`` is last, and calls all.
     """
     rows = (line.split() for line in (_NATIVE / "functions.txt").read_text().splitlines())
     return {part: names for part, *names in rows}

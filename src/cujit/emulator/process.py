@@ -65,7 +65,7 @@ class Emulation:
         return (words if kept is result else "") or (what if fault is result else "")
 
 
-_asker = in_c("loads_asker", ctypes.c_uint64)
+_asker = in_c("promises_asker", ctypes.c_uint64)
 """Return the number of the thread that made the current call, in whichever thread the emulator answers it."""
 
 

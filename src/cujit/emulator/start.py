@@ -20,7 +20,6 @@ from cujit.emulator import (  # noqa: F401  # most of them are here to declare t
     launches,
     library,
     linking,
-    loads,
     managed,
     memory,
     memory_operations,
@@ -28,6 +27,7 @@ from cujit.emulator import (  # noqa: F401  # most of them are here to declare t
     node_work,
     occupancy,
     pools,
+    promises,
     streams,
     tensor_maps,
     textures,
@@ -55,7 +55,7 @@ _limit_waits = in_c("waits_begin", None, ctypes.c_uint64, ctypes.c_void_p)
 def _prepare() -> None:
     memory.prepare()
     launches.prepare()
-    loads.prepare()
+    promises.prepare()
     node_work.prepare()
     graph_execs.prepare()
     device.write_facts(emulation().native.state.device)
