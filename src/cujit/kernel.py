@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Literal, overload
 from cujit.artifact import Artifact
 from cujit.devices.backend import BackendKernel
 from cujit.devices.device import Device
-from cujit.devices.launcher.entry import LaunchEntry
+from cujit.devices.launcher.entry import LaunchEntry, LoadedImage
 from cujit.devices.launcher.launch import PreparedLaunch, make_launch, pattern_of, warm_launches
-from cujit.devices.launcher.state import KeepsLaunches, LaunchCache, is_same_stream
+from cujit.devices.launcher.state import KeepsLaunches, is_same_stream
 from cujit.devices.options import PLAIN, CooperativeShape, LaunchOptions, check_flag
 from cujit.devices.shapes import Dim3, LaunchShape, Resources, check_launch, cover, launch_shape, problem_size, spread
 from cujit.devices.streams import DeviceLike, stream_handle
@@ -177,22 +177,26 @@ class Kernel(KeepsLaunches):
         print(kernel, kernel.resources)         # void axpy<float>(float, const float*, float*, int)
     """
 
-    def __init__(self, entry: LaunchEntry, pattern: bytes | bool | None = None) -> None:
-        self.lowered_name = entry.lowered
-        self._entry = entry
-        self._image = entry.image
-        if pattern is None and entry.is_read:
-            pattern = pattern_of(Launch, entry)
-        self._cache: LaunchCache[Launch] = LaunchCache(pattern)
-        self._image.clears(self._cache)
+    __slots__ = ()
+
+    _entry: LaunchEntry
+    _launches: dict[object, Launch]
+
+    def __init__(self, entry: LaunchEntry) -> None:
+        super().__init__(entry, pattern_of(Launch, entry) if entry.is_read else None)
+
+    @property
+    def _image(self) -> LoadedImage:
+        return self._entry.image
+
+    @property
+    def lowered_name(self) -> str:
+        """The name in the image."""
+        return self._entry.lowered
 
     @property
     def _loaded(self) -> BackendKernel:
         return self._entry.loaded
-
-    @property
-    def _launches(self) -> dict[object, Launch]:
-        return self._cache.launches
 
     @cached_property
     def _best_blocks(self) -> dict[int, int]:
@@ -351,7 +355,7 @@ class Kernel(KeepsLaunches):
             sizes = launch_shape(grid, block, shared_bytes, self.name)  # which says of which kernel
         launch = self._launch(sizes, stream)
         if exact:
-            self._cache.keep(shape, launch)
+            self._keep(shape, launch)
         return launch
 
     def prepare(
@@ -577,7 +581,7 @@ class Kernel(KeepsLaunches):
         self._loaded.check_options(shape, options)
         entry = self._entry.of_ints if takes_ints else self._entry
         launch = make_launch(Launch, entry, self, shape, stream, options)
-        self._cache.keep(key, launch)
+        self._keep(key, launch)
         return launch
 
     def __call__(self, *arguments: object, **keywords: object) -> None:
@@ -607,7 +611,7 @@ class Kernel(KeepsLaunches):
         return f"<Kernel {self.name}{self.signature} on {self.device.name}>"
 
 
-Launch.indexed = Kernel
+Launch.indexed = KeepsLaunches.made = Kernel
 
 
 def warm() -> None:

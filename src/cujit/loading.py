@@ -25,6 +25,7 @@ from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.device import Device
 from cujit.devices.jit_options import JitOptions
 from cujit.devices.launcher.entry import LaunchEntry, LoadedImage
+from cujit.devices.launcher.state import ModuleSlots
 from cujit.devices.streams import Allocation, DeviceLike
 from cujit.devices.watch import Text, known_to, wanted_options
 from cujit.errors import (
@@ -44,7 +45,7 @@ from cujit.machine import resolve_device
 from cujit.program import Options, Request, Source, compile, runner
 from cujit.toolchain.toolset import Compiler
 from cujit.values import replace
-from cujit.values.typed import TYPE_CHECKING
+from cujit.values.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     from cujit.devices.globals import Globals
 
 
-class Module(Mapping[str, Kernel]):
+class Module(ModuleSlots, Mapping[str, Kernel]):
     """An Artifact loaded on a device. A Module maps names to kernels.
 
     ``module["axpy<float>"]`` finds a kernel by name expression, name in the source, or lowered name. Kernels keep their
@@ -73,10 +74,14 @@ class Module(Mapping[str, Kernel]):
         print(module.route, [kernel.name for kernel in module.values()])
     """
 
+    __slots__ = ()
+
+    _image: LoadedImage
+    _kernels: dict[str, Kernel]
+    load_s: float
+
     def __init__(self, image: LoadedImage, *, load_s: float = 0.0) -> None:
-        self._image = image
-        self.load_s = load_s
-        self._kernels: dict[str, Kernel] = {}
+        self._image, self._kernels, self.load_s = image, {}, load_s
 
     @property
     def artifact(self) -> Artifact:
@@ -107,31 +112,30 @@ class Module(Mapping[str, Kernel]):
 
             same = module[module["axpy<float>"].lowered_name]
         """
+        return self._look_up(name)
+
+    def _look_up(self, name: str) -> Kernel:
+        """Find a kernel: what native code does for an image of which nobody says more than its bytes."""
         image = self._image
-        if image.loaded is None:
-            image.require()
+        given, plain = image._given, image.device.plain_cubins
+        if plain is not None and not isinstance(given, bytes) and type(name) is str:
+            lowered = given.names.get(name, name)
+            kernel: Kernel | None = plain.find(self, lowered, image.patterns_of(lowered))
+            if kernel is not None:
+                return kernel
+        image.require()
         if not isinstance(name, str):
             raise ArgumentError(
                 f"the name of a kernel must be a str, not {type(name).__name__} {spell(name)}",
                 help="write the name of the kernel before the grid and the block: "
                 f"module[{spell(next(iter(self), 'kernel'))}][grid, block](…)",
             )
-        lowered = image.artifact.names.get(name, name)
-        kernel = self._kernels.get(lowered)
-        if kernel is not None:
-            return kernel
-        entry = LaunchEntry.of(image, lowered)
-        pattern = image.plain(entry)
-        if pattern is None:
-            lowered = image.find(name)
-            kernel = self._kernels.get(lowered)
-            if kernel is not None:
-                return kernel
-            if lowered != entry.lowered:
-                entry = LaunchEntry.of(image, lowered)
+        lowered = image.find(name)
+        if lowered not in self._kernels:
+            entry = LaunchEntry.of(self._image, lowered)
             entry.loaded  # noqa: B018 - the driver tells now if it has no such kernel
-        kernel = self._kernels[entry.lowered] = Kernel(entry, pattern)
-        return kernel
+            self._kernels[lowered] = Kernel(entry)
+        return self._kernels[lowered]
 
     def __iter__(self) -> Iterator[str]:
         names = self._image.names
@@ -238,6 +242,8 @@ class Module(Mapping[str, Kernel]):
             assert module.closed
         """
         self._image.close()
+        for kernel in self._kernels.values():
+            kernel._drop()
 
     def __enter__(self) -> Module:
         return self
@@ -289,17 +295,26 @@ def load(
         module = cujit.load(fatbin, device)
         print(module.route, list(module))
     """
-    artifact = Artifact.of(image) if type(image) is bytes else open_image(image, "load")
-    return _load(artifact, device, _AS_BUILT if jit is None else JitOptions.of(jit))
+    place = device if type(device) is Device else resolve_device(device)
+    plain = place.plain_cubins
+    if plain is not None and jit is None:
+        module: Module | None = plain.load(image, image)
+        if module is not None:
+            return module
+    return _load(open_image(image, "load"), place, _AS_BUILT if jit is None else JitOptions.of(jit))
 
 
-def _load(
-    artifact: Artifact, device: DeviceLike | str | None, options: JitOptions, compiling: Compiling | None = None
-) -> Module:
+def _load(artifact: Artifact, place: Device, options: JitOptions, compiling: Compiling | None = None) -> Module:
+    if artifact.kind is ImageKind.CUBIN and place.plain_cubins is not None:
+        module: Module | None = place.plain_cubins.load(artifact.data, artifact)
+        if module is not None:
+            module._image.options = options
+            loaded: Any = module._image.loaded
+            loaded.arch = artifact.arch or place.arch
+            return module
     if artifact.kind is not ImageKind.CUBIN:  # nobody compiles that one
         _require_loadable(artifact)
         options = options.under(Compiling.from_environment(os.environ) if compiling is None else compiling)
-    place = device if type(device) is Device else resolve_device(device)
     start = time.perf_counter()
     image = LoadedImage(place, place.backend.load(artifact, options), artifact, options)
     return Module(image, load_s=time.perf_counter() - start)
@@ -326,6 +341,7 @@ def _kernel_of(image: LoadedImage, lowered: str) -> Kernel:
     return Module(image)[lowered]
 
 
+ModuleSlots.made = Module
 copyreg.pickle(LoadedImage, _parts_of)
 copyreg.pickle(Kernel, _parts_of_kernel)
 
@@ -446,7 +462,7 @@ def _learn(
 def _module_of(made: Artifact, source: Source, options: Options, device: Device, tools: Runner) -> Module:
     made = _with_device_runtime(made, device, tools)
     module = _load(made, device, _AS_BUILT, tools.compiling)
-    if module._image.is_empty:
+    if not made.signatures and module._image.is_empty:
         require_content(source.name, (), module.globals, is_part=bool(options.get("rdc")))
     return module
 

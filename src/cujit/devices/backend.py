@@ -218,11 +218,6 @@ class BackendModule(abc.ABC):
         """Whether there is no kernel in it."""
         return not self.kernels
 
-    def plain(self, name: str, patterns: Mapping[object, object], alive: int, entry: object) -> bytes | None:
-        """Find a kernel and what native code makes its plain launches of; None where ``kernels`` has to tell."""
-        del name, patterns, alive, entry
-        return None
-
     @abc.abstractmethod
     def variable(self, name: str) -> tuple[int, int]:
         """Find a ``__device__`` or ``__constant__`` variable: its address and its size in bytes.
@@ -261,6 +256,14 @@ class Backend(Protocol):
             LoadError: the image does not run here; the message says what would.
             DriverError: the driver rejected the image.
         """
+
+    def plain_cubins(self, device: DeviceLike, patterns: object) -> Any:
+        """Return what loads the usual cubins by native code (``devices.cuda.plain``), if there is some.
+
+        ``patterns`` are those of kernels of which only the sizes of the parameters are known.
+        """
+        del device, patterns
+        return None
 
     def link(self, artifacts: Sequence[Artifact]) -> Artifact:
         """Link images for this place, for where nvJitLink is not installed.

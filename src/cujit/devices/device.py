@@ -23,6 +23,7 @@ from cujit.devices.streams import (
     stream_handle,
 )
 from cujit.errors import ArgumentError, read_int, spell
+from cujit.forks import cached_property
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -113,6 +114,11 @@ class Device:
         """What the launcher knows of the signatures that kernels have here (``devices.launcher.learned``)."""
         self.learned_by_id: dict[Hashable, tuple[object, Any]] = {}
         """The same by the identity of signatures, which stay with it, so that no other gets their address."""
+
+    @cached_property
+    def plain_cubins(self) -> Any:
+        """What loads the usual cubins (``devices.cuda.plain``); None where that is left to ``load``."""
+        return self.backend.plain_cubins(self, self.patterns.of(None))
 
     def load(self, artifact: Artifact, options: JitOptions | None = None) -> BackendModule:
         """Load a cubin, PTX or fatbin; ``options`` are for whoever makes machine code of PTX for a GPU.

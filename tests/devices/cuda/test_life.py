@@ -298,6 +298,103 @@ def test_native_code_makes_the_launches_that_python_makes(tmp_path: Path) -> Non
     assert printed(LAUNCHES, tmp_path / "image.cubin", environment=null_driver.build(tmp_path)) == "done\n"
 
 
+MADE = """
+import gc, sys, weakref
+import numpy as np
+import cujit
+from cujit.devices.launcher.state import EntrySlots, HandleSlots, ImageSlots, KeepsLaunches, LoadedSlots, ModuleSlots
+
+device = cujit.gpu(0)
+data = open(sys.argv[1], "rb").read()
+x = device.zeros(32, np.float32)
+cujit.load(data, device)["plain"][1, 32](x, x, 3)  # by Python: the first kernel of such parameters
+
+def load(image, native):
+    kept, device.__dict__["plain_cubins"] = device.plain_cubins, device.plain_cubins if native else None
+    module = cujit.load(image, device)
+    assert (module._image._calls is not None) == native, native
+    kernel = module["plain"]
+    assert kernel is module["plain"]
+    device.__dict__["plain_cubins"] = kept
+    return module, kernel
+
+def parts(module, kernel):
+    assert kernel._image is module._image is kernel._entry.image
+    rows = [module, module._image, module._image.loaded, module._image.loaded._module, kernel, kernel._entry]
+    slots = (ModuleSlots, ImageSlots, LoadedSlots, HandleSlots, KeepsLaunches, EntrySlots)
+    own = "_calls _given _handle _word _rows _entry _image _kernels _module _pattern image load_s loaded".split()
+    return [
+        (type(each), {name: getattr(each, name) for name in kind.__slots__ if name[:2] != "__" and name not in own})
+        for each, kind in zip(rows, slots)
+    ]
+
+for image in (data, cujit.Artifact.of(data)):
+    by_native, by_python = load(image, True), load(image, False)
+    assert parts(*by_native) == parts(*by_python)
+    for name in ("signature", "name", "artifact", "device", "resources", "lowered_name"):
+        assert getattr(by_native[1], name) == getattr(by_python[1], name), name
+    for name in ("route", "log", "artifact", "closed"):
+        assert getattr(by_native[0], name) == getattr(by_python[0], name), name
+    assert list(by_native[0]) == list(by_python[0]) and 0 < by_native[0].load_s < 1
+    flag = by_native[0]._image.alive
+    assert type(flag.word) is bytes and flag.word == by_python[0]._image.alive.word
+
+# What is made goes again, and the driver unloads it; a kernel keeps its image.
+def once():
+    module = cujit.load(data, device)
+    kernel = module["plain"]
+    gone = weakref.ref(module)
+    kernel[1, 32](x, x, 3)
+    del module
+    assert gone() is None and not kernel._image.loaded is None
+    kernel[2, 32](x, x, 3)
+    image = weakref.ref(kernel._image)
+    del kernel
+    return image
+
+assert once()() is None, "a kernel and its launches are freed without the collector"
+gc.disable()
+counted = (data, device, type(x), cujit.Module, cujit.Kernel, None, True, dict, bytes)
+for round in range(3):
+    device.backend.context.ring.names.clear()  # of which every kernel adds a row, to a limit
+    before = sys.getallocatedblocks(), [sys.getrefcount(each) for each in counted]
+    for _ in range(500):
+        once()
+    device.backend.context.ring.names.clear()
+    after = sys.getallocatedblocks(), [sys.getrefcount(each) for each in counted]
+grown = [a - b for a, b in zip(after[1], before[1])]
+assert max(map(abs, grown)) < 50 and after[0] - before[0] < 50, (grown, after[0] - before[0])
+
+# Names that native code does not know, and cubins that are not all there.
+module = cujit.load(data, device)
+for name in ("no such", "pla", "\\udc80", "", 3, None, b"plain"):
+    try:
+        module[name]
+    except (cujit.errors.CujitError, LookupError):
+        continue
+    raise AssertionError(name)
+assert module["filled<int>"] is module[module["filled<int>"].lowered_name]
+module.close()
+for cut in range(0, len(data) - 1024, 97):  # at the end are programs, which no reader here needs
+    try:
+        cujit.load(data[:cut], device)
+    except cujit.errors.CujitError:
+        continue
+    raise AssertionError(cut)
+print("done")
+"""
+
+
+@needs_native
+def test_native_code_makes_the_modules_and_kernels_that_python_makes(tmp_path: Path) -> None:
+    if not null_driver.is_buildable():
+        pytest.skip("needs ziglang")
+    (tmp_path / "image.cubin").write_bytes(compile(SOURCE, to="cubin", arch="sm_90").data)
+    assert printed(MADE, tmp_path / "image.cubin", environment=null_driver.build(tmp_path)) == "done\n"
+    found = null_driver.calls(tmp_path)["exit"]
+    assert 0 <= found["cuModuleLoadData"] + found["cuModuleLoadDataEx"] - found["cuModuleUnload"] < 20, found
+
+
 ORDER = """
 import ctypes, os, sys
 import numpy as np

@@ -243,7 +243,7 @@ def test_an_image_without_ptx_is_not_replayed(gpu: Device) -> None:
 def test_what_jit_made_machine_code_of_is_replayed_from_its_source(device: Device) -> None:
     module = jit(OVERLOADS, device=device)
     if not device.is_gpu:  # as on a GPU, where the image is machine code
-        module._image.artifact = compile(OVERLOADS, arch="sm_90")
+        module._image._given = compile(OVERLOADS, arch="sm_90")
     x = device.array(np.arange(8, dtype=np.int32))
     _, to, _ = module["shift"].over(8).replay_on_cpu(x, device.zeros(8, np.int32), 8)
     assert np.asarray(to).tolist() == list(range(1, 9))

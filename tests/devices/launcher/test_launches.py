@@ -689,11 +689,12 @@ print(seen)
     assert int(done.stdout) > 4000
 
 
-def test_liveness_flag_closes_when_names_of_modules_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python sets the globals of modules to None at its end, and objects may die after that."""
-    flag = liveness.LivenessFlag()
-    word = ctypes.c_int32.from_address(flag.address)
-    assert word.value == liveness.ALIVE
-    monkeypatch.setattr(liveness, "_CLOSED", None)
+def test_open_modules_have_the_number_of_the_process_which_a_child_counts_on() -> None:
+    flag, other = liveness.LivenessFlag(), liveness.LivenessFlag()
+    words = [ctypes.c_uint64.from_address(each.address) for each in (flag, other)]
+    assert [word.value for word in words] == [liveness.PROCESS.value] * 2
     flag.close()
-    assert word.value == 0
+    assert [word.value for word in words] == [0, liveness.PROCESS.value]
+    if (child := os.fork()) == 0:
+        os._exit(words[1].value + 1 != liveness.PROCESS.value)
+    assert os.waitpid(child, 0)[1] == 0

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from cujit.arch import Arch
-from cujit.artifact import Artifact, ImageKind
+from cujit.artifact import Artifact
 from cujit.devices.backend import Backend
 from cujit.devices.cuda import copies, memory
 from cujit.devices.cuda.assembler import installed_assembler
@@ -93,18 +93,13 @@ class CudaBackend(Backend):
             LoadError: the image does not run here; the message says what would.
             DriverError: the driver rejected the image. ``log`` contains the output of the driver's compiler.
         """
-        if artifact.kind is ImageKind.CUBIN and self._cubins is not None:
-            plain = CudaModule.plain_of(
-                self.context, self.limits, artifact.arch or self.arch, artifact.data, self._cubins
-            )
-            if plain is not None:
-                return plain
-        return CudaModule(self.context, self.limits, self._route_place, artifact, options or JitOptions(), self._cubins)
+        return CudaModule(self.context, self.limits, self._route_place, artifact, options or JitOptions())
 
-    @cached_property
-    def _cubins(self) -> PlainCubins | None:
-        is_emulated = self.context.driver.is_emulated  # which runs PTX alone
-        return None if is_emulated else plain_cubins(self.context, self.arch.number, self.limits)
+    def plain_cubins(self, device: DeviceLike, patterns: object) -> PlainCubins | None:
+        """Return what loads cubins by native code, if there is some; an emulated GPU runs PTX alone."""
+        if self.context.driver.is_emulated:
+            return None
+        return plain_cubins(self.context, self.arch, self.limits, device, patterns)
 
     def link(self, artifacts: Sequence[Artifact]) -> Artifact:
         """Link images by the driver into a cubin for this GPU.

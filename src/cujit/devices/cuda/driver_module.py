@@ -9,10 +9,11 @@ from typing import Any
 from cujit.devices.cuda.context import GpuContext
 from cujit.devices.cuda.driver_options import JitLogs, driver_options
 from cujit.devices.jit_options import JitOptions
+from cujit.devices.launcher.state import HandleSlots
 from cujit.errors import ClosedError, DriverError
 
 
-class DriverModule:
+class DriverModule(HandleSlots):
     """One image, loaded in the primary context of a GPU.
 
     The driver unloads it when it is closed, or when nothing refers to it any more.
@@ -22,14 +23,14 @@ class DriverModule:
     of one kernel each.
     """
 
-    is_loaded = True
+    __slots__ = ("_logs",)
+
+    context: GpuContext
+    is_loaded: bool
     """Whether the driver still has it."""
-    _logs: JitLogs | None = None
 
     def __init__(self, context: GpuContext, handle: Any, logs: JitLogs | None = None) -> None:
-        self.context, self._handle = context, handle
-        if logs is not None:
-            self._logs = logs
+        self.context, self._handle, self._logs, self.is_loaded = context, handle, logs, True
 
     @property
     def handle(self) -> Any:
@@ -86,7 +87,7 @@ class DriverModule:
 
     def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
         # Not at the end of the process, which gives everything back as a whole; nor where making it failed.
-        if not is_ending() and "_handle" in self.__dict__:
+        if not is_ending() and hasattr(self, "_handle"):
             self.close()
 
 

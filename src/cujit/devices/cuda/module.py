@@ -12,16 +12,16 @@ from cujit.devices.cuda.context import GpuContext
 from cujit.devices.cuda.driver_module import DriverModule, load_module
 from cujit.devices.cuda.image import choose_image
 from cujit.devices.cuda.kernel import CudaKernel
-from cujit.devices.cuda.plain import PlainCubins
 from cujit.devices.cuda.routes import RoutePlace
 from cujit.devices.jit_options import JitOptions
-from cujit.devices.launcher.cubin import CubinFacts, CubinKernelFacts, cubin_facts, number_of
+from cujit.devices.launcher.cubin import CubinKernelFacts, cubin_facts, number_of
+from cujit.devices.launcher.state import LoadedSlots
 from cujit.devices.shapes import Limits
 from cujit.errors import DriverError, NameNotFoundError, spell
 from cujit.forks import cached_property
 
 
-class CudaModule(BackendModule):
+class CudaModule(LoadedSlots, BackendModule):
     """One image in the primary context of one GPU; ``route`` says how it came to run, ``log`` who wrote what of it.
 
     A cubin for this architecture goes to the driver as it is. It is read whole when the driver refuses it or somebody
@@ -32,23 +32,22 @@ class CudaModule(BackendModule):
         DriverError: the driver refused the image; ``log`` is what its compiler wrote.
     """
 
-    _rows: Mapping[str, bytes] | None = None
-    """What native code read of each kernel (``CubinFacts``)."""
+    __slots__ = ("_limits", "arch")
+
+    _data: bytes | None
+    _module: DriverModule
+    _rows: Mapping[str, bytes] | None
+    arch: Arch
+    """The architecture of a cubin."""
 
     def __init__(
-        self,
-        context: GpuContext,
-        limits: Limits,
-        place: RoutePlace,
-        artifact: Artifact,
-        options: JitOptions,
-        cubins: PlainCubins | None = None,
+        self, context: GpuContext, limits: Limits, place: RoutePlace, artifact: Artifact, options: JitOptions
     ) -> None:
-        self._limits, self._cubins = limits, cubins
+        self._limits, self._data, self._rows = limits, None, None
         data = artifact.data
         facts = cubin_facts(data) if artifact.kind is ImageKind.CUBIN and not place.is_emulated else None
         if facts is not None and number_of(data) == place.arch.number:
-            self._rows, self._arch = facts.rows, artifact.arch or place.arch
+            self._data, self._rows, self.arch = data, facts.rows, artifact.arch or place.arch
             try:
                 self._module = load_module(context, data)
             except DriverError:
@@ -60,47 +59,16 @@ class CudaModule(BackendModule):
             self._module = load_module(context, chosen.image, options)
             self.log = "\n".join(filter(None, (chosen.log.strip(), self._module.log)))
 
-    @classmethod
-    def plain_of(
-        cls, context: GpuContext, limits: Limits, arch: Arch, image: bytes, cubins: PlainCubins
-    ) -> CudaModule | None:
-        """Load a linked cubin by native code; None where the other way is to be taken, which tells what is wrong."""
-        rows = cubins.load(image)
-        if rows is None:
-            return None
-        module = object.__new__(cls)
-        module._module = DriverModule(context, rows.pop(None))
-        module._limits, module._arch, module._rows, module._cubins = limits, arch, rows, cubins
-        return module
-
     @cached_property
     def route(self) -> str:  # type: ignore[override]
         """How the image came to run."""
-        return f"cubin {self._arch}"
+        return f"cubin {self.arch}"
 
     @cached_property
     def kernels(self) -> Mapping[str, BackendKernel]:  # type: ignore[override]
         """The kernels by lowered name, each made when it is asked for."""
-        known = dict.fromkeys(self._module.kernels()) if self._rows is None else CubinFacts(self._rows)
-        return _Kernels(self._module, self._limits, known)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is no kernel in it; what native code has read has one."""
-        return not self._rows and not self.kernels
-
-    def plain(self, name: str, patterns: Mapping[object, object], alive: int, entry: object) -> bytes | None:
-        """Find a kernel by its lowered name and give the pattern of its plain launches; None where more is to be done.
-
-        ``patterns`` are those of the device by parameters, ``alive`` is the address of the word of the module, and
-        ``entry`` what launches refer to.
-        """
-        loaded = self._module
-        row = None if self._rows is None or self._cubins is None else self._rows.get(name)
-        if row is None or not loaded.is_loaded:
-            return None
-        names = loaded.context.ring.names
-        return self._cubins.find(loaded._handle, name, row, patterns, alive, entry, names)  # type: ignore[no-any-return, union-attr]
+        facts = None if self._data is None else cubin_facts(self._data)
+        return _Kernels(self._module, self._limits, dict.fromkeys(self._module.kernels()) if facts is None else facts)
 
     def variable(self, name: str) -> tuple[int, int]:
         """Find a ``__device__`` or ``__constant__`` variable: its address and its size in bytes.

@@ -30,7 +30,7 @@ from cujit.devices.launcher.cpython import BYTES, Callables, is_supported
 from cujit.devices.launcher.layout import FieldKind
 from cujit.devices.launcher.learned import ASLEEP, NO_DTYPE, Learned, learned_of
 from cujit.devices.launcher.library import Library, library_or_none
-from cujit.devices.launcher.liveness import ALIVE, LivenessFlag
+from cujit.devices.launcher.liveness import PROCESS, LivenessFlag
 from cujit.devices.launcher.state import LaunchPattern, LaunchState
 from cujit.devices.options import LaunchOptions
 from cujit.devices.shapes import LaunchShape
@@ -73,7 +73,7 @@ class Prepared:
 
     def __init__(self, library: Library, state: LaunchState, first: _FirstCall, keep: Sequence[object] = ()) -> None:
         self.library, self.state, self.first, self.keep = library, state, first, [*keep]
-        self._bound: tuple[ctypes.c_int32, int, Callable[..., object]] | None = None
+        self._bound: tuple[ctypes.c_uint64, int, Callable[..., object]] | None = None
 
     def bind(self) -> bool:
         """Bind the launch to the device; False if Python has to start it."""
@@ -91,12 +91,12 @@ class Prepared:
     def start(self, parameters: bytes) -> bool:
         """Start the kernel with a parameter buffer; False if that is to be done by hand."""
         if self._bound is None and self.state.alive != ctypes.addressof(ASLEEP):
-            word = ctypes.c_int32.from_address(self.state.alive)
+            word = ctypes.c_uint64.from_address(self.state.alive)
             self._bound = word, ctypes.addressof(self.state), _START(self.state.submit)
         if self._bound is None:
             return False
         word, state, start = self._bound
-        if word.value != ALIVE:
+        if word.value != PROCESS.value:
             return False
         start(state, parameters, len(parameters), None)
         return True

@@ -132,9 +132,9 @@ _METH_O, _METH_FASTCALL = 8, 128  # Source: CPython, Include/methodobject.h (sta
 
 
 @single_flight_cache()
-def index_by(cls: Any, function: int) -> _Method:
-    """Make ``instance[…]`` of a class run machine code, ``object *function(object *instance, object *index)``."""
-    doc = f"__getitem__($self, shape, /)\n--\n\n{cls.__getitem__.__doc__}"
+def index_by(cls: Any, function: int, index: str) -> _Method:
+    """Make ``instance[index]`` of a class run machine code, ``object *function(object *instance, object *index)``."""
+    doc = f"__getitem__($self, {index}, /)\n--\n\n{cls.__getitem__.__doc__}"
     method = _Method(b"__getitem__", function, _METH_O, doc.encode())
     make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.POINTER(_Method))(
         ("PyDescr_NewMethod", ctypes.pythonapi)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
 from cujit.artifact import Artifact
 from cujit.devices.arguments.buffers import Buffers
@@ -15,6 +13,7 @@ from cujit.devices.backend import BackendKernel, BackendModule
 from cujit.devices.device import Device
 from cujit.devices.launcher.binder import LaunchBinder, report_failure
 from cujit.devices.launcher.liveness import LivenessFlag
+from cujit.devices.launcher.state import EntrySlots, ImageSlots
 from cujit.devices.name_table import NameTable
 from cujit.devices.options import LaunchOptions
 from cujit.devices.shapes import HostExtent, LaunchShape
@@ -24,18 +23,20 @@ from cujit.forks import cached_property
 from cujit.signature import Signature
 
 
-class _Cache(Protocol):
-    def clear(self) -> None: ...
-
-
-class LoadedImage:
+class LoadedImage(ImageSlots):
     """What a module and its kernels share: where they are, and whether they still are.
 
     Kernels refer to this and not to their module, so there is no circle and a module goes with its last user.
     """
 
+    device: Device
+    _calls: bytes | None
+    _given: Artifact | bytes
+    _word: bytes
     options: object
     """What it was loaded with."""
+    loaded: BackendModule | None
+    """The module as the device has it; None when it is closed."""
     portable: Callable[..., Artifact] | None = None
     """Makes PTX of what the image was made of, where that is known."""
     sources: Callable[[], Mapping[str, Text]] = dict
@@ -43,18 +44,22 @@ class LoadedImage:
     _was: BackendModule
 
     def __init__(self, device: Device, loaded: BackendModule, artifact: Artifact, options: object = None) -> None:
-        self.device, self.artifact, self.options = device, artifact, options
-        self.loaded: BackendModule | None = loaded
-        self._caches: set[weakref.ref[_Cache]] = set()
+        self.device, self._given, self.options = device, artifact, options
+        self.loaded, self._calls = loaded, None
+        self._word = LivenessFlag().word
 
-    @cached_property
+    @property
+    def artifact(self) -> Artifact:
+        """The image; native code has loaded the bytes alone."""
+        given = self._given
+        if isinstance(given, bytes):
+            given = self._given = Artifact.of(given)
+        return given
+
+    @property
     def alive(self) -> LivenessFlag:
         """The word that native code reads before a launch."""
-        return LivenessFlag()
-
-    def clears(self, cache: _Cache) -> None:
-        """Clear the launches that a kernel keeps when the image is closed."""
-        self._caches.add(weakref.ref(cache, self._caches.discard))
+        return LivenessFlag(self._word)
 
     @property
     def texts(self) -> Mapping[str, Text]:
@@ -87,21 +92,10 @@ class LoadedImage:
         """The kernels as the device has them, by lowered name; those of a closed image are still listed."""
         return self.about.kernels
 
-    def plain(self, entry: LaunchEntry) -> bytes | None:
-        """Find a kernel by its lowered name, with what native code makes its plain launches of.
-
-        It is None where there is no such kernel, or more has to be asked.
-        """
-        patterns = self.patterns_of(entry.lowered)
-        if self.loaded is None or patterns is None:
-            return None
-        kept = vars(self)
-        alive = kept.get("alive") or kept.setdefault("alive", LivenessFlag())
-        return self.loaded.plain(entry.lowered, patterns, alive.address, entry)
-
     def patterns_of(self, lowered: str) -> dict[object, bytes] | None:
         """Return the patterns that kernels share which a build says the same of; None where the name tells more."""
-        stated = self.artifact.signatures.get(lowered) if self.artifact.signatures else None
+        signatures = None if isinstance(self._given, bytes) else self._given.signatures
+        stated = signatures.get(lowered) if signatures else None
         if stated is None:
             return None if lowered.startswith("_Z") else self.device.patterns.of(None)
         return self.device.patterns.of(stated)
@@ -130,9 +124,6 @@ class LoadedImage:
     def close(self) -> None:
         """Unload it."""
         self.alive.close()
-        for cache in [reference() for reference in list(self._caches)]:
-            if cache is not None:
-                cache.clear()
         if self.loaded is not None:
             self.loaded.close()
             self._was, self.loaded = self.loaded, None
@@ -163,8 +154,11 @@ class _PackerSource:
         return self._image.display(self._lowered) if self._name is None else self._name
 
 
-class LaunchEntry:
+class LaunchEntry(EntrySlots):
     """What a kernel and its launches share. Launches refer to this and not to their kernel, which keeps them."""
+
+    image: LoadedImage
+    lowered: str
 
     def __init__(
         self,

@@ -220,7 +220,7 @@ def attach(launch: PreparedLaunch) -> bool:
             launch._prepared = prepared
             prepared.attach(native_type(base), launch)
     if base.indexed is not None:
-        index_by(base.indexed, prepared.library.address("index"))
+        index_by(base.indexed, prepared.library.address("index"), "shape")
     return True
 
 
@@ -229,7 +229,7 @@ def warm_launches(cls: type[PreparedLaunch]) -> None:
     library, base = library_or_none() if is_supported() else None, cls  # type: tuple[Any, Any]
     if library is not None:
         native_type(base)
-        index_by(cls.indexed, library.address("index"))
+        index_by(cls.indexed, library.address("index"), "shape")
 
 
 def pattern_of(cls: type[PreparedLaunch], entry: LaunchEntry) -> bytes | bool:
@@ -243,7 +243,7 @@ def pattern_of(cls: type[PreparedLaunch], entry: LaunchEntry) -> bytes | bool:
         return False
     if pattern is None:
         return False
-    index_by(cls.indexed, binder.library.address("index"))
+    index_by(cls.indexed, binder.library.address("index"), "shape")
     entry.keep_pattern(bytes(pattern), binder.learned)
     return bytes(pattern)
 

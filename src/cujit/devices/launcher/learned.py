@@ -12,7 +12,6 @@ from cujit.devices.device import Device
 from cujit.devices.launcher.cpython import BYTES, Callables, is_supported
 from cujit.devices.launcher.layout import Layout, layout_of
 from cujit.devices.launcher.library import Library, library_or_none
-from cujit.devices.launcher.liveness import LivenessFlag
 from cujit.devices.launcher.scalars import numpy_scalars
 from cujit.devices.launcher.state import LaunchState
 from cujit.devices.shapes import LaunchShape, Limits
@@ -20,7 +19,7 @@ from cujit.forks import Lock
 from cujit.signature import Parameter, Signature
 from cujit.values import ready
 
-ASLEEP = ctypes.c_int32(0)
+ASLEEP = ctypes.c_uint64(0)
 """The word of a launch that is not bound yet; nobody writes it."""
 
 _UNKNOWN = 1
@@ -108,7 +107,6 @@ def warm() -> None:
         from cujit.devices.launcher.cubin import CubinKernelFacts  # start-up: for a GPU
 
         numpy_scalars()
-        LivenessFlag()
         ready(Callables, CubinKernelFacts, Layout, LaunchShape, Limits, Parameter, PlainTarget, Signature, Target)
 
 

@@ -21,8 +21,17 @@ from cujit.devices.launcher.cpython import (
     object_type_offset,
     slot_offset,
 )
+from cujit.devices.launcher.liveness import PROCESS
 from cujit.devices.launcher.scalars import scalar_offset
-from cujit.devices.launcher.state import KeepsLaunches, LaunchCache, LaunchSlots
+from cujit.devices.launcher.state import (
+    EntrySlots,
+    HandleSlots,
+    ImageSlots,
+    KeepsLaunches,
+    LaunchSlots,
+    LoadedSlots,
+    ModuleSlots,
+)
 from cujit.errors import MissingError
 from cujit.forks import once
 from cujit.values.hashing import use_native
@@ -58,6 +67,7 @@ FUNCTIONS = (
     "PyUnicode_FromStringAndSize",
     "PyUnicode_AsUTF8AndSize",
     "PyLong_FromUnsignedLongLong",
+    "PyFloat_FromDouble",
     "PyEval_SaveThread",
     "PyEval_RestoreThread",
     "Py_IncRef",
@@ -77,6 +87,7 @@ OBJECTS: Mapping[str, object] = {
     "dict": dict,
     "bytes": bytes,
     "fix": "_fix",
+    "look_up": "_look_up",
     "dtype": "dtype",
     "DeviceArray": DeviceArray,
     "Pointer": Pointer,
@@ -90,11 +101,25 @@ PLACES: Mapping[str, Callable[[], int]] = {
     "type": object_type_offset,
     "basic_size": basic_size_offset,
     "scalar": scalar_offset,
-    "kernel_cache": lambda: slot_offset(KeepsLaunches, "_cache"),
-    "cache_launches": lambda: slot_offset(LaunchCache, "launches"),
-    "cache_last": lambda: slot_offset(LaunchCache, "last"),
-    "cache_last_shape": lambda: slot_offset(LaunchCache, "last_shape"),
-    "cache_pattern": lambda: slot_offset(LaunchCache, "pattern"),
+    "kernel_entry": lambda: slot_offset(KeepsLaunches, "_entry"),
+    "kernel_launches": lambda: slot_offset(KeepsLaunches, "_launches"),
+    "kernel_last": lambda: slot_offset(KeepsLaunches, "_last"),
+    "kernel_last_shape": lambda: slot_offset(KeepsLaunches, "_last_shape"),
+    "kernel_pattern": lambda: slot_offset(KeepsLaunches, "_pattern"),
+    "module_image": lambda: slot_offset(ModuleSlots, "_image"),
+    "module_kernels": lambda: slot_offset(ModuleSlots, "_kernels"),
+    "module_load_s": lambda: slot_offset(ModuleSlots, "load_s"),
+    "image_given": lambda: slot_offset(ImageSlots, "_given"),
+    "image_calls": lambda: slot_offset(ImageSlots, "_calls"),
+    "image_word": lambda: slot_offset(ImageSlots, "_word"),
+    "image_loaded": lambda: slot_offset(ImageSlots, "loaded"),
+    "loaded_module": lambda: slot_offset(LoadedSlots, "_module"),
+    "loaded_data": lambda: slot_offset(LoadedSlots, "_data"),
+    "loaded_rows": lambda: slot_offset(LoadedSlots, "_rows"),
+    "handle_handle": lambda: slot_offset(HandleSlots, "_handle"),
+    "handle_is_loaded": lambda: slot_offset(HandleSlots, "is_loaded"),
+    "entry_image": lambda: slot_offset(EntrySlots, "image"),
+    "entry_lowered": lambda: slot_offset(EntrySlots, "lowered"),
     "launch_entry": lambda: slot_offset(LaunchSlots, "_entry"),
     "launch_kernel": lambda: slot_offset(LaunchSlots, "_kernel"),
     "launch_options": lambda: slot_offset(LaunchSlots, "_options"),
@@ -105,6 +130,7 @@ PLACES: Mapping[str, Callable[[], int]] = {
     "launch_stream_owner": lambda: slot_offset(LaunchSlots, "stream_owner"),
     "launch_waits": lambda: slot_offset(LaunchSlots, "_waits"),
     "bytes": lambda: BYTES,
+    "process": lambda: ctypes.addressof(PROCESS),
     "pointer_address": lambda: slot_offset(Pointer, "address"),
     "array_address": lambda: slot_offset(DeviceArray, "_address"),
     "array_allocation": lambda: slot_offset(DeviceArray, "_allocation"),
@@ -112,7 +138,10 @@ PLACES: Mapping[str, Callable[[], int]] = {
     "array_dtype": lambda: slot_offset(DeviceArray, "dtype"),
     "array_nbytes": lambda: slot_offset(DeviceArray, "nbytes"),
 }
-"""Where objects have their type, attributes and values, in bytes; each is found in an object of this interpreter."""
+"""Where objects have their type, attributes and values, in bytes; each is found in an object of this interpreter.
+
+``process`` is the address of the number that the words of open modules have.
+"""
 
 
 class Library:

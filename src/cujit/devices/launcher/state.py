@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar
 
 from cujit.devices.streams import Stream
 from cujit.forks import Lock
-
-_L = TypeVar("_L")
 
 
 def _fields(kind: type[Any], names: str) -> tuple[tuple[str, type[Any]], ...]:
@@ -71,12 +69,57 @@ class LaunchPattern(ctypes.Structure):
 class CubinCalls(ctypes.Structure):
     """What native code loads cubins of one architecture by: functions of the driver, a context, and limits
     of a block.
+
+    ``module`` to ``kernel`` are the addresses of words of objects, one for each class that a load or a search makes an
+    object of. They have what all of these objects share. ``names`` is the dict of the ring's
+    labels, and ``patterns`` that of the patterns of kernels of which only the parameters' sizes are known.
     """
 
     _fields_ = (
         *_fields(ctypes.c_uint64, "load get_function context get_context set_context push_context pop_context"),
+        *_fields(ctypes.c_uint64, "module image loaded handle entry kernel names patterns"),
         *_fields(ctypes.c_uint32, "number max_threads shared_bytes unused"),
     )
+
+
+class ModuleSlots:
+    """A module as native code sees it: its image, and the kernels that were found by their lowered names."""
+
+    __slots__ = ("__dict__", "__weakref__", "_image", "_kernels", "load_s")
+
+    made: ClassVar[type]
+    """The class of modules."""
+
+
+class ImageSlots:
+    """A loaded image as native code makes it (``devices.launcher.entry``).
+
+    ``_given`` is an Artifact, or the bytes of a cubin. ``_word`` has the word that ``LivenessFlag`` describes.
+    ``_calls`` has the bytes of the ``CubinCalls`` that found it; it is None if Python loaded the image.
+    """
+
+    __slots__ = ("__dict__", "__weakref__", "_calls", "_given", "_word", "device", "loaded", "options")
+
+
+class LoadedSlots:
+    """The module of a back end as native code makes it: what the driver has, and the bytes of the cubin.
+
+    ``_rows`` has a row for each kernel when somebody has searched an image of several; before that it is None.
+    """
+
+    __slots__ = ("_data", "_module", "_rows")
+
+
+class HandleSlots:
+    """A module of the driver as native code makes it; ``is_loaded`` is False when the driver no longer has it."""
+
+    __slots__ = ("_handle", "context", "is_loaded")
+
+
+class EntrySlots:
+    """What the launches of a kernel share, as native code makes it (``devices.launcher.entry``)."""
+
+    __slots__ = ("__dict__", "__weakref__", "_takes_ints", "image", "lowered")
 
 
 class LaunchSlots:
@@ -147,43 +190,39 @@ MOST_LAUNCHES = 256
 
 
 _KEEPING = Lock()
-"""Held for a moment by whoever changes a cache, whichever it is."""
-
-
-class LaunchCache(Generic[_L]):
-    """The launches of one kernel that are kept, the newest ``MOST_LAUNCHES``; a module that closes drops them.
-
-    Native code finds them here too, the one that was written last without a look into the others. It makes the ones
-    that are not kept by ``pattern``, the bytes of a ``LaunchPattern``; None before the first, False without one.
-    """
-
-    __slots__ = ("__weakref__", "last", "last_shape", "launches", "pattern")
-
-    def __init__(self, pattern: bytes | bool | None = None) -> None:
-        self.launches: dict[object, _L] = {}
-        self.last_shape: object = None
-        self.last: _L | None = None
-        self.pattern = pattern
-
-    def keep(self, key: object, launch: _L) -> None:
-        """Keep a launch; the oldest goes when there are many."""
-        with _KEEPING:
-            while len(self.launches) >= MOST_LAUNCHES:
-                del self.launches[next(iter(self.launches))]
-            self.launches[key] = launch
-
-    def clear(self) -> None:
-        """Drop all of them."""
-        with _KEEPING:
-            self.last_shape = self.last = None
-            self.pattern = False
-            self.launches.clear()
+"""Held for a moment by whoever changes the launches of a kernel, whichever it is."""
 
 
 class KeepsLaunches:
-    """A kernel as machine code sees it: it has its launches in one place."""
+    """A kernel as native code makes it, with the newest ``MOST_LAUNCHES`` of its launches.
 
-    __slots__ = ("__dict__", "__weakref__", "_cache")
+    Native code finds them here too, the one that was written last without a look into the others. It makes the ones
+    that are not kept by ``_pattern``, the bytes of a ``LaunchPattern``; None before the first, False without one.
+    """
+
+    __slots__ = ("__dict__", "__weakref__", "_entry", "_last", "_last_shape", "_launches", "_pattern")
+
+    made: ClassVar[type]
+    """The class of kernels."""
+
+    def __init__(self, entry: object, pattern: bytes | bool | None) -> None:
+        self._entry, self._pattern = entry, pattern
+        self._launches: dict[object, Any] = {}
+        self._last_shape = self._last = None
+
+    def _keep(self, key: object, launch: object) -> None:
+        """Keep a launch; the oldest goes when there are many."""
+        with _KEEPING:
+            while len(self._launches) >= MOST_LAUNCHES:
+                del self._launches[next(iter(self._launches))]
+            self._launches[key] = launch
+
+    def _drop(self) -> None:
+        """Drop all launches, as a module does that closes."""
+        with _KEEPING:
+            self._last_shape = self._last = None
+            self._pattern = False
+            self._launches.clear()
 
 
 def is_same_stream(kept: object, stream: object) -> bool:

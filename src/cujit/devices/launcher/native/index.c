@@ -1,4 +1,4 @@
-/* kernel[grid, block]: the launch that a kernel keeps for what is written there (devices.launcher.state.LaunchCache). */
+/* kernel[grid, block]: the launch that a kernel keeps for what is written there (devices.launcher.state.KeepsLaunches). */
 
 #include "launcher.h"
 
@@ -22,25 +22,25 @@ static bool is_same(object *left, object *right) {
 }
 
 /* Have a launch be the last. What goes may run anybody's code, so it goes when both are in their places. */
-static void remember(object *cache, object *shape, object *launch) {
-  object *shape_before = AT(cache, cujit_places.cache_last_shape), *before = AT(cache, cujit_places.cache_last);
+static void remember(object *kernel, object *shape, object *launch) {
+  object *shape_before = AT(kernel, cujit_places.kernel_last_shape), *before = AT(kernel, cujit_places.kernel_last);
   CALL(Py_IncRef)(shape);
   CALL(Py_IncRef)(launch);
-  AT(cache, cujit_places.cache_last_shape) = shape;
-  AT(cache, cujit_places.cache_last) = launch;
+  AT(kernel, cujit_places.kernel_last_shape) = shape;
+  AT(kernel, cujit_places.kernel_last) = launch;
   CALL(Py_DecRef)(shape_before);
   CALL(Py_DecRef)(before);
 }
 
 /* A new reference to the launch that is kept for a shape, and is then the last; null if there is none. */
-static object *find(object *cache, object *shape) {
+static object *find(object *kernel, object *shape) {
   if (TYPE(shape) != OBJECT(tuple)) return 0;
   for (i64 i = CALL(PyTuple_Size)(shape); i--;)
     if (!is_exact(CALL(PyTuple_GetItem)(shape, i))) return 0;
-  object *launch = CALL(PyDict_GetItem)(AT(cache, cujit_places.cache_launches), shape);
+  object *launch = CALL(PyDict_GetItem)(AT(kernel, cujit_places.kernel_launches), shape);
   if (!launch) return 0;
   CALL(Py_IncRef)(launch);
-  remember(cache, shape, launch);
+  remember(kernel, shape, launch);
   return launch;
 }
 
@@ -77,15 +77,15 @@ static void fill(object *launch, const struct LaunchPattern *pattern, object *we
 }
 
 /* A new launch of grid and block, as ``Kernel._fix`` makes it; null, with or without an error, where that is to do it. */
-static object *make(object *kernel, object *cache, object *shape) {
-  object *bytes = AT(cache, cujit_places.cache_pattern), *launches = AT(cache, cujit_places.cache_launches);
+static object *make(object *kernel, object *shape) {
+  object *bytes = AT(kernel, cujit_places.kernel_pattern), *launches = AT(kernel, cujit_places.kernel_launches);
   if (TYPE(bytes) != OBJECT(bytes) || TYPE(shape) != OBJECT(tuple) || CALL(PyTuple_Size)(shape) != 2) return 0;
   const struct LaunchPattern *pattern = (void *)((char *)bytes + cujit_places.bytes);
   u32 grid[3], block[3];
   if (!sizes(CALL(PyTuple_GetItem)(shape, 0), &pattern->max_grid_x, grid)) return 0;
   if (!sizes(CALL(PyTuple_GetItem)(shape, 1), &pattern->max_block_x, block)) return 0;
   if ((u64)block[0] * block[1] * block[2] > pattern->max_threads || CALL(PyDict_Size)(launches) >= MOST_LAUNCHES) return 0;
-  if (*(volatile i32 *)pattern->alive != 1) return 0;
+  if (!is_alive(pattern->alive)) return 0;
   object *type = (object *)pattern->type, *launch = CALL(PyType_GenericAlloc)(type, 0);
   object *weak = launch ? CALL(PyWeakref_NewRef)(kernel, 0) : 0;
   object *memory = weak ? CALL(PyBytes_FromStringAndSize)(0, sizeof(struct LaunchState)) : 0;
@@ -104,7 +104,7 @@ static object *make(object *kernel, object *cache, object *shape) {
     ((u64 *)end)[-2] = pattern->code;
     ((u64 *)end)[-1] = (u64)state;
     if (!CALL(PyDict_SetItem)(launches, shape, launch)) {
-      remember(cache, shape, launch);
+      remember(kernel, shape, launch);
       return launch;
     }
   }
@@ -113,13 +113,13 @@ static object *make(object *kernel, object *cache, object *shape) {
 }
 
 object *cujit_index(object *kernel, object *shape) {
-  object *cache = AT(kernel, cujit_places.kernel_cache), *last = AT(cache, cujit_places.cache_last_shape);
+  object *last = AT(kernel, cujit_places.kernel_last_shape);
   if (TYPE(last) == OBJECT(tuple) && is_same(last, shape)) {
-    CALL(Py_IncRef)(AT(cache, cujit_places.cache_last));
-    return AT(cache, cujit_places.cache_last);
+    CALL(Py_IncRef)(AT(kernel, cujit_places.kernel_last));
+    return AT(kernel, cujit_places.kernel_last);
   }
-  object *launch = find(cache, shape);
-  if (!launch && !CALL(PyErr_Occurred)()) launch = make(kernel, cache, shape);
+  object *launch = find(kernel, shape);
+  if (!launch && !CALL(PyErr_Occurred)()) launch = make(kernel, shape);
   if (launch || CALL(PyErr_Occurred)()) return launch;
   return CALL(PyObject_CallMethodObjArgs)(kernel, OBJECT(fix), shape, (object *)0);
 }

@@ -238,8 +238,6 @@ static bool read(struct Round *round, const struct Field *field, object *value, 
   return false;
 }
 
-static bool is_alive(struct LaunchState *state) { return *(volatile i32 *)state->alive == 1; }
-
 static object *by_hand(struct LaunchState *state, object *const *arguments, u64 count) {
   if (!complete(state)) return 0;
   return CALL(PyObject_VectorcallDict)((object *)state->by_hand, arguments, count, 0);
@@ -255,7 +253,7 @@ object *cujit_launch(object *self, object *const *arguments, u64 given, object *
   if (names && !complete(state)) return 0;
   if (names) return CALL(PyObject_VectorcallDict)((object *)state->named, 0, 0, 0);
   u64 count = given & INT64_MAX; /* some callers set the highest bit: PY_VECTORCALL_ARGUMENTS_OFFSET */
-  if (count != state->count || !is_alive(state)) return by_hand(state, arguments, count);
+  if (count != state->count || !is_alive(state->alive)) return by_hand(state, arguments, count);
   const struct Field *fields = (void *)state->fields;
   char *buffer = __builtin_alloca_with_align(state->size + 1, 128);
   __builtin_memset(buffer, 0, state->size);
@@ -272,7 +270,7 @@ object *cujit_launch(object *self, object *const *arguments, u64 given, object *
       if (!ask(state, i, arguments[i], to, fields[i].size, &leaves)) return leaves ? by_hand(state, arguments, count) : 0;
     }
   } while (asked != settled);
-  if (!is_alive(state)) return by_hand(state, arguments, count);
+  if (!is_alive(state->alive)) return by_hand(state, arguments, count);
   void **each = 0;
   if (state->each && count) {
     each = __builtin_alloca(count * sizeof(void *));
