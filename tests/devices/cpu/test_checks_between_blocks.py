@@ -51,6 +51,16 @@ _BETWEEN = {
     "the grid": ("cooperative_groups::this_grid().sync();",) * 2 + (True,),
 }
 """What the first block does behind its access, and the second one before its own, and whether that orders both."""
+_WAYS = {
+    "the same parameter": "all",
+    "another parameter": "again",
+    "a pointer in memory": "*table",
+    "one of two parameters": "flag[1] ? (void *)out : all",
+    "a function": "out_of_line(table, again)",
+}
+"""How the second block computes the address of the array."""
+_PARAMETERS = "void *all, void *again, void **table, unsigned *flag, unsigned *out"
+_FUNCTION = "__device__ __noinline__ void *out_of_line(void **table, void *other) { return table ? *table : other; }\n"
 _DOES = {"reads": "x += p[{0}];", "writes": "p[{0}] = (T)({1} + t);", "adds": "atomicAdd(p + {0}, (T)({1} + t));"}
 
 
@@ -75,15 +85,16 @@ class _Program(NamedTuple):
     first: _Access
     second: _Access
     between: str
+    way: str
 
     def source(self, number: int) -> str:
         """Write a kernel of two blocks."""
         tells, waits, _ = _BETWEEN[self.between]
         return (
-            f'extern "C" __global__ void pair{number}(void *all, unsigned *flag, unsigned *out) {{\n'
+            f'extern "C" __global__ void pair{number}({_PARAMETERS}) {{\n'
             f"    typedef {_TYPES[self.size]} T; T *p = (T *)all; unsigned t = threadIdx.x, x = 0, seen = 0;\n"
             f"    if (blockIdx.x == 0) {{ {self.first.code(1)}\n    {tells} }}\n"
-            f"    else {{ {waits}\n    {self.second.code(1 + THREADS)} }}\n"
+            f"    else {{ {waits}\n    p = (T *)({_WAYS[self.way]}); {self.second.code(1 + THREADS)} }}\n"
             f"    out[blockIdx.x * {THREADS} + t] = x + seen;\n}}\n"
         )
 
@@ -105,25 +116,37 @@ def _program(rng: np.random.Generator) -> _Program:
         _Access(str(rng.choice(kinds)), str(rng.choice(list(_PLACES))), str(rng.choice(list(_GUARDS))))
         for _ in range(2)
     )
-    return _Program(size, first, second, str(rng.choice(list(_BETWEEN))))
+    return _Program(size, first, second, str(rng.choice(list(_BETWEEN))), str(rng.choice(list(_WAYS))))
 
 
 def _found(kernel: cujit.Kernel, device: cujit.Device) -> str:
-    arrays = [device.zeros(n, np.uint32) for n in (2 * ELEMENTS, 1, 2 * THREADS)]
+    array, flag, out = (device.zeros(n, np.uint32) for n in (2 * ELEMENTS, 2, 2 * THREADS))
+    table = device.array(np.array([array.address], np.uint64))
     try:
-        kernel.prepare(2, THREADS, cooperative=True)(*arrays)
+        kernel.prepare(2, THREADS, cooperative=True)(array, array, table, flag, out)
         device.synchronize()
     except KernelFaultError as error:
         return error.kind
     return ""
 
 
+def _found_in(programs: list[_Program], device: cujit.Device) -> list[str]:
+    kernels = [each.source(k) for k, each in enumerate(programs)]
+    text = "".join(["#include <cooperative_groups.h>\n", _FUNCTION, *kernels])
+    module = cujit.jit(cujit.Source.cuda(text, name="pairs.cu"), device=device)
+    return [_found(module[f"pair{k}"], device) for k in range(len(programs))]
+
+
+def test_a_read_before_a_write_is_found_however_the_address_is_computed() -> None:
+    reads, writes = (_Access(does, "t", "true") for does in ("reads", "writes"))
+    programs = [_Program(4, reads, writes, "nothing", way) for way in _WAYS]
+    assert [_found_in([each], cujit.cpu(1, check="race")) for each in programs] == [["race"]] * len(_WAYS)
+
+
 @pytest.mark.parametrize("check", ["race", "all"])
 def test_one_race_between_blocks_in_global_memory_is_found_and_nothing_else(check: str) -> None:
     rng, device = np.random.default_rng(41 + len(check)), cujit.cpu(1, check=check)
     programs = part([_program(rng) for _ in range(MANY)], 4, check)
-    text = "".join(["#include <cooperative_groups.h>\n", *(each.source(k) for k, each in enumerate(programs))])
-    module = cujit.jit(cujit.Source.cuda(text, name="pairs.cu"), device=device)
-    found = [_found(module[f"pair{k}"], device) for k in range(len(programs))]
     expected = ["race" if each.races else "" for each in programs]
+    found = _found_in(programs, device)
     assert [(programs[k], kind) for k, kind in enumerate(found) if kind != expected[k]] == []

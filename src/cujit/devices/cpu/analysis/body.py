@@ -117,7 +117,7 @@ def _find_nontemporal(ops: Sequence[Op]) -> frozenset[Op]:
     stores = {op for op in ops if _leaves_cache(op)}
     if not stores or any(op.form.tells_others for op in ops):
         return frozenset()
-    made_of = _parameters_behind(ops)
+    made_of, _ = parameters_behind(ops)
     bases = [(op, made_of.get(reg.index, 0)) for op in ops for reg in _bases(op)]
     read = joined(bits for op, bits in bases if op.opcode != "st")
     return frozenset(op for op, bits in bases if op in stores and bits and not bits & read)
@@ -127,8 +127,10 @@ def _leaves_cache(op: Op) -> bool:
     return op.opcode == "st" and op.space == "global" and "evict_last" not in op.name
 
 
-def _parameters_behind(ops: Sequence[Op]) -> dict[int, int]:
-    """Return which 64-bit parameters addresses are computed from: one bit for each parameter, by register."""
+def parameters_behind(ops: Sequence[Op]) -> tuple[dict[int, int], list[int]]:
+    """Return which 64-bit parameters addresses are computed from: one bit for each parameter, by register; and the
+    offset of each parameter, by bit.
+    """
     writers, bases = writers_of(ops), (reg.index for op in ops for reg in _bases(op))
     behind = closure(bases, lambda reg: (r.index for op in writers.get(reg, ()) for r in op.read_registers()))
     computing = {op for reg in behind for op in writers.get(reg, ())}
@@ -142,7 +144,7 @@ def _parameters_behind(ops: Sequence[Op]) -> dict[int, int]:
         return bool(more)
 
     solve([op for op in ops if op in computing], compute)
-    return found
+    return found, list(places)
 
 
 def _bits_of(op: Op, places: dict[int, int], found: dict[int, int]) -> int:
@@ -154,7 +156,8 @@ def _bits_of(op: Op, places: dict[int, int], found: dict[int, int]) -> int:
     if not isinstance(at, SymbolAddress) or at.slot.space != "param" or op.type.bits != _ADDRESS_BITS:
         return 0
     place = at.slot.offset + at.offset + op.sources[0].offset
-    return 1 << places.setdefault(place, len(places))
+    each = range(place, place + len(op.results) * _ADDRESS_BITS // 8, _ADDRESS_BITS // 8)
+    return joined(1 << places.setdefault(place, len(places)) for place in each)
 
 
 def _bases(op: Op) -> list[Reg]:

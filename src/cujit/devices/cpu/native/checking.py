@@ -161,9 +161,12 @@ class Reach(enum.IntEnum):
 
 
 class RecordHead(Shared):
-    """What the ``race`` check keeps of ``size`` bytes at ``begin``: ``bytes`` of records, made in a ``generation``."""
+    """What the ``race`` check keeps of ``size`` bytes at ``begin``: ``bytes`` of records, made in a ``generation``.
 
-    _fields_ = Fields("u64 begin, size, records, bytes; u32 generation, unused")
+    No launch whose first deed is behind ``written`` has written there so far, or is expected to.
+    """
+
+    _fields_ = Fields("u64 begin, size, records, bytes; u32 generation, written")
 
 
 class Span(Shared):
@@ -191,6 +194,10 @@ class Watch(Shared):
     of which the other fields of that name tell the first. The least that it accesses of global memory are
     1 << ``grain`` bytes. ``first_deed`` is the first number in its ``generation`` of what its blocks do; they are
     ``ordered`` once one has made a fence.
+
+    At ``writes`` are groups of offsets of parameters, each behind its length, and 0 at the end: the kernel writes
+    where a parameter of each group leads. It may write ``anywhere`` if ``writes`` is 0 or no parameter of a group
+    leads to known memory.
     """
 
     _fields_ = Fields(
@@ -198,7 +205,7 @@ class Watch(Shared):
         "cluster_blocks, piece_bytes, entries, marks, phases, events, most_events, local_bytes, local_total, "
         "stack_bytes, parameter_bytes, serial; struct Stores *stores; u32 kernel, proxied, poisoned, stale, outside, "
         "outside_thread, outside_line, outside_flags; u64 outside_block, outside_address, outside_size; "
-        "u32 grain, first_deed, generation, ordered"
+        "u32 grain, first_deed, generation, ordered, anywhere, padding; const u32 *writes"
     )
 
 

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from cujit.devices.cpu.analysis.body import parameters_behind
 from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import Builder, Value
 from cujit.devices.cpu.codegen.memory import LaneAddresses as Where
@@ -484,6 +485,34 @@ def updated_memory(ops: Sequence[Op]) -> UpdatedMemory:
 def least_grain(ops: Sequence[Op]) -> int:
     """Return the binary logarithm of the least that operations access of global memory, at most that of a word."""
     return min((_grain_of(op) for op in ops if may_touch_global(op)), default=_WORD_GRAIN)
+
+
+def written_parameters(ops: Sequence[Op]) -> list[tuple[int, ...]] | None:
+    """Return the offsets of the parameters that each address is computed from at which operations write memory.
+
+    None if an address may come from elsewhere. Variables of the module, by their names, are left out.
+    """
+    behind, offsets = parameters_behind(ops)
+    found: set[tuple[int, ...]] = set()
+    for op in ops:
+        if op.opcode == "call.function":
+            return None
+        if not may_touch_global(op) or _only_reads(op):
+            continue
+        if op.opcode not in ("st", "atom", "red"):
+            return None
+        base = op.memory.base
+        if isinstance(base, SymbolAddress):
+            continue
+        bits = behind.get(base.index, 0) if isinstance(base, Reg) else 0
+        if not bits:
+            return None
+        found.add(tuple(at for k, at in enumerate(offsets) if bits >> k & 1))
+    return sorted(found)
+
+
+def _only_reads(op: Op) -> bool:
+    return op.opcode in ("ld", "ldu") or copies_raw(op) or (op.opcode == "wmma" and "load" in op.modifiers)
 
 
 def _grain_of(op: Op) -> int:

@@ -54,7 +54,7 @@ class _CheckedKernel(KernelWatch):
     """One kernel under checks."""
 
     def __init__(self, watcher: CheckingWatcher, title: str, body: Body, lines: Lines) -> None:
-        from cujit.devices.cpu.observe.access_sites import least_grain  # for what is compiled with checks
+        from cujit.devices.cpu.observe import access_sites  # for what is compiled with checks
         from cujit.formats.ptx.isa.semantics import Effect  # for what is compiled with checks
 
         self._checks = watcher.checks
@@ -68,7 +68,10 @@ class _CheckedKernel(KernelWatch):
         self._fenced = any(op.form.meaning.effect is Effect.ORDERS for op in ops)
         self._copies = any(is_queued(op) for op in ops)
         self._proxied = any(op.opcode == "wgmma" or (op.opcode == "cp" and "bulk" in op.modifiers) for op in ops)
-        self._grain = least_grain(ops)
+        self._grain = access_sites.least_grain(ops)
+        groups = access_sites.written_parameters(ops) if self._checks.race and not body.functions else None
+        words = [word for group in groups or () for word in (len(group), *group)]
+        self._writes = None if groups is None else (ctypes.c_uint32 * (len(words) + 1))(*words)
         self._runs: dict[int, CheckedRun] = {}
 
     def observer(self) -> Observer:
@@ -162,6 +165,7 @@ class _CheckedKernel(KernelWatch):
             kernel=self._number,
             proxied=self._proxied,
             grain=self._grain,
+            writes=0 if self._writes is None else ctypes.addressof(self._writes),
         )
 
     def explain(self, launch: Launch) -> str | None:

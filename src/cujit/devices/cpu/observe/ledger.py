@@ -294,8 +294,8 @@ class MemoryLedger:
                     return known, known.marks
         return None
 
-    def _records(self, address: int, size: int) -> AccessRecords | None:
-        return AccessRecords(address, size) if self._keeps_records and size else None
+    def _records(self, address: int, size: int, *, always_written: bool = False) -> AccessRecords | None:
+        return AccessRecords(address, size, always_written=always_written) if self._keeps_records and size else None
 
     def _written_marks(self, address: int, size: int) -> ByteMarks | None:
         return ByteMarks(address, size, written=True) if self._keeps_marks and size else None
@@ -308,7 +308,7 @@ class MemoryLedger:
                 size,
                 f"the variable {name} ({size:,} bytes)",
                 marks=self._written_marks(memory.address + at, size),
-                records=self._records(memory.address + at, size),
+                records=self._records(memory.address + at, size, always_written=True),
             )
             for name, (at, size) in variables.items()
             if size

@@ -20,13 +20,17 @@ _NORESERVE = 0x4000
 
 
 class AccessRecords:
-    """Room for the records of ``size`` bytes at ``begin``, and a summary of each 16; larger elements use less."""
+    """Room for the records of ``size`` bytes at ``begin``, and a summary of each 16; larger elements use less.
 
-    def __init__(self, begin: int, size: int) -> None:
+    Of memory that is ``always_written``, every launch notes reads.
+    """
+
+    def __init__(self, begin: int, size: int, *, always_written: bool = False) -> None:
         length = _KINDS * (size + _SPACE) * _RECORD_BYTES + size + _SPACE
         self._held = _room(length)
         address = 0 if self._held is None else ctypes.addressof(self._held)
         self._head = RecordHead(begin=begin, size=size, records=address, bytes=length)
+        self._head.written = 0xFFFFFFFF if always_written else 0
         self.address = ctypes.addressof(self._head)
 
 

@@ -47,6 +47,45 @@ INLINE u32 launch_tag(const struct Place *place) { return (u32)(place->watch->se
 
 /* -- a launch and a block begin ---------------------------------------------------------------------------------------- */
 
+/* Records of another generation say nothing. */
+static void renew_records(const struct Watch *watch, struct RecordHead *head) {
+  if (head->generation && head->generation != watch->generation) {
+    u64 page = 1 << 16, begin = (u64)head->records, end = begin + head->bytes;
+    u64 first = (begin + page - 1) & -page, last = end & -page;
+    if (first < last && !madvise((void *)first, last - first, MADV_DONTNEED)) {
+      memset((void *)begin, 0, first - begin);
+      memset((void *)last, 0, end - last);
+    } else {
+      memset((void *)begin, 0, end - begin);
+    }
+    if (~head->written) head->written = 0;
+  }
+  head->generation = watch->generation;
+}
+
+/* The launch may write this memory: what it reads there counts. */
+INLINE void note_written(const struct Watch *watch, struct RecordHead *head) {
+  if (head->written < watch->first_deed) head->written = watch->first_deed;
+}
+
+/* Note which memory the launch may write. */
+static void begin_written(const struct Place *place, struct Watch *watch) {
+  watch->anywhere = !watch->writes;
+  for (const u32 *group = watch->writes; group && *group; group += *group + 1) {
+    flag leads = 0;
+    for (u32 k = 1; k <= *group; k++) {
+      u64 address;
+      memcpy(&address, (const u8 *)place->launch->parameters + group[k], sizeof address);
+      const struct Span *span = span_of(place, address, 1);
+      leads |= span != 0;
+      if (!span || !span->records) continue;
+      renew_records(watch, span->records);
+      note_written(watch, span->records);
+    }
+    watch->anywhere |= !leads;
+  }
+}
+
 static NOINLINE void begin_orders(const struct Place *place) {
   struct Watch *watch = (struct Watch *)place->watch;
   cujit_check_lock();
@@ -60,6 +99,7 @@ static NOINLINE void begin_orders(const struct Place *place) {
     if (all->next > MOST_DEEDS / 2) all->next = 1, all->generation++;
     watch->generation = all->generation;
     watch->first_deed = ++all->next;
+    begin_written(place, watch);
   }
   cujit_check_unlock();
   if (!all) cujit_fault(place->launch, FAULT_NO_MEMORY, ~0ull, ~0u, 0, 0);
@@ -223,29 +263,26 @@ struct Plane {
   u32 grain;
 };
 
-/* Records of another generation say nothing. */
 static NOINLINE void clear_records(const struct Watch *watch, struct RecordHead *head) {
   cujit_check_lock();
-  if (head->generation && head->generation != watch->generation) {
-    u64 page = 1 << 16, begin = (u64)head->records, end = begin + head->bytes;
-    u64 first = (begin + page - 1) & -page, last = end & -page;
-    if (first < last && !madvise((void *)first, last - first, MADV_DONTNEED)) {
-      memset((void *)begin, 0, first - begin);
-      memset((void *)last, 0, end - last);
-    } else {
-      memset((void *)begin, 0, end - begin);
-    }
-  }
-  head->generation = watch->generation;
+  renew_records(watch, head);
   cujit_check_unlock();
 }
 
-/* The records of a span; 0 where there are none. */
-INLINE flag plane_of(const struct Place *place, const struct Span *span, struct Plane *plane) {
+/* Whether an access with these flags reads memory that the launch does not write, so that no record is needed. */
+INLINE flag is_only_read(const struct Place *place, const struct Span *span, u32 flags) {
+  const struct Watch *watch = place->watch;
+  return !(flags & ACCESS_WRITE) && !watch->anywhere && span->records && span->records->written < watch->first_deed;
+}
+
+/* The records of a span; 0 where there are none, or none are needed. */
+INLINE flag plane_of(const struct Place *place, const struct Span *span, u32 flags, struct Plane *plane) {
   struct RecordHead *head = span->records;
-  if (!head || !head->records) return 0;
-  u32 grain = place->watch->grain & 3;
-  if (head->generation != place->watch->generation) clear_records(place->watch, head);
+  const struct Watch *watch = place->watch;
+  if (!head || !head->records || is_only_read(place, span, flags)) return 0;
+  u32 grain = watch->grain & 3;
+  if (head->generation != watch->generation) clear_records(watch, head);
+  if (flags & ACCESS_WRITE) note_written(watch, head);
   u64 begin = head->begin >> grain & -(u64)CHUNK;
   *plane = (struct Plane){(u32 *)head->records, begin, (head->size >> grain) + SPACES_BETWEEN, grain};
   return 1;
@@ -328,7 +365,7 @@ static NOINLINE void check_grains(const struct Place *place, const struct Access
 static NOINLINE void check_across(struct Place *place, const struct Access *access) {
   struct Plane plane;
   if (!may_be_global(access->flags) || !(access->flags & (ACCESS_READ | ACCESS_WRITE))) return;
-  if (!in_one_span(place, access->address, access->size) || !plane_of(place, place->span, &plane)) return;
+  if (!in_one_span(place, access->address, access->size) || !plane_of(place, place->span, access->flags, &plane)) return;
   check_grains(place, access, &plane);
 }
 
@@ -452,11 +489,17 @@ INLINE flag row_is_quick(struct Place *place, u32 lanes, u64 base, const struct 
   struct Plane plane;
   u64 size = site->size;
   u32 first = first_lane(lanes), count = last_lane(lanes) - first + 1, writes = site->flags & ACCESS_WRITE;
+  if (!span) return 0;
+  u64 at = base + first * (u64)site->stride, room = span->end - span->begin;
+  if (is_only_read(place, span, site->flags)) {
+    u64 reach = (u64)site->stride * (count - 1), low = site->stride < 0 ? at + reach : at;
+    return within(low - span->begin, (site->stride < 0 ? -reach : reach) + size, room);
+  }
   if (!site->stride && !writes) count = 1;
   else if (site->stride != (i64)size || lanes >> first != ~0u >> (WARP - count)) return 0;
-  u64 at = base + first * (u64)site->stride, bytes = count * size;
-  if (size & (size - 1) || !span || !within(at - span->begin, bytes, span->end - span->begin)) return 0;
-  if (!plane_of(place, span, &plane)) return 1;
+  u64 bytes = count * size;
+  if (size & (size - 1) || !within(at - span->begin, bytes, room)) return 0;
+  if (!plane_of(place, span, site->flags, &plane)) return 1;
   if (place->piece->across.waiting || (at | size) & ((1u << plane.grain) - 1)) return 0;
   u32 log = (u32)__builtin_ctz((u32)size) - plane.grain;
   u64 begin = grain_at(&plane, at);
@@ -527,7 +570,7 @@ static NOINLINE void check_lanes_across(struct Place *place, const struct Lanes 
   const u64 *addresses = (const u64 *)all->addresses;
   u64 size = all->size, last = 0;
   u32 left = all->lanes;
-  if (!plane_of(place, place->span, &plane)) return;
+  if (!plane_of(place, place->span, all->flags, &plane)) return;
   u64 count = size >> plane.grain;
   if (!(all->flags & (ACCESS_STRONG | ACCESS_LOOKS)) && count) {
     u32 log = (u32)__builtin_ctzll(size) - plane.grain;
