@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import ctypes
+import random
 import struct
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from cujit.devices import object_loader
 from cujit.devices.jit import address_of_name, emit_object, name_address, processor
-from cujit.devices.object_loader import LoadedObject, PositionFreeCode, lay_out, place
+from cujit.devices.launcher.cpython import is_supported
+from cujit.devices.launcher.library import library_or_none
+from cujit.devices.object_loader import LoadedObject, PositionFreeCode, lay_out, place, relocate
 from cujit.devices.objects import CompileTask, machine_code
 from cujit.errors import FormatError
 from cujit.formats.elf import read_elf
+from cujit.loading import jit
+from cujit.machine import cpu
 from processes import printed
 from raising import raises
 
@@ -131,9 +137,12 @@ def test_code_that_is_detached_stays() -> None:
 
 AT_THE_END = """
 import ctypes
+from cujit.devices import object_loader
 from cujit.devices.jit import emit_object
 from cujit.devices.object_loader import lay_out, place
 from cujit.formats.elf import read_elf
+from cujit.loading import jit
+from cujit.machine import cpu
 
 class Last:
     def __init__(self, address):
@@ -209,3 +218,30 @@ def test_machine_code_is_placed_unless_somebody_debugs_it(tmp_path: Path, monkey
     monkeypatch.setenv("CUJIT_PERF", "1")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     assert not isinstance(machine_code(work, "k").engine, LoadedObject)
+
+
+def test_native_code_writes_the_addresses_that_python_writes() -> None:
+    native = library_or_none() if is_supported() else None
+    if native is None:
+        pytest.skip("this interpreter takes no native launches")
+    random_ = random.Random(7)
+    values = [random_.getrandbits(64) for _ in range(5)]
+    places = random_.sample(range(0, 4000, 9), 300)
+    rows = b"".join(
+        struct.pack("<QQq", at, random_.randrange(5), random_.randrange(-(1 << 40), 1 << 40)) for at in places
+    )
+    written = []
+    for write in (relocate, native.relocate.call):
+        memory = ctypes.create_string_buffer(4096)
+        write(ctypes.addressof(memory), rows, struct.pack("<5Q", *values))
+        written.append(memory.raw)
+    assert written[0] == written[1]
+    assert len(set(written[0])) > 200
+
+
+def test_code_of_a_kernel_is_placed_by_native_code() -> None:
+    cpu()  # whose first kernel brings the native code
+    kernel = jit('extern "C" __global__ void k(float* a) { *a = sinf(*a); }', device="cpu")["k"]
+    kernel.compile(1)
+    is_native = is_supported() and library_or_none() is not None
+    assert (object_loader._native is not relocate) == is_native

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 from cujit.arch import Arch
@@ -65,6 +65,7 @@ _EM_CUDA_WORD = magic.EM_CUDA.to_bytes(2, "little")
 # Source: gABI, "ELF Header", e_machine.
 _HOSTS = (0, 3, 21, 40, 62, 183, 243)
 _TEXT = (ImageKind.PTX, ImageKind.NVVMIR)
+_FIRST_CHARACTERS = 2048
 
 
 def kind_of(data: bytes) -> ImageKind:
@@ -122,7 +123,7 @@ def _kind_of_text(data: bytes) -> ImageKind:
             f"with {spell(data[:8])}…",
             offset=0,
         ) from e
-    for line in text.splitlines():
+    for line in _lines(text):
         word = line.strip()
         if word.startswith(".version"):
             return _whole(text, ImageKind.PTX)
@@ -138,6 +139,12 @@ def _kind_of_text(data: bytes) -> ImageKind:
             shell="to compile CUDA C++, run cujit compile",
         ),
     )
+
+
+def _lines(text: str) -> Iterator[str]:
+    """Go through the lines of a text, of which the first ones mostly tell."""
+    yield from text[:_FIRST_CHARACTERS].splitlines()[:-1]
+    yield from text.splitlines()
 
 
 def _whole(text: str, kind: ImageKind) -> ImageKind:

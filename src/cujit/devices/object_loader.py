@@ -60,7 +60,7 @@ class LoadedObject:
         if self.memory == _NOWHERE:
             raise CujitError(f"there isn't enough memory for {size} bytes of machine code", code="out-of-memory")
         self._size = size
-        self.addresses: dict[str, int] = {}
+        self.functions: Mapping[str, tuple[int, int, int]] = {}
 
     def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
         if self._size and not is_ending():  # who comes later than this may still call it
@@ -68,15 +68,14 @@ class LoadedObject:
 
     def get_function_address(self, symbol: str) -> int:
         """Return the address of a function that the object has."""
-        return self.addresses[symbol]
+        return int(self.memory + self.functions[symbol][0])
 
     def detach(self) -> None:
         """Keep the code for as long as the process lives."""
         self._size = 0
 
-    def fill(self, image: bytes, written: int) -> None:
-        """Copy the code in; from now on it may run, and nobody may write it but for what begins at ``written``."""
-        ctypes.memmove(self.memory, image, len(image))
+    def protect(self, written: int) -> None:
+        """Let the code run; from now on nobody may write it but for what begins at ``written``."""
         if _system().mprotect(self.memory, written, mmap.PROT_READ | mmap.PROT_EXEC):
             raise CujitError(
                 "this system doesn't allow a process to run code that it generated", help="allow execmem, or use a GPU"
@@ -87,31 +86,30 @@ class PositionFreeCode(NamedTuple):
     """An object's code for any address: every distance within the code is filled in.
 
     ``image`` is the start of its ``size`` bytes, and the rest is zero. The code writes only from ``written`` on, which
-    is a page boundary. ``needs`` names the functions that the object calls and does not define. ``rows`` are the places
-    of addresses: offset, index in ``needs`` (its length stands for the memory itself) and addend. ``functions`` has the
-    offset of each function, and the offset and size of its section.
+    is a page boundary. ``needs`` names the functions that the object calls and does not define. ``rows`` has the bytes
+    of the places of addresses: offset, index in ``needs`` (its length stands for the memory itself) and addend.
+    ``functions`` has the offset of each function, and the offset and size of its section.
     """
 
     image: bytes
     written: int
     size: int
     needs: tuple[str, ...]
-    rows: tuple[tuple[int, int, int], ...]
+    rows: bytes
     functions: Mapping[str, tuple[int, int, int]]
 
     def to_bytes(self) -> bytes:
         """Write the code after an ELF header that names no machine and no section."""
         names = "\n".join([*self.needs, *self.functions]).encode()
         counts = len(self.image), len(self.needs), len(self.functions), len(self.rows), len(names)
-        rows = [_FILL.pack(*row) for row in self.rows]
         places = [_PLACE.pack(*place) for place in self.functions.values()]
-        return b"".join((_HEAD.pack(_MARK, self.written, self.size, *counts), *rows, *places, names, self.image))
+        return b"".join((_HEAD.pack(_MARK, self.written, self.size, *counts), self.rows, *places, names, self.image))
 
     @classmethod
     def of_bytes(cls, data: bytes) -> PositionFreeCode:
         """Read what ``to_bytes`` wrote. The cache's checksum proves that it is whole."""
-        _, written, size, image_bytes, needed, functions, rows, name_bytes = _HEAD.unpack_from(data)
-        places_at = _HEAD.size + rows * _FILL.size
+        _, written, size, image_bytes, needed, functions, row_bytes, name_bytes = _HEAD.unpack_from(data)
+        places_at = _HEAD.size + row_bytes
         names_at = places_at + functions * _PLACE.size
         image_at = names_at + name_bytes
         names = data[names_at:image_at].decode().split("\n")
@@ -121,7 +119,7 @@ class PositionFreeCode(NamedTuple):
             written,
             size,
             tuple(names[:needed]),
-            tuple(_FILL.iter_unpack(data[_HEAD.size : places_at])),
+            data[_HEAD.size : places_at],
             dict(zip(names[needed:], places, strict=True)),
         )
 
@@ -160,7 +158,7 @@ def lay_out(elf: Elf, symbols: Sequence[ElfSymbol]) -> PositionFreeCode | None:
         for symbol in symbols
         if symbol.name and symbol.section in begins
     }
-    return PositionFreeCode(bytes(image), written, size, tuple(needs), tuple(linker.rows), functions)
+    return PositionFreeCode(bytes(image), written, size, tuple(needs), b"".join(linker.rows), functions)
 
 
 def _begins(sections: Sequence[Section]) -> tuple[dict[int, int], int, int]:
@@ -188,7 +186,7 @@ class _Linker:
     def __init__(
         self, image: bytearray, symbols: Sequence[ElfSymbol], begins: Mapping[int, int], needs: Mapping[str, int]
     ) -> None:
-        self.rows: list[tuple[int, int, int]] = []
+        self.rows: list[bytes] = []
         self._image = image
         self._symbols = symbols
         self._begins = begins
@@ -212,9 +210,11 @@ class _Linker:
                 if not (is_own or (symbol.name in self._needs and kind == _ABSOLUTE)):
                     return False
                 if not is_own:
-                    self.rows.append((at, self._needs[symbol.name], addend))
+                    self.rows.append(_FILL.pack(at, self._needs[symbol.name], addend))
                 elif kind == _ABSOLUTE:
-                    self.rows.append((at, len(self._needs), self._begins[symbol.section] + symbol.value + addend))
+                    self.rows.append(
+                        _FILL.pack(at, len(self._needs), self._begins[symbol.section] + symbol.value + addend)
+                    )
                 else:
                     _INT.pack_into(self._image, at, self._begins[symbol.section] + symbol.value + addend - at)
         except IndexError as e:
@@ -235,10 +235,31 @@ def place(code: PositionFreeCode, addresses: Iterable[int]) -> LoadedObject:
         CujitError: there is no memory for it.
     """
     placed = LoadedObject(code.size)
-    memory, image = placed.memory, bytearray(code.image)
-    values = [*addresses, memory]
-    for at, index, addend in code.rows:
-        _WORD.pack_into(image, at, values[index] + addend)
-    placed.fill(bytes(image), code.written)
-    placed.addresses = {name: memory + at for name, (at, _, _) in code.functions.items()}
+    values = [*addresses, placed.memory]
+    ctypes.memmove(placed.memory, code.image, len(code.image))
+    _native(placed.memory, code.rows, struct.pack(f"<{len(values)}Q", *values))
+    placed.protect(code.written)
+    placed.functions = code.functions
     return placed
+
+
+def relocate(memory: int, rows: bytes, values: bytes) -> None:
+    """Write addresses into the code at ``memory``: as native code does, for where there is none.
+
+    Args:
+        memory: the address of the code.
+        rows: of ``PositionFreeCode``.
+        values: the addresses that the rows count from, as bytes.
+    """
+    words = [value for (value,) in _WORD.iter_unpack(values)]
+    for at, index, addend in _FILL.iter_unpack(rows):
+        ctypes.c_uint64.from_address(memory + at).value = words[index] + addend
+
+
+_native: Callable[[int, bytes, bytes], object] = relocate
+
+
+def use_native(function: Callable[[int, bytes, bytes], object]) -> None:
+    """Write addresses in ``place`` by a function of native code from now on."""
+    global _native
+    _native = function

@@ -36,6 +36,7 @@ FUNCTIONS = {
     "launch",
     "index",
     "item",
+    "relocate",
     "rows",
     "load",
     "kernel",

@@ -15,6 +15,7 @@ from cujit.devices.arguments.pointers import Pointer
 from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.launcher.cpython import (
     BYTES,
+    NativeCall,
     address_of,
     basic_size_offset,
     native_function,
@@ -33,7 +34,7 @@ from cujit.devices.launcher.state import (
     ModuleSlots,
 )
 from cujit.errors import MissingError
-from cujit.forks import once
+from cujit.forks import cached_property, once
 from cujit.values.hashing import use_native
 from cujit.workers.package_files import data_path
 
@@ -172,6 +173,11 @@ class Library:
         self._fill("places", (find() for find in PLACES.values()))
         self.digest = native_function("digest", self.address("digest"), None, is_fast=True)
         """Returns the SHA-256 of the pieces that it is called with, or None without the processor's instructions."""
+
+    @cached_property
+    def relocate(self) -> NativeCall:
+        """What writes addresses into code, as ``object_loader.relocate`` does."""
+        return native_function("relocate", self.address("relocate"), None, is_fast=True)
 
     def _fill(self, table: str, words: Iterable[int]) -> None:
         data = array.array("Q", words).tobytes()

@@ -12,8 +12,11 @@ import sys
 from collections.abc import Callable
 
 from cujit.cache.key import Part
+from cujit.devices import object_loader
 from cujit.devices.cpu.native import lanes
 from cujit.devices.jit import NativeFunction, processor, publish
+from cujit.devices.launcher.cpython import is_supported
+from cujit.devices.launcher.library import library_or_none
 from cujit.devices.objects import CompileTask, machine_code
 from cujit.devices.sources import read_file
 from cujit.errors import CujitError, UnsupportedError
@@ -127,7 +130,15 @@ def native_code(work: CompileTask, symbol: str) -> NativeFunction:
         UnsupportedError: it needs a part that is not written for this processor.
         Whatever ``work.write`` raises.
     """
+    _use_launcher()
     return machine_code(work, symbol, _require)
+
+
+@once
+def _use_launcher() -> None:
+    native = library_or_none() if is_supported() else None
+    if native is not None:
+        object_loader.use_native(native.relocate.call)
 
 
 def _require(name: str) -> None:

@@ -99,6 +99,7 @@ object *cujit_pieces(object *self, object *const *given, i64 count);
 object *cujit_settle(object *self, object *ignored);
 object *cujit_rows(object *self, object *image);
 object *cujit_load(object *self, object *const *given, i64 count);
+object *cujit_relocate(object *self, object *const *given, i64 count);
 object *cujit_item(object *module, object *name);
 object *cujit_digest(object *self, object *const *given, i64 count);
 object *cujit_kernel(object *self, object *const *given, i64 count);
