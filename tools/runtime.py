@@ -224,12 +224,46 @@ def _structure(structure: type[Shared]) -> str:
 # -- the compiler -------------------------------------------------------------------------------------------
 
 
+_GATHER = """
+  %wide = zext i32 %bytes to i64
+  %is_word = icmp eq i64 %wide, 4
+  %low = select i1 %is_word, i64 0, i64 3
+  %low.one = insertelement <8 x i64> zeroinitializer, i64 %low, i64 0
+  %low.all = shufflevector <8 x i64> %low.one, <8 x i64> zeroinitializer, <8 x i32> zeroinitializer
+  %numbers = load <8 x i64>, ptr %at, align 8
+  %rest = and <8 x i64> %numbers, %low.all
+  %begins = sub <8 x i64> %numbers, %rest
+  %places = inttoptr <8 x i64> %begins to <8 x ptr>
+  %words = call <8 x i32> @llvm.masked.gather.v8i32.v8p0(
+    <8 x ptr> %places, i32 1, <8 x i1> ALL, <8 x i32> zeroinitializer)
+  %rest.small = trunc <8 x i64> %rest to <8 x i32>
+  %shifts = mul <8 x i32> %rest.small, EIGHT
+  %moved = lshr <8 x i32> %words, %shifts
+  %bits = mul i32 %bytes, 8
+  %unused = sub i32 32, %bits
+  %mask = lshr i32 -1, %unused
+  %mask.one = insertelement <8 x i32> zeroinitializer, i32 %mask, i64 0
+  %mask.all = shufflevector <8 x i32> %mask.one, <8 x i32> zeroinitializer, <8 x i32> zeroinitializer
+  %found = and <8 x i32> %moved, %mask.all
+  store <8 x i32> %found, ptr %into, align 4
+  ret void
+""".replace("ALL", f"<{', '.join(['i1 true'] * 8)}>").replace("EIGHT", f"<{', '.join(['i32 8'] * 8)}>")
+"""What ``gather`` does, by an instruction that C has no word for. It reads the words of 32 bits that elements are in:
+no word lies in two pages.
+"""
+
+_GATHERING = re.compile(r"(define internal void @gather\([^\n]*\{)\n.*?\n\}", re.DOTALL)
+_DECLARED = "\ndeclare <8 x i32> @llvm.masked.gather.v8i32.v8p0(<8 x ptr>, i32, <8 x i1>, <8 x i32>)\n"
+
+
 def _compile(source: Path, processor: str, folder: Path, target: Path) -> list[str]:
     """Write the bitcode of a part for a processor, and list its functions; ``folder`` has the shared header."""
     text = folder / "part.ll"
     options = (*_LANGUAGE, *_DEFINED, *_PLAIN, *_OUTPUT, f"-I{folder}")
     _run(source.parent, processor, *options, source.name, "-o", str(text))
-    text.write_text(_LEFT_OUT.sub("", text.read_text()))
+    code = _LEFT_OUT.sub("", text.read_text())
+    code, gathers = _GATHERING.subn(lambda found: f"{found[1]}{_GATHER}}}", code)
+    text.write_text(code + _DECLARED * gathers)
     functions = re.findall(r"^define (?!internal).*?@(cujit_\w+)\(", text.read_text(), re.MULTILINE)
     _run(source.parent, processor, "-w", *_PASSES, "-c", "-emit-llvm", str(text), "-o", str(target))
     return functions

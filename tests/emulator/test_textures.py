@@ -367,6 +367,41 @@ def test_lookups_in_memory_without_a_whole_element_read_zeros_and_not_the_memory
     assert program(MEMORY + EMPTY).split() == [str(16 * 2 + 2 + 18 * 8)]
 
 
+AT_THE_END = """
+import mmap
+libc = ctypes.CDLL(None)
+pages = mmap.mmap(-1, 2 * mmap.PAGESIZE)
+base = ctypes.addressof(ctypes.c_char.from_buffer(pages))
+assert libc.mprotect(ctypes.c_void_p(base + mmap.PAGESIZE), ctypes.c_size_t(mmap.PAGESIZE), 0) == 0
+module = load('''
+extern "C" __global__ void each(cudaTextureObject_t t, int n, float *out) {
+  float4 v = tex1Dfetch<float4>(t, n - 32 + (int)threadIdx.x);
+  out[threadIdx.x] = v.x + v.y + v.z + v.w;
+}
+''')
+u64, memory, out = ctypes.c_uint64, ok(d.cuMemAlloc(128)), np.zeros(32, np.float32)
+count = 0
+for name, type_ in (("UNSIGNED_INT8", np.uint8), ("SIGNED_INT8", np.int8), ("UNSIGNED_INT16", np.uint16),
+                    ("SIGNED_INT16", np.int16), ("HALF", np.float16), ("FLOAT", np.float32)):
+    for channels in (1, 2, 4):
+        n = mmap.PAGESIZE // (np.dtype(type_).itemsize * channels)
+        values = np.random.default_rng(channels).integers(-100, 100, (n, channels)).astype(type_)
+        pages[:mmap.PAGESIZE] = values.tobytes()
+        kind = getattr(d.CUarray_format, f"CU_AD_FORMAT_{name}")
+        texture = ok(d.cuTexObjectCreate(of_memory(base, mmap.PAGESIZE, kind=kind, channels=channels), reading(), None))
+        ok(launch(function(module, "each"), (1,), (32,), ((int(texture), u64), (n, I), (int(memory), P))))
+        ok(d.cuMemcpyDtoH(out, memory, 128))
+        most = np.iinfo(type_).max if np.issubdtype(type_, np.integer) else 1
+        assert np.allclose(out, (values[-32:].astype(np.float64) / most).sum(1), atol=1e-5), (name, channels)
+        count += 1
+print(count)
+"""
+
+
+def test_the_last_elements_of_a_page_are_read_without_what_follows() -> None:
+    assert program(MEMORY + AT_THE_END).split() == ["18"]
+
+
 def test_what_can_be_no_array_texture_or_surface_is_refused() -> None:
     out = program(
         MEMORY

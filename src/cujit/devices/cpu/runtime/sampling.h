@@ -56,10 +56,9 @@ INLINE i32s resolved(i32 mode, i32 size, i32s i) {
   if (mode == ADDRESS_BORDER) return PICK(i32s, (i >= zero) & (i <= last), i, zero + OUTSIDE);
   if (mode == ADDRESS_MIRROR) {
     i32s there = rest_of(i, size * 2), back = size * 2 - 1 - there;
-    return PICK(i32s, there < back, there, back);
+    return __builtin_elementwise_min(there, back);
   }
-  i32s high = PICK(i32s, i < last, i, last);
-  return high & (high > zero);
+  return __builtin_elementwise_max(__builtin_elementwise_min(i, last), zero);
 }
 
 /* Where coordinates lie in a texture of that size; whole periods are taken off normalized ones first. */
@@ -151,22 +150,34 @@ INLINE void find_steps(const struct Taps *taps, u32 lane, u64 step, struct Steps
   take_steps(taps->second + lane, step, &steps->bytes[1], &steps->missing[1]);
 }
 
-#define READ(words, types, type)                                                  \
-  do {                                                                            \
-    type read[LANES];                                                             \
-    for (u32 k = 0; k < LANES; k++) read[k] = ((const type *)spots->at[k])[c];    \
-    return (u32s)TO(words, AT(types, read));                                      \
-  } while (0)
+/* Read an element of 1, 2 or 4 bytes at each of eight addresses. tools/runtime.py puts an instruction of LLVM's in place of
+   this. */
+INLINE void gather(const u64 *at, u32 bytes, u32 *into) {
+  for (u32 k = 0; k < LANES; k++) {
+    into[k] = 0;
+    __builtin_memcpy(into + k, (const u8 *)at[k], bytes);
+  }
+}
+
+INLINE u32s elements_of(const struct Spots *spots, u32 bytes, u32 c) {
+  u64 at[LANES];
+  u32 found[LANES];
+  AT(u64s, at) = AT(u64s, spots->at) + bytes * c;
+  gather(at, bytes, found);
+  return AT(u32s, found);
+}
+
+INLINE u32s extended(u32s words, u32 bits) { return (u32s)((i32s)(words << (32 - bits)) >> (i32)(32 - bits)); }
 
 /* A channel as memory has it, in 32 bits. */
 INLINE u32s memory_words(i32 format, const struct Spots *spots, u32 c) {
   switch (format) {
-  case FORMAT_UINT8: READ(u32s, u8s, u8);
-  case FORMAT_INT8: READ(i32s, i8s, i8);
-  case FORMAT_UINT16: READ(u32s, u16s, u16);
-  case FORMAT_INT16: READ(i32s, i16s, i16);
-  case FORMAT_FLOAT16: READ(f32s, f16s, _Float16);
-  default: READ(u32s, u32s, u32);
+  case FORMAT_UINT8: return elements_of(spots, 1, c);
+  case FORMAT_INT8: return extended(elements_of(spots, 1, c), 8);
+  case FORMAT_UINT16: return elements_of(spots, 2, c);
+  case FORMAT_INT16: return extended(elements_of(spots, 2, c), 16);
+  case FORMAT_FLOAT16: return (u32s)TO(f32s, (f16s)TO(u16s, elements_of(spots, 2, c)));
+  default: return elements_of(spots, 4, c);
   }
 }
 

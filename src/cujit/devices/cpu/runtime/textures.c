@@ -145,13 +145,21 @@ INLINE f64 border_number(const struct Descriptor *d, u32 c) {
   return most > 0.0 ? __builtin_rint(color * most) : color;
 }
 
+/* How elements are filtered: their format, how many channels, whether as integers, and whether some places are outside.
+   `is_known` is for code of its own, where all but the last are constants. */
+struct Kind {
+  i32 format;
+  u32 channels;
+  flag is_integer, is_outside, is_known;
+};
+
 /* A channel of eight elements as numbers, 0 where they do not count. */
-INLINE f64s numbers_of(const struct Descriptor *d, const struct Spots *spots, u32 c, i32s counts) {
-  flag is_integer = is_whole(d) || most_filtered(d) > 0.0;
-  u32s words = (is_integer ? memory_words(d->format, spots, c) : words_there(d, spots, c)) & (u32s)counts;
-  f64s numbers = d->format == FORMAT_UINT32 ? TO(f64s, words) : TO(f64s, (i32s)words);
-  if (!is_integer) numbers = TO(f64s, (f32s)words);
-  if (!is_any(spots->missing)) return numbers;
+INLINE f64s numbers_of(const struct Descriptor *d, struct Kind kind, const struct Spots *spots, u32 c, i32s counts) {
+  flag is_read = kind.is_integer || kind.format >= FORMAT_FLOAT16;
+  u32s words = (is_read ? memory_words(kind.format, spots, c) : words_there(d, spots, c)) & (u32s)counts;
+  f64s numbers = kind.format == FORMAT_UINT32 ? TO(f64s, words) : TO(f64s, (i32s)words);
+  if (!kind.is_integer) numbers = TO(f64s, (f32s)words);
+  if (!kind.is_outside) return numbers;
   return pick(TO(i64s, spots->missing & counts), (f64s){} + border_number(d, c), numbers);
 }
 
@@ -178,24 +186,58 @@ INLINE void put(struct Exchange *data, u32 c, u32 lane, u32s words) {
   AT(u64s, data->values[c] + lane) = TO(u64s, words);
 }
 
-/* The means of neighbours, by weights of 8 bits each; those of weight 0 are not looked at. A color times a weight has no
-   more bits than f64 has. */
-static NOINLINE void filtered(const struct Descriptor *d, const struct Places *places, u32 lane, struct Exchange *data) {
-  f64s sums[CHANNELS] = {{}, {}, {}, {}};
+/* Eight lanes that filter, and their sums of each channel. */
+struct Filter {
   struct Ways ways;
-  struct Weights of_axes;
-  find_ways(d, places, lane, &ways);
-  find_weights(places, lane, &of_axes);
-  for (u32 n = 0; n < places->neighbours; n++) {
-    u32 sx = n & 1, sy = n >> 1 & 1, sz = n >> 2;
-    i32s weights = weights_of(&of_axes, sx, sy, sz);
-    if (!is_any(weights)) continue;
-    struct Spots spots;
-    find_spots(&ways, sx, sy, sz, &spots);
-    f64s parts = TO(f64s, weights);
-    for (u32 c = 0; c < (u32)d->channels; c++) sums[c] += numbers_of(d, &spots, c, weights != 0) * parts;
-  }
-  for (u32 c = 0; c < (u32)d->channels; c++) put(data, c, lane, rounded(d, sums[c] * 0x1p-8));
+  struct Weights weights;
+  f64s sums[CHANNELS];
+};
+
+/* Add one of the neighbours of eight lanes, times its weights; it is not looked at where they are 0. */
+INLINE void add(const struct Descriptor *d, struct Kind kind, struct Filter *filter, u32 sx, u32 sy, u32 sz) {
+  i32s weights = weights_of(&filter->weights, sx, sy, sz);
+  if (!is_any(weights)) return;
+  struct Spots spots;
+  find_spots(&filter->ways, sx, sy, sz, &spots);
+  f64s parts = TO(f64s, weights);
+  for (u32 c = 0; c < kind.channels; c++) filter->sums[c] += numbers_of(d, kind, &spots, c, weights != 0) * parts;
+}
+
+INLINE flag is_outside(const struct Ways *ways) {
+  const struct Steps *x = &ways->x, *y = &ways->y, *z = &ways->z;
+  return is_any(x->missing[0] | x->missing[1] | y->missing[0] | y->missing[1] | z->missing[0] | z->missing[1]);
+}
+
+/* The means of neighbours, by weights of 8 bits each. A color times a weight has no more bits than f64 has. */
+INLINE void filter_as(const struct Descriptor *d, struct Kind kind, const struct Places *places, u32 lane,
+                      struct Exchange *data) {
+  struct Filter filter = {.sums = {{}}};
+  find_ways(d, places, lane, &filter.ways);
+  find_weights(places, lane, &filter.weights);
+  kind.is_outside = is_outside(&filter.ways);
+  if (kind.is_known) {
+    add(d, kind, &filter, 0, 0, 0), add(d, kind, &filter, 1, 0, 0);
+    add(d, kind, &filter, 0, 1, 0), add(d, kind, &filter, 1, 1, 0);
+    if (places->neighbours == VOLUME) {
+      add(d, kind, &filter, 0, 0, 1), add(d, kind, &filter, 1, 0, 1);
+      add(d, kind, &filter, 0, 1, 1), add(d, kind, &filter, 1, 1, 1);
+    }
+  } else
+    for (u32 n = 0; n < places->neighbours; n++) add(d, kind, &filter, n & 1, n >> 1 & 1, n >> 2);
+  for (u32 c = 0; c < kind.channels; c++) put(data, c, lane, rounded(d, filter.sums[c] * 0x1p-8));
+}
+
+static NOINLINE void filtered(const struct Descriptor *d, const struct Places *places, u32 lane, struct Exchange *data) {
+  struct Kind kind = {d->format, (u32)d->channels, is_whole(d) || most_filtered(d) > 0.0, 0, 0};
+  if (kind.channels == 1 && kind.format == FORMAT_FLOAT32)
+    filter_as(d, (struct Kind){FORMAT_FLOAT32, 1, 0, 0, 1}, places, lane, data);
+  else if (kind.channels == 1 && kind.format == FORMAT_FLOAT16)
+    filter_as(d, (struct Kind){FORMAT_FLOAT16, 1, 0, 0, 1}, places, lane, data);
+  else if (kind.channels == 1 && kind.format == FORMAT_UINT8 && kind.is_integer)
+    filter_as(d, (struct Kind){FORMAT_UINT8, 1, 1, 0, 1}, places, lane, data);
+  else if (kind.channels == 1 && kind.format == FORMAT_UINT16 && kind.is_integer)
+    filter_as(d, (struct Kind){FORMAT_UINT16, 1, 1, 0, 1}, places, lane, data);
+  else filter_as(d, kind, places, lane, data);
 }
 
 /* One component of the four neighbours, counter-clockwise from the lower left. Source: PTX ISA 9.1, "tld4". */
