@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from cujit.artifact import Artifact
 from cujit.cache.cache import Cache
-from cujit.cache.key import Key, Part, make_key
+from cujit.cache.key import Key, Part, key_of_text, text_of
 from cujit.cache.provenance import Outcome, Provenance
 from cujit.compiler.keys.maker import Keyed
 from cujit.compiler.request import Request
@@ -267,18 +267,28 @@ class _Maker:
             return None
         if not isinstance(empty, Keyed):
             return None
-        long = len(self.name) > _LONGEST_NAME
-        return make_key("module", [
-            Part.text("name", self.name[:_LONGEST_NAME]),
-            *([Part.content("whole name", self.name)] if long else []),
-            Part.text("schema", _SCHEMA),
-            Part.text("cujit", __version__),
-            Part.text("version", self.order.wish.version),
-            Part.text("arch", f"{self.device.arch} {'GPU' if self.device.is_gpu else 'CPU device'}"),
-            Part.text("compiler", empty.key.digest),
-            _part_of_options(self.order.wish.options),
-            Part.content("builder", code_text(self.order.wish.description)),
-        ])  # fmt: skip
+        wish, named = self.order.wish, [Part.text("name", self.name[:_LONGEST_NAME])]
+        if len(self.name) > _LONGEST_NAME:
+            named.append(Part.content("whole name", self.name))
+        place = f"{self.device.arch} {'GPU' if self.device.is_gpu else 'CPU device'}"
+        alike, text = _alike(__version__, wish.version, place, empty.key.digest, _part_of_options(wish.options))
+        built = (Part.content("builder", code_text(wish.description)),)
+        whole = text_of(named) + text + text_of(built)
+        return key_of_text("module", len(named) + len(alike) + 1, whole, lambda: (*named, *alike, *built))
+
+
+@functools.lru_cache(64)
+def _alike(cujit: str, version: str | None, place: str, compiler: str, options: Part) -> tuple[tuple[Part, ...], str]:
+    """Return the parts that the keys of a library's modules have in common, and their text."""
+    parts = (
+        Part.text("schema", _SCHEMA),
+        Part.text("cujit", cujit),
+        Part.text("version", version or ""),
+        Part.text("arch", place),
+        Part.text("compiler", compiler),
+        options,
+    )
+    return parts, text_of(parts)
 
 
 def _part_of_options(options: Options) -> Part:

@@ -204,6 +204,7 @@ Description = tuple[object, ...]
 """The description of a callable: equal for two of which no difference can be seen."""
 
 _PLAIN = (bool, int, str, bytes, type(None))
+_WRITTEN = (*_PLAIN, float, complex)
 _DEEPEST = 3
 _MOST_ITEMS = 16
 
@@ -265,17 +266,16 @@ def _plain(value: object, depth: int) -> Description:
 
 def code_text(description: object) -> str:
     """Write a description down, the same in every process of one release of Python."""
+    kind = type(description)
+    if kind in _WRITTEN:
+        return f"{kind.__name__} {description!r}"
     if isinstance(description, tuple):
         return f"({', '.join(map(code_text, description))})"
     if isinstance(description, CodeType):
         return _text_of_code(description)
     if isinstance(description, frozenset):
         return f"set({', '.join(sorted(map(code_text, description)))})"
-    return (
-        f"{type(description).__name__} {description!r}"
-        if isinstance(description, (*_PLAIN, float, complex))
-        else type(description).__name__
-    )
+    return f"{kind.__name__} {description!r}" if isinstance(description, _WRITTEN) else kind.__name__
 
 
 @functools.lru_cache(256)
