@@ -35,7 +35,8 @@ WATCHED = "watched"
 where the last to come to a barrier goes on first, so that the same is found first. The others are the watcher's, and
 begin as zeros. Behind them is room for a ``Place``, which the first region fills in."""
 
-PLACE_AT = 32
+PLACE_AT = 64
+"""Bytes before the ``Place``, so that vectors in it do not cross lines of the cache."""
 
 GONE = -1
 """Number of the region that a warp is to run which has none left."""

@@ -324,11 +324,13 @@ class Across(Shared):
     Its deeds from ``own`` to before ``next`` are those since its last fence; it may have more up to ``end``. ``clock``
     is the number of its clock, ``fence`` what that was at the last fence. ``known`` is what it knows of others if it
     is ``informed``; ``learns`` are bits of the objects that it is ``waiting`` to learn from. At the grid's barrier it
-    waits for the end of a ``turn``, even or odd.
+    waits for the end of a ``turn``, even or odd. It learned last of the object ``source`` in its ``source_version``.
+    It told the object ``target`` last, and then what it knew had a ``target_version``; now that is ``known_version``.
     """
 
     _fields_ = Fields(
-        f"u32 own, next, end, clock, fence, informed, waiting, turn, known[{BLOCK_CLOCKS}], "
+        f"u32 own, next, end, clock, fence, informed, waiting, turn, source, source_version, target, "
+        f"target_version, known_version, unused[3], known[{BLOCK_CLOCKS}], "
         f"learns[{TELLERS // 32}]; struct LineDeed recent[{RECENT}]"
     )
 
@@ -386,12 +388,12 @@ class Place(Shared):
     """
 
     _fields_ = Fields(
+        f"u64 addresses[{WARP}], values[{WARP}]; "  # first, so that a vector of them lies in one line of the cache
         "const struct Watch *watch; struct Tracker *piece; const struct Span *span; u64 kernel_local; "
         "struct Launch *launch; "
         "const struct Block *state; u64 shared, cluster, group, block, local, local_first, local_step, "
         "local_bytes, seen_block; "
         f"struct Cluster *others; u32 first, warp, side, seen_warp, called, goes_on; const u8 *data; "
-        f"u64 part_bytes, addresses[{WARP}], "
-        f"values[{WARP}]; u64 *window; u32 apart, unused, raw, ever, raw_lanes[{VALUES}]; "
+        f"u64 part_bytes; u64 *window; u32 apart, unused, raw, ever, raw_lanes[{VALUES}]; "
         f"u64 raw_bits[{VALUES}][{WARP}]; u64 spans[{SPANS}]"
     )

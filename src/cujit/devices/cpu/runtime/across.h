@@ -24,9 +24,9 @@ struct Deed {
 };
 
 /* All that launches have in common: the number of the next deed, which begin again in each generation; the clocks of
-   blocks; what was told by objects in memory, by their addresses. */
+   blocks; what was told by objects in memory, by their addresses, and how often that changed. */
 struct Orders {
-  u32 next, generation, clocks[BLOCK_CLOCKS], told[TELLERS][BLOCK_CLOCKS];
+  u32 next, generation, clocks[BLOCK_CLOCKS], told[TELLERS][BLOCK_CLOCKS], versions[TELLERS];
   struct Deed deeds[MOST_DEEDS];
 };
 
@@ -118,6 +118,7 @@ static void begin_across(const struct Place *place, flag first) {
   }
   own->own = own->next, own->clock = (u32)place->block % BLOCK_CLOCKS;
   own->informed = own->waiting = own->fence = 0;
+  own->source = own->target = TELLERS;
 }
 
 /* -- what orders blocks -------------------------------------------------------------------------------------------------- */
@@ -132,9 +133,23 @@ static u32 object_across(const struct Place *place, u64 address, flag comes) {
   return object ^ own->turn;
 }
 
-/* to = the later of both, clock by clock. */
-INLINE void later_of(u32 *to, const u32 *from) {
-  for (u32 k = 0; k < BLOCK_CLOCKS; k++) to[k] = to[k] > from[k] ? to[k] : from[k];
+/* to = the later of both, clock by clock. Gives whether that changes any. */
+INLINE flag take_later(u32 *to, const u32 *from) {
+  u32 changed = 0;
+  for (u32 k = 0; k < BLOCK_CLOCKS; k++) {
+    changed |= from[k] > to[k];
+    to[k] = to[k] > from[k] ? to[k] : from[k];
+  }
+  return changed;
+}
+
+/* What an object tells is known to this block. All warps of a block come from a barrier, and learn of it once. */
+INLINE void learn_of(struct Across *own, u32 object) {
+  u32 version = orders_of_blocks->versions[object];
+  if (own->source == object && own->source_version == version) return;
+  if (own->known[own->clock] < own->fence) own->known[own->clock] = own->fence; /* which is no news */
+  own->known_version += take_later(own->known, orders_of_blocks->told[object]);
+  own->source = object, own->source_version = version;
 }
 
 /* What was told by objects that this block has read is known to it. It is so only now: whoever reads an object is looked at
@@ -142,7 +157,7 @@ INLINE void later_of(u32 *to, const u32 *from) {
 static NOINLINE void learn(struct Across *own) {
   cujit_check_lock();
   for (u32 word = 0; word < TELLERS / 32; word++) {
-    EACH_LANE(bit, own->learns[word]) later_of(own->known, orders_of_blocks->told[word * 32 + bit]);
+    EACH_LANE(bit, own->learns[word]) learn_of(own, word * 32 + bit);
   }
   cujit_check_unlock();
   memset(own->learns, 0, sizeof own->learns);
@@ -175,10 +190,15 @@ static NOINLINE void fence_across(const struct Place *place) {
 static NOINLINE void tell_across(const struct Place *place, u64 address) {
   struct Across *own = &place->piece->across;
   if (!own->fence) return;
-  u32 *told = orders_of_blocks->told[object_across(place, address, 1)];
+  u32 object = object_across(place, address, 1), *told = orders_of_blocks->told[object];
+  flag knows_more = own->target != object || own->target_version != own->known_version;
+  if (!knows_more && told[own->clock] >= own->fence) return;
   cujit_check_lock();
-  later_of(told, own->known);
+  if (knows_more) take_later(told, own->known);
+  own->target = object, own->target_version = own->known_version;
   if (told[own->clock] < own->fence) told[own->clock] = own->fence;
+  u32 version = orders_of_blocks->versions[object]++;
+  if (own->source == object && own->source_version == version) own->source_version++;
   cujit_check_unlock();
 }
 
