@@ -305,7 +305,7 @@ for library_of_calls in (joined, free):
     good("cuFuncGetAttribute", ctypes.byref(carveout), 9, function)
     counts.append(carveout.value)
     answered("cuModuleUnload", module)
-    assert driver.cuFuncLoad(function) == 400 and driver.cuModuleUnload(module) == 400
+    assert driver.cuModuleUnload(module) == 400 and driver.cuFuncLoad(function) == 400
     launch = driver.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, None, values, None)
     assert launch == 400, launch
 
@@ -316,6 +316,7 @@ for library_of_calls in (joined, free):
     answered("cuKernelGetFunction", ctypes.byref(function), kernel)
     counts += counted(kernel), counted(function)
     answered("cuLibraryUnload", library)
+    assert driver.cuLibraryUnload(library) == 400
     assert driver.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, None, values, None) == 400
 
     answered("cuLinkCreate_v2", 0, None, None, ctypes.byref(link))
