@@ -56,8 +56,10 @@ static bool is_inside(struct Span file, u64 at, u64 size) { return at <= file.si
 
 /* The bytes of a section; none, and false, where it lies outside of the file. */
 static bool content(const struct Cubin *cubin, const struct Section *section, struct Span *out) {
-  *out = (struct Span){cubin->file.data + section->at, section->type == NOBITS ? 0 : section->size};
-  return section->type == NOBITS || is_inside(cubin->file, section->at, section->size);
+  u64 size = section->type == NOBITS ? 0 : section->size, at = size ? section->at : 0;
+  if (!is_inside(cubin->file, at, size)) return false;
+  *out = (struct Span){cubin->file.data + at, size};
+  return true;
 }
 
 /* A name in a table of strings; null where it does not end inside of it. */
