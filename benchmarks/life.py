@@ -4,8 +4,9 @@
 turns in one run, each measurement in a separate process; the table has medians over the processes. The floor is
 ``life_floor.c``: the same calls of the driver, in C; ``floor (lib)`` finds the kernels in a ``CUlibrary``, as cuda.core
 does. ``--tree`` adds another checkout of cujit. A library that is not
-installed is reported and left out. Without a GPU, run it by ``python tests/null_driver.py``: then the driver costs
-nothing, and the times are what each library adds.
+installed is reported and left out. ``process`` has whole processes with a warm cache, those of
+``warm_process.py``; those of cuda.bindings stand below the floor. Without a GPU, run it by ``python
+tests/null_driver.py``: then the driver costs nothing, and the times are what each library adds.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 _HERE = Path(__file__).parent
@@ -38,6 +40,9 @@ def write_images(directory: Path, count: int) -> None:
 
     arch = cujit.gpu(0).arch
     sources = {f"{i}": source(i) for i in range(count)} | {"one": "\n".join(map(source, range(count)))}
+    from warm_process import SOURCE
+
+    sources["ramp"] = SOURCE
     for name, text in sources.items():
         (directory / f"{name}.cubin").write_bytes(cujit.compile(text, to="cubin", arch=arch).data)
 
@@ -68,13 +73,33 @@ def measure(command: list[str], environment: dict[str, str]) -> dict[str, float]
     return found
 
 
+def time_process(script: str, directory: Path, environment: dict[str, str]) -> float | str:
+    """Run a contestant of ``warm_process.py``; return its milliseconds, or the last line of what went wrong."""
+    from warm_process import _HEAD, SCRIPTS
+
+    command, start = [sys.executable, "-c", _HEAD + SCRIPTS[script]], time.perf_counter()
+    done = subprocess.run(command, env={**environment, "WARM_ROOT": str(directory)}, capture_output=True, text=True)
+    took = (time.perf_counter() - start) * 1e3
+    return (done.stderr.strip().splitlines() or ["?"])[-1][:160] if done.returncode else took
+
+
+_PROCESSES = (
+    ("warm process, ms", "floor", "ctypes"),
+    ("warm process, ms", "cupy", "CuPy"),
+    ("warm process, ms", "cuda.core", "cuda.core"),
+    ("warm process of cuda.bindings, ms", "floor", "cuda.bindings"),
+    ("warm process of it and NumPy, ms", "floor", "cuda.bindings and numpy"),
+)
+"""The row, the column and the contestant; each tree of cujit has a column of its own."""
+
+
 def main() -> None:
     """Measure everything in turns and print the table."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--processes", type=int, default=5)
     parser.add_argument("--kernels", type=int, default=300)
     parser.add_argument("--templates", type=int, default=100)
-    parser.add_argument("--what", default="library,early,templates,shipped,memory")
+    parser.add_argument("--what", default="library,early,templates,shipped,memory,process")
     parser.add_argument("--json")
     parser.add_argument("--tree", action="append", default=[], metavar="NAME=PATH")
     given = parser.parse_args()
@@ -92,24 +117,33 @@ def main() -> None:
         names = [*floors, *contenders]
         times: dict[str, dict[str, list[float]]] = {}
         absent: dict[str, str] = {}
+
+        def environment_of(name: str) -> dict[str, str]:
+            environment = dict(os.environ)
+            environment.pop("PYTHONDONTWRITEBYTECODE", None)  # what is installed has its bytecode
+            environment["CUJIT_CACHE_DIR"] = str(directory / f"cache {name}")
+            environment["CUPY_CACHE_DIR"] = str(directory / "cache cupy")
+            if name in trees:
+                environment["PYTHONPATH"] = os.pathsep.join(filter(None, (trees[name], os.environ.get("PYTHONPATH"))))
+            return environment
+
         for turn in range(given.processes + 1):  # the first fills the disk caches and is not counted
-            for what in given.what.split(","):
+            whole = [*_PROCESSES, *(("warm process, ms", name, "cujit") for name in trees)]
+            for metric, name, script in whole if "process" in given.what.split(",") else ():
+                took = time_process(script, directory, environment_of(name))
+                if isinstance(took, str):
+                    absent[f"{script}, {metric}"] = took
+                elif turn:
+                    times.setdefault(metric, {}).setdefault(name, []).append(took)
+            for what in (each for each in given.what.split(",") if each != "process"):
                 for name, command in {**floors, **contenders}.items():
                     if name not in {"shipped": trees, "library": names}.get(what, contenders):
                         continue
                     if name == "cuda.core" and what in ("templates", "memory"):
                         continue
-                    environment = dict(os.environ)
-                    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # what is installed has its bytecode
-                    environment["CUJIT_CACHE_DIR"] = str(directory / f"cache {name}")
-                    environment["CUPY_CACHE_DIR"] = str(directory / "cache cupy")
-                    if name in trees:
-                        environment["PYTHONPATH"] = os.pathsep.join(
-                            filter(None, (trees[name], os.environ.get("PYTHONPATH")))
-                        )
                     count = given.templates if what in ("templates", "shipped") else given.kernels
                     rest = [] if name in floors else [what, str(directory), str(count)]
-                    found = measure([*command, *rest], environment)
+                    found = measure([*command, *rest], environment_of(name))
                     if isinstance(found, str):
                         absent[f"{name}, {what}"] = found
                     elif turn:
