@@ -47,6 +47,7 @@ from cujit.toolchain.libraries import find_program
 from cujit.toolchain.tileiras import Tileiras
 from cujit.toolchain.toolset import Toolchain
 from raising import raises
+from tile_code import TWICE
 
 CODE = """
 #include <cuda_tile.h>
@@ -166,6 +167,31 @@ def test_tile_kernels_beside_others_and_options_of_neither_tool_are_refused() ->
             make(CODE)
     with raises(OptionError, "option-rejected", "relocatable"):
         cujit.compile(ONE_STEP, arch="sm_80", relocatable=True)
+
+
+@needs_tileiras
+@needs_tile_code
+def test_kernels_of_headers_are_compiled_or_refused_by_name(cpu: Device) -> None:
+    def jitted(source: Source) -> object:
+        return cujit.jit(source, device=cpu)
+
+    others = "__global__ void other(float* a) { *a = 1; }\ntemplate <typename T> __global__ void unused(T* a) {}\n"
+    headers = {"tiles.cuh": TWICE, "others.cuh": others, "template.cuh": others.partition("\n")[2]}
+    own = '#include "tiles.cuh"\n__tile_global__ void own(float* a) {}\n'
+    for make in (lambda source: cujit.compile(source, arch="sm_80"), lambda s: cujit.build(s, ["sm_80"]), jitted):
+        with raises(OptionError, "option-rejected", "kernels other"):
+            make(Source.cuda('#include "others.cuh"\n' + own, name="mixed.cu", headers=headers))
+        for first in ("", "#include <cuda_tile.h>\n"):
+            lone = Source.cuda(f'{first}#include "tiles.cuh"\n', name="lone.cu", headers=headers)
+            with raises(CompileError, "compile", "to='tileir'", "cujit.Source.tile(image)"):
+                make(lone)
+    module = cujit.jit(Source.cuda('#include "template.cuh"\n' + own, name="own.cu", headers=headers), device=cpu)
+    assert sorted(module) == ["_Z5twicePfi", "own"]
+    image = cujit.compile(lone, to="tileir")
+    assert list(cujit.jit(Source.tile(image), device=cpu)) == ["_Z5twicePfi"]
+    assert image.log == ""
+    with raises(CompileError, "compile", "to='tileir'"):
+        cujit.compile(lone, arch="sm_80", std="c++20")
 
 
 @needs_tileiras

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from cujit.artifact import ImageKind
+from cujit.compiler.inputs.kernels import TILES_ALONE
 from cujit.compiler.inputs.source import Source
 from cujit.compiler.jobs import CompileJob
 from cujit.compiler.linking import require_taken
@@ -16,28 +17,12 @@ from cujit.errors import OptionError
 from cujit.errors.hints import Hint
 
 _NO_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.DOTALL)
-_KERNEL = re.compile(r"\b__(?:tile_)?global__\b")
+_MARK = "__tile_global__"
 
 
 def has_tile_kernels(source: Source) -> bool:
-    """Return whether a source of CUDA C++ has tile kernels, as far as its own text shows.
-
-    Raises:
-        OptionError: it has other kernels, too.
-    """
-    if "__tile_global__" not in source.text:
-        return False
-    marks = set(_KERNEL.findall(_NO_CODE.sub(" ", source.text)))
-    if len(marks) > 1:
-        raise OptionError(
-            f"{source.name} contains both tile kernels and __global__ kernels, which need separate images",
-            help=Hint(
-                "move the __global__ kernels to another source, or compile only the tile kernels with to='tileir'",
-                shell="move the __global__ kernels to another file, or compile only the tile kernels with --to tileir",
-            ),
-            code="option-rejected",
-        )
-    return marks == {"__tile_global__"}
+    """Return whether a source of CUDA C++ has tile kernels, as far as its own text shows."""
+    return _MARK in source.text and _MARK in _NO_CODE.sub(" ", source.text)
 
 
 def as_tile_ir(source: Source, names: Sequence[str] | str, options: Options, runner: Runner) -> tuple[Source, Options]:
@@ -47,11 +32,21 @@ def as_tile_ir(source: Source, names: Sequence[str] | str, options: Options, run
 
     Raises:
         CompileError: the source does not compile.
-        OptionError: it has other kernels, too, or neither of the tools has an option.
+        OptionError: it or a header has other kernels, too, or neither of the tools has an option.
         CujitError: see ``Runner.get``.
     """
     if not has_tile_kernels(source):
         return source, options
     require_taken(options, [Tool.NVRTC, Tool.TILEIRAS])
     job = CompileJob(Request.of(source, ImageKind.TILEIR, None, names, options.only(Tool.NVRTC), runner))
-    return Source.tile(runner.get(job), name=source.name), options.only(Tool.TILEIRAS, extra=False)
+    made = runner.get(job)
+    if TILES_ALONE in made.log:
+        raise OptionError(
+            f"{source.name} contains both tile kernels and __global__ kernels, which need separate images:\n{made.log}",
+            help=Hint(
+                "move the __global__ kernels to another source, or compile only the tile kernels with to='tileir'",
+                shell="move the __global__ kernels to another file, or compile only the tile kernels with --to tileir",
+            ),
+            code="option-rejected",
+        )
+    return Source.tile(made, name=source.name), options.only(Tool.TILEIRAS, extra=False)

@@ -13,7 +13,7 @@ from cujit.artifact import Artifact, ImageKind
 from cujit.compiler.backends.diagnostics import NAME_MAP, missing_header, parse_log, without_warnings_in
 from cujit.compiler.backends.results import require_result
 from cujit.compiler.inputs.host_code import STD_HEADER_OF, is_for_hosts, lines_for_hosts
-from cujit.compiler.inputs.kernels import launch_lines, plain_kernels
+from cujit.compiler.inputs.kernels import TILES_ALONE, launch_lines, plain_kernels
 from cujit.compiler.inputs.prelude import DEPENDENT_LAUNCH
 from cujit.compiler.options.values import newer_than
 from cujit.compiler.recorded import RecordedNames, headers_may_hold_paths, may_hold_paths
@@ -29,7 +29,7 @@ from cujit.errors import (
     counted,
 )
 from cujit.errors.hints import Hint, join_hints
-from cujit.formats.mangling import SIGNATURE_PROBE, probe_expression, signature_of
+from cujit.formats.mangling import SIGNATURE_PROBE, entity_name, probe_expression, signature_of
 from cujit.formats.ptx.unused import without_unused
 from cujit.formats.tileir import read_tileir
 from cujit.signature import Signature
@@ -110,6 +110,12 @@ _UNMARKED = Hint(
     "host_code='skip' to skip main and kernel launches: NVRTC compiles only GPU code",
     shell="mark the function __device__, or add -O default_device for all unmarked functions; add -O "
     "host_code=skip to skip main and kernel launches: NVRTC compiles only GPU code",
+)
+
+_TILES = Hint(
+    "compile tile kernels of headers with image = cujit.compile(source, to='tileir'), and use "
+    "cujit.Source.tile(image) as the source",
+    shell="compile tile kernels of headers with --to tileir -o kernels.tileir, and use kernels.tileir as the source",
 )
 
 _DEVICE_HEADERS = (
@@ -244,7 +250,7 @@ def _once(compile: _Compile, expressions: _Expressions) -> Artifact:
             None if request.kind is ImageKind.TILEIR else request.arch,
             names,
             _signatures(program, names, expressions.probes),
-            compile.shown(program.log()),
+            compile.shown(program.log()) + _left_out(program, request.kind),
             source.name,
             toolchain.nvrtc.tool,
         )
@@ -278,6 +284,9 @@ _PLACEHOLDER = "__$dummy_kernel"
 """The kernel that NVRTC writes if a source has no tile kernel. Source: NVRTC 13.5."""
 
 
+_ENTRY = re.compile(r"^(?:\.\w+ )?\.entry ([\w$]+)", re.MULTILINE)
+
+
 def _tileir(program: Program) -> bytes:
     made = program.tileir()
     if not made or (read_tileir(made).kernels or {}).keys() == {_PLACEHOLDER}:
@@ -289,6 +298,12 @@ def _tileir(program: Program) -> bytes:
             ),
         )
     return made
+
+
+def _left_out(program: Program, kind: ImageKind) -> str:
+    """Name the kernels that Tile IR lacks; NVRTC writes them, also those of headers, to PTX."""
+    others = _ENTRY.findall(program.ptx().decode()) if kind is ImageKind.TILEIR else ()
+    return f"{TILES_ALONE} {', '.join(entity_name(name) or name for name in others)}\n" if others else ""
 
 
 def _signatures(program: Program, names: dict[str, str], probes: Sequence[str]) -> dict[str, Signature]:
@@ -355,12 +370,17 @@ def _explain(request: Request, toolchain: Toolchain, error: ToolError, log: str)
     if unnamed := [name for name in request.names if any(_names(d, name) for d in errors)]:
         return _explain_names(request, unnamed, facts)
     count = counted(len(errors), "error") if errors else error.result
+    tiles_help = _TILES if request.kind is not ImageKind.TILEIR and _is_of_tiles(errors) else None
     is_for_hosts_first = bool(errors) and _HOST_FUNCTION in errors[0].message and "/cub/" in errors[0].file
     return CompileError(
         f"{request.source.name} does not compile for {request.arch}: {count}\n{log.strip()}",
-        help=(not is_for_hosts_first and _include_help(errors)) or _host_help(errors, request),
+        help=tiles_help or (not is_for_hosts_first and _include_help(errors)) or _host_help(errors, request),
         **facts,
     )
+
+
+def _is_of_tiles(errors: Sequence[Diagnostic]) -> bool:
+    return bool(errors) and errors[0].file.endswith("/cuda_tile.h")
 
 
 def _header_help(header: str, request: Request, version: Version) -> str:

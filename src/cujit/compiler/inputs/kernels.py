@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 
+TILES_ALONE = "Tile IR contains only tile kernels, not the __global__ kernels"
+"""How the log of Tile IR starts to name kernels of its source that the image lacks."""
+
 # Comments, string and character literals, and lines of the preprocessor with their continuations.
 _NOISE = re.compile(
     r"//(?:[^\n\\]|\\.)*"
