@@ -25,3 +25,14 @@ def test_the_page_has_what_was_recorded() -> None:
         name: [shown(record["medians"][metric].get(column)) for column in COLUMNS] for name, metric in STEPS.items()
     }
     assert f"driver {record['driver']}, {record['date']}" in page
+
+
+def test_the_page_has_what_a_driver_that_does_nothing_leaves() -> None:
+    record = json.loads((ROOT / "tests/goldens/life_null.json").read_text())["medians"]
+    page = (ROOT / "docs/performance.md").read_text().partition("`tests/null_driver.py`")[2].partition("\n## ")[0]
+    wanted = ["modules load median", "one load median", "modules later"]
+    assert [float(each) for each in re.findall(r"([\d.]+)\s+µs", page)] == [
+        round(record[metric][name], 1 if metric == wanted[0] else 2)
+        for metric in wanted
+        for name in ("cujit", "cuda.core")
+    ]

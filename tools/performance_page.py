@@ -16,6 +16,7 @@ PEERS = HISTORY.parent / "peers.json"
 SHAPES = HISTORY.parent / "shapes.json"
 START = HISTORY.parent / "cpu_start.json"
 LIFE = HISTORY.parents[1] / "tests/goldens/life.json"
+LIFE_OF_NOTHING = LIFE.with_name("life_null.json")
 
 _HEAD = """\
 # Performance
@@ -87,6 +88,11 @@ ran alternately on a shared host.
 * *Touched host memory* has been written to before. Up to four threads copy the 256 MB through page-locked memory. If
   the destination itself is page-locked, the copy takes {pinned:.1f} ms.
 * The measurements are in `tests/goldens/life.json` (driver {driver}, {date}).
+* `tests/null_driver.py` replaces the driver with a driver that does nothing, which leaves each library's own time. The
+  following values are medians on two shared cores, from `tests/goldens/life_null.json` ({null_date}). cujit loads a
+  cubin and finds its kernel in {load[cujit]:.1f} µs, and cuda.core in {load[cuda.core]:.1f} µs. In the image with 300
+  kernels, cujit finds a kernel in {one[cujit]:.2f} µs, and cuda.core in {one[cuda.core]:.2f} µs. A later launch takes
+  {later[cujit]:.2f} µs in cujit, and {later[cuda.core]:.2f} µs in cuda.core.
 """
 
 STEPS = {
@@ -185,7 +191,7 @@ def performance_page() -> str:
     return (
         _HEAD
         + _peers(json.loads(PEERS.read_text()))
-        + _life(json.loads(LIFE.read_text()))
+        + _life(json.loads(LIFE.read_text()), json.loads(LIFE_OF_NOTHING.read_text()))
         + _start(json.loads(START.read_text()))
         + _shapes(json.loads(SHAPES.read_text()))
         + _PAIRS
@@ -210,8 +216,11 @@ def _peers(record: dict[str, Any]) -> str:
     return _PEERS.format(tables=head + table, without=without, on=on, machine=gpu["machine"], date=gpu["date"])
 
 
-def _life(record: dict[str, Any]) -> str:
-    """Write the section about a library that loads and launches hundreds of kernels."""
+def _life(record: dict[str, Any], null: dict[str, Any]) -> str:
+    """Write the section about a library that loads and launches hundreds of kernels.
+
+    ``null`` is the record of a driver that does nothing.
+    """
     table = f"| Step | {' | '.join(_CONTENDERS)} |\n|{'---|' * (len(_CONTENDERS) + 1)}\n"
     for step, metric in STEPS.items():
         values = [record["medians"][metric].get(name) for name in _CONTENDERS.values()]
@@ -226,6 +235,10 @@ def _life(record: dict[str, Any]) -> str:
         cupy_start=start["cupy"],
         core_start=start["cuda.core"],
         pinned=record["medians"]["read 256 MB, pinned, ms"]["cujit"],
+        null_date=null["date"],
+        load=null["medians"]["modules load median"],
+        one=null["medians"]["one load median"],
+        later=null["medians"]["modules later"],
     )
 
 
