@@ -130,17 +130,18 @@ def _found(kernel: cujit.Kernel, device: cujit.Device) -> str:
     return ""
 
 
-def _found_in(programs: list[_Program], device: cujit.Device) -> list[str]:
+def _kernels_of(programs: list[_Program], device: cujit.Device) -> list[cujit.Kernel]:
     kernels = [each.source(k) for k, each in enumerate(programs)]
     text = "".join(["#include <cooperative_groups.h>\n", _FUNCTION, *kernels])
     module = cujit.jit(cujit.Source.cuda(text, name="pairs.cu"), device=device)
-    return [_found(module[f"pair{k}"], device) for k in range(len(programs))]
+    return [module[f"pair{k}"] for k in range(len(programs))]
 
 
 def test_a_read_before_a_write_is_found_however_the_address_is_computed() -> None:
     reads, writes = (_Access(does, "t", "true") for does in ("reads", "writes"))
     programs = [_Program(4, reads, writes, "nothing", way) for way in _WAYS]
-    assert [_found_in([each], cujit.cpu(1, check="race")) for each in programs] == [["race"]] * len(_WAYS)
+    devices = [cujit.cpu(1, check="race") for _ in programs]
+    assert [_found(_kernels_of(programs, each)[k], each) for k, each in enumerate(devices)] == ["race"] * len(_WAYS)
 
 
 @pytest.mark.parametrize("check", ["race", "all"])
@@ -148,5 +149,5 @@ def test_one_race_between_blocks_in_global_memory_is_found_and_nothing_else(chec
     rng, device = np.random.default_rng(41 + len(check)), cujit.cpu(1, check=check)
     programs = part([_program(rng) for _ in range(MANY)], 4, check)
     expected = ["race" if each.races else "" for each in programs]
-    found = _found_in(programs, device)
+    found = [_found(kernel, device) for kernel in _kernels_of(programs, device)]
     assert [(programs[k], kind) for k, kind in enumerate(found) if kind != expected[k]] == []
