@@ -133,8 +133,8 @@ def test_patterns_choose_and_what_is_not_looked_at_is_said(profile: Profile) -> 
     report = check(profile, budgets)
     assert [(row.kernel, row.allowed) for row in report.rows] == [("transpose<32>", 992), ("transpose<33>", 0)]
     assert set(report.unchecked) == {
-        "reduce*: no kernel that ran is called so",
-        "registers of transpose<32>: machine code tells it",
+        "reduce*: no kernel with this name ran",
+        "registers of transpose<32>: only machine code contains this value",
         "parted: no pattern fits it",
         "both: no pattern fits it",
     }
@@ -144,7 +144,7 @@ def test_limits_of_both_kinds_are_each_held_where_they_are_known(profile: Profil
     cubin = cujit.compile(CODE, arch="sm_90", names=NAMES[:2])
     both = {"transpose<33>": Budget(registers=64, bank_conflicts=0)}
     assert [row.what for row in check(cubin, both).rows] == ["registers"]
-    assert "bank_conflicts of transpose<33>: a profile tells it" in check(cubin, both).unchecked
+    assert "bank_conflicts of transpose<33>: only a profile contains this value" in check(cubin, both).unchecked
     assert [row.what for row in check(profile, both).rows] == ["bank_conflicts"]
     for what, budget in ((cubin, Budget(bank_conflicts=0)), (profile, Budget(registers=64))):
         with raises(OptionError, "option", "limit"):

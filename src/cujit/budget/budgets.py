@@ -202,7 +202,7 @@ def examine(
 def _run(rules: Sequence[tuple[str, Budget]]) -> Iterable[str]:
     """List the limits that only a profile tells."""
     costs = ((what, pattern) for pattern, budget in rules for what, _ in budget.limits if what in COSTS)
-    return [f"{what} of {pattern}: a profile tells it" for what, pattern in costs]
+    return [f"{what} of {pattern}: only a profile contains this value" for what, pattern in costs]
 
 
 def _some(report: BudgetReport, what: str) -> BudgetReport:
@@ -289,7 +289,7 @@ def _rows(info: KernelInfo, budget: Budget, product: Product | None, called: Map
             found = _spills(info, called, allowed)
         else:
             measured = _MEASURES[what](info)
-            found = _Found(measured, "" if measured is not None else _UNKNOWN.get(what, "the image does not tell"))
+            found = _Found(measured, "" if measured is not None else _UNKNOWN.get(what, "the image doesn't specify it"))
         yield BudgetRow(info.display, info.name, arch, what, allowed, *found)
 
 
@@ -301,7 +301,7 @@ _MEASURES: dict[str, Callable[[KernelInfo], int | None]] = {
     "constant_bytes": lambda k: None if k.constant_bytes is None else sum(k.constant_bytes.values()),
     "barriers": lambda k: k.barriers,
 }
-_UNKNOWN = {"stack_bytes": "the image does not tell: it is recursive, or calls by pointer"}
+_UNKNOWN = {"stack_bytes": "the image doesn't specify it: the kernel is recursive, or calls through a pointer"}
 
 
 def _spills(info: KernelInfo, called: Mapping[str, int], allowed: float) -> _Found:
@@ -312,16 +312,20 @@ def _spills(info: KernelInfo, called: Mapping[str, int], allowed: float) -> _Fou
     """
     own = info.spill_bytes
     if own is None:
-        return _Found(None, "it has a stack, and only the assembler's log tells what of it are spills", _VERBOSE)
+        return _Found(
+            None, "the kernel has a stack, and only the assembler's log shows how much of it is for spills", _VERBOSE
+        )
     if not called or info.stack_bytes == 0 or own > allowed:
         return _Found(own)
     whole = own + sum(called.values())
     listed = ", ".join(f"{name} {size:,}" for name, size in called.items())
-    note = f"{own:,} are its own; functions that are not inlined spill, and it may call them: {listed}"
+    note = (
+        f"{own:,} are the kernel's own; it might also call these functions, which spill and are not inlined: {listed}"
+    )
     return _Found(whole, note) if whole <= allowed else _Found(None, note, _INLINE)
 
 
-_INLINE = "mark these functions __forceinline__, or allow for what they spill too"
+_INLINE = "mark these functions __forceinline__, or include their spills in the budget"
 _VERBOSE = Hint(
     "build with verbose=True and check the Artifact, limit stack_bytes instead, or pass the log of a saved "
     "file (cujit budget --assembler-log)",
@@ -332,7 +336,7 @@ _VERBOSE = Hint(
 def _occupancy(info: KernelInfo, arch: Arch, budget: Budget, product: Product | None) -> _Found:
     """Occupancy at the budget's block, else at the kernel's own, else the best; and which block that is."""
     if info.registers is None:
-        return _Found(None, "the image does not tell the registers")
+        return _Found(None, "the image doesn't specify the register usage")
     place = product or product_of_arch(arch)
     largest = info.max_threads or MAX_BLOCK_THREADS
     threads, dynamic = budget.threads or info.max_threads, budget.dynamic_shared_bytes

@@ -64,7 +64,7 @@ def examine_costs(
         found = _fitting([pattern], known) & requested
         decided |= dict.fromkeys(found - decided.keys(), limits)
         if not found:
-            left.append(f"{pattern}: no kernel that ran is called so")
+            left.append(f"{pattern}: no kernel with this name ran")
     if not decided:
         raise _nothing(name, kernels, wanted or [pattern for pattern, _ in rules])
     rows: list[BudgetRow] = []
@@ -72,7 +72,11 @@ def examine_costs(
         if kernel.lowered_name in decided:
             limits = decided[kernel.lowered_name]
             rows += _rows(kernel, limits)
-            left += [f"{what} of {kernel.name}: machine code tells it" for what in limits if what not in COSTS]
+            left += [
+                f"{what} of {kernel.name}: only machine code contains this value"
+                for what in limits
+                if what not in COSTS
+            ]
         elif kernel.lowered_name in requested:
             left.append(f"{kernel.name}: no pattern fits it")
     return BudgetReport(name, tuple(rows), tuple(dict.fromkeys(left)))

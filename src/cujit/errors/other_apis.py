@@ -20,16 +20,16 @@ _RESOURCES = "kernel.resources lists registers, shared and local memory, and the
 _COMPILE = "cujit.compile(source, arch='sm_90', names=['axpy<float>']) compiles CUDA C++"
 _JIT = "cujit.jit(source)['kernel'] compiles CUDA C++, loads it and finds a kernel"
 _ARRAY = "cujit.default_device().array(x) copies a NumPy array to the device"
-_MAKE = "cujit.default_device().zeros(shape, dtype) makes an array, and so does empty(shape, dtype)"
+_MAKE = "cujit.default_device().zeros(shape, dtype) creates an array, as does empty(shape, dtype)"
 _NUMPY = "array.numpy() copies the elements to a NumPy array"
 _COPY_FROM = "array.copy_from(x) copies the elements of x into the array"
 _ADDRESS = "array.address is the address of the first element"
 _FIND = "module['kernel'] finds a kernel by its name"
 _VARIABLE = "module.globals['name'] reads and writes a variable, and module.variable('name', dtype) is its array"
-_INCLUDE = "include=['directory'] adds directories in which headers are found"
+_INCLUDE = "include=['directory'] adds directories to search for headers"
 _NAMES = "names=['axpy<float>'] lists the instances of templates to build"
-_EXTRA = "extra=['--flag'] passes arguments to the tool as they are"
-_SHAPE = "kernel[grid, block](…) takes grid and block at the launch"
+_EXTRA = "extra=['--flag'] passes arguments to the tool unchanged"
+_SHAPE = "kernel[grid, block](…) specifies the grid and block at the launch"
 
 _SENTENCES: dict[str, dict[str, str]] = {
     "cujit": {
@@ -52,7 +52,7 @@ _SENTENCES: dict[str, dict[str, str]] = {
         **dict.fromkeys(("flags", "extra_cuda_cflags", "extra_compile_args", "cuda_include_dirs"), _EXTRA),
         **dict.fromkeys(("grid", "block", "blockdim", "griddim", "grid_dim", "block_dim"), _SHAPE),
         **dict.fromkeys(("kernel_name", "function_name", "entry"), _FIND),
-        **dict.fromkeys(("code", "compute_capability", "cc", "gpu_arch"), "arch='sm_90' names the architecture"),
+        **dict.fromkeys(("code", "compute_capability", "cc", "gpu_arch"), "arch='sm_90' specifies the architecture"),
         **dict.fromkeys(("defines", "macros"), "define={'N': 4} defines macros"),
         "header_code": "headers={'name.h': text} passes headers as text",
     },
@@ -143,7 +143,7 @@ def without_grid(kernel: str, arguments: Sequence[object], keywords: Mapping[str
     is_cupy = 3 <= len(arguments) <= 4 and all(isinstance(a, tuple) for a in arguments[:3])
     grid, block = arguments[:2] if is_cupy else (keywords.get("grid", 1), keywords.get("block"))
     if block is not None:
-        help = f"kernel[{spell(grid)}, {spell(block)}](…) takes the kernel's arguments alone"
+        help = f"kernel[{spell(grid)}, {spell(block)}](…) accepts only the kernel's arguments"
     else:
         help = "kernel[grid, block](…) or kernel.over(n)(…)"
     return LaunchError(f"{kernel} requires a grid and a block, or a number of elements", help=help, code="grid-missing")
