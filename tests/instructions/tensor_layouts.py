@@ -80,10 +80,11 @@ _SWIZZLES = {0: (0, 4, 3), 1: (2, 5, 2), 2: (3, 4, 3), 4: (2, 4, 3), 6: (1, 4, 3
 
 @dataclass(frozen=True)
 class Stored:
-    """A matrix in shared memory: its bytes, and its descriptor but for the address."""
+    """A matrix in shared memory: its bytes, its descriptor but for the address, and where its last element ends."""
 
     image: Array
     descriptor: int
+    end: int
 
 
 def store(codes: Array, bits: int, mode: int, across: bool) -> Stored:
@@ -117,7 +118,8 @@ def store(codes: Array, bits: int, mode: int, across: bool) -> Stored:
         for byte in range(size):
             image[swizzled + byte] = codes >> np.uint64(8 * byte) & np.uint64(255)
     at_leading = 1 if mode and not across else leading * size >> 4
-    return Stored(image, at_leading << 16 | (stride * size >> 4) << 32 | 1 << 46 | mode << 61)
+    end = int(swizzled[:, ::16].max()) + 2 * bits if bits < 8 else int(swizzled.max()) + size
+    return Stored(image, at_leading << 16 | (stride * size >> 4) << 32 | 1 << 46 | mode << 61, end)
 
 
 def _pack(image: Array, at: Array, codes: Array, bits: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from typing import Any
 
 import numpy as np
@@ -51,17 +52,67 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("name", MISTAKES)
-def test_mistakes_are_found_at_their_source_lines(cpu: Device, name: str) -> None:
-    old, new, instruction, word = MISTAKES[name]
+def first_line(error: KernelFaultError) -> int:
+    return int(str(error).partition("source.cu:")[2].split()[0])
+
+
+def planted(old: str, new: str, instruction: str) -> tuple[str, int]:
+    """Give the kernel with a mistake, and the line of the instruction at which it is to be found."""
     code = page()["code"]
     assert old in code
     wrong = code.replace(old, new)
-    line = next(k for k, text in enumerate(wrong.splitlines(), 1) if f'"tcgen05.{instruction}.' in text)
+    return wrong, next(k for k, text in enumerate(wrong.splitlines(), 1) if instruction in text)
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_are_found_at_their_source_lines(cpu: Device, name: str) -> None:
+    old, new, instruction, word = MISTAKES[name]
+    wrong, line = planted(old, new, f'"tcgen05.{instruction}.')
     with raises(KernelFaultError, "fault-tensor-memory", word) as e:
         right(cpu, 128, 64, 64, wrong)
-    first = int(str(e.value).partition("source.cu:")[2].split()[0])
+    first = first_line(e.value)
     assert abs(first - line) <= 2, (first, line)  # an asm statement of several lines has one of them
+
+
+FENCE = 'asm volatile("fence.proxy.async.shared::cta;" ::: "memory");'
+WAIT = 'asm volatile("{ .reg .pred over;'
+CHECKED = {
+    "no fence": ("race", FENCE, "", '"tcgen05.mma.', ("fence.proxy.async", "wrote")),
+    "no barrier": ("race", f"{FENCE}\n        __syncthreads();", FENCE, '"tcgen05.mma.', ("tcgen05.mma",)),
+    "a tile written too early": (
+        "race", WAIT, f"if (step + STEP >= k) {WAIT}", "tile[at / 8 *", ("a product still reads", "tcgen05.commit")
+    ),
+    "a part of a tile never written": (
+        "init", "i < rows * STEP; i", "i < rows * STEP - 64; i", '"tcgen05.mma.', ("never written",)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("schedule", [None, 1, 2, 3])
+@pytest.mark.parametrize("name", CHECKED)
+def test_checks_see_the_shared_memory_of_products(name: str, schedule: int | None) -> None:
+    check, old, new, instruction, words = CHECKED[name]
+    wrong, line = planted(old, new, instruction)
+    with raises(KernelFaultError, f"fault-{check}", *words) as e:
+        right(cujit.cpu(check=check, schedule=schedule), 128, 64, 256, wrong)
+    assert str(line) in re.findall(r"source\.cu:(\d+)", str(e.value)) or abs(first_line(e.value) - line) <= 2
+
+
+@pytest.mark.parametrize("schedule", [None, *range(1, 21)])
+def test_checks_find_nothing_in_what_is_right(schedule: int | None) -> None:
+    assert right(cujit.cpu(check="all", schedule=schedule), 129, 65, 130)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("matrix(left + i * M", "matrix(left + (M + N) * STEP + i * M"), ("1ull << 46", "1ull << 46 | 0x3fffull << 16"),
+     ("1ull << 46", "1ull << 46 | 0x3fffull << 32")],
+)  # fmt: skip
+def test_a_matrix_outside_of_shared_memory_is_a_fault(cpu: Device, old: str, new: str) -> None:
+    wrong, line = planted(old, new, '"tcgen05.mma.')
+    with raises(KernelFaultError, "fault-tensor-memory", "shared address") as e:
+        right(cpu, 128, 64, 64, wrong)
+    assert abs(first_line(e.value) - line) <= 2
 
 
 def test_who_does_not_wait_is_wrong(cpu: Device) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,10 @@ import cujit
 from cujit.artifact import Artifact
 from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.device import Device
+from cujit.errors import KernelFaultError
 from cujit.loading import load
 from instructions.scenes_matrix import values_of
+from raising import raises
 from real.running import Array, rng
 
 GOLDENS = Path(__file__).parents[1] / "goldens" / "triton"
@@ -24,12 +28,16 @@ LAUNCHES: dict[str, dict[str, Any]] = {
 TARGETS = ["sm_80", "sm_90"]
 
 
-def run(device: Device, kernel: str, target: str, grid: tuple[int, ...], **given: object) -> dict[str, Array]:
-    """Launch a kernel with arguments by name; give the arrays as it left them."""
+def run(
+    device: Device, kernel: str, target: str, grid: tuple[int, ...], lacks: str = "", **given: object
+) -> dict[str, Array]:
+    """Launch a kernel without a statement that it ``lacks``, with arguments by name; give its arrays afterwards."""
     launch = LAUNCHES[f"{kernel}-{target}.ptx"]
     assert set(given) == set(launch["arguments"])
     held = {name: device.array(x) if isinstance(x, np.ndarray) else x for name, x in given.items()}
-    artifact = Artifact.of((GOLDENS / launch["file"]).read_text())
+    text = (GOLDENS / launch["file"]).read_text()
+    assert lacks in text
+    artifact = Artifact.of(text.replace(lacks, "") if lacks else text)
     scratch = [None] * launch["scratch_pointers"]  # of global memory and of the profiler: these kernels use neither
     bound = load(artifact, device)[launch["kernel"]].prepare(
         grid, launch["threads"], shared_bytes=launch["shared_bytes"]
@@ -129,16 +137,20 @@ def whole_numbers(type_: str, shape: tuple[int, int], seed: int) -> tuple[Array,
     return stored, np.asarray(values_of(chosen, type_))
 
 
-@pytest.mark.parametrize(("m", "n", "k"), [(128, 64, 64), (200, 112, 80), (48, 16, 48)])
-@pytest.mark.parametrize("name", NUMBERS)
-def test_matmul_in_tensor_memory(name: str, m: int, n: int, k: int, cpu: Device) -> None:
+def matmul_in_tensor_memory(device: Device, name: str, m: int, n: int, k: int, lacks: str = "") -> None:
     (a, left), (b, right) = (whole_numbers(NUMBERS[name], shape, seed) for seed, shape in enumerate([(m, k), (k, n)]))
     rows = LAUNCHES[f"matmul-{name}-sm_100.ptx"]["sizes"]["M"]
     got = run(
-        cpu, f"matmul-{name}", "sm_100", (-(-m // rows), -(-n // 64)), a=a, b=b, c=np.zeros((m, n), np.float16), m=m,
-        n=n, k=k, stride_a=k, stride_b=n, stride_c=n,
+        device, f"matmul-{name}", "sm_100", (-(-m // rows), -(-n // 64)), lacks, a=a, b=b,
+        c=np.zeros((m, n), np.float16), m=m, n=n, k=k, stride_a=k, stride_b=n, stride_c=n,
     )  # fmt: skip
     np.testing.assert_array_equal(got["c"], left @ right)
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(128, 64, 64), (200, 112, 80), (48, 16, 48)])
+@pytest.mark.parametrize("name", NUMBERS)
+def test_matmul_in_tensor_memory(name: str, m: int, n: int, k: int, cpu: Device) -> None:
+    matmul_in_tensor_memory(cpu, name, m, n, k)
 
 
 def packed(codes: Array) -> Array:
@@ -146,8 +158,10 @@ def packed(codes: Array) -> Array:
     return np.asarray(codes[:, ::2] | codes[:, 1::2] << 4)
 
 
-@pytest.mark.parametrize("name", ["mxfp8", "mxfp4", "nvfp4"])
-def test_products_with_scale_factors_in_tensor_memory(name: str, cpu: Device) -> None:
+SCALED = ["mxfp8", "mxfp4", "nvfp4"]
+
+
+def scaled_in_tensor_memory(device: Device, name: str) -> None:
     sizes = LAUNCHES[f"scaled-{name}-sm_100.ptx"]["sizes"]
     m, n, k, block, pack = 256, 128, 256, sizes["BLOCK"], sizes["PACK"]
     given, numbers = [], []
@@ -161,10 +175,15 @@ def test_products_with_scale_factors_in_tensor_memory(name: str, cpu: Device) ->
         numbers.append(values_of(codes, "e4m3" if pack == 1 else "fp4") * np.repeat(scales, block, axis=1))
     (a, of_a), (b, of_b) = given
     got = run(
-        cpu, f"scaled-{name}", "sm_100", (m // 128, n // 64), a=a, b=b, of_a=of_a, of_b=of_b,
+        device, f"scaled-{name}", "sm_100", (m // 128, n // 64), a=a, b=b, of_a=of_a, of_b=of_b,
         c=np.zeros((m, n), np.float32), k=k, stride_a=k // pack, stride_b=k // pack, stride_c=n, factors=k // block,
     )  # fmt: skip
     np.testing.assert_array_equal(got["c"], numbers[0] @ numbers[1].T)
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_products_with_scale_factors_in_tensor_memory(name: str, cpu: Device) -> None:
+    scaled_in_tensor_memory(cpu, name)
 
 
 def attention_in_tensor_memory(device: Device) -> None:
@@ -186,5 +205,34 @@ def test_no_schedule_changes_products_in_tensor_memory(schedule: int) -> None:
     attention_in_tensor_memory(cujit.cpu(schedule=schedule))
 
 
-def test_checks_find_nothing_in_products_in_tensor_memory() -> None:
-    attention_in_tensor_memory(cujit.cpu(check="all"))
+SILENT: dict[str, Callable[[Device], None]] = {
+    "attention": attention_in_tensor_memory,
+    **{f"matmul {name}": functools.partial(matmul_in_tensor_memory, name=name, m=130, n=70, k=80) for name in NUMBERS},
+    **{f"scaled {name}": functools.partial(scaled_in_tensor_memory, name=name) for name in SCALED},
+}
+
+
+@pytest.mark.parametrize("name", SILENT)
+def test_checks_find_nothing_in_products_in_tensor_memory(name: str) -> None:
+    SILENT[name](cujit.cpu(check="all"))
+
+
+@pytest.mark.parametrize("name", ["attention", "matmul fp16-64", "scaled nvfp4"])
+def test_checks_and_schedules_find_nothing_in_products_in_tensor_memory(name: str) -> None:
+    SILENT[name](cujit.cpu(check="race", schedule=7))
+
+
+WAIT = """mbarrier.try_wait.parity.shared::cta.b64 complete, [%r383], %r384;
+\t@!complete bra.uni waitLoop;"""
+
+
+@pytest.mark.parametrize(
+    ("lacks", "check", "words"),
+    [("fence.proxy.async.shared::cta;", "race", ("fence.proxy.async", "tcgen05.mma")),
+     ("tcgen05.wait::st.sync.aligned;", "tensor-memory", ("tcgen05.st", "tcgen05.mma")),
+     (WAIT, "tensor-memory", ("tcgen05.mma", "tcgen05.ld"))],
+    ids=["fence", "store", "wait"],
+)  # fmt: skip
+def test_what_a_product_in_tensor_memory_lacks_is_found(lacks: str, check: str, words: tuple[str, ...]) -> None:
+    with raises(KernelFaultError, f"fault-{check}", *words):
+        matmul_in_tensor_memory(cujit.cpu(check="race"), "fp16", 130, 70, 80, lacks)

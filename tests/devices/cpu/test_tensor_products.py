@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+import cujit
 from cujit.devices.device import Device
 from cujit.errors import KernelFaultError
 from instructions.scene import Scene, entry, run_scene
@@ -345,14 +346,87 @@ def test_copies_from_shared_memory(cpu: Device, copy: str, mode: int) -> None:
     np.testing.assert_array_equal(after, expected)
 
 
-def test_a_product_lands_late(cpu: Device) -> None:
-    """Who reads before it waits for the commit finds what D was before."""
-    x = Product()
+@pytest.mark.parametrize("schedule", [None, *range(1, 5)])
+@pytest.mark.parametrize("waits", ["late", "never"])
+def test_who_does_not_wait_for_a_product_is_told(waits: str, schedule: int | None) -> None:
     a, b = codes("f16", 128, 16, 1), codes("f16", 32, 16, 2)
     before = words_of(np.full((128, 32), 7.0), "f32")
-    np.testing.assert_array_equal(launch(cpu, x, a, b, before, waits="late"), before)
-    with raises(KernelFaultError, "fault-tensor-memory", "deallocated", "mma"):
-        launch(cpu, x, a, b, before, waits="never")
+    with raises(KernelFaultError, "fault-tensor-memory", "tcgen05.ld", "tcgen05.mma", "try_wait"):
+        launch(cujit.cpu(schedule=schedule), Product(), a, b, before, waits=waits)
+
+
+@pytest.mark.parametrize("operand", ["d", "a", "factors"])
+def test_a_product_of_what_is_not_stored_yet(cpu: Device, operand: str) -> None:
+    """``tcgen05.wait::st`` is missing."""
+    x = Product("mxf8f6f4", "e4m3", "e4m3", chunks=1, from_tensor=True)
+    column = {"d": 0, "a": A_COLUMN, "factors": FACTORS[0]}[operand]
+    late = f"add.u32 at, t, {column}; tcgen05.st.sync.aligned.32x32b.x1.b32 [at], {{r0}};"
+    text = text_of(x).replace("tcgen05.fence::before_thread_sync;", f"{late} tcgen05.fence::before_thread_sync;")
+    left, right = (store(codes("e4m3", rows, 32, 1), 8, 2, False) for rows in (x.m, x.n))
+    more = np.zeros(6, np.uint64)
+    more[:2] = left.descriptor, right.descriptor
+    more[2:] = np.array([x.described, 1, 0, 0, 0, 0, 0, 0], np.uint32).view(np.uint64)
+    arrays = (padded(left.image, 32768), padded(right.image, 65536), np.zeros((COLUMNS, LANES), np.uint32), more)
+    with raises(KernelFaultError, "fault-tensor-memory", f"column {column}", "tcgen05.st", "wait::st", "mma"):
+        run_scene(cpu, Scene("unstored", text, arrays, 1, 128))
+    waited = text.replace(late, f"{late} tcgen05.wait::st.sync.aligned;")
+    run_scene(cpu, Scene("stored", waited, arrays, 1, 128))
+
+
+ALL = [(kind, type_, across) for kind, types in CODES.items() for type_ in types for across in (False, True)
+       if not across or bits_of(type_) >= 8]  # fmt: skip
+
+
+def at_the_end(bits: int, mode: int, across: bool, rows: int, steps: int) -> tuple[int, int]:
+    """Give the descriptor of a matrix but for its address, and the bytes that it is in."""
+    stored = store(np.zeros((rows, steps), np.uint64), bits, mode, across)
+    return stored.descriptor, stored.end
+
+
+def only_reading(instruction: str, size: int) -> str:
+    """Write a kernel of one product or copy, whose matrix is in the last ``size`` bytes of shared memory."""
+    body = f""".shared .align 1024 .b8 all[{1024 + size}]; .reg .pred one, done, keeps; .reg .b32 i, base, n;
+        .reg .b64 da, s; mov.u32 i, %tid.x; mov.u32 n, all; setp.ne.b32 keeps, i, i;
+        tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [all], 512; setp.eq.u32 one, i, 0;
+        @one mbarrier.init.shared::cta.b64 [all+8], 1; bar.warp.sync -1; ld.shared.b32 base, [all];
+        shr.u32 n, n, 4; add.u32 n, n, 64; cvt.u64.u32 s, n; ld.global.b64 da, [p0]; add.u64 da, da, s;
+        ld.global.b32 n, [p0+8]; @one {instruction}
+        @one tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [all+8];
+        WAIT: mbarrier.try_wait.parity.shared::cta.b64 done, [all+8], 0; @!done bra WAIT;
+        tcgen05.dealloc.cta_group::1.sync.aligned.b32 base, 512;"""
+    return entry(body, 1, target="sm_100a", version="8.8")
+
+
+def ends_with_shared_memory(cpu: Device, instruction: str, descriptor: int, described: int, end: int) -> None:
+    """Run with as much shared memory as a matrix needs, and with less, which is a fault."""
+    given = (np.array([descriptor, described], np.uint64),)
+    run_scene(cpu, Scene("inside", only_reading(instruction, end), given, 1, 32))
+    for less in (1, 16, 1024):
+        with raises(KernelFaultError, "fault-tensor-memory", "not all in shared memory", "tcgen05"):
+            run_scene(cpu, Scene("outside", only_reading(instruction, end - less), given, 1, 32))
+
+
+@pytest.mark.parametrize(("kind", "type_", "across"), ALL)
+def test_no_product_reads_beyond_shared_memory(cpu: Device, kind: str, type_: str, across: bool) -> None:
+    chunks = {"mxf8f6f4": 1, "mxf4": 2, "mxf4nvf4": 4}.get(kind, 0)
+    d = "s32" if kind == "i8" else "f32"
+    x = Product(kind, type_, type_, d, n=128, across=(across, across), chunks=chunks)
+    size = {"mxf4nvf4": ".scale_vec::4X"}.get(kind, "")
+    words = f"{kind}.block_scale{size}" if chunks else kind
+    factors = ", [base+320], [base+330]" if chunks else ""
+    product = f"tcgen05.mma.cta_group::1.kind::{words} [base], da, da, n{factors}, keeps;"
+    steps, bits = (STEPS[kind] // 2, 8) if type_ == "fp4" else (STEPS[kind], bits_of(type_))
+    for mode in (0, 1, 2, 4, 6) if across else (0, 2, 4, 6):
+        descriptor, end = at_the_end(bits, mode, across, 128, steps)
+        ends_with_shared_memory(cpu, product, descriptor, x.described, end)
+
+
+@pytest.mark.parametrize("copy", COPIED)
+def test_no_copy_reads_beyond_shared_memory(cpu: Device, copy: str) -> None:
+    rows, size, _ = COPIED[copy]
+    for mode in (0, 2, 4, 6):
+        descriptor, end = at_the_end(8, mode, False, rows, size)
+        ends_with_shared_memory(cpu, f"tcgen05.cp.cta_group::1.{copy} [base], da;", descriptor, 0, end)
 
 
 WRONG = {

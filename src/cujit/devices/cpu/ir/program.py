@@ -302,6 +302,11 @@ def is_queued(op: Op) -> bool:
     return signals or in_tensor or (op.opcode == "cp" and _NO_COPIES.isdisjoint(op.modifiers))
 
 
+def is_in_tensor_memory(op: Op) -> bool:
+    """Whether an operation is a product in tensor memory, or a copy from shared memory to there."""
+    return op.opcode == "tcgen05" and not {"mma", "cp"}.isdisjoint(op.modifiers)
+
+
 def awaits_copies(op: Op) -> bool:
     """Whether an operation waits for asynchronous copies, or tells whether some are done."""
     return op.opcode in ("cp", "mbarrier") and not _WAITS.isdisjoint(op.modifiers)

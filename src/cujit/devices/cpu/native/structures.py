@@ -407,3 +407,9 @@ class TensorFault(enum.IntEnum):
     """An instruction descriptor of a product that does not exist."""
     DESCRIPTOR = 11
     """A descriptor of a matrix in shared memory that does not exist."""
+    OUTSIDE = 12
+    """A matrix of which a part is not in the block's shared memory."""
+    BUSY = 13
+    """An access of what a product or a copy still accesses."""
+    UNSTORED = 14
+    """A product of what a warp stored without waiting for its store."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from cujit.devices.backend import title_of
-from cujit.devices.cpu.ir.program import WARP, is_queued
+from cujit.devices.cpu.ir.program import WARP, is_in_tensor_memory, is_queued
 from cujit.devices.cpu.native.checking import Event, Tracker, Watch, checks_bits
 from cujit.devices.cpu.native.structures import STACK_BYTES
 from cujit.devices.cpu.observe.checked_launch import CheckedLaunch
@@ -67,7 +67,10 @@ class _CheckedKernel(KernelWatch):
         ops = [op for each in body.bodies for op in each.program.ops]
         self._fenced = any(op.form.meaning.effect is Effect.ORDERS for op in ops)
         self._copies = any(is_queued(op) for op in ops)
-        self._proxied = any(op.opcode == "wgmma" or (op.opcode == "cp" and "bulk" in op.modifiers) for op in ops)
+        self._proxied = any(
+            op.opcode == "wgmma" or is_in_tensor_memory(op) or (op.opcode == "cp" and "bulk" in op.modifiers)
+            for op in ops
+        )
         self._grain = access_sites.least_grain(ops)
         groups = access_sites.written_parameters(ops) if self._checks.race and not body.functions else None
         words = [word for group in groups or () for word in (len(group), *group)]

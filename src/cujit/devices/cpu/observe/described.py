@@ -55,6 +55,8 @@ def look(check: Checking, e: WarpEmitter, op: Op) -> None:
         _bulk(check, e, op)
     elif "multicast::cluster::all" in words:
         _answer(check, e, op)
+    elif op.opcode == "tcgen05" and "multicast::cluster" in words:
+        _commit(check, e, op)
 
 
 def orders_proxies(op: Op) -> bool:
@@ -104,6 +106,20 @@ def _group(check: Checking, e: WarpEmitter, op: Op) -> None:
         (groups,) = op.sources
         assert isinstance(groups, IntConstant)
         check.call(e, "cujit_check_waited", b.integer(groups.value, 32))
+
+
+def look_at_products(check: Checking, e: WarpEmitter) -> None:
+    """Look at what products in tensor memory, and copies to there, read of shared memory."""
+    b, name = e.builder, "cujit_check_piece"
+    b.module.declared.setdefault(name, f"declare i32 @{name}(ptr, i32, i64, i64, i32, i32)")
+    check.call(e, "cujit_pending_products", Value(f"@{name}", "ptr"))
+
+
+def _commit(check: Checking, e: WarpEmitter, op: Op) -> None:
+    """``tcgen05.commit`` to several blocks of the cluster."""
+    offset = blocks.offset_of(e, address_in(e, op.memory, op.space))
+    mask = e.builder.cast("zext", e.source(op, 1, "i16"), "i32")
+    _for_lanes(check, e, op, "commit", [blocks.CLUSTER, offset, mask], _flags(UPDATE, Space.CLUSTER, 8, 8))
 
 
 # -- copies -----------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ class CheckedRun(NamedTuple):
 
 def finding_of(launch: Launch, run: CheckedRun, lines: Lines) -> str | None:
     """Describe what a check found. None if the launch failed for another reason."""
-    if launch.fault_kind <= FaultKind.CHECK:
+    if launch.fault_kind not in (FaultKind.MEMORY, FaultKind.RACE, FaultKind.SYNC, FaultKind.INIT):
         return None
     code = Code(launch.fault_more[2])
     if launch.fault_kind == FaultKind.MEMORY:
@@ -138,7 +138,8 @@ def _awaited(launch: Launch, run: CheckedRun, code: Code, lines: Lines) -> str:
         return f"a race: the block ends while an asynchronous copy still {does} its shared memory; {wait} is missing"
     what = f"a race: {_article(_doing(flags))} {_bytes(size)} at byte {offset:,} of shared memory"
     does = "writes" if code is Code.UNWRITTEN else "reads"
-    why = f"an asynchronous copy still {does}: nobody has waited for it by {_wait_for(lines.text_of(line))}"
+    kind = "a product" if ".mma" in lines.text_of(line) else "an asynchronous copy"
+    why = f"{kind} still {does}: nobody has waited for it by {_wait_for(lines.text_of(line))}"
     who, block = f"thread {run.shape.block.place(issuer & 0xFFFFFFFF)}", issuer >> 32
     if block != launch.fault_block:
         who += f" of block {launch.place(block)}"
@@ -154,6 +155,8 @@ def _against(what: str, who: str, line: int, launch: Launch, run: CheckedRun, li
 
 def _wait_for(text: str) -> str:
     """Name the instruction that waits for the copy of a line."""
+    if "tcgen05" in text:
+        return "mbarrier.try_wait on the mbarrier of a tcgen05.commit"
     if "mbarrier::complete_tx" in text:
         return "mbarrier.try_wait on its barrier"
     if ".bulk" in text:

@@ -16,7 +16,7 @@ from cujit.devices.cpu.codegen.memory import LaneAddresses as Where
 from cujit.devices.cpu.codegen.nodes import BLOCK, LAUNCH, STATE, WARP_NUMBER
 from cujit.devices.cpu.control.regions import PLACE_AT, WATCHED
 from cujit.devices.cpu.instructions import blocks, warpwide
-from cujit.devices.cpu.ir.program import CLEAR, Op, Reg, SymbolAddress, awaits_copies, is_queued
+from cujit.devices.cpu.ir.program import CLEAR, Op, Reg, SymbolAddress, awaits_copies, is_in_tensor_memory, is_queued
 from cujit.devices.cpu.native.checking import CLUSTER_BARRIER, Access, Place, Space, Watch
 from cujit.devices.cpu.native.structures import BARRIERS, GROUP_WARPS
 from cujit.devices.cpu.observe.access_rows import Row, are_disjoint, row_of
@@ -32,7 +32,7 @@ from cujit.devices.cpu.observe.access_sites import (
     updates_in,
     where_in,
 )  # fmt: skip
-from cujit.devices.cpu.observe.described import look, orders_proxies
+from cujit.devices.cpu.observe.described import look, look_at_products, orders_proxies
 from cujit.devices.cpu.observe.raw import RawValues
 from cujit.devices.cpu.run.launch import SYSTEM_BYTES, Launch
 from cujit.formats.ptx.isa.semantics import Collective, Effect
@@ -120,6 +120,8 @@ class Checker:
         checks, raw = self._checks, self._raw_of(e)
         if raw is not None:
             raw.after(e, op)
+        if (checks.memory or checks.race or checks.init) and is_in_tensor_memory(op):
+            look_at_products(self, e)
         if self.copies and is_queued(op):
             self.call(e, "cujit_pending_watch")
         if (

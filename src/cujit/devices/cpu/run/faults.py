@@ -163,7 +163,7 @@ _WORDS: dict[FaultKind, tuple[str, str | None]] = {
 
 _WAIT = (
     'wait for the copy first, and then have the threads meet: asm volatile("cp.async.wait_all;" ::: "memory") and '
-    "__syncthreads() for cp.async, mbarrier.try_wait for copies that signal an mbarrier, "
+    "__syncthreads() for cp.async, mbarrier.try_wait for copies that signal an mbarrier and for tcgen05.commit, "
     "cp.async.bulk.wait_group.read 0 for bulk stores"
 )
 
@@ -292,7 +292,7 @@ def _what(kind: FaultKind, launch: Launch, site: FaultSite, text: str) -> tuple[
         what = f"free of {launch.fault_address:#x}, which malloc did not give or which was freed already"
         return what, "see that every block of malloc is freed once, and nothing else"
     if kind is FaultKind.TENSOR_MEMORY:
-        return tensor_faults.words_of(launch)
+        return tensor_faults.words_of(launch, site.words_of)
     return _WORDS.get(kind, (f"a fault of kind {launch.fault_kind}", None))
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from cujit.devices.cpu.native.structures import TensorFault
-from cujit.devices.cpu.run.launch import Launch
+from cujit.devices.cpu.run.launch import SYSTEM_BYTES, Launch
 
 _ALLOCATE = "allocate the columns first: tcgen05.alloc writes their address to shared memory"
 
@@ -54,11 +56,35 @@ _WORDS: dict[int, tuple[str, str]] = {
         "set the swizzling mode (bits 61 to 63) to 0, 1, 2, 4 or 6 and bit 52 to 0, and transpose only types of 8 bits "
         "or more, as in section 9.7.16.4.1 of NVIDIA's PTX manual, \"Shared memory descriptor\"",
     ),
+    TensorFault.OUTSIDE: (
+        "a matrix that is not all in shared memory: its descriptor {number:#018x} leads to shared address "
+        "{address:#x}, and the block has {size:,} bytes from {begin:#x} on",
+        "compare the start address, both byte offsets and the swizzling mode of the descriptor with the array. For an "
+        "extern __shared__ array, pass shared_bytes=N to the launch, with the bytes of that array for N",
+    ),
+    TensorFault.BUSY: (
+        "column {column} of tensor memory, which an instruction may still access: {there}",
+        "wait first: execute mbarrier.try_wait on the mbarrier of a tcgen05.commit that follows that instruction",
+    ),
+    TensorFault.UNSTORED: (
+        "a product that accesses column {column} of tensor memory, and a warp that stored there did not wait: {there}",
+        "execute tcgen05.wait::st.sync.aligned after tcgen05.st, and then the barrier before the product",
+    ),
 }  # fmt: skip
 
 
-def words_of(launch: Launch) -> tuple[str, str]:
-    """Describe what a launch did wrong in tensor memory, and what to try."""
+def words_of(launch: Launch, line_of: Callable[[int], str]) -> tuple[str, str]:
+    """Describe what a launch did wrong in tensor memory, and what to try; ``line_of`` describes a line of the PTX."""
     _, _, code, address, number, *_ = launch.fault_more
     what, help_ = _WORDS.get(code, _UNKNOWN)
-    return what.format(number=number, column=address & 0xFFFF, lane=address >> 16), help_
+    there = line_of(number) if code in (TensorFault.BUSY, TensorFault.UNSTORED) else ""
+    column, lane = address & 0xFFFF, address >> 16
+    return what.format(
+        number=number,
+        column=column,
+        lane=lane,
+        address=address,
+        there=there,
+        size=launch.shared_bytes,
+        begin=SYSTEM_BYTES,
+    ), help_

@@ -129,6 +129,23 @@ void cujit_check_fenced(struct Place *place) {
   place->piece->unfenced = place->piece->events + 1;
 }
 
+/* A lane's product in tensor memory reads a part of a matrix, as `event` if an earlier part made one, which is returned. */
+u32 cujit_check_piece(struct Place *place, u32 lane, u64 address, u64 bytes, u32 line, u32 event) {
+  u32 flags = ACCESS_READ | ACCESS_ASYNC | SPACE_SHARED << 8 | 1 << 16;
+  if (!event) event = begin_spans(place, flags, line);
+  check_span(place, &(struct Access){lane, flags, line, address, bytes}, event);
+  return event;
+}
+
+/* A lane tells the mbarriers at an offset into the windows of all blocks of a mask; the cluster's begin at `origin`. */
+void cujit_check_commit(struct Place *place, u32 lane, u64 origin, u64 offset, u32 mask, u32 flags, u32 line) {
+  enter(place);
+  EACH_LANE(block, mask) {
+    place->addresses[lane] = origin + block * WINDOW + offset;
+    check_lanes(place, 1u << lane, sizeof(u64), flags, line, 0);
+  }
+}
+
 /* -- matrices in shared memory ----------------------------------------------------------------------------------- */
 
 /* What minds copies that nobody has waited for; null where there are none. */

@@ -13,6 +13,10 @@ enum { READER_LINE = (1 << 24) - 1, READER = 1 << 24 };
 /* Who looks at an access by `size` bytes of each lane at place->addresses; see cujit_check_access. */
 typedef void Check(struct Place *place, u32 lanes, u64 size, u32 flags, u32 line);
 
+/* Who looks at a part of shared memory that a lane's product reads, as a part of an event if there is one: see
+   cujit_check_piece. */
+typedef u32 CheckPiece(struct Place *place, u32 lane, u64 address, u64 bytes, u32 line, u32 event);
+
 /* Who waits: the lanes of a warp, at a line. Null where nobody is asked. */
 struct Waiter {
   struct Place *place;

@@ -47,7 +47,7 @@ enum Kind { BULK, BYTES, REDUCE, TENSOR, VALUE, ARRIVE, PRODUCT, COMMIT };
 struct Async {
   enum Kind kind;
   enum Due due;
-  flag seen, moved;
+  flag seen, moved, looked;
   u32 slot, lanes, line, after, step, mask, rank, im2col, inward;
   u64 barrier, to, from, size, origin, value[4];
   Apply *apply;
@@ -75,10 +75,29 @@ static u64 read_bytes(const struct Async *copy) {
   return copy->kind <= REDUCE ? copy->size : 0;
 }
 
+static void find_site(struct TensorSite *to, struct Running *running, const struct Async *copy) {
+  u32 warp = running->group ? copy->slot % running->group->blocks->warps : copy->slot;
+  u64 block = block_of(running, copy->slot);
+  u32 thread = warp * WARP + first_lane(copy->lanes);
+  *to = (struct TensorSite){running, (struct TensorMemory *)copy->to, block, thread, copy->line, 0, 0};
+}
+
+/* Have a product or a copy to tensor memory done, or with `piece` only named what it reads of shared memory. */
+static void run_product(struct Running *running, const struct Async *copy, Piece *piece, void *context) {
+  struct TensorSite site;
+  find_site(&site, running, copy);
+  site.piece = piece, site.context = context;
+  copy->work.multiply(&site, &copy->work);
+}
+
+static void unmark_piece(void *all, u64 address, u64 bytes) { unmark_reads(all, address, bytes); }
+
 /* Somebody has waited for a copy: for all of it, or for what it reads. */
-static NOINLINE void end_async(struct Intervals *all, const struct Async *copy, flag whole) {
+static NOINLINE void end_async(struct Running *running, const struct Async *copy, flag whole) {
+  struct Intervals *all = running->copies->intervals;
   u64 address, bytes = written_bytes(copy, &address), first;
   if (!copy->seen) return;
+  if (copy->kind == PRODUCT) run_product(running, copy, unmark_piece, all);
   unmark_reads(all, copy->from, read_bytes(copy));
   if (!whole) return;
   mark_writes(all, address, bytes, 0);
@@ -86,12 +105,6 @@ static NOINLINE void end_async(struct Intervals *all, const struct Async *copy, 
   u32 lane = first_lane(all->waiter.lanes);
   all->waiter.place->addresses[lane] = address;
   tell_waiter(all, 1u << lane, bytes, copy->line);
-}
-
-static void run_product(struct Running *running, const struct Async *copy) {
-  struct TensorSite site = {running, (struct TensorMemory *)copy->to, block_of(running, copy->slot), 0, copy->line};
-  site.thread = (running->group ? copy->slot % running->group->blocks->warps : copy->slot) * WARP + first_lane(copy->lanes);
-  copy->work.multiply(&site, &copy->work);
 }
 
 /* Move what a copy copies, once; `size` is how much that was. */
@@ -115,7 +128,7 @@ static void move_async(struct Running *running, struct Async *copy) {
       memcpy((void *)copy->to, copy->value, copy->size);
     }
     break;
-  case PRODUCT: run_product(running, copy); break;
+  case PRODUCT: run_product(running, copy, 0, 0); break;
   default: break;
   }
   running->line = 0;
@@ -134,7 +147,7 @@ static void land_async(struct Running *running, struct Async *copy) {
     land_arrival(running, copy);
     return;
   }
-  if (running->copies->intervals && copy->due != DONE) end_async(running->copies->intervals, copy, 1);
+  if (running->copies->intervals && copy->due != DONE) end_async(running, copy, 1);
   move_async(running, copy);
   if (copy->barrier) count_at(copy->barrier, copy->kind == COMMIT, copy->size);
   free(copy->buffer);
@@ -155,6 +168,7 @@ static u32 land_products(struct Running *running, const struct Async *commit, u3
   u32 kept = 0;
   for (u32 k = 0; k < count; k++) {
     if (is_before(&each[k], commit)) {
+      if (running->copies->intervals) end_async(running, &each[k], 1);
       move_async(running, &each[k]);
     } else if (k != kept++) {
       each[kept - 1] = each[k];
@@ -249,7 +263,7 @@ static void end_tensors(struct Running *running, u32 side) {
   while (memory->held && !memory->lines[column]) column++;
   if (memory->held) {
     u64 block = running->group ? running->group->blocks[side].number : running->block;
-    struct TensorSite site = {running, memory, block, ~0u, memory->lines[column]};
+    struct TensorSite site = {running, memory, block, ~0u, memory->lines[column], 0, 0};
     fail_in_tensor(&site, TENSOR_HELD, column, memory->held);
   }
   memset(memory, 0, __builtin_offsetof(struct TensorMemory, cells));
@@ -340,6 +354,39 @@ struct TensorMemory *cujit_pending_tensor_memory(const struct Block *state, u8 *
   return copies->tensors[side];
 }
 
+/* The line of a product or a copy that nobody has waited for and that writes some of these cells, or with `reads` reads any; 0
+   if there is none. */
+u32 cujit_pending_in_tensor(const struct Running *running, const struct TensorMemory *memory, const struct Cells *cells,
+                            flag reads) {
+  const struct Copies *copies = running->copies;
+  for (u32 k = 0; k < copies->count; k++) {
+    const struct Async *copy = &copies->each[k];
+    struct Cells operands[TENSOR_OPERANDS];
+    if (copy->kind != PRODUCT || copy->to != (u64)memory) continue;
+    u32 count = find_operands(operands, &copy->work);
+    for (u32 n = 0; n < (reads ? count : 1); n++) {
+      if (!are_apart(&operands[n], cells)) return copy->line;
+    }
+  }
+  return 0;
+}
+
+/* What a product is about to access was not stored by a warp that has not waited for its store. */
+static void meet_stores(struct Running *running, const struct Async *copy) {
+  const struct TensorMemory *memory = (const struct TensorMemory *)copy->to;
+  struct Cells operands[TENSOR_OPERANDS];
+  u32 count = find_operands(operands, &copy->work);
+  for (u32 k = 0; k < memory->stores; k++) {
+    for (u32 n = 0; n < count; n++) {
+      const struct TensorStore *stored = &memory->stored[k];
+      if (are_apart(&operands[n], &stored->cells)) continue;
+      struct TensorSite site;
+      find_site(&site, running, copy);
+      fail_in_tensor(&site, TENSOR_UNSTORED, operands[n].first, stored->line);
+    }
+  }
+}
+
 /* A product of one lane (`lanes` is its bit). Descriptors count from where the system's shared memory begins. */
 void cujit_pending_product(const struct Block *state, u8 *shared, u32 warp, u32 lanes, u32 line, u32 d, u64 a, u64 b,
                            u32 descriptor, u32 keeps, u32 kind, u32 from_tensor, u32 scale, u32 mask0, u32 mask1,
@@ -351,6 +398,7 @@ void cujit_pending_product(const struct Block *state, u8 *shared, u32 warp, u32 
   copy->work = (struct TensorWork){
       multiply, shared - SYSTEM_BYTES, a, b, d, descriptor, kind, keeps, from_tensor, scale,
       {mask0, mask1, mask2, mask3}, chunks, {factors_a, factors_b}};
+  meet_stores(running, copy);
 }
 
 /* One lane has an mbarrier told when the products are done that it issued before. */
@@ -454,7 +502,7 @@ static void wait_bulk(struct Running *running, struct Block *state, u32 warp, u3
   for (u32 k = 0; k < copies->count; k++) {
     struct Async *copy = &copies->each[k];
     if (!is_awaited(copy, slot, lanes, groups) || (read && copy->due)) continue;
-    if (copies->intervals) end_async(copies->intervals, copy, !read);
+    if (copies->intervals) end_async(running, copy, !read);
     copy->due = read ? READ : DONE;
     some = 1;
   }
@@ -513,7 +561,8 @@ static u64 copier(const struct Running *running, u64 address, u64 size, flag wri
   for (u32 k = 0; k < copies->count; k++) {
     const struct Async *copy = &copies->each[k];
     u64 at = copy->from, bytes = writes ? written_bytes(copy, &at) : read_bytes(copy);
-    if (copy->line != line || !same_words(at, bytes, address, size)) continue;
+    flag meets = copy->kind == PRODUCT ? !writes : same_words(at, bytes, address, size);
+    if (copy->line != line || !meets) continue;
     return block_of(running, copy->slot) << 32 | (copy->slot % warps * WARP + first_lane(copy->lanes));
   }
   for (u32 slot = 0; slot < copies->slots; slot++) {
@@ -581,6 +630,38 @@ void cujit_pending_touch(struct Place *place, u32 lanes, u64 size, u32 flags, u3
   }
 }
 
+struct Watched {
+  struct Place *place;
+  const struct Async *copy;
+  CheckPiece *check;
+  u32 event;
+};
+
+/* A product reads a piece until somebody has waited for it; what it reads is not to be written yet. */
+static void watch_piece(void *context, u64 address, u64 bytes) {
+  const struct Watched *x = context;
+  struct Intervals *all = running_of(x->place->state, (u8 *)x->place->shared)->copies->intervals;
+  meet_copies(all, x->place, first_lane(x->copy->lanes), address, bytes, ACCESS_READ, x->copy->line);
+  mark_reads(all, address, bytes, x->copy->line);
+}
+
+static void look_at_piece(void *context, u64 address, u64 bytes) {
+  struct Watched *x = context;
+  x->event = x->check(x->place, first_lane(x->copy->lanes), address, bytes, x->copy->line, x->event);
+}
+
+/* A warp has issued products: `check` is told what they read of shared memory. */
+void cujit_pending_products(struct Place *place, CheckPiece *check) {
+  struct Running *running = running_of(place->state, (u8 *)place->shared);
+  const struct Copies *copies = running->copies;
+  for (u32 k = copies ? copies->count : 0; k && !copies->each[k - 1].looked; k--) {
+    struct Async *copy = &copies->each[k - 1];
+    struct Watched watched = {place, copy, check, 0};
+    copy->looked = 1;
+    if (copy->kind == PRODUCT) run_product(running, copy, look_at_piece, &watched);
+  }
+}
+
 /* A warp has issued copies: from now on nobody is to access what they write, or to write what they read. */
 void cujit_pending_watch(struct Place *place) {
   struct Running *running = running_of(place->state, (u8 *)place->shared);
@@ -598,6 +679,7 @@ void cujit_pending_watch(struct Place *place) {
     u64 address, bytes = written_bytes(copy, &address), reads = read_bytes(copy);
     u32 lane = first_lane(copy->lanes);
     copy->seen = 1;
+    if (copy->kind == PRODUCT) run_product(running, copy, watch_piece, &(struct Watched){place, copy, 0, 0});
     if (copy->kind == TENSOR) {
       meet_copies(all, place, lane, copy->from, bytes + reads, bytes ? ACCESS_WRITE : ACCESS_READ, copy->line);
     }

@@ -8,10 +8,17 @@ typedef void Pass(struct Block *state, u32 warp);
 enum { MOST_TURNS = 1 << 16, LEAST_COLUMNS = 32 };
 
 static void find_site(struct TensorSite *site, const struct Block *state, u8 *shared, u32 warp, u32 line) {
+  site->piece = 0;
   site->memory = cujit_pending_tensor_memory(state, shared);
   site->running = running_of(state, shared);
   site->block = state ? state->number : site->running->block;
   site->thread = warp * WARP, site->line = line;
+}
+
+/* No product or copy that nobody has waited for writes these cells, or with `writes` reads them. */
+static void meet_products(const struct TensorSite *site, u32 address, const struct Cells *cells, flag writes) {
+  u32 line = cujit_pending_in_tensor(site->running, site->memory, cells, writes);
+  if (line) fail_in_tensor(site, TENSOR_BUSY, address, line);
 }
 
 /* -- allocation ------------------------------------------------------------------------------------------------------- */
@@ -56,6 +63,7 @@ void cujit_tensor_dealloc(const struct Block *state, u8 *shared, u32 warp, u32 l
   struct TensorMemory *memory = site.memory;
   u32 first = columns_at(&site, address, count);
   if (memory->counts[first] != count) fail_in_tensor(&site, TENSOR_MISMATCHED, address, count);
+  meet_products(&site, address, &(struct Cells){first, count, 0xff}, 1);
   memory->counts[first] = 0;
   memory->held -= count;
   memset(&memory->lines[first], 0, count * sizeof *memory->lines);
@@ -97,14 +105,33 @@ static u32 columns_of(const struct Moved *moved) {
   return moved->count * per_register[moved->shape] * (moved->halves ? 2 : 1);
 }
 
+/* Note a store that its warp is still to wait for. Of too many the oldest counts as waited for. */
+static void note_store(struct TensorMemory *memory, u32 warp, u32 line, const struct Cells *cells) {
+  if (memory->stores == MOST_STORED) memmove(memory->stored, memory->stored + 1, --memory->stores * sizeof *memory->stored);
+  memory->stored[memory->stores++] = (struct TensorStore){warp, line, *cells};
+}
+
+/* A warp has waited for its stores. */
+void cujit_tensor_stored(const struct Block *state, u8 *shared, u32 warp) {
+  struct TensorMemory *memory = cujit_pending_tensor_memory(state, shared);
+  u32 kept = 0;
+  for (u32 k = 0; k < memory->stores; k++) {
+    if (memory->stored[k].warp != warp) memory->stored[kept++] = memory->stored[k];
+  }
+  memory->stores = kept;
+}
+
 /* The lane and the first column that a warp accesses: it has 32 lanes, by its number modulo 4, or 16 of these. */
-static struct Cell place_of(const struct TensorSite *site, const struct Moved *moved, u32 warp, u32 address) {
-  u32 lane = address >> 16, own = warp % 4 * 32;
-  flag upper = moved->shape != SHAPE_32X32B && lane == own + 16;
-  if (lane != own && !upper) fail_in_tensor(site, TENSOR_LANES_APART, address, own);
-  u32 columns = columns_of(moved);
-  if (moved->shape == SHAPE_16X32BX2) columns_at(site, address + moved->split, columns);
-  return (struct Cell){lane, columns_at(site, address, columns)};
+static struct Cell place_of(const struct TensorSite *site, const struct Moved *moved, u32 warp, u32 address, flag writes) {
+  u32 lane = address >> 16, own = warp % 4 * 32, groups = moved->shape == SHAPE_32X32B ? 3 : 1;
+  if (lane != own && (groups == 3 || lane != own + 16)) fail_in_tensor(site, TENSOR_LANES_APART, address, own);
+  u32 columns = columns_of(moved), last = moved->shape == SHAPE_16X32BX2 ? moved->split : 0;
+  for (u32 at = last;; at = 0) {
+    struct Cells cells = {columns_at(site, address + at, columns), columns, groups << lane / 16};
+    meet_products(site, address + at, &cells, writes);
+    if (writes) note_store(site->memory, warp, site->line, &cells);
+    if (!at) return (struct Cell){lane, cells.first};
+  }
 }
 
 /* The cell of a register, and with `halves` the next one. */
@@ -120,7 +147,7 @@ void cujit_matrix_tensor_load(u32 *frame, const struct Block *state, u8 *shared,
   struct TensorSite site;
   find_site(&site, state, shared, warp, line);
   struct Moved moved = {shape, count, split, halves};
-  struct Cell place = place_of(&site, &moved, warp, address);
+  struct Cell place = place_of(&site, &moved, warp, address, 0);
   for (u32 k = 0; k < count; k++) {
     for (u32 own = 0; own < WARP; own++) {
       const u32 *cell = find_cell(site.memory, &moved, place, k, own);
@@ -135,7 +162,7 @@ void cujit_matrix_tensor_store(const u32 *frame, const struct Block *state, u8 *
   struct TensorSite site;
   find_site(&site, state, shared, warp, line);
   struct Moved moved = {shape, count, split, halves};
-  struct Cell place = place_of(&site, &moved, warp, address);
+  struct Cell place = place_of(&site, &moved, warp, address, 1);
   for (u32 k = 0; k < count; k++) {
     for (u32 own = 0; own < WARP; own++) {
       u32 value = frame[k * WARP + own], *cell = find_cell(site.memory, &moved, place, k, own);

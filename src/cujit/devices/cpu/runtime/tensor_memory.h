@@ -10,23 +10,41 @@
 
 enum { TENSOR_LANES = 128, TENSOR_COLUMNS = 512 };
 
+/* Some columns, and which of the eight groups of 16 lanes. */
+struct Cells {
+  u32 first, count, groups;
+};
+
+/* Cells that a warp has stored at a line and not waited for by tcgen05.wait::st. */
+struct TensorStore {
+  u32 warp, line;
+  struct Cells cells;
+};
+enum { MOST_STORED = 64 };
+
 /* `lines` are those of the alloc that a column is of, 0 where it is of none; `counts` are the columns of the allocation that
    begins at a column. `held` counts the columns of all allocations. The cells of a column lie side by side. */
 struct TensorMemory {
-  u32 held;
+  u32 held, stores;
   flag relinquished;
+  struct TensorStore stored[MOST_STORED];
   u32 lines[TENSOR_COLUMNS];
   u16 counts[TENSOR_COLUMNS];
   u8 freed[TENSOR_COLUMNS];
   u32 cells[TENSOR_COLUMNS][TENSOR_LANES];
 };
 
-/* Who does something in tensor memory. */
+/* What is called for each part of shared memory that a product reads. */
+typedef void Piece(void *context, u64 address, u64 bytes);
+
+/* Who does something in tensor memory. With `piece`, a product only names what it reads of shared memory. */
 struct TensorSite {
   struct Running *running;
   struct TensorMemory *memory;
   u64 block;
   u32 thread, line;
+  Piece *piece;
+  void *context;
 };
 
 struct TensorWork;
@@ -42,6 +60,37 @@ struct TensorWork {
   u32 d, descriptor, kind, keeps, from_tensor, scale, masked[TENSOR_LANES / 32], chunks, factors[2];
 };
 
+INLINE u32 field(u32 word, u32 at, u32 bits) { return word >> (at & 31) & ((1u << (bits & 31)) - 1); }
+
+/* Columns that a copy from shared memory writes, by its number. */
+static const u8 COPY_COLUMNS[] = {[COPY_128X256B] = 8, [COPY_128X128B] = 4, [COPY_64X128B_02_13] = 4,
+                                  [COPY_64X128B_01_23] = 4, [COPY_32X128B] = 4};
+
+/* Groups of lanes of D: 64 rows are in every other group. Those are left out of which no lane is written. */
+INLINE u32 groups_of(const struct TensorWork *work, u32 rows) {
+  u32 groups = rows == 128 ? 0xff : work->d >> 20 & 1 ? 0xaa : 0x55;
+  for (u32 k = 0; k < 8; k++) groups &= ~((u32)((work->masked[k / 2] >> k % 2 * 16 & 0xffff) == 0xffff) << k);
+  return groups;
+}
+
+/* What a product or a copy (without an instruction descriptor) accesses: first what it writes. How many are found. */
+enum { TENSOR_OPERANDS = 4, LEFT_COLUMNS = 8 };
+INLINE u32 find_operands(struct Cells *to, const struct TensorWork *work) {
+  u32 word = work->descriptor, rows = field(word, 24, 5) * 16, columns = field(word, 17, 6) * 8, count = 1;
+  to[0] = (struct Cells){work->d & 0xffff, word ? columns : COPY_COLUMNS[work->kind], word ? groups_of(work, rows) : 0xff};
+  if (work->from_tensor) to[count++] = (struct Cells){(u32)work->a & 0xffff, LEFT_COLUMNS, to[0].groups};
+  for (u32 k = 0; k < 2 && work->chunks; k++) {
+    to[count++] = (struct Cells){work->factors[k] & 0xffff, ((k ? columns : rows) + 31) / 32, 0xff};
+  }
+  return count;
+}
+
+INLINE flag are_apart(const struct Cells *x, const struct Cells *y) {
+  return !(x->groups & y->groups) || x->first >= y->first + y->count || y->first >= x->first + x->count;
+}
+
+u32 cujit_pending_in_tensor(const struct Running *running, const struct TensorMemory *memory, const struct Cells *cells,
+                            flag reads);
 struct TensorMemory *cujit_pending_tensor_memory(const struct Block *state, u8 *shared);
 
 /* The launch ends: a code, the address in tensor memory, and a number that the code tells of. */

@@ -192,8 +192,6 @@ struct Described {
   u32 m, n, k;
 };
 
-INLINE u32 field(u32 word, u32 at, u32 bits) { return word >> (at & 31) & ((1u << (bits & 31)) - 1); }
-
 /* The descriptor of a product with scale factors has the first ones' places in their words, and their type; its D is f32. */
 static flag are_factors(const struct TensorWork *work) {
   u32 word = work->descriptor, last = 4 - work->chunks, first_a = field(word, 29, 2), first_b = field(word, 4, 2);
@@ -221,13 +219,41 @@ static void describe(const struct TensorSite *site, const struct TensorWork *wor
   p->floors[0] = FLOORS[p->a], p->floors[1] = FLOORS[p->b], p->floors[2] = p->zero_c = FLOORS[p->c];
 }
 
+enum { PIECE = 16 };
+
+/* Whether a piece lies in the shared memory that the block has. */
+INLINE flag is_there(const struct TensorSite *site, u64 at, u64 bytes) {
+  return at >= SYSTEM_BYTES && at + bytes <= SYSTEM_BYTES + site->running->launch->shared_bytes;
+}
+
+/* Elements side by side in memory that are not all of 16 bytes: those of 4 and 6 bits, packed at the beginning of them. */
+INLINE u64 bytes_of(const struct Factor *factor, u32 elements) {
+  return factor->dense ? elements : (u64)elements * factor->bits / 8;
+}
+
+/* All of so many rows and steps of k must be in the block's shared memory: pieces of 16 bytes. */
+static void see_pieces(const struct Factor *factor, const struct TensorSite *site, u32 rows, u32 steps) {
+  u32 each = factor->bits < 8 ? PIECE : PIECE * 8 / factor->bits;
+  u32 by_row = factor->across ? each : 1, by_step = factor->across ? 1 : each;
+  for (u32 row = 0; row < rows; row += by_row) {
+    for (u32 k = 0; k < steps; k += by_step) {
+      u32 left = factor->across ? rows - row : steps - k;
+      u64 at = offset_in_shared(factor, row, k), bytes = bytes_of(factor, left < each ? left : each);
+      if (!is_there(site, at, bytes)) fail_in_tensor(site, TENSOR_OUTSIDE, at, factor->descriptor);
+      if (site->piece) site->piece(site->context, (u64)factor->shared + at, bytes);
+    }
+  }
+}
+
 /* A factor in shared memory, by its descriptor. */
-static void find_in_shared(struct Factor *to, const struct TensorSite *site, const struct TensorWork *work, u64 descriptor) {
+static void find_in_shared(struct Factor *to, const struct TensorSite *site, const struct TensorWork *work, u64 descriptor,
+                           u32 rows, u32 steps) {
   flag is_wrong = !LINE_BYTES[descriptor >> MODE_AT] || descriptor >> ABSOLUTE_AT & 1 || (to->across && to->bits < 8);
   to->dense = to->type == TYPE_FP4;
   if (is_wrong) fail_in_tensor(site, TENSOR_DESCRIPTOR, 0, descriptor);
   to->shared = work->shared, to->descriptor = descriptor, to->memory = 0;
   if (to->type == TYPE_E2M1) to->type = TYPE_FP4;
+  see_pieces(to, site, rows, to->dense ? steps / 2 : steps);
 }
 
 /* A in tensor memory. */
@@ -303,12 +329,13 @@ void cujit_tensor_product(const struct TensorSite *site, const struct TensorWork
   struct Factor a = {.type = p->a, .bits = bits_of(p->a), .signs = field(word, 13, 1) << 31, .across = field(word, 15, 1)};
   struct Factor b = {.type = p->b, .bits = bits_of(p->b), .signs = field(word, 14, 1) << 31, .across = field(word, 16, 1)};
   a.rows = x.m, rows = rows < x.m ? rows : x.m;
-  find_in_shared(&b, site, work, work->b);
-  work->from_tensor ? find_in_tensor(&a, site, work, x.k) : find_in_shared(&a, site, work, work->a);
+  find_in_shared(&b, site, work, work->b, x.n, x.k);
+  work->from_tensor ? find_in_tensor(&a, site, work, x.k) : find_in_shared(&a, site, work, work->a, x.m, x.k);
   if (p->chunks) {
     find_scales(&scales[0], site, work->factors[0], x.m, field(word, 29, 2), p->scale);
     find_scales(&scales[1], site, work->factors[1], x.n, field(word, 4, 2), p->scale);
   }
+  if (site->piece) return;
   for (u32 k = 0; k * rows < x.m; k++) read_left(&left[k], &a, k * rows, rows, p);
   for (u32 column = 0; column < x.n; column += 8) {
     read_right(&right, &b, column, p);
@@ -322,24 +349,23 @@ void cujit_tensor_product(const struct TensorSite *site, const struct TensorWork
   }
 }
 
-/* Copies from shared memory by their number: bytes of a row, and which 32 rows go to each group of 32 lanes. */
-static const struct {
-  u8 bytes, rows_of[TENSOR_LANES / 32];
-} COPIES[] = {
-    [COPY_128X256B] = {32, {0, 1, 2, 3}},      [COPY_128X128B] = {16, {0, 1, 2, 3}},
-    [COPY_64X128B_02_13] = {16, {0, 1, 0, 1}}, [COPY_64X128B_01_23] = {16, {0, 0, 1, 1}},
-    [COPY_32X128B] = {16, {0, 0, 0, 0}},
+/* Which 32 rows of a copy from shared memory, by its number, go to each group of 32 lanes. */
+static const u8 ROWS_OF[][TENSOR_LANES / 32] = {
+    [COPY_128X256B] = {0, 1, 2, 3},      [COPY_128X128B] = {0, 1, 2, 3}, [COPY_64X128B_02_13] = {0, 1, 0, 1},
+    [COPY_64X128B_01_23] = {0, 0, 1, 1}, [COPY_32X128B] = {0, 0, 0, 0},
 };
 
 /* A Multiply that copies rows of bytes, which `b` describes, to columns from the one of `d` on. PTX ISA 9.1, 9.7.16.9.2
    "tcgen05.cp". */
 void cujit_tensor_fill(const struct TensorSite *site, const struct TensorWork *work) {
   struct Factor rows = {.type = TYPE_U8, .bits = 8};
-  u32 bytes = COPIES[work->kind].bytes, first = columns_at(site, work->d, bytes / 4);
+  const u8 *rows_of = ROWS_OF[work->kind];
+  u32 bytes = COPY_COLUMNS[work->kind] * 4, first = columns_at(site, work->d, bytes / 4);
   if (work->d >> 16) fail_in_tensor(site, TENSOR_LANES_APART, work->d, 0);
-  find_in_shared(&rows, site, work, work->b);
+  find_in_shared(&rows, site, work, work->b, (rows_of[TENSOR_LANES / 32 - 1] + 1u) * 32, bytes);
+  if (site->piece) return;
   for (u32 lane = 0; lane < TENSOR_LANES; lane++) {
-    u32 row = COPIES[work->kind].rows_of[lane / 32] * 32 + lane % 32;
+    u32 row = rows_of[lane / 32] * 32 + lane % 32;
     for (u32 byte = 0; byte < bytes; byte += 4) {
       memcpy(&site->memory->cells[first + byte / 4][lane], rows.shared + offset_in_shared(&rows, row, byte), 4);
     }

@@ -34,7 +34,8 @@ def register(rules: Rules) -> None:
     rules.on("tcgen05 .ld", _load)
     rules.on("tcgen05 .st", _store)
     # Loads and stores are done where they are issued.
-    rules.on("tcgen05 .wait::ld|wait::st", _nothing)
+    rules.on("tcgen05 .wait::ld", _nothing)
+    rules.on("tcgen05 .wait::st", _wait_for_stores)
     rules.on("tcgen05 .fence::before_thread_sync|fence::after_thread_sync", _nothing)
     rules.on("tcgen05 .commit", _commit)
     rules.on("tcgen05 .commit .multicast::cluster", _commit_to_several)
@@ -94,6 +95,11 @@ def _store(e: WarpEmitter, op: Op) -> None:
     with when_any_lane(e, op):
         words = frames.words_of(e, op, len(op.sources) - 1, _count(op))
         frames.call_of(e.builder, "tensor_store", words, [], (), _moved(e, op))
+
+
+def _wait_for_stores(e: WarpEmitter, op: Op) -> None:
+    with when_any_lane(e, op):
+        e.builder.call("cujit_tensor_stored", "void", *own_queue(e))
 
 
 def _shape(op: Op) -> str:
