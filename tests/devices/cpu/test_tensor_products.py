@@ -463,3 +463,36 @@ def test_a_commit_tells_several_blocks(cpu: Device) -> None:
     text = entry(body, 1, target="sm_100a", version="8.8", directives=".reqnctapercluster 2, 1, 1")
     got = run_scene(cpu, Scene("multicast", text, (np.zeros(2, np.int32),), 2, 32))[0]
     np.testing.assert_array_equal(got, [7, 7])
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_commit_to_another_block_lets_it_write(waits: bool) -> None:
+    """Block 1 writes to a matrix in block 0 when the product that reads the matrix is done, or too early."""
+    again = "WAIT: mbarrier.try_wait.parity.shared::cta.b64 done, [bar], 0; @!done bra WAIT;"
+    body = f""".shared .align 1024 .b8 all[8192]; .shared .align 8 .b64 bar; .shared .align 4 .b32 place;
+        .reg .pred one, done, keeps, here; .reg .b32 i, rank, n, base; .reg .b16 mask; .reg .b64 da, s;
+        mov.u32 i, %tid.x; setp.eq.u32 one, i, 0; mov.u32 rank, %cluster_ctarank; mov.u16 mask, 3;
+        setp.ne.b32 keeps, i, i; setp.eq.u32 here, rank, 0; mov.u32 base, 0;
+        @one mbarrier.init.shared::cta.b64 [bar], 1; mov.u32 n, all; mad.lo.u32 n, i, 4, n;
+        ZERO: st.shared.b32 [n], base; add.u32 n, n, 128; add.u32 base, base, 1; setp.lt.u32 done, base, 64;
+        @done bra ZERO; fence.proxy.async.shared::cta; mov.u32 base, 0;
+        @here tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [place], 32;
+        barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+        @here ld.shared.b32 base, [place]; mov.u32 n, all; shr.u32 n, n, 4; cvt.u64.u32 s, n;
+        ld.global.b64 da, [p0]; add.u64 da, da, s; ld.global.b32 n, [p0+8]; and.pred one, one, here;
+        @one tcgen05.mma.cta_group::1.kind::f16 [base], da, da, n, keeps;
+        @one tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64 [bar], mask;
+        @here bra WAIT; {"" if waits else "bra WRITE;"}
+        {again} WRITE: mov.u32 n, all; mapa.shared::cluster.u32 n, n, 0; setp.eq.u32 one, i, 3;
+        not.pred done, here; and.pred one, one, done; @one st.shared::cluster.b32 [n], rank;
+        barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+        @here tcgen05.dealloc.cta_group::1.sync.aligned.b32 base, 32;"""
+    text = entry(body, 1, target="sm_100a", version="8.8", directives=".reqnctapercluster 2, 1, 1")
+    stored = store(np.zeros((64, 16), np.uint64), 16, 0, False)
+    given = (np.array([stored.descriptor, Product(m=64, n=8).described], np.uint64),)
+    scene = Scene("far", text, given, 2, 32)
+    if waits:
+        run_scene(cujit.cpu(check="race"), scene)
+    else:
+        with raises(KernelFaultError, "fault-race", "st.shared::cluster", "tcgen05.mma"):
+            run_scene(cujit.cpu(check="race"), scene)
