@@ -13,6 +13,7 @@ import cujit
 from cells import Cells
 from cujit.devices.device import Device
 from cujit.emulator.settings import VARIABLE
+from cujit.errors import CompileError
 from cujit.kernel import Kernel
 from cujit.loading import Module
 from cujit.notebook import magic
@@ -267,6 +268,20 @@ def test_it_goes_again_and_kernels_stay(cells: Cells) -> None:
 def test_without_ipython_it_is_said() -> None:
     with raises(cujit.errors.MissingError, "missing", "IPython"):
         load(None)
+
+
+@needs_tiles
+def test_the_tile_ir_of_a_cell_is_shown_by_its_lines(cells: Cells, capsys: pytest.CaptureFixture[str]) -> None:
+    cells.run(f"%%cuda --device cpu --tile -q\n{TWICE}")
+    (shown,) = cells.displayed()
+    [load] = [line for line in shown["text/plain"].split("\n") if "load_view_tko" in line]
+    number = 1 + next(n for n, line in enumerate(TWICE.split("\n"), 1) if "load_masked" in line)
+    assert load.split()[0] == f"In[1]:{number}"
+    assert f'<td style="text-align:left">In[1]:{number}</td>' in shown["text/html"]
+    assert "twice" in cells.names
+    assert capsys.readouterr().out == ""
+    with raises(CompileError, "compile", "requires a tile kernel"):
+        raise cells.failure(f"%%cuda --device cpu --tile{RAMP}")
 
 
 @needs_tiles

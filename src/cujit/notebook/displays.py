@@ -22,6 +22,7 @@ from cujit.errors import MEMORY, BudgetError, CompileError, CujitError, KernelFa
 from cujit.inspection.read import inspect
 from cujit.inspection.values import Inspection
 from cujit.program import Request
+from cujit.report.listings import Listing
 
 Rendered = Iterable[str | Rows]
 
@@ -39,6 +40,12 @@ def _of_artifact(artifact: Artifact) -> Rendered:
         yield from _of_inspection(inspect(artifact))
     except CujitError as e:  # LTO-IR of a bare compile, say: only NVIDIA's linker reads it
         yield f"{artifact!r}: {e.message}"
+
+
+def rows_of(listing: Listing) -> Rows:
+    """Write a listing as a table: each line, and the source line that it comes from."""
+    places = ["" if source is None else str(source) for source in listing.sources] or [""] * len(listing.lines)
+    return Rows(("source", listing.name), list(zip(places, listing.lines, strict=True)))
 
 
 def _of_profile(profile: Profile) -> Rendered:

@@ -17,9 +17,10 @@ import click
 from cujit.cli.arches import arch_option
 from cujit.cli.choose_device import device_option
 from cujit.cli.compiler_options import WrittenOptions, define_options, names_option
-from cujit.cli.console import settings
+from cujit.cli.console import Rows, settings, text_of
 from cujit.cli.observers import check_option
 from cujit.cli.shell_hints import for_the_shell
+from cujit.compiler.options.values import Tool
 from cujit.devices.cpu.observe.profile import Profile
 from cujit.devices.name_table import without_arguments
 from cujit.emulator.settings import VARIABLE
@@ -29,7 +30,9 @@ from cujit.kernel import Kernel
 from cujit.loading import Module, jit
 from cujit.machine import cpu
 from cujit.notebook import failures
-from cujit.notebook.displays import RENDERERS, html_of
+from cujit.notebook.displays import RENDERERS, html_of, rows_of
+from cujit.program import Options, Source, compile
+from cujit.report.report import of
 from cujit.values import NamedTuple
 
 
@@ -85,7 +88,7 @@ def _cuda(shell: Any, names: dict[str, str], line: str, cell: str) -> None:
     # Where a profile looks for lines of source; the line of the magic is the first, as it is for who reads the cell.
     linecache.cache[name] = (len(cell), None, ["\n", *cell.splitlines(keepends=True)], name)
     try:
-        _compile(line, _Cell(name, cell, shell.user_ns))
+        _compile(line, _Cell(name, cell, shell))
     except CujitError as e:
         e.help = e.help and for_the_shell(e.help, "%%cuda")
         failures.end_cell(shell, e)
@@ -104,12 +107,14 @@ def _compile(line: str, cell: _Cell) -> None:
 
 
 class _Cell:
-    """The text of a cell, what it is called, and where its kernels go."""
+    """The text of a cell, what it is called, and where its kernels and what it shows go."""
 
-    def __init__(self, name: str, text: str, space: dict[str, object]) -> None:
+    def __init__(self, name: str, text: str, shell: Any) -> None:
         self.name = name
-        self.text = text
-        self._space = space
+        # The line of the magic is the first of the cell.
+        self.text = f"\n{text}"
+        self._space: dict[str, object] = shell.user_ns
+        self._publish = shell.display_pub.publish
 
     def require_free(self, name: str, what: str) -> None:
         """Refuse to take a name from anything but what an earlier cell left.
@@ -140,6 +145,18 @@ class _Cell:
         self._space.update(found)
         _LEFT.update(found)
 
+    def show_tile_ir(self, names: Sequence[str], options: Options) -> None:
+        """Display the Tile IR of the cell's tile kernels, with the line that each operation comes from."""
+        source = Source.cuda(self.text, name=self.name)
+        lined = Options.of({"lineinfo": True}, options.only(Tool.NVRTC))
+        page = of(compile(source, to="tileir", names=names, options=lined), texts={source.program_name: self.text})
+        parts: list[str | Rows] = [
+            *page.notes,
+            *(rows_of(listing) for listing in page.listings if listing.kind == "tileir"),
+        ]
+        text = "\n".join(map(text_of, parts))
+        self._publish(data={"text/plain": text, "text/html": html_of(parts)}, metadata={})
+
 
 class _CellKernels(dict[str, Kernel]):
     """Several kernels of one name, by their whole names: a dict that ``_LEFT`` can hold."""
@@ -157,6 +174,14 @@ class _WatchOptions(NamedTuple):
     profile: str | None
 
 
+class _OutputOptions(NamedTuple):
+    """Where the result goes, and what is shown."""
+
+    module: str | None
+    tile: bool
+    quiet: bool
+
+
 @click.command("%%cuda", context_settings={"help_option_names": ["-h", "--help"]})
 @names_option
 @arch_option("Compile for another architecture than the device's: sm_90a.")
@@ -171,8 +196,17 @@ class _WatchOptions(NamedTuple):
         "--profile", metavar="NAME", help="Count the costs of launches, and store them in NAME. Runs on the CPU device."
     ),
 )
-@click.option("--module", metavar="NAME", help="Store the module, instead of its kernels, in NAME.")
-@click.option("-q", "--quiet", is_flag=True, help="Hide names and warnings.")
+@settings(
+    "output",
+    _OutputOptions,
+    click.option("--module", metavar="NAME", help="Store the module, instead of its kernels, in NAME."),
+    click.option(
+        "--tile",
+        is_flag=True,
+        help="Show the Tile IR by source line. Requires tileirdisasm: pip install 'cujit[tile]'.",
+    ),
+    click.option("-q", "--quiet", is_flag=True, help="Hide names and warnings."),
+)
 @click.pass_obj
 def _command(
     cell: _Cell,
@@ -181,15 +215,14 @@ def _command(
     std: str | None,
     compiler: WrittenOptions,
     watch: _WatchOptions,
-    module: str | None,
-    quiet: bool,
+    output: _OutputOptions,
 ) -> None:
     """Compile a cell of CUDA C++ as cujit.jit does, and leave its kernels in the namespace, under their names.
 
     Several kernels of one name, instances of a template among them, make a dict of that name: axpy["axpy<float>"].
     What has the name of a kernel and comes from no earlier cell is not replaced: that is an error.
     """
-    for name in filter(None, (watch.profile, module)):
+    for name in filter(None, (watch.profile, output.module)):
         cell.require_free(name, "what is asked for")
     counts = None
     # The GPU of the emulator is for other programs.
@@ -201,12 +234,14 @@ def _command(
         device = cpu(check=watch.check, profile=counts)
     if std is not None:
         compiler = compiler._replace(option_words=(*compiler.option_words, f"std={std}"))
-    # The line of the magic is the first of the cell.
-    made = jit(f"\n{cell.text}", names=names, device=device, arch=arch, options=compiler.read(), name=cell.name)
+    options = compiler.read()
+    made = jit(cell.text, names=names, device=device, arch=arch, options=options, name=cell.name)
     found: dict[str, object] = {watch.profile: counts} if watch.profile is not None else {}
-    found |= {module: made} if module is not None else _by_name(made, cell)
+    found |= {output.module: made} if output.module is not None else _by_name(made, cell)
     cell.leave(found)
-    if not quiet:
+    if output.tile:
+        cell.show_tile_ir(names, options)
+    if not output.quiet:
         for text in (*_spelled(found), made.artifact.log.strip()):
             if text:
                 click.echo(text)
