@@ -117,6 +117,18 @@ CLUSTER shared_out(const int *x, int *out, int fault) {
     MINE = s[(r + 1) & 3][63 - t];                                             // 3
     cluster.sync();
 }
+
+CLUSTER swapped(int *out, int fault) {
+    auto cluster = cg::this_cluster();
+    int t = threadIdx.x, v = t + 100 * cluster.block_rank();
+    for (int k = 0; k < 4; k++) {
+        MINE = v;                                                              // 1 2
+        if (fault != 1 || k < 3) cluster.sync();
+        v = out[(blockIdx.x ^ 1) * 64 + t];                                    // 1 2
+        if (fault != 2 || k < 2) cluster.sync();
+    }
+    MINE = v;
+}
 """
 KERNELS = {
     "met": (
@@ -139,6 +151,7 @@ KERNELS = {
         "a copy that tells an mbarrier before its init",
         "no wait for a copy to all",
     ),
+    "swapped": ("no barrier before a read of global memory", "no barrier before it is written again"),
 }
 FAULTS = [(name, k + 1) for name, faults in KERNELS.items() for k in range(len(faults))]
 IDS = [f"{name}: {words}" for name, faults in KERNELS.items() for words in faults]
@@ -148,6 +161,7 @@ EXPECTED = {
     "counted": T + 3 - R + T % 16 + R,
     "handed": 4 * (T ^ 1) + 6 + 0 * R,
     "shared_out": 64 * ((R + 1) & 3) + 63 - T,
+    "swapped": T + 100 * R,
 }
 
 

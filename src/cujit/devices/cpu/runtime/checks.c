@@ -741,6 +741,12 @@ INLINE void turn(const struct Place *place) {
   }
 }
 
+/* The object by which the blocks of a cluster that meet tell each other: who comes again tells nothing to those who still
+   wait, so there are two in turn. */
+INLINE u64 meeting_of(const struct Place *place, u32 generation) {
+  return (u64)place->state->group + generation % 2 * sizeof(u32);
+}
+
 /* Threads of this warp are about to arrive at a barrier, at which they wait unless they only arrive. As long as all is
    plain, it is seen behind it whether all warps have come. */
 void cujit_check_arrive(struct Place *place, u32 number, flag waits) {
@@ -768,7 +774,7 @@ void cujit_check_arrive(struct Place *place, u32 number, flag waits) {
   if (number != CLUSTER_BARRIER) return;
   catch_up(place);
   fence_across(place);
-  tell_across(place, (u64)place->state->group);
+  tell_across(place, meeting_of(place, generation));
 }
 
 /* Threads of this warp go on behind a barrier. */
@@ -789,7 +795,7 @@ void cujit_check_pass(struct Place *place, u32 number) {
   note_reads(place);
   if (known) join(place, own_clock(place), slot->clock);
   if (place->others) pass_far(place, number, generation);
-  if (number == CLUSTER_BARRIER) acquire_across(place, (u64)place->state->group);
+  if (number == CLUSTER_BARRIER) acquire_across(place, meeting_of(place, generation));
   if (all) piece->settled[place->warp] = slot->events;
   synced(place);
 }
