@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from cujit.cli.common import common_options
 from cujit.cli.emulate import command
 from pages import Page
 
@@ -59,7 +60,7 @@ def test_the_line_for_notebooks_begins_an_emulation() -> None:
 def test_the_table_has_every_option() -> None:
     shown = set(re.findall(r"^\| `(--[a-z]+)", PAGE.text, re.MULTILINE))
     own = {name for option in command.params for name in option.opts if name.startswith("--")}
-    assert shown == own - {"--quiet", "--verbose", "--color"}
+    assert shown == own - {name for option in common_options() for name in option.opts}
 
 
 def test_its_first_sentence_says_what_does_not_run() -> None:

@@ -236,6 +236,20 @@ def test_junit_xml_has_the_rows(tests: Tests, pytester: pytest.Pytester) -> None
     assert '"76 left"' in (found.get("value") or "")
 
 
+def test_junit_xml_has_what_a_check_finds(tests: Tests, pytester: pytest.Pytester) -> None:
+    code = r"""
+import cujit
+
+def test_it(device):
+    module = cujit.jit('extern "C" __global__ void f(int* p) { p[1] = 2; }', device=device)
+    module.f[1, 1](device.zeros(1, "int32"))
+"""
+    tests(code, "--junit-xml=out.xml", "--cujit-device=cpu").assert_outcomes(failed=1)
+    (found,) = ElementTree.parse(pytester.path / "out.xml").iter("failure")
+    assert "KernelFaultError" in (found.get("message") or "")
+    assert "Invalid write of 4 bytes" in (found.text or "")
+
+
 def test_fixture_and_switches_explain_themselves(pytester: pytest.Pytester) -> None:
     fixtures = pytester.runpytest(*PLUGIN, "--fixtures").stdout.str()
     assert "cujit_budget(what, registers=64, spills=0)" in fixtures

@@ -318,12 +318,19 @@ def test_what_a_compiler_or_a_check_found_is_at_its_line() -> None:
     with pytest.raises(CompileError) as failed:
         cujit.compile(cujit.Source.cuda("__global__ void k() {\n    nothing();\n}\n", name="k.cu"))
     fault = KernelFaultError("lanes never meet", kind="deadlock", line=61, help="meet")
+    fault.source = "k.cu:3"
     other = CujitError("no place is known", help="look")
     report = ReportPage("k", (), errors=(failed.value, fault, other))
     first, second, third = report.record()["errors"]
     assert (first["rule"], first["source"]) == ("error", "k.cu:2")
     assert "nothing" in first["text"]
-    assert second == {"rule": "deadlock", "text": "lanes never meet", "cure": "meet", "source": "", "ptx_line": 61}
+    assert second == {
+        "rule": "deadlock",
+        "text": "lanes never meet",
+        "cure": "meet",
+        "source": "k.cu:3",
+        "ptx_line": 61,
+    }
     assert third == {"rule": "error", "text": "no place is known", "cure": "look", "source": "", "ptx_line": 0}
 
 

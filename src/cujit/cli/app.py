@@ -7,12 +7,13 @@ import errno
 import importlib
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import click
 
 from cujit.cli.common import common_options, environment_text, with_common
-from cujit.cli.console import JSON, print_error, print_json
+from cujit.cli.console import FINDINGS, JSON, print_error, print_json
 from cujit.cli.exit_codes import ExitCode, exit_code_of
 from cujit.cli.help import RENAMED_COMMANDS, CommandGroup
 from cujit.errors import CujitError, alike
@@ -77,7 +78,8 @@ class Commands(CommandGroup):
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; an error of cujit ends in its exit status."""
         try:
-            return super().invoke(ctx)
+            with _collecting(ctx):
+                return super().invoke(ctx)
         except CujitError as e:
             if e.help:
                 from cujit.cli.shell_hints import for_the_shell  # start-up: for who errs
@@ -106,6 +108,21 @@ class Commands(CommandGroup):
                 with contextlib.suppress(OSError):
                     print_error(f"{place}{e.strerror or e}")
             sys.exit(ExitCode.WRONG_INPUT)
+
+
+@contextlib.contextmanager
+def _collecting(ctx: click.Context) -> Iterator[None]:
+    """Write the findings of a command when it ends, if ``--findings`` asks for them."""
+    ended: BaseException | None = None
+    try:
+        yield
+    except BaseException as e:
+        ended = e
+        raise
+    finally:
+        target = ctx.meta.get(FINDINGS)
+        if target is not None:
+            target.write(ended)
 
 
 def _forget_output() -> None:

@@ -1,4 +1,4 @@
-"""The options of every command (``-q``, ``-v``, ``--color``) and the end of the help."""
+"""The options of every command (``-q``, ``-v``, ``--color``, ``--findings``) and the end of the help."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from cujit.cli.console import QUIET
+from cujit.cli.console import FINDINGS, QUIET
 from cujit.cli.environment import VARIABLES
 
 
@@ -52,6 +52,13 @@ def _verbose(ctx: click.Context, _parameter: click.Parameter, is_verbose: bool) 
     ctx.call_on_close(end)
 
 
+def _findings(ctx: click.Context, parameter: click.Parameter, to: str | None) -> None:
+    if to is not None:
+        from cujit.cli.findings import read_target  # start-up: for --findings
+
+        ctx.meta[FINDINGS] = read_target(ctx, parameter, to)
+
+
 def common_options() -> list[click.Option]:
     """Return the options that every command has."""
     more: dict[str, Any] = {"expose_value": False, "is_eager": True}
@@ -60,6 +67,13 @@ def common_options() -> list[click.Option]:
         click.Option(["-q", "--quiet"], is_flag=True, callback=_quiet, help="Hide warnings and progress.", **more),
         click.Option(
             ["-v", "--verbose"], is_flag=True, callback=_verbose, help="Print what cujit compiles and loads.", **more
+        ),
+        click.Option(
+            ["--findings"],
+            metavar="FILE",
+            callback=_findings,
+            help="Write errors and warnings to FILE.sarif (SARIF) or FILE.xml (JUnit); github: print annotations.",
+            **more,
         ),
         click.Option(["--color"], type=when, callback=_color, help="When to use colors. Default: auto.", **more),
     ]

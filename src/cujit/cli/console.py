@@ -19,6 +19,8 @@ from cujit.values import NamedTuple
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from cujit.errors import Diagnostic
+
 _PLAIN_WIDTH = 160
 """Columns where the output is no terminal, which has no width of its own."""
 
@@ -28,6 +30,17 @@ JSON = "cujit.json"
 
 QUIET = "cujit.quiet"
 """Where a context of click says that nothing but errors goes to standard error."""
+
+
+FINDINGS = "cujit.findings"
+"""Where a context of click has what ``--findings`` asks for."""
+
+
+def add_findings(found: Iterable[Diagnostic]) -> None:
+    """Add findings that end no command, such as warnings, to the file of ``--findings``, if one is written."""
+    ctx = click.get_current_context(silent=True)
+    if ctx is not None and FINDINGS in ctx.meta:
+        ctx.meta[FINDINGS].found.extend(found)
 
 
 def console(*, stderr: bool = False) -> Console:

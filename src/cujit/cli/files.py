@@ -11,7 +11,8 @@ from typing import Any
 import click
 
 from cujit.artifact import Artifact, ImageKind
-from cujit.cli.console import note, print_json, shown_bytes
+from cujit.cli.console import add_findings, note, print_json, shown_bytes
+from cujit.compiler.backends.diagnostics import parse_log
 from cujit.errors import CujitError
 from cujit.values import replace
 
@@ -108,6 +109,7 @@ def note_log(image: Artifact) -> None:
     """Print on standard error what the tools wrote of an image."""
     if image.log.strip():
         note(image.log.strip())
+        add_findings(parse_log(image.log))
 
 
 def write_image(image: Artifact, output: Path, as_json: bool, **more: object) -> None:

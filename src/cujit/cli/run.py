@@ -14,7 +14,7 @@ import numpy.typing as npt
 from cujit.cli.arches import jit_arches_option
 from cujit.cli.choose_device import choose_device
 from cujit.cli.compiler_options import WrittenOptions, compiler_options
-from cujit.cli.console import json_option, note, print_json, shown_time
+from cujit.cli.console import add_findings, json_option, note, print_json, shown_time
 from cujit.cli.files import file_argument
 from cujit.cli.launch_shape import ShapeOptions
 from cujit.cli.launching import KernelOptions, forms_of_arguments, kernel_of, launch_options, options_for, placed_on
@@ -35,7 +35,7 @@ from cujit.devices.arguments.written import Value, shown_values
 from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.device import Device
 from cujit.devices.shapes import Dim3, LaunchShape
-from cujit.errors import KernelFaultError
+from cujit.errors import Diagnostic, KernelFaultError
 from cujit.kernel import Kernel, Launch
 from cujit.machine import cpu
 from cujit.values import dataclass
@@ -140,6 +140,7 @@ def _compare(
     else:
         click.echo(str(report))
     if not report.equal:
+        add_findings([Diagnostic("error", str(report), code="schedules")])
         raise click.exceptions.Exit(1)
 
 

@@ -417,7 +417,7 @@ class KernelFaultError(CujitError):
 
     ``kind`` is the reason, and ``kernel`` is the kernel's name as in its source. ``block`` and ``thread`` are indices
     ``(x, y, z)``, or None if unknown. ``line`` is the PTX line, or 0 if unknown. ``address`` is the accessed address,
-    or None.
+    or None. ``source`` is the line of the source as ``file:line``, or empty if unknown.
     """
 
     def __init__(
@@ -439,6 +439,7 @@ class KernelFaultError(CujitError):
         self.thread = thread
         self.line = line
         self.address = address
+        self.source = ""
 
 
 class BudgetError(CujitError, AssertionError):

@@ -397,5 +397,5 @@ def _error_records(error: CujitError) -> list[dict[str, Any]]:
             for each in error.diagnostics
         ]
     rule = error.kind if isinstance(error, KernelFaultError) and error.kind else "error"
-    line = error.line if isinstance(error, KernelFaultError) else 0
-    return [{"rule": rule, "text": error.message, "cure": error.help or "", "source": "", "ptx_line": line}]
+    line, source = (error.line, error.source) if isinstance(error, KernelFaultError) else (0, "")
+    return [{"rule": rule, "text": error.message, "cure": error.help or "", "source": source, "ptx_line": line}]

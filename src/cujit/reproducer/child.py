@@ -178,7 +178,7 @@ def _facts(error: CujitError) -> dict[str, Any]:
     if isinstance(error.help, Hint):
         known["shell"] = error.help.shell
     if isinstance(error, KernelFaultError):
-        known |= attributes(error, "kind kernel block thread line address")
+        known |= attributes(error, "kind kernel block thread line address source")
     return known | (error.facts if isinstance(error, ToolError) else {})
 
 

@@ -416,7 +416,7 @@ def _of_class(facts: Mapping[str, Any]) -> CujitError:
     message, help = str(facts["message"]), facts.get("help")
     help = None if help is None else Hint(str(help), str(facts.get("shell", help)))
     if cls is KernelFaultError:
-        return KernelFaultError(
+        error = KernelFaultError(
             message,
             kind=str(facts["kind"]),
             kernel=str(facts["kernel"]),
@@ -426,6 +426,8 @@ def _of_class(facts: Mapping[str, Any]) -> CujitError:
             address=None if facts["address"] is None else int(facts["address"]),
             help=help,
         )
+        error.source = str(facts["source"])
+        return error
     if issubclass(cls, ToolError):
         received = {name: str(facts.get(name, "")) for name in ("tool", "call", "result", "log")}
         return cls(message, **received, help=help)

@@ -223,7 +223,7 @@ def _error(launch: Launch, site: FaultSite) -> KernelFaultError:
     where = [f"kernel {site.kernel}" if site.kernel else "a kernel"]
     where += [f"block {block}"] if block is not None else []
     where += [f"thread {thread}"] if thread is not None else _threads(kind, launch, site)
-    return KernelFaultError(
+    error = KernelFaultError(
         f"{', '.join(where)}: {what}{_lines(line, site)}",
         kind=kind.name.lower(),
         kernel=site.kernel,
@@ -233,12 +233,14 @@ def _error(launch: Launch, site: FaultSite) -> KernelFaultError:
         address=launch.fault_address or None,
         help=help_,
     )
+    error.source = site.source_of(line) if line else ""
+    return error
 
 
 def _ended(kind: FaultKind, launch: Launch, site: FaultSite) -> KernelFaultError:
     """Make the error that describes where a launch stood when the host ended it."""
     found = report(launch, site.words_of, site.line_of)
-    return KernelFaultError(
+    error = KernelFaultError(
         f"kernel {site.kernel}: {found.text}",
         kind=kind.name.lower(),
         kernel=site.kernel,
@@ -246,6 +248,8 @@ def _ended(kind: FaultKind, launch: Launch, site: FaultSite) -> KernelFaultError
         line=found.line,
         help=found.help,
     )
+    error.source = site.source_of(found.line) if found.line else ""
+    return error
 
 
 def _kind(number: int) -> FaultKind:
