@@ -426,7 +426,7 @@ def test_the_first_pattern_decides_and_the_rest_is_told(cubin: Artifact) -> None
     budgets = {"axpy<float>": Budget(registers=200), "axpy*": Budget(registers=100)}
     report = check(cubin, budgets)
     assert {r.kernel: r.allowed for r in report.rows} == {"axpy<float>": 200, "axpy<double>": 100}
-    assert set(report.unchecked) == {f"{name}: no pattern fits it" for name in ("shared_sum", "narrow", "spilling")}
+    assert set(report.unchecked) == {f"{name}: no pattern matches it" for name in ("shared_sum", "narrow", "spilling")}
 
 
 def test_a_pattern_that_fits_no_kernel_is_an_error(cubin: Artifact) -> None:

@@ -68,7 +68,7 @@ cujit.compile(source, naems=['axpy<float>'])                   | OptionError | d
 cujit.jit(source, devcie='cpu')                                | OptionError | did you mean device?
 cujit.jit(source, grid=4, block=32)                            | OptionError | kernel[grid, block](…)
 cujit.build(source, target='sm_90')                            | OptionError | did you mean targets?
-cujit.jit('missing.cu', device=device)                         | FileError | a str of one line is a path
+cujit.jit('missing.cu', device=device)                         | FileError | a one-line str is a path
 cujit.load('missing.cubin', device)                            | FileError | cannot read missing.cubin
 cujit.load(b'abc', device)                                     | FormatError | cujit.compile instead of cujit.load
 cujit.link(source)                                             | FormatError | cujit.compile instead of cujit.load

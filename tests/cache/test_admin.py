@@ -119,9 +119,9 @@ def test_verify_compares_a_sample_with_what_is_made_again(cache: Cache) -> None:
     found = {verdict.digest: verdict for verdict in admin.verify(cache, 1, remake)}
     zero, one, two, three = (found[key_of(n).digest] for n in range(4))
     assert (zero.remade, zero.fault, zero.name) == (False, "", "0.cu")
-    assert (one.remade, one.fault) == (True, "the entry and what was made again differ from byte 999 on")
+    assert (one.remade, one.fault) == (True, "the entry and the recompiled image differ from byte 999 on")
     assert (two.remade, "is truncated" in two.fault) == (False, True)
-    assert (three.remade, three.fault) == (True, "the entry has 1000 bytes, and made again 1001")
+    assert (three.remade, three.fault) == (True, "the entry is 1000 bytes long, but the recompiled image is 1001")
     assert not path_of(cache, 2).exists()
 
 

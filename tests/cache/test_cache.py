@@ -168,7 +168,7 @@ def test_read_only_roots_are_searched_in_order_before_the_writable_one(root: Pat
     shipped = Cache(None, read_only=[second])
     assert shipped.get_or_make(key_of(2), nobody)[1].outcome is Outcome.DISK
     made = shipped.get_or_make(key_of(9), make(9))[1]
-    assert (made.outcome, made.reason) == (Outcome.UNCACHED, "there is no root to write to")
+    assert (made.outcome, made.reason) == (Outcome.UNCACHED, "there is no writable root")
     assert shipped.counters.not_kept == 1
     assert shipped.get_or_make(key_of(9), nobody)[1].outcome is Outcome.MEMORY
     assert sorted(os.listdir(first)) == sorted(os.listdir(second)) == sorted(os.listdir(root))
@@ -237,7 +237,7 @@ def test_an_artifact_made_elsewhere_can_be_kept_and_found(root: Path) -> None:
     for found, outcome in ((cache.find(key_of(0)), Outcome.MEMORY), (Cache(root).find(key_of(0)), Outcome.DISK)):
         assert found is not None
         assert (found[0], found[1].outcome, found[1].make_ms) == (artifact_of(0), outcome, 12.5)
-    assert Cache(None).keep(key_of(0), artifact_of(0)).reason == "there is no root to write to"
+    assert Cache(None).keep(key_of(0), artifact_of(0)).reason == "there is no writable root"
     assert cache.counters.makes == cache.counters.misses == 0
 
 
@@ -379,7 +379,7 @@ def test_an_artifact_that_no_record_can_hold_is_given_and_not_kept(root: Path) -
 
 def test_what_is_too_large_for_the_cap_is_given_and_not_kept(root: Path) -> None:
     provenance = Cache(root, cap_bytes=1500).get_or_make(key_of(0), make(0))[1]
-    assert "too many for a cap of 1500 bytes" in provenance.reason
+    assert "exceed the cap of 1500 bytes" in provenance.reason
     assert Cache(root, cap_bytes=0).get_or_make(key_of(0), make(0))[1].outcome is Outcome.UNCACHED
 
 
@@ -485,7 +485,7 @@ def test_a_root_of_another_version_is_left_alone(root: Path) -> None:
     root.mkdir(0o700)
     (root / "FORMAT").write_text("cujit cache 99\n")
     provenance = Cache(root).get_or_make(key_of(0), make(0))[1]
-    assert provenance.reason == f"{root} is of another version of cujit"
+    assert provenance.reason == f"{root} belongs to another version of cujit"
     assert os.listdir(root) == ["FORMAT"]
 
 

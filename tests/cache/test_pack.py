@@ -295,9 +295,9 @@ def test_an_index_that_lies_is_found_out(path: Path) -> None:
         "swapped": ([rows[0][:32] + rows[1][32:], rows[1][:32] + rows[0][32:], *rows[2:]], "the record has the key"),
         "beyond the end": ([rows[0][:64] + far + rows[0][72:], *rows[1:]], "the pack is [0-9]+ bytes"),
         "in the tables": ([rows[0][:64] + struct.pack("<Q", 8) + rows[0][72:], *rows[1:]], "the pack is [0-9]+ bytes"),
-        "overlapping": ([rows[0][:64] + rows[1][64:72] + rows[0][72:], *rows[1:]], "where another record does|SHA-256"),
+        "overlapping": ([rows[0][:64] + rows[1][64:72] + rows[0][72:], *rows[1:]], "overlaps another record|SHA-256"),
         "unsorted": ([rows[1], rows[0], *rows[2:]], "not sorted"),
-        "twice": ([rows[0], rows[0], *rows[2:]], "not sorted|lies where"),
+        "twice": ([rows[0], rows[0], *rows[2:]], "not sorted|overlaps"),
     }
     whole = path.read_bytes()
     for what, (lie, expected) in lies.items():
@@ -318,7 +318,7 @@ def test_requests_that_lie_are_found_out(path: Path) -> None:
     lies = {
         "unsorted": ([requests[1], requests[0], *requests[2:]], "not sorted"),
         "twice": ([requests[0], requests[0], *requests[2:]], "not sorted"),
-        "of none": ([requests[0][:32] + bytes(32), *requests[1:]], "it is not there"),
+        "of none": ([requests[0][:32] + bytes(32), *requests[1:]], "it is missing"),
     }
     for what, (lie, expected) in lies.items():
         path.write_bytes(whole)
@@ -334,7 +334,7 @@ def test_every_record_that_lies_in_a_longer_one_is_found_out(path: Path) -> None
     long = first[:72] + (last + 1 - at).to_bytes(4, "little") + first[76:]
     resealed(path, b"".join(long if row == first else row for row in rows))
     faults = dict(opened(path).verify())
-    inside = {digest for digest, fault in faults.items() if fault == "it lies where another record does"}
+    inside = {digest for digest, fault in faults.items() if fault == "the record overlaps another record"}
     assert inside == {second[:32].hex(), third[:32].hex()}
 
 
@@ -346,7 +346,7 @@ def test_a_closure_that_lies_in_a_record_is_found_out(cache: Cache, tmp_path: Pa
     whole[end - 16 : end - 8] = at.to_bytes(8, "little")
     whole[40:72] = hashlib.sha256(whole[_HEAD_BYTES:end]).digest()
     path.write_bytes(whole)
-    assert [fault for _, fault in opened(path).verify() if fault] == ["it lies where another record does"]
+    assert [fault for _, fault in opened(path).verify() if fault] == ["the record overlaps another record"]
 
 
 def test_a_pack_is_read_by_others_and_written_by_nobody(cache: Cache, tmp_path: Path) -> None:

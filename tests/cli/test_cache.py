@@ -250,7 +250,7 @@ def test_why_tells_of_a_compile_before_it_is_done(verb: CacheVerb, root: Path, s
     there = said(verb("why", *compile_words, "--json"))
     assert (there["key"], there["is_there"], there["nearest"]) == (key_of(artifact), True, None)
     assert there["differences"] == []
-    assert "it is in the cache" in verb("why", *compile_words).stdout
+    assert "the image is in the cache" in verb("why", *compile_words).stdout
     missed = said(verb("why", *compile_words, "-D", "FAST=1", "-O", "std=c++20", "--json"))
     assert not missed["is_there"]
     assert sorted(d["after"]["value"] for d in missed["differences"]) == [
@@ -261,7 +261,7 @@ def test_why_tells_of_a_compile_before_it_is_done(verb: CacheVerb, root: Path, s
 
 def test_why_says_of_a_compile_without_a_key_that_it_has_none(verb: CacheVerb, source: Path) -> None:
     words = ["why", "--file", source, "--arch", "sm_90", "-O", "extra=--fdevice-time-trace=x"]
-    assert "never kept" in verb(*words).stdout
+    assert "never caches" in verb(*words).stdout
     told = said(verb(*words, "--json"))
     assert (told["key"], told["is_there"]) == (None, False)
     assert told["reason"]
@@ -317,7 +317,7 @@ def test_verify_makes_entries_again_and_compares(verb: CacheVerb, root: Path, so
     assert (told["same"], told["proved"], told["wrong"]) == (1, 1, 0)
     states = {entry["key"]: (entry["state"], entry["why"]) for entry in told["entries"]}
     assert states.pop(key_of(artifact)) == ("same", "")
-    assert list(states.values()) == [("proved", "how it was made is not kept")]
+    assert list(states.values()) == [("proved", "the entry doesn't record how it was made")]
     assert "1 made again and the same, 1 proved and not made again, 0 damaged" in verb("verify", "--fraction", 1).stdout
 
 
@@ -347,7 +347,7 @@ def test_verify_finds_the_image_of_another_source_under_a_key(verb: CacheVerb, r
     cache.get_or_make(key, lambda: other, recipe=lambda: recipe)
     result = verb("verify", "--fraction", "1", "--json")
     told = said(result, 1)
-    assert (told["wrong"], "made again" in told["entries"][0]["why"]) == (1, True)
+    assert (told["wrong"], "recompiled" in told["entries"][0]["why"]) == (1, True)
     assert "1 damaged or different" in verb("verify", "--fraction", "1").stdout
 
 

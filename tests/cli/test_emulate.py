@@ -144,9 +144,9 @@ def test_a_command_that_does_not_start_has_the_status_of_shells_and_a_word_of_wh
     script.write_text("#!/no/such/interpreter\n")
     script.chmod(0o755)
     for command, status, words, hint in (
-        ("no-such-command", 127, "no command is called 'no-such-command'", "in PATH"),
+        ("no-such-command", 127, "there is no command named 'no-such-command'", "in PATH"),
         (program, 126, "Permission denied", f"cujit emulate python {program}"),
-        (script, 127, "what its first line names is not there", "see its first line"),
+        (script, 127, "the interpreter in its first line doesn't exist", "correct its first line"),
         (tmp_path, 126, "cannot run", "name a program"),
     ):
         done = _cujit(*needs, command)

@@ -434,7 +434,7 @@ def test_schedules_are_compared(cujit: Cujit, tmp_path: Path) -> None:
     file = tmp_path / "races.cu"
     file.write_text(RACES)
     same = cujit("run", str(file), "--kernel", "fills", *_LAUNCH, "--schedules", "5")
-    assert (same.exit_code, same.stdout) == (0, "fills: 5 schedules give the same\n")
+    assert (same.exit_code, same.stdout) == (0, "fills: 5 schedules produce the same results\n")
     differ = cujit("run", str(file), "--kernel", "races", *_LAUNCH, "--schedules", "50")
     assert differ.exit_code == 1
     assert "element [0] of argument 0" in differ.stdout

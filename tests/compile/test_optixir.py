@@ -50,7 +50,7 @@ def test_it_is_made_kept_and_told_from_ltoir(made: Artifact, tmp_path: Path) -> 
 def test_it_says_what_it_is_and_what_takes_it(made: Artifact) -> None:
     [image] = inspect(made.data)
     assert (image.kind, str(image.arch)) == (ImageKind.OPTIXIR, "compute_90")
-    assert "by OptiX alone" in image.note
+    assert "only OptiX" in image.note
     [verdict] = cujit.compat(made, device="sm_90", driver="13.0")
     assert (verdict.loads, verdict.help) == (False, "optixModuleCreate(…)")
     with raises(LoadError, "load", "optixir ray.cu") as refused:

@@ -87,7 +87,7 @@ def test_what_was_made_while_a_header_changed_is_given_and_not_kept(
     assert artifact.provenance is not None
     assert (outcome(artifact), artifact.provenance.reason) == (
         Outcome.UNCACHED,
-        "its inputs or its tool were changed while it was made",
+        "its inputs or its tool changed during the compile",
     )
     assert runner.cache is not None
     assert (runner.cache.counters.not_kept, list(admin.ls(runner.cache))) == (1, [])

@@ -221,4 +221,4 @@ def test_a_tensor_map_goes_by_its_bytes(host: Device) -> None:
     assert packed(host, MAP, tensor_map) == expected
     assert packed(host, MAP, expected) == expected
     assert "CUtensorMap of cuda.bindings" in refusal(host, MAP, 5)
-    assert "it has 64 bytes and the parameter 128" in refusal(host, MAP, bytes(64))
+    assert "it is 64 bytes long, but the parameter is 128" in refusal(host, MAP, bytes(64))

@@ -135,7 +135,7 @@ def test_a_scene_that_takes_too_long_is_given_up(alone: Serve, monkeypatch: pyte
     asking = alone(timeout_s=0.01)
     monkeypatch.setattr(workers, "_COMPILE_S", 0)
     said = asking.look(CODE)
-    assert (said["stage"], said["message"]) == ("failed", "it took longer than 0.01 s, and was given up")
+    assert (said["stage"], said["message"]) == ("failed", "the request was canceled after 0.01 s")
     monkeypatch.undo()
     assert asking.look(grid="")["record"]["explorer"]["is_compiled"], "by another process"
 

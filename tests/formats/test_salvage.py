@@ -35,7 +35,7 @@ def test_there_is_nothing_in_other_bytes() -> None:
 def test_a_cut_fatbin_gives_what_is_left_and_says_how_much_is_missing(cut: int) -> None:
     (entries,) = salvage(DATA[:cut])
     assert isinstance(entries[-1], Damaged)
-    assert f"{len(DATA) - cut} bytes of it are missing" in entries[-1].why
+    assert f"{len(DATA) - cut} bytes are missing" in entries[-1].why
 
 
 def test_an_entry_that_is_damaged_is_told_and_stepped_over() -> None:

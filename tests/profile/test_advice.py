@@ -318,7 +318,7 @@ def test_a_kernel_whose_lines_are_not_known_is_told_lines_of_the_ptx() -> None:
     device = cujit.cpu(profile=profile)
     cujit.load(image, device)["columns"][16, 128](device.array(F), device.array(Y))
     (advice,) = advice_for(profile.kernels[0])
-    number = int(re.search(r"at line (\d+) of the PTX", advice.finding)[1])  # type: ignore[index]
+    number = int(re.search(r"at PTX line (\d+)", advice.finding)[1])  # type: ignore[index]
     assert advice.line is None
     assert image.text.splitlines()[number - 1].strip().startswith("st.global")
 
@@ -366,7 +366,7 @@ def test_what_matters_most_is_said_first() -> None:
 def test_loads_of_one_line_are_one_piece_of_advice_and_of_no_known_line_each_is_its_own() -> None:
     kernel = counted("ld", requests=100, sectors=3200, asked_bytes=12800)
     (row,) = kernel.instructions
-    for source, places in ((row.source, ["k.cu:1"]), (None, ["line 9 of the PTX", "line 10 of the PTX"])):
+    for source, places in ((row.source, ["k.cu:1"]), (None, ["PTX line 9", "PTX line 10"])):
         rows = tuple(replace(row, ptx_line=line, source=source) for line in (9, 10))
         found = [each.finding for each in advice_for(replace(kernel, instructions=rows))]
         assert found == [f"each warp's load at {place} moves 32 sectors for 128 bytes" for place in places]

@@ -286,7 +286,7 @@ def test_the_answer_of_another_driver_is_used_and_marked(bench: Bench, monkeypat
     monkeypatch.setattr("cujit.tuning.tuner.driver_of", lambda _: "CUDA 14.7")
     stale = bench.tune()
     assert stale.provenance.is_hit
-    assert stale.stale == f"it was measured under {before}, and this is CUDA 14.7"
+    assert stale.stale == f"it was measured with {before}, but this is CUDA 14.7"
     monkeypatch.setenv("CUJIT_TUNE", "never")
     assert bench.tune().stale == stale.stale
     assert bench.asked == asked
@@ -295,7 +295,7 @@ def test_the_answer_of_another_driver_is_used_and_marked(bench: Bench, monkeypat
     assert (fresh.provenance.outcome, fresh.stale, fresh.record.driver) == (Outcome.MADE, "", "CUDA 14.7")
     monkeypatch.setattr("cujit.tuning.tuner.driver_of", lambda _: "CUDA 14.8")
     monkeypatch.setenv("CUJIT_TUNE", "auto")
-    assert bench.tune().stale == "it was measured under CUDA 14.7, and this is CUDA 14.8"
+    assert bench.tune().stale == "it was measured with CUDA 14.7, but this is CUDA 14.8"
 
 
 def test_never_raises_at_once_and_says_what_was_searched(
@@ -309,7 +309,7 @@ def test_never_raises_at_once_and_says_what_was_searched(
         bench.tune(shape=(2048, "f16"))
     assert bench.asked == asked
     message = str(caught.value)
-    assert 'no cache has a tuning of busy for [2048,"f16"]' in message.replace("source.cu", "busy")
+    assert 'no cache contains a tuning result of busy for [2048,"f16"]' in message.replace("source.cu", "busy")
     assert "2 candidates, and nothing is measured (CUJIT_TUNE=never)" in message
     assert 'shape: 1024 -> [2048,"f16"]' in message
     assert str(tmp_path / "cache") in caught.value.searched
@@ -485,7 +485,7 @@ def test_what_was_measured_on_a_gpu_comes_before_bounds(far: Far, monkeypatch: p
         there.setenv("CUJIT_TUNE", "never")
         shipped = far.tune(on=None, arch="compute_90")
         assert shipped.values == {"STRIDE": 1}
-        assert shipped.stale == "it was ranked by bounds for H200, and not measured"
+        assert shipped.stale == "it was ranked by lower bounds for H200, not measured"
         there.setenv("CUJIT_TUNE", "auto")
         measured = far.tune(on=None, arch="compute_90")
         assert (measured.provenance.outcome, measured.record.by) == (Outcome.MADE, "times")

@@ -186,7 +186,7 @@ def test_a_full_disk_is_said_once_and_the_compile_goes_on(folder: Path, monkeypa
 
     monkeypatch.setattr(os, "open", full)
     (said,) = trouble(folder / "rec")
-    assert "cujit records no more" in said
+    assert "cujit stopped recording" in said
     assert "No space left" in said
 
 
@@ -208,7 +208,7 @@ with cujit.record_worklist(os.environ["REC"]) as recording:
     for again in ("OTHER", "CODE"):  # of which a request is new, or its count
         done = process(code, REC=str(folder / again), AGAIN=again)
         assert (done.returncode, done.stderr) == (0, "")
-        assert done.stdout.startswith("cujit records no more: [Errno 27]")
+        assert done.stdout.startswith("cujit stopped recording: [Errno 27]")
         assert uses(folder / again) == [("sm_90", "hit", 1)], "the torn line is left out"
 
 
@@ -264,7 +264,7 @@ def test_what_another_machine_cannot_make_is_flagged(folder: Path) -> None:
         cujit.compile(CODE, arch="sm_90", lineinfo=True)
     assert elsewhere(folder / "rec") == [
         "headers beside the source, which is in no package, toolkit or project",
-        f"the header {folder}/far/abs.h by its path here",
+        f"the header {folder}/far/abs.h by its path on this machine",
         "",  # line tables name the recorded path, which has no directory of this machine
         "",
         "",

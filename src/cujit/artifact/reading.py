@@ -20,7 +20,7 @@ _OTHER = {
     stat.S_IFBLK: "a device",
     stat.S_IFSOCK: "a socket",
 }
-_READ_YOURSELF = "read it yourself, and give what you read"
+_READ_YOURSELF = "read it yourself, and pass its bytes"
 
 _QUOTED_SUFFIXES = (
     ".cu", ".cuh", ".c", ".cc", ".cpp", ".cxx", ".h", ".hh", ".hpp", ".hxx", ".inl", ".ipp", ".ll", ".py",
@@ -164,5 +164,5 @@ def _where(path: str) -> str:
     try:
         directory = shown_path(os.getcwd())
     except OSError:
-        directory = "it is not there any more"
-    return f"a relative path is looked for in the working directory, {directory}; a str of one line is a path"
+        directory = "it no longer exists"
+    return f"cujit looks for a relative path in the working directory, {directory}; a one-line str is a path"

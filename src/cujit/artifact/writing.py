@@ -44,7 +44,7 @@ _MOST_SWEPT = 10_000
 _MOST_LINKS = 40
 _KEPT_ATTRIBUTES = ("user.", "system.posix_acl_access")
 _HELPS = {
-    errno.EBUSY: "write into a directory: a file that is mounted alone cannot be replaced",
+    errno.EBUSY: "write to a directory, because a single mounted file cannot be replaced",
     errno.EROFS: "name a file in a directory that you can write to",
     errno.EACCES: "name a file and a directory that you can write to",
     errno.EPERM: "name a file and a directory that you can write to",
@@ -229,7 +229,7 @@ def make_temporary_directory() -> Path:
         path = os.path.join(directory, _TEMPORARY + temporary_name())
         os.mkdir(path, 0o700)
     except OSError as e:
-        message = f"no temporary directory can be made: {e.strerror or e}"
+        message = f"cannot create a temporary directory: {e.strerror or e}"
         help = "set TMPDIR to a directory that you can write to"
         raise FileError(message, filename=e.filename or "", errno=e.errno, help=help) from None
     return pathlib.Path(path)

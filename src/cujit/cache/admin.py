@@ -243,6 +243,6 @@ def _difference(kept: Artifact, made: Artifact) -> str:
     if kept.data == made.data:
         return ""
     if len(kept.data) != len(made.data):
-        return f"the entry has {len(kept.data)} bytes, and made again {len(made.data)}"
+        return f"the entry is {len(kept.data)} bytes long, but the recompiled image is {len(made.data)}"
     at = next(i for i, (a, b) in enumerate(zip(kept.data, made.data, strict=True)) if a != b)
-    return f"the entry and what was made again differ from byte {at} on"
+    return f"the entry and the recompiled image differ from byte {at} on"

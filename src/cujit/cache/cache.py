@@ -64,7 +64,7 @@ _TROUBLE = (OSError, CacheRefusedError)
 
 _Recipe: TypeAlias = Callable[[], bytes]
 
-_NO_ROOT = "there is no root to write to"
+_NO_ROOT = "there is no writable root"
 _FAILURES_KEPT = 64
 _LEAST_WAIT_S = 30.0
 _WAIT_FACTOR = 3.0
@@ -542,7 +542,7 @@ class Cache:
             store.remove_stale()
         assert self.budget is not None
         if not self.budget.has_room(len(record)):
-            return f"{len(record)} bytes more are too many for a cap of {self.budget.cap_bytes} bytes"
+            return f"{len(record)} more bytes exceed the cap of {self.budget.cap_bytes} bytes"
         published = store.put(digest, record)
         if published is Published.REFUSED_FORMAT:
             return store.other_version

@@ -261,7 +261,7 @@ class Pack:
             for row in table:
                 fault = "the index is not sorted here" if row.digest <= last else fault_of(row)
                 if not fault and row.digest in overlapping:
-                    fault = "it lies where another record does"
+                    fault = "the record overlaps another record"
                 last = row.digest
                 yield row.digest.hex(), fault
         yield from _false_answers(tables.answers(), {row.digest for row in (*rows, *closures)})
@@ -461,7 +461,7 @@ def _false_answers(answers: Iterable[tuple[bytes, bytes]], known: Set[bytes]) ->
         if pair <= before:
             yield pair[1].hex(), "the requests are not sorted here"
         elif pair[1] not in known:
-            yield pair[1].hex(), "a request is answered by it, and it is not there"
+            yield pair[1].hex(), "a request refers to it, but it is missing"
         before = pair
 
 
@@ -483,7 +483,7 @@ def _unpacked(stored: memoryview, size: int) -> bytes:
 
 
 def _help(error: Exception) -> str:
-    return "make it again" if isinstance(error, FormatError) else "chmod go-w, or a pack of your own"
+    return "make it again" if isinstance(error, FormatError) else "run chmod go-w on the pack, or use your own pack"
 
 
 # -- writing -----------------------------------------------------------------------------------------------

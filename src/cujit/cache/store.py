@@ -254,7 +254,7 @@ class Store:
     @property
     def other_version(self) -> str:
         """Why nothing is written where ``prepare`` or ``put`` found another format."""
-        return f"{self.root} is of another version of cujit"
+        return f"{self.root} belongs to another version of cujit"
 
     def _put(self, digest: str, record: bytes) -> Published:
         path = self._path(digest)

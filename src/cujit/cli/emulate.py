@@ -145,15 +145,15 @@ def _not_started(word: str, error: OSError) -> int:
     is_missing, is_file, quoted = error.errno in (errno.ENOENT, errno.ENOTDIR), os.path.isfile(word), shlex.quote(word)
     words = f"{word} cannot run: {error.strerror}"
     if is_missing:
-        words = f"no command is called {spell(word)}"
+        words = f"there is no command named {spell(word)}"
         if is_file and "/" in word:
-            words = f"{word} cannot run: what its first line names is not there"
+            words = f"{word} cannot run: the interpreter in its first line doesn't exist"
     if is_file and word.endswith(".py"):
         try_ = f"cujit emulate python {quoted}"
     elif is_file:
-        try_ = f"chmod +x {quoted}" if not is_missing else "see its first line" if "/" in word else f"./{quoted}"
+        try_ = f"chmod +x {quoted}" if not is_missing else "correct its first line" if "/" in word else f"./{quoted}"
     else:
-        try_ = "see whether it is installed, and in PATH" if is_missing else "name a program"
+        try_ = "check that it is installed and in PATH" if is_missing else "name a program"
     print_error(str(CujitError(words, help=try_)))
     return _NOT_FOUND if is_missing else _CANNOT_RUN
 

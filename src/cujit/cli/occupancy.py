@@ -173,7 +173,7 @@ def _ask_driver(file: Path, found: Subject, rows: list[Occupancy]) -> dict[int, 
             kernel = module[found.lowered_name]
             return {row.block: _driver_occupancy(kernel, row) for row in rows}
     except CujitError as e:
-        note(f"the driver of {device.name} was not asked: {e.message}")
+        note(f"cujit couldn't query the driver of {device.name}: {e.message}")
         return {}
 
 

@@ -174,7 +174,11 @@ class Done:
     def print(self, timed: bool) -> None:
         """Print it for people: the arrays on standard output, the rest on standard error."""
         shape = self.shape
-        how = f"grid {_by(shape.grid)}, block {_by(shape.block)}" if shape else "nothing to cover, nothing launched"
+        how = (
+            f"grid {_by(shape.grid)}, block {_by(shape.block)}"
+            if shape
+            else "there are no elements, so nothing was launched"
+        )
         note(f"{self.kernel.name} on {self.kernel.device.name}: {how} ({self.route})")
         if timed:
             best = f", the best of {len(self.seconds)} {shown_time(min(self.seconds))}" if self.seconds[1:] else ""

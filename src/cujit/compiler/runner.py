@@ -55,8 +55,8 @@ if TYPE_CHECKING:
 _NO_LIMITS = WorkLimits()
 _DECIDING = (*COMPILERS_READ, "CUJIT_EMULATE", "LD_PRELOAD")
 _MOST_ALIKE = 64
-_COMPILE_HELP = "build it ahead into a pack or a cache that CUJIT_CACHE_ROOTS names, or CUJIT_COMPILE=auto"
-_CHANGED = "its inputs or its tool were changed while it was made"
+_COMPILE_HELP = "build it in advance into a pack or cache in CUJIT_CACHE_ROOTS, or set CUJIT_COMPILE=auto"
+_CHANGED = "its inputs or its tool changed during the compile"
 
 
 class Listener(Protocol):
@@ -324,10 +324,10 @@ class Runner:
         if self.cache is not None:
             roots += tuple(tier.url for tier in self.cache.tiers)
         if isinstance(keyed, Uncacheable):
-            lines.append(f"it has no key: {keyed.reason}")
+            lines.append(f"it has no cache key: {keyed.reason}")
         elif self.cache is not None:
             nearest = self.cache.why(keyed.key)
-            lines.append(str(nearest).replace("\n", "\n  ") if nearest else "nothing like it is there")
+            lines.append(str(nearest).replace("\n", "\n  ") if nearest else "there is no similar entry")
         lines.append(f"searched: {', '.join(roots) or 'nothing'}")
         return NotCompiledError("\n  ".join(lines), nearest=nearest, searched=roots, help=_COMPILE_HELP)
 

@@ -23,8 +23,8 @@ from cujit.values import NamedTuple, replace
 _SCHEMA = "1"
 """Another number where objects are used in another way, but made as before."""
 
-_REPORT = "report this, with the PTX"
-_CHANGED = "cujit's own code was changed after it was imported"
+_REPORT = "report this bug with the PTX"
+_CHANGED = "cujit's own code changed after it was imported"
 
 
 def _as_ours(symbol: str) -> str:

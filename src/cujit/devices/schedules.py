@@ -124,7 +124,7 @@ class ScheduleReport:
 
     def __str__(self) -> str:
         if self.difference is None:
-            return f"{self.kernel}: {self.schedules} schedules give the same"
+            return f"{self.kernel}: {self.schedules} schedules produce the same results"
         return f"{self.kernel}: {self.difference}"
 
 

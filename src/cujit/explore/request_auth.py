@@ -76,11 +76,11 @@ class Door:
             return Denial(403, why)
         brought = parse_qs(query).get("token", []) if is_page else headers.get(TOKEN_HEADER, [])
         if len(brought) != 1 or not hmac.compare_digest(brought[0].encode(), self.token.encode()):
-            why = "the token is missing or wrong; the address that `cujit explore` printed has it"
+            why = "the token is missing or wrong; open the address that `cujit explore` printed"
             return Denial(403, why, is_tab=is_visit and not query)
         lengths = headers.get("content-length", [])
         if any(not (n.isascii() and n.isdigit()) or int(n[:20]) > MOST_BODY_BYTES for n in lengths):
-            return Denial(413, f"a request has {MOST_BODY_BYTES:,} bytes at most")
+            return Denial(413, f"a request can have at most {MOST_BODY_BYTES:,} bytes")
         return None
 
     def _elsewhere(self, headers: Mapping[str, list[str]], is_visit: bool) -> str:
@@ -90,7 +90,7 @@ class Door:
         """
         hosts = headers.get("host", [])
         if len(hosts) != 1 or hosts[0].lower() not in {f"{host}:{self.port}" for host in HOSTS}:
-            return "this explorer is at 127.0.0.1 alone; the request names another host"
+            return "this explorer accepts only requests to 127.0.0.1, but the request names another host"
         if any(origin != f"http://{hosts[0].lower()}" for origin in headers.get("origin", [])):
             return "the request comes from a page of another origin"
         if not is_visit and any(site not in _OWN_SITES for site in headers.get("sec-fetch-site", [])):

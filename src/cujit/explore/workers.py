@@ -169,7 +169,7 @@ class WorkerPool:
         if self._is_closed:
             return _line("failed", message="the explorer was stopped", help=None)
         if worker.is_late:
-            late = f"it took longer than {self._limits.timeout_s + _COMPILE_S:g} s, and was given up"
+            late = f"the request was canceled after {self._limits.timeout_s + _COMPILE_S:g} s"
             return _line("failed", message=late, help="try a smaller source")
         name = how_ended(status)[0] if status < 0 else f"status {status}"
         help = "cujit compile FILE --isolate says more"

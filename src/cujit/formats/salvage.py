@@ -66,7 +66,7 @@ def _entries(data: bytes, at: int, end: int, declared_end: int, recent: Recent) 
         yield from more
         at = following
     if declared_end > end:
-        yield Damaged(end, 0, f"the fatbin is truncated: {declared_end - end} bytes of it are missing")
+        yield Damaged(end, 0, f"the fatbin is truncated: {declared_end - end} bytes are missing")
 
 
 def _following(data: bytes, at: int, end: int) -> int:

@@ -70,7 +70,9 @@ def choose_kernels(
     if device is not None:
         kernels = _nearest(kernels)
     chosen = tuple((kernel, decided[kernel.name]) for kernel in kernels if kernel.name in decided)
-    unnamed = dict.fromkeys(f"{kernel.display}: no pattern fits it" for kernel in kernels if kernel.name not in decided)
+    unnamed = dict.fromkeys(
+        f"{kernel.display}: no pattern matches it" for kernel in kernels if kernel.name not in decided
+    )
     return Choice(chosen, (*_other_images(inspection), *unnamed))
 
 

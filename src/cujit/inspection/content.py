@@ -75,16 +75,16 @@ def read_content(kind: ImageKind, data: bytes, facts: BuildFacts, arch: Arch | N
     if kind is ImageKind.LTOIR:
         ltoir = read_ltoir(data)
         own = _variant(ltoir.arch, arch)
-        return Content(arch=own, toolkit=ltoir.toolkit, note="the body of LTO-IR can be read by nvJitLink alone")
+        return Content(arch=own, toolkit=ltoir.toolkit, note="only nvJitLink can read the body of LTO-IR")
     if kind is ImageKind.OPTIXIR:
         ltoir = read_ltoir(data)  # with tags of OptiX
-        note = "the body of OptiX IR can be read by OptiX alone"
+        note = "only OptiX can read the body of OptiX IR"
         return Content(arch=_variant(ltoir.arch.virtual, arch), toolkit=ltoir.toolkit, note=note)
     if kind is ImageKind.NVVMIR:
         return _nvvmir(data, facts)
     if kind is ImageKind.TILEIR:
         return _tileir(read_tileir(data), facts)
-    return Content(note="cujit does not read this kind of code")
+    return Content(note="cujit cannot read this kind of code")
 
 
 def _tileir(image: TileIr, facts: BuildFacts) -> Content:
@@ -110,7 +110,7 @@ def _variant(own: Arch, stated: Arch | None) -> Arch:
     )
 
 
-_EMULATED = "made under cujit emulate, where PTX runs in place of it"
+_EMULATED = "created by cujit emulate, which runs PTX instead"
 
 
 def _cubin(cubin: Cubin, facts: BuildFacts, stated: Arch | None, of_ptx: Signatures) -> Content:

@@ -97,9 +97,9 @@ class _Packed:
     @cached_property
     def _content(self) -> Content:
         if self.entry.flags & FatbinFlag.SCRAMBLED:
-            return Content(note="compressed LTO-IR can be read by nvJitLink alone")
+            return Content(note="only nvJitLink can read compressed LTO-IR")
         if self.kind is ImageKind.OTHER:
-            return Content(note=f"an entry of kind {self.entry.code:#x}, which cujit does not know")
+            return Content(note=f"the entry has the unknown kind {self.entry.code:#x}")
         try:
             return read_content(self.kind, self.payload(), self.facts, self.entry.arch, self._of_ptx())
         except FormatError as e:

@@ -101,7 +101,7 @@ def _refuse(artifact: Artifact, fatbins: tuple[Fatbin, ...], arch: Arch, chosen:
             "register usage",
             help=Hint(f"cujit.link([image], arch='{arch}')", shell=f"run cujit link FILE -a {arch} -o x.cubin"),
         )
-    why = f"{name} has nothing that runs on {arch}"
+    why = f"{name} contains nothing that runs on {arch}"
     if chosen:
-        why = f"{arch} would run PTX of {name}, whose registers the driver decides when it compiles it"
+        why = f"{arch} would run the PTX in {name}, and the driver chooses its registers when it compiles the PTX"
     raise ArchError(why, help=f"build it with the target {arch}")

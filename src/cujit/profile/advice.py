@@ -175,7 +175,7 @@ def _access(rows: list[ProfiledInstruction]) -> _Access:
 
 
 def _place(line: SourceLine | None, ptx_line: int, calls: Sequence[SourceLine]) -> str:
-    return place_of(line, calls) or f"line {ptx_line} of the PTX"
+    return place_of(line, calls) or f"PTX line {ptx_line}"
 
 
 def _number(value: float) -> str:

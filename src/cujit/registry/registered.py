@@ -198,7 +198,7 @@ class RegisteredModule:
             ready = self._tasks.run_for(description, (self, lowered), label, work) or self._ready.get(lowered)
         self._ready[name] = ready
         if description is not None and description != ready.configured:
-            first = "handed out without one" if ready.configured is None else "configured by another one"
+            first = "handed out without one" if ready.configured is None else "configured by another function"
             raise OptionError(
                 f"the kernel {ready.kernel.name} of the module {spell(self.name)} was {first}, so this "
                 "configure comes too late",

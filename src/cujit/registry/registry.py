@@ -348,7 +348,7 @@ def _require_same(registered: RegisteredModule, order: _Order) -> None:
     if registered.built is None:  # the cache knew the name: only the images can be compared
         with _loaded(built, registered.device, order.cache) as other:
             same = _is_same(other.artifact, registered.module.artifact)
-        difference = "" if same else f"what the cache has of version {registered.version}"
+        difference = "" if same else f"the image that the cache has for version {registered.version}"
     else:
         difference = registered.built.difference(built)
     if difference:

@@ -371,11 +371,14 @@ class _Child:
 
     def _death(self, status: int) -> ToolCrashError:
         name, how = how_ended(status)
-        help = 'check="memory" (--check memory) names an access that is at fault'
+        help = 'check="memory" (--check memory) reports the invalid access'
         if name == "SIGSYS":
-            how, help = "asked the system for what no kernel may have (SIGSYS)", "do not run it without this process"
+            how, help = (
+                "made a system call that kernels may not make (SIGSYS)",
+                "do not run the launch outside this process",
+            )
         elif name in ("SIGXCPU", "SIGKILL"):
-            help = f"more than {self._request['memory_mib']:,} MiB and {self._request['timeout_s']:g} s"
+            help = f"allow more than {self._request['memory_mib']:,} MiB and {self._request['timeout_s']:g} s"
         return ToolCrashError(
             f"{self._saved.kernel}: the separate process {how}",
             tool=_TOOL,

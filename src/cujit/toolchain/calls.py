@@ -134,12 +134,14 @@ class ToolLibrary:
         try:
             return open_library(self.name, self.binding, call)
         except AttributeError:
-            self.misuse(function, f"this cuda-bindings has no {function}", "pip install -U cuda-bindings")
+            self.misuse(
+                function, f"this version of cuda-bindings doesn't provide {function}", "pip install -U cuda-bindings"
+            )
         except ToolError:
             raise
         except Exception as e:
             if type(e.__cause__).__name__ == "FunctionNotFoundError":
-                self.misuse(function, f"this {self.tool} has no {function}", "a newer release of the toolkit has it")
+                self.misuse(function, f"this {self.tool} has no {function}", "update the toolkit to a newer release")
             raise
         finally:
             _callers.threads.discard(me)
@@ -286,7 +288,7 @@ class ToolLibrary:
         if isinstance(given, bool) or not hasattr(given, "__index__"):
             self.misuse(function, f"the size of {what} is {spell(given)}, expected an int")
         if operator.index(given) != real:
-            self.misuse(function, f"the size of {what} is said to be {given}, but it is {real}", f"say {real}")
+            self.misuse(function, f"the stated size of {what} is {given}, but the real size is {real}", f"say {real}")
         return real
 
     def data(self, function: str, what: str, given: Readable, size: object) -> bytes:
@@ -398,7 +400,7 @@ class ToolLibrary:
         if not os.path.getsize(path) and os.path.isfile(path):
             self.misuse(function, f"{path} is empty")
         if not os.access(path, os.R_OK):
-            self.misuse(function, f"{path} may not be read")
+            self.misuse(function, f"you don't have permission to read {path}")
         return path
 
 

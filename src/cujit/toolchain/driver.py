@@ -152,12 +152,13 @@ _REMEDIES = {
         "access, run the same kernel with --device cpu",
     ),
     "CUDA_ERROR_ASSERT": "an assert in a kernel failed; its message is on standard error",
-    "CUDA_ERROR_LAUNCH_FAILED": "a kernel died; the context is lost and the process must end. Run it under "
-    "compute-sanitizer to find where",
-    "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES": "use fewer threads per block: kernel.max_block is what its registers allow",
+    "CUDA_ERROR_LAUNCH_FAILED": "a kernel failed; the context is lost and the process must end. To find the "
+    "location, run the kernel under compute-sanitizer",
+    "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES": "use fewer threads per block: the kernel's registers allow kernel.max_block",
     "CUDA_ERROR_UNSUPPORTED_PTX_VERSION": "build a cubin for this GPU (target sm_…), or update the driver",
     "CUDA_ERROR_NO_BINARY_FOR_GPU": "build for this GPU, or add PTX (target compute_…) to the fatbin",
-    "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED": "this cannot be done while a stream is captured into a graph",
+    "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED": "this operation is not allowed while a stream is being captured "
+    "into a graph",
 }
 
 

@@ -84,7 +84,10 @@ class PrecompiledHeaders:
             if directory and NO_ROOM in e.log:
                 self._has_room = False
                 if is_wanted:
-                    warn(f"the headers are not precompiled: {self._root} has no room for them", CompileWarning)
+                    warn(
+                        f"the headers are not precompiled because {self._root} doesn't have enough space",
+                        CompileWarning,
+                    )
             raise
         finally:
             with self._lock:

@@ -64,7 +64,7 @@ _WAIT_S = 1800.0
 """How long a process waits for another that measures the same: else both would, side by side, and worse."""
 
 _MODES = ("auto", "never", "again")
-_NEVER_HELP = "tune on such a device ahead, into a cache or a pack that CUJIT_CACHE_ROOTS names; or CUJIT_TUNE=auto"
+_NEVER_HELP = "tune on such a device in advance, into a cache or pack in CUJIT_CACHE_ROOTS, or set CUJIT_TUNE=auto"
 
 
 @dataclass(frozen=True)
@@ -406,14 +406,15 @@ class _Task:
     def _missed(self, key: Key) -> NotTunedError:
         product, processors, driver = self._circumstances
         lines = [
-            f"no cache has a tuning of {self.name} for {self.shape} on {product} ({processors} processors, {driver})"
+            f"no cache contains a tuning result of {self.name} for {self.shape} on {product} ({processors} "
+            f"processors, {driver})"
         ]
         lines[0] += f" over {len(self.variants)} candidates, and nothing is measured (CUJIT_TUNE=never)"
         cache = self.tools.cache
         if isinstance(self._keyed, Uncacheable):
-            lines.append(f"it has no key: {self._keyed.reason}")
+            lines.append(f"it has no cache key: {self._keyed.reason}")
         nearest = None if cache is None else cache.why(key)
-        lines.append(str(nearest).replace("\n", "\n  ") if nearest else "nothing like it is there")
+        lines.append(str(nearest).replace("\n", "\n  ") if nearest else "there is no similar entry")
         roots = () if cache is None else tuple(str(root.root) for root in cache.stores)
         lines.append(f"searched: {', '.join(roots) or 'nothing'}")
         return NotTunedError("\n  ".join(lines), nearest=nearest, searched=roots, help=_NEVER_HELP)
@@ -482,13 +483,13 @@ class _Task:
         if self.far is not None:
             return ""
         if record.by == "bounds":
-            return f"it was ranked by bounds for {record.device}, and not measured"
+            return f"it was ranked by lower bounds for {record.device}, not measured"
         if (record.device, record.processors) != (product, processors):
             return (
-                f"it was measured on {record.device} ({record.processors} processors), "
-                f"and this is {product} ({processors} processors)"
+                f"it was measured on {record.device} ({record.processors} processors), but this is {product} "
+                f"({processors} processors)"
             )
-        return f"it was measured under {record.driver}, and this is {driver}" if record.driver != driver else ""
+        return f"it was measured with {record.driver}, but this is {driver}" if record.driver != driver else ""
 
 
 def _record(artifact: Artifact) -> TuningRecord:

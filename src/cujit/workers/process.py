@@ -224,7 +224,7 @@ def module_directories() -> list[str]:
     return [] if is_frozen() else [*map(os.path.abspath, sys.path)]
 
 
-CRASH_HELP = "the input or the tool is at fault: reduce the input until the crash disappears"
+CRASH_HELP = "to find the cause in the input or the tool, reduce the input until the crash disappears"
 
 
 def how_ended(status: int) -> tuple[str, str]:

@@ -264,7 +264,7 @@ class _Work(NamedTuple):
             digest = self.key(unit)
         except CujitError as e:
             return first_message(e)
-        return "" if any(root.peek(digest) for root in shipped.stores) else "it is not there"
+        return "" if any(root.peek(digest) for root in shipped.stores) else "it is missing"
 
 
 def _named(arch: Sequence[str | Arch]) -> list[Arch]:

@@ -47,7 +47,9 @@ _LEAST = MappingProxyType({
 })  # fmt: skip
 """What a recipe says between name and text, in this order, and what it means where it does not."""
 
-_PLACES_HELP = "install that package, or name the project (--project); what is elsewhere is on the other machine alone"
+_PLACES_HELP = (
+    "install that package, or specify the project (--project); other headers exist only on the machine of the recording"
+)
 _KINDS = {ArchKind.REAL: ImageKind.CUBIN, ArchKind.VIRTUAL: ImageKind.PTX, ArchKind.LTO: ImageKind.LTOIR}
 
 
@@ -330,7 +332,7 @@ def _read(file: Path, *, is_whole: bool) -> Worklist:
     return Worklist(MappingProxyType(recipes), tuple(uses.values()))
 
 
-_HELP = "cujit worklist merge writes lists; recordings are what CUJIT_RECORD names a directory for"
+_HELP = "cujit worklist merge writes lists, and a process with CUJIT_RECORD=DIR writes recordings"
 
 
 def _object(line: bytes) -> dict[str, Any]:

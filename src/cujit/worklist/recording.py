@@ -168,7 +168,7 @@ class Recording:
 
     def _give_up(self, error: OSError) -> None:
         self._is_over = True
-        warn(f"cujit records no more: {error}", CacheWarning)
+        warn(f"cujit stopped recording: {error}", CacheWarning)
 
 
 def _today() -> str:
@@ -199,11 +199,11 @@ def _elsewhere(request: Request, keyed: Keyed | Uncacheable, places: Places) -> 
     is_outside = request.source.path and is_elsewhere(places.name(request.source.path))
     for part in parts:
         if part.label.startswith(("include absolute:", "include working directory:")):
-            return f"the header {part.label.partition(':')[2]} by its path here"
+            return f"the header {part.label.partition(':')[2]} by its path on this machine"
         if is_outside and part.label.startswith("include source:"):
             return "headers beside the source, which is in no package, toolkit or project"
         if part.label.startswith("path of ") and not part.value.startswith(f"{MEMORY}/"):
-            return "its result holds paths (lineinfo, __FILE__, assert)"
+            return "its result contains paths (lineinfo, __FILE__, assert)"
     return ""
 
 

@@ -289,7 +289,7 @@ def test_a_stack_that_is_used_up_is_told_as_that(limit: str) -> None:
         code = compile_kernel(text, "kernel")
         for _ in range(2):
             error = fail()
-            assert error.kind == "stack_overflow" and "the stack is used up" in str(error), error
+            assert error.kind == "stack_overflow" and "the stack overflowed" in str(error), error
     """
     done = process(script, stack_limit=limit)
     assert (done.returncode, done.stderr) == (0, "")
@@ -339,7 +339,7 @@ def test_a_fault_names_block_thread_and_lines(run: Runner) -> None:
         "kernel k, block (1, 1, 1), thread (5, 1, 1): the kernel executed trap",
         "  at PTX line 12: 12th line",
         "  from k.cu:12",
-        "  try: see what the code tests before its trap",
+        "  try: check the condition that the code tests before the trap",
     ]
 
 

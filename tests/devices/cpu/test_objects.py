@@ -104,7 +104,7 @@ class Run(NamedTuple):
 def settled() -> None:
     """Nothing is kept while somebody edits the code that runs."""
     if not sources.code_identity() or not sources.is_as_imported():
-        pytest.skip("cujit's own code was changed after it was imported")
+        pytest.skip("cujit's own code changed after it was imported")
 
 
 @pytest.fixture

@@ -313,7 +313,7 @@ def test_a_load_rounds_as_the_type_says_and_flushes_nothing(cpu: Device, kind: s
 
 
 WRONG = {
-    "another's map": ({"mark": 0}, "did not make"), "no map at all": (None, "did not make"),
+    "another's map": ({"mark": 0}, "didn't create"), "no map at all": (None, "didn't create"),
     "another rank": ({"last_dimension": 2}, "number of axes"),
 }  # fmt: skip
 

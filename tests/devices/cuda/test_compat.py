@@ -35,7 +35,7 @@ def test_machine_code_loads_on_its_own_capability_from_its_minor_on() -> None:
     cubin = compile(CODE, arch="sm_80")
     assert only(cubin) == Verdict("cubin sm_80", True, "machine code, on sm_80 and later ones of capability 8.x")
     assert only(cubin, device="sm_86") == Verdict("cubin sm_80", True, "machine code")
-    assert only(cubin, device="sm_90").why == "is for sm_80; the device is sm_90, on which it does not run"
+    assert only(cubin, device="sm_90").why == "is for sm_80, but the device is sm_90"
     assert "compute_90" in only(cubin, device="sm_90").help
     assert only(compile(CODE, arch="sm_90a"), device="sm_90a").loads
     assert not only(compile(CODE, arch="sm_90a"), device="sm_100").loads
@@ -63,7 +63,7 @@ def test_machine_code_for_a_gpu_that_the_driver_does_not_know_does_not_load() ->
 def test_what_is_to_be_linked_does_not_load() -> None:
     assert "relocatable" in only(compile(CODE, arch="sm_80", rdc=True)).why
     ltoir = only(compile(CODE, to="ltoir", arch="sm_80"))
-    assert (ltoir.entry, ltoir.loads, ltoir.why) == ("ltoir lto_80", False, "it is linked first")
+    assert (ltoir.entry, ltoir.loads, ltoir.why) == ("ltoir lto_80", False, "it must be linked first")
     assert "cujit.link" in ltoir.help
 
 
@@ -114,7 +114,7 @@ def test_without_a_driver_ptx_tells_the_smallest_that_takes_it() -> None:
 
 def test_ptx_that_cannot_be_read_is_judged_by_its_first_lines() -> None:
     assert "r615" in only(ptx(body="a newer + syntax")).why
-    assert "its text cannot be read" in only(ptx(body="a newer + syntax"), driver=(13, 0)).why
+    assert "its text is not readable" in only(ptx(body="a newer + syntax"), driver=(13, 0)).why
     assert only(".version 9.0\n").why == "it has no .target sm_… line"
 
 
@@ -147,7 +147,7 @@ def test_an_image_may_be_bytes_text_or_a_path(tmp_path: Path) -> None:
 
 
 def test_llvm_ir_is_compiled_first() -> None:
-    assert "not compiled" in only('target triple = "nvptx64-nvidia-cuda"\n').why
+    assert "must be compiled" in only('target triple = "nvptx64-nvidia-cuda"\n').why
 
 
 @pytest.mark.parametrize(
@@ -189,8 +189,8 @@ def test_each_fatbin_of_a_linked_host_file_is_judged_by_itself() -> None:
 def test_what_is_in_objects_and_archives_is_linked_first() -> None:
     device_code = build(CODE, ["sm_80"]).data
     for image in (host_elf(device_code, 1), archive([host_elf(device_code, 3)])):
-        assert only(image, device="sm_80").why == "it is linked first"
-    assert only(host_elf(b"", 3, b".data")).why == "there is no device code in it"
+        assert only(image, device="sm_80").why == "it must be linked first"
+    assert only(host_elf(b"", 3, b".data")).why == "it contains no device code"
 
 
 def test_a_shared_library_of_nvcc_tells_what_the_runtime_would_take_of_it() -> None:

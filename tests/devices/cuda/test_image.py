@@ -75,7 +75,7 @@ def test_a_cubin_runs_on_its_own_capability_from_its_minor_on() -> None:
     cubin = compile(CODE, arch="sm_80")
     assert chosen(cubin, Arch.parse("sm_86")) == "cubin sm_80"
     message = refused(cubin)
-    assert "is for sm_80; cuda:0 is sm_90" in message
+    assert "is for sm_80, but cuda:0 is sm_90" in message
     assert "build for sm_90" in message
 
 
@@ -151,6 +151,6 @@ def test_machine_code_is_refused_by_an_emulated_gpu_and_what_stands_for_it_by_ev
         with raises(LoadError, "load", "GPU", "execute"):
             choose_image(image, EMULATED)
     for image in (ours, bundle([ours])):
-        assert "was made under cujit emulate, and runs there alone" in refused(image)
+        assert "was created by cujit emulate, and runs only under cujit emulate" in refused(image)
     assert choose_image(bundle([real, text]), EMULATED).route.startswith("PTX compute_80 of the fatbin")
     assert choose_image(bundle([ours, text]), RoutePlace(SM_90, "cuda:0", (13, 5))).route.startswith("PTX compute_80")

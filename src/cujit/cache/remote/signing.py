@@ -296,7 +296,7 @@ def keygen(path: Path, *, name: str, scope: str) -> str:
             file.write(base64.b64encode(_PKCS8 + signer.seed).decode().join(_PEM).encode())
     except FileError as e:
         if e.errno == errno.EEXIST:
-            e.help = "choose a name that no file has"
+            e.help = "choose a file name that doesn't exist yet"
         raise
     return json.dumps({"keys": [row]}, indent=2) + "\n"
 

@@ -58,10 +58,12 @@ def info(cache: Cache, as_json: bool) -> None:
         )
         return
     if not roots:
-        click.echo("nothing is cached: CUJIT_CACHE is off, or there is no home; CUJIT_CACHE_DIR names a directory")
+        click.echo(
+            "nothing is cached: CUJIT_CACHE is off, or there is no home directory; set CUJIT_CACHE_DIR to a directory"
+        )
         return
     if found.root is None:
-        click.echo("no directory to write to: CUJIT_CACHE_DIR names one")
+        click.echo("there is no writable directory: set CUJIT_CACHE_DIR to one")
     cells = [
         (
             str(root),

@@ -77,7 +77,7 @@ class Remake:
         return made
 
 
-_NO_RECIPE = "how it was made is not kept"
+_NO_RECIPE = "the entry doesn't record how it was made"
 _CHANGED = "its headers or its tool have changed"
 _STYLES = {"same": "", "proved": "yellow", "wrong": "red"}
 

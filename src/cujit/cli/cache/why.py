@@ -93,7 +93,7 @@ def _print_uncacheable(reason: str, as_json: bool) -> None:
     if as_json:
         print_json({"key": None, "is_there": False, "reason": reason, "nearest": None, "differences": []})
     else:
-        click.echo(f"such a compile is never kept: {reason}")
+        click.echo(f"cujit never caches such a compile: {reason}")
 
 
 def _print_explained(found: Explanation | None, cache: Cache, shown: Shown, as_json: bool) -> None:
@@ -116,7 +116,7 @@ def _print_nearest(found: Explanation | None, key: Key, as_json: bool, *, is_the
             }
         )
     elif is_there:
-        click.echo(f"it is in the cache: {short(key.digest)}")
+        click.echo(f"the image is in the cache: {short(key.digest)}")
     else:
         _print_explanation(found, key)
 

@@ -137,7 +137,7 @@ def _print_refusals(needs: PtxNeeds, everything: bool) -> None:
         click.echo("the CPU device executes all of it")
         return
     count = len(needs.refusals)
-    click.echo(f"the CPU device refuses kernels of it, for {counted(count, 'construct')}:")
+    click.echo(f"the CPU device rejects kernels in it because of {counted(count, 'construct')}:")
     shown = needs.refusals if everything else needs.refusals[:_MOST_REFUSALS]
     for refusal in shown:
         click.echo(printable(f"  line {refusal.line}: {refusal.construct}: {refusal.why}"))

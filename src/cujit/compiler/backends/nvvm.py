@@ -206,7 +206,7 @@ def _require_whole(request: Request, symbols: _Symbols) -> None:
             ),
         )
     if not symbols.kernels:
-        shown = ", ".join(symbols.functions) or "nothing that can be called from outside"
+        shown = ", ".join(symbols.functions) or "nothing that other modules can call"
         name = symbols.functions[0] if symbols.functions else "k"
         raise CompileError(
             f"{source.name} contains no kernel; it defines {shown}, but doesn't mark any of them as a kernel",
@@ -288,7 +288,9 @@ def _explain(request: Request, error: ToolError, nvvm: Nvvm, arguments: Sequence
     help = _VERSION_HELP if error.result == "NVVM_ERROR_IR_VERSION_MISMATCH" else None
     message = _dialect(request, error.log, tool)
     if match := _LAYOUT_ERROR.search(error.log):
-        message = f"{source.name} does not compile for {request.arch}: {tool} takes no such data layout: {match[1]}"
+        message = (
+            f"{source.name} does not compile for {request.arch}: {tool} doesn't support this data layout: {match[1]}"
+        )
         help = MODULE_HEAD.splitlines()[1]
         diagnostics = (Diagnostic("error", match[0], source.name),)
     elif message:
@@ -354,10 +356,12 @@ def _fatal(module: NvvmModule) -> str | None:
     """
     for line, match in _find(module, _INTEGER):
         if int(match[1]) > _WIDEST_INTEGER_BITS:
-            return f"{module.name}:{line}: {match[0]} is wider than the {_WIDEST_INTEGER_BITS} bits that NVVM IR has"
+            return (
+                f"{module.name}:{line}: {match[0]} is wider than the {_WIDEST_INTEGER_BITS} bits that NVVM IR supports"
+            )
     layout = _LAYOUT.search(module.text or "")
     wrong = [item for item in (layout[1].split("-") if layout else ()) if not _LAYOUT_ITEM.fullmatch(item)]
-    return f"{module.name}: {wrong[0]!r} in the data layout means nothing" if wrong else None
+    return f"{module.name}: {wrong[0]!r} in the data layout is invalid" if wrong else None
 
 
 def _bad_annotation(module: NvvmModule) -> str | None:

@@ -26,7 +26,7 @@ def require_result(artifact: Artifact, extra: Sequence[str], wanted: Iterable[st
     if not found:
         return artifact
     requested = f"{artifact.kind.value} for {artifact.arch}" if artifact.arch else artifact.kind.value
-    message = f"{artifact.tool} was asked for {requested} of {artifact.name}, and returned {found}"
+    message = f"cujit requested {requested} of {artifact.name} from {artifact.tool}, but got {found}"
     if not extra:
         raise ToolError(message, tool=artifact.tool, log=artifact.log)
     raise OptionError(

@@ -52,7 +52,7 @@ class Buffers:
         found, buffer = self._addresses(pointers), bytearray(self._size)
         if len(found) != len(self._rows):
             came, has = counted(len(found), "pointer"), counted(len(self._rows), "parameter")
-            self._refuse(f"{came} came, and it has {has} {self._signature}")
+            self._refuse(f"you passed {came}, but the kernel has {has} {self._signature}")
         for address, (offset, size) in zip(found, self._rows, strict=True):
             if type(address) is not int or not 0 < address < 1 << 64:
                 number = [offset for offset, _ in self._rows].index(offset)
@@ -75,7 +75,7 @@ class Buffers:
         return [each.value if isinstance(each, ctypes.c_void_p) else each for each in pointers]
 
     def _refuse(self, why: str) -> NoReturn:
-        addresses = counted(len(self._rows), "address") + " of the host's memory"
+        addresses = counted(len(self._rows), "address") + " in host memory"
         raise ArgumentError(f"{self._kernel}: {why}", help=f"pass {addresses}, one for each parameter")
 
 

@@ -195,7 +195,7 @@ def _integer(refuse: Refuse, size: int, signed: bool, low: int, high: int, value
     plain = value if type(value) is int else _plain(value)
     if not isinstance(plain, _NUMBERS):
         if isinstance(plain, (float, np.floating)):
-            refuse(value, "a fraction is not truncated silently", "int(x)")
+            refuse(value, "cujit doesn't truncate fractions", "int(x)")
         refuse(value, "it is not an integer", f"an int from {low} to {high}")
     number = int(plain)
     if not low <= number <= high:
@@ -256,7 +256,7 @@ def _vector(
             refuse(value, f"its elements are {other}, not {element}", f"numpy.array(x, {element.name!r}) or a tuple")
         return _aggregate(refuse, parameter, value, stream)
     if len(numbers) != count:
-        refuse(value, f"it has {len(numbers)} elements and {parameter.type} {count}", f"{count} numbers")
+        refuse(value, f"it has {len(numbers)} elements, but {parameter.type} has {count}", f"{count} numbers")
     if element.kind == "f":
         floats = [_float(refuse, element.itemsize, x, stream) for x in numbers]
         return struct.pack(f"<{count}{_FLOATS[element.itemsize]}", *floats)
@@ -289,7 +289,7 @@ def _aggregate(refuse: Refuse, parameter: Parameter, value: object, _stream: int
         if data is None:
             refuse(value, "a structure is passed by value, as bytes", wanted)
         if len(data) != size:
-            refuse(value, f"it has {len(data)} bytes and the parameter {size}", f"a structure of {size} bytes")
+            refuse(value, f"it is {len(data)} bytes long, but the parameter is {size}", f"a structure of {size} bytes")
         check_layout(value, parameter.align)
     except LayoutError as e:
         refuse(value, e.why, e.remedy)
@@ -305,9 +305,9 @@ def _tensor_map(
         data: bytes = read(value, stream)
         return data
     if value.device is not device and value.device.name != device.name:
-        refuse(value, f"it is a tensor map of {value.device.name}, not of {device.name}", "device.tensor_map(…)")
+        refuse(value, f"it is a tensor map for {value.device.name}, not for {device.name}", "device.tensor_map(…)")
     if 0 < parameter.align < TENSOR_MAP_ALIGN:
-        why = f"the parameter is aligned to {parameter.align} bytes, and a tensor map to {TENSOR_MAP_ALIGN}"
+        why = f"the parameter is aligned to {parameter.align} bytes, but a tensor map requires {TENSOR_MAP_ALIGN}"
         refuse(value, why, "it to a const __grid_constant__ CUtensorMap")
     return bytes(value)
 
@@ -317,19 +317,19 @@ def _word(refuse: Refuse, size: int, pointer: _Reader | None, bits: bool, value:
     if isinstance(value, (bool, int)) or (bits and isinstance(value, _NUMBERS)):
         number = int(value)
         if size > 16 or not -(1 << 8 * size - 1) <= number < 1 << 8 * size:
-            refuse(value, f"it does not fit {size} bytes", f"a value of {size} bytes")
+            refuse(value, f"it doesn't fit in {size} bytes", f"a value of {size} bytes")
         return number.to_bytes(size, "little", signed=number < 0)
     if bits and isinstance(value, (float, np.floating, complex)):
         refuse(value, "the parameter is an integer or a pointer", "an int or an array")
     if isinstance(value, float) and not isinstance(value, np.generic):
         wanted = {2: "numpy.float16(x)", 4: "numpy.float32(x)", 8: "numpy.float64(x)"}.get(size, "bytes")
-        refuse(value, "the image tells the parameter's size but not its type", wanted)
+        refuse(value, "the image specifies the parameter's size, but not its type", wanted)
     if pointer is None or not isinstance(value, np.ndarray):
         data = _bytes_of_word(refuse, size, value)
         if data is not None:
             return data
     if pointer is None:
-        refuse(value, f"its size is not the parameter's {size} bytes", f"a numpy scalar or bytes of {size} bytes")
+        refuse(value, f"its size differs from the parameter's {size} bytes", f"a numpy scalar or bytes of {size} bytes")
     return int(pointer(value, stream)).to_bytes(_POINTER_BYTES, "little")
 
 
@@ -339,5 +339,5 @@ def _bytes_of_word(refuse: Refuse, size: int, value: object) -> bytes | None:
     except LayoutError as e:
         refuse(value, e.why, e.remedy)
     if data is not None and len(data) != size:
-        refuse(value, f"it has {len(data)} bytes and the parameter {size}", f"a value of {size} bytes")
+        refuse(value, f"it is {len(data)} bytes long, but the parameter is {size}", f"a value of {size} bytes")
     return data

@@ -179,7 +179,7 @@ class _PointerReader:
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
             return self.read(value, stream)
         if not 0 <= value < 1 << 64:
-            self._refuse(value, "an address has 64 bits and no sign", self._wanted)
+            self._refuse(value, "an address must be an unsigned 64-bit int", self._wanted)
         return int(value)
 
     def _check(self, value: object, memory: _PointedMemory) -> None:
@@ -190,7 +190,7 @@ class _PointerReader:
         if memory.read_only and not self._is_const:
             self._refuse(
                 value,
-                "it is read-only and the kernel may write through this pointer",
+                "it is read-only, but the kernel might write through this pointer",
                 f"a copy, or declare the parameter `const {self._bare or 'T'}*`",
             )
 
@@ -211,13 +211,13 @@ class _PointerReader:
     def _memory(self, value: object, stream: int) -> _PointedMemory:
         """Find the memory of another library's array and check that it is on the device."""
         if is_tensor(value) and (method := unresolved(value)) is not None:
-            self._refuse(value, "torch has not computed its elements yet", f"x.{method}()")
+            self._refuse(value, "PyTorch has not computed its elements yet", f"x.{method}()")
         try:
             memory = self._of_gpu(value, stream) if self._device.is_gpu else self._of_host(value)
         except CujitError:
             raise
         except Exception as e:  # what it says is malformed, or it raised an error of its own, as CuPy by its driver
-            self._refuse(value, f"what it says of its memory cannot be read ({e})", self._wanted)
+            self._refuse(value, f"its memory description cannot be read ({e})", self._wanted)
         where = memory.device
         if where is None and (ordinal := self._device.ordinal_of(memory.address)) is not None:
             where = (dlpack.CUDA, ordinal)
@@ -246,7 +246,7 @@ class _PointerReader:
         if (where := _dlpack_device(value)) is not None and _is_reachable(where, self._device):
             return _of_dlpack(value, stream or 1)
         if _attribute(value, "__array_interface__") is not None:
-            self._refuse(value, "it is in the host's memory", f"{self._wanted}: device.array(x) copies it there")
+            self._refuse(value, "it is in host memory", f"{self._wanted}: device.array(x) copies it there")
         return self._elsewhere(value, where)
 
     def _of_host(self, value: object) -> _PointedMemory:

@@ -86,7 +86,7 @@ def argument(text: str) -> Value:
         raise OptionError(f"{spell(text)}: {why}")
 
     if not isinstance(text, str):
-        refuse("an argument is written as a str")
+        refuse("an argument must be a str")
 
     if text in _WORDS:
         return _WORDS[text]
@@ -111,7 +111,7 @@ def _file(path: str, refuse: Callable[[str], NoReturn]) -> npt.NDArray[Any]:
     except OSError as e:
         refuse(e.strerror or "it cannot be read")
     except Exception as e:  # a damaged header makes NumPy raise ValueError, TokenError, MemoryError and more
-        refuse(f"no array can be read from it: {e}")
+        refuse(f"cujit cannot read an array from it: {e}")
     return found
 
 

@@ -119,11 +119,11 @@ def _verdicts(artifact: Artifact, target: _Target) -> list[Verdict]:
             Verdict(
                 "LLVM IR",
                 False,
-                "it is not compiled yet",
+                "it must be compiled first",
                 Hint("cujit.compile(cujit.Source.nvvm(...))", shell="run cujit compile FILE.ll"),
             )
         ]
-    return _host_file(artifact, target) or [Verdict(artifact.kind.value, False, "there is no device code in it")]
+    return _host_file(artifact, target) or [Verdict(artifact.kind.value, False, "it contains no device code")]
 
 
 def driver_version(driver: Version | int | str | None) -> Version | None:
@@ -170,7 +170,7 @@ def _to_be_linked(entry: str) -> Verdict:
     return Verdict(
         entry,
         False,
-        "it is linked first",
+        "it must be linked first",
         Hint(
             "use cujit.link([...], arch=...), and load the cubin",
             shell="use cujit link FILE -o x.cubin, and load the cubin",
@@ -219,7 +219,7 @@ def _where(arch: Arch) -> str:
 def _ptx(text: bytes, entry: str | None, target: _Target) -> Verdict:
     header = read_header(text)
     if isinstance(header, str):
-        return Verdict(entry or "ptx", False, f"it has no {header} line", "is the file whole?")
+        return Verdict(entry or "ptx", False, f"it has no {header} line", "check that the file is complete")
     entry = entry or f"ptx {header.arch}"
     if header.version[0] > NEWEST_PTX[0]:
         return Verdict(entry, False, f"there is no PTX {dotted(header.version)}", _newest(f"PTX {dotted(NEWEST_PTX)}"))
@@ -256,7 +256,7 @@ def _newer_ptx(text: bytes, entry: str, header: PtxHeader, newest: Version, targ
             return Verdict(entry, True, f"{how}{f', or assembled by {linker}' if linker else ''}{where}")
         reasons = "; ".join(map(str, found))
     else:
-        reasons = "its text cannot be read"
+        reasons = "its text is not readable"
     smallest = release_of_ptx(lowest_version(module) if module else header.version)
     ways = [
         f"{linker}, which assembles it" if linker else "",

@@ -59,7 +59,7 @@ def target_refusal(arch: Arch, device: Arch, name: str) -> LoadRefusal | None:
     if arch.runs_on(device):
         return None
     return LoadRefusal(
-        f"is for {arch}; {name} is {device}, on which it does not run",
+        f"is for {arch}, but {name} is {device}",
         f"build for {device}, or PTX of {device.virtual} or an older one without a suffix{_by(device)}",
     )
 
@@ -80,7 +80,7 @@ def cubin_refusal(cubin: Cubin, device: Arch, name: str, *, is_emulated: bool = 
         return emulation_refusal(is_emulated)
     if cubin.is_relocatable:
         return LoadRefusal(
-            "is relocatable: it was compiled to be linked (rdc)",
+            "is relocatable: it was compiled for linking (rdc)",
             Hint(
                 "use cujit.link([...], arch=...), and load the cubin",
                 shell="use cujit link FILE -o x.cubin, and load the cubin",
@@ -88,7 +88,7 @@ def cubin_refusal(cubin: Cubin, device: Arch, name: str, *, is_emulated: bool = 
         )
     if not cubin.arch.runs_on(device):
         return LoadRefusal(
-            f"is for {cubin.arch}; {name} is {device}, on which it does not run",
+            f"is for {cubin.arch}, but {name} is {device}",
             f"build for {device}, or as PTX: target {device.virtual}{_by(device)}",
         )
     return None
@@ -102,8 +102,8 @@ def emulation_refusal(is_emulated: bool) -> LoadRefusal:
             "compile it under cujit emulate, or load PTX, or a fatbin with a target compute_…",
         )
     return LoadRefusal(
-        "was made under cujit emulate, and runs there alone",
-        "compile it again, without cujit emulate",
+        "was created by cujit emulate, and runs only under cujit emulate",
+        "recompile it without cujit emulate",
     )
 
 

@@ -201,7 +201,7 @@ class CudaStream(Stream):
             DriverError: a kernel failed.
             ClosedError: it was closed.
         """
-        self._require_free("nothing of it is done before the graph is launched")
+        self._require_free("none of its work is done before the graph is launched")
         return self._context.is_done("cuStreamQuery", self.handle)
 
     def synchronize(self) -> None:
@@ -212,7 +212,7 @@ class CudaStream(Stream):
             DriverError: a kernel failed.
             ClosedError: it was closed.
         """
-        self._require_free("it cannot be waited for")
+        self._require_free("you cannot wait for it")
         self._context.call("cuStreamSynchronize", self.handle)
 
     def record(self, event: Event | None = None, *, timing: bool = True) -> CudaEvent:
@@ -269,7 +269,7 @@ class CudaStream(Stream):
             ClosedError: it was closed.
         """
         queue = self._open()
-        self._require_free("no memory can be had in it")
+        self._require_free("memory cannot be allocated in it")
         context = self._context
         stream = CudaStream._on(self.device, context, queue)
         if size == 0:

@@ -27,7 +27,7 @@ from cujit.signature import Parameter, ParameterClass
 _ALIGNMENT = 256
 _SPACES = ("global", "const")
 _FUNCTION = ctypes.CFUNCTYPE(None).__base__ or object
-_HELP = "pass the array as an argument of its own; docs/reproducer.md says what a saved launch holds"
+_HELP = "pass the array as a separate argument; docs/reproducer.md lists what a saved launch can contain"
 
 
 def saved_launch(

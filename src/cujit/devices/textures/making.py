@@ -232,7 +232,7 @@ def _check_limits(extent: Extent) -> None:
 
 def _in_place(device: TextureDevice, data: DeviceArray, format: TexelFormat, is_layered: bool) -> Extent:
     """Check that an array can be read where it is."""
-    copy = "make texels of it: device.texture(device.texels(x.numpy()))"
+    copy = "copy it to texels: device.texture(device.texels(x.numpy()))"
     sizes = _sizes(data.shape, format.channels)
     if is_layered or not 1 <= len(sizes) <= 2 or 0 in sizes:
         raise ArgumentError(
@@ -249,11 +249,16 @@ def _in_place(device: TextureDevice, data: DeviceArray, format: TexelFormat, is_
         return Extent(sizes[0])
     height, width = sizes
     if width > _PITCHED[0] or height > _PITCHED[1]:
-        message = f"{width} x {height} elements are more than a texture reads in place: {_PITCHED[0]} x {_PITCHED[1]}"
+        message = (
+            f"{width} x {height} elements are too many to read in place; the limit is {_PITCHED[0]} x {_PITCHED[1]}"
+        )
         raise ArgumentError(message, help=copy)
     if height > 1 and width * format.texel_bytes % _PITCH_BYTES:
         row = width * format.texel_bytes
-        message = f"a row of the array has {row} bytes; read in place, it has a multiple of {_PITCH_BYTES}"
+        message = (
+            f"a row of the array is {row} bytes long; to read it in place, its size must be a multiple "
+            f"of {_PITCH_BYTES}"
+        )
         raise ArgumentError(message, help=copy)
     return Extent(width, height)
 
@@ -296,7 +301,7 @@ def _check_reading(sampling: Sampling, format: TexelFormat) -> None:
     """
     is_small = not format.is_float and format.dtype.itemsize <= 2
     if sampling.as_float and not is_small:
-        message = f"only integers of 8 and 16 bits are read as normalised floats, not {format.dtype.name}"
+        message = f"only 8-bit and 16-bit integers can be read as normalized floats, not {format.dtype.name}"
         raise ArgumentError(message, help="leave read='element'")
     if sampling.filter is Filter.LINEAR and not (format.is_float or sampling.as_float):
         raise ArgumentError(

@@ -91,68 +91,72 @@ def _raise_again(launch: Launch, site: FaultSite) -> None:
         raise
 
 
-_ONCE_MORE = 'run it with cujit.cpu(check="memory"): that names the thread, the access and the allocation'
+_ONCE_MORE = 'run it with cujit.cpu(check="memory"), which names the thread, the access and the allocation'
 
 # What happened, and what to try.
 _WORDS: dict[FaultKind, tuple[str, str | None]] = {
-    FaultKind.TRAP: ("the kernel executed trap", "see what the code tests before its trap"),
-    FaultKind.BREAKPOINT: ("the kernel executed brkpt, and there is no debugger", "take the breakpoint out"),
+    FaultKind.TRAP: ("the kernel executed trap", "check the condition that the code tests before the trap"),
+    FaultKind.BREAKPOINT: ("the kernel executed brkpt, but no debugger is attached", "remove the breakpoint"),
     FaultKind.MISALIGNED: ("an access to an address that is not a multiple of its size", _ONCE_MORE),
     FaultKind.STACK_OVERFLOW: (
-        "the stack is used up",
-        "see whether a recursion ends; keep large arrays in global memory instead of on the stack",
+        "the stack overflowed",
+        "make sure that any recursion ends, and keep large arrays in global memory instead of on the stack",
     ),
-    FaultKind.ARITHMETIC: ("the processor refused an operation on numbers", "report this, with the PTX"),
-    FaultKind.ILLEGAL_INSTRUCTION: ("the processor refused an instruction", "report this, with the PTX"),
+    FaultKind.ARITHMETIC: ("the processor rejected an arithmetic operation", "report this, with the PTX"),
+    FaultKind.ILLEGAL_INSTRUCTION: ("the processor rejected an instruction", "report this, with the PTX"),
     FaultKind.ILLEGAL_CALL: (
-        "a call by an address that is none of a function of this module with such parameters",
-        "see where the pointer to the function, or the object with virtual functions, comes from",
+        "a call to an address that is not a function of this module with matching parameters",
+        "check where the function pointer, or the object with virtual functions, comes from",
     ),
     FaultKind.TENSOR_MAP: (
-        "a tensor map that the CPU device did not make, or whose number of axes or type of elements the instruction "
-        "does not take",
-        "make it by tensor_map(…) of the device that the kernel runs on, with as many axes as the instruction has",
+        "a tensor map that the CPU device didn't create, or whose number of axes or element type doesn't "
+        "match the instruction",
+        "create it with tensor_map(…) of the device that runs the kernel, with as many axes as the instruction has",
     ),
     FaultKind.BULK_ALIGN: (
         "a bulk copy whose addresses or size, or whose start along a tensor's innermost axis, is not a multiple of "
         "16 bytes, or that ignores more than 15 bytes at an end, or a box of a tensor whose place in shared memory is "
         "not a multiple of 128",
-        "give it such multiples; a GPU ends other copies with an illegal instruction, or copies something else",
+        "use such multiples; on a GPU, other copies end with an illegal instruction, or copy something else",
     ),
     FaultKind.TENSOR_START: (
         "a store or reduction into a tensor that begins before it along the innermost axis",
-        "begin at 0 or behind it; a GPU ends others with an illegal instruction, loads excepted",
+        "begin at 0 or later; on a GPU, other stores and reductions end with an illegal instruction",
     ),
     FaultKind.NO_CLUSTER: (
-        "an instruction that needs a launch with a cluster, and the launch named none",
-        "launch with a cluster, one block is enough: write kernel.prepare(grid, block, cluster=1)(…), or declare the "
-        "kernel __cluster_dims__(1, 1, 1); a GPU ends such a launch with an illegal instruction",
+        "an instruction that requires a launch with a cluster, but the launch has no cluster",
+        "launch with a cluster, even of one block: write kernel.prepare(grid, block, cluster=1)(…), or "
+        "declare the kernel __cluster_dims__(1, 1, 1). On a GPU, such a launch ends with an illegal "
+        "instruction",
     ),
     FaultKind.DEADLOCK: (
-        "every thread waits, and none can go on: a barrier that not all threads reach",
-        "see that no barrier stands where only some threads come by",
+        "every thread waits, and none can continue: not all threads reach a barrier",
+        "make sure that no barrier is in code that only some threads reach",
     ),
     FaultKind.LANES_APART: (
         "lanes of one warp wait for each other at different .sync operations",
-        "see that all lanes that a mask names come to the same operation",
+        "make sure that all lanes in a mask reach the same operation",
     ),
     FaultKind.WARPS_APART: (
-        "not all warps of a warpgroup come to one instruction",
+        "not all warps of a warpgroup reach the same instruction",
         "have all four warps of a warpgroup execute each wgmma instruction: branch by threadIdx.x / 128 instead of "
         "threadIdx.x / 32, and launch a block whose size is a multiple of 128",
     ),
     FaultKind.NO_MEMORY: (
-        "a thread has no memory for its blocks of a cooperative grid",
+        "there isn't enough memory for the blocks of a cooperative grid",
         "launch fewer blocks, or threads with less shared and local memory",
     ),
     FaultKind.MEMORY: (
-        "an access to memory that is not there",
+        "an access to unallocated memory",
         "compare the index with the allocated size",
     ),
-    FaultKind.RACE: ("a race", "put __syncthreads() (__syncwarp() within a warp) between the two, or make both atomic"),
+    FaultKind.RACE: (
+        "a race",
+        "put __syncthreads() (__syncwarp() within a warp) between the two accesses, or make both atomic",
+    ),
     FaultKind.SYNC: (
         "wrong synchronisation",
-        "have all threads that a barrier or a mask is for come to it, and no others be named",
+        "make sure that exactly the threads of a barrier or mask reach it",
     ),
     FaultKind.INIT: (
         "a read of memory that was never written",
@@ -293,8 +297,8 @@ def _what(kind: FaultKind, launch: Launch, site: FaultSite, text: str) -> tuple[
     if kind is FaultKind.ILLEGAL_ADDRESS:
         return _access(launch, site), _without_dynamic(launch, site) or _ONCE_MORE
     if kind is FaultKind.BAD_FREE:
-        what = f"free of {launch.fault_address:#x}, which malloc did not give or which was freed already"
-        return what, "see that every block of malloc is freed once, and nothing else"
+        what = f"free of {launch.fault_address:#x}, which malloc didn't return, or which was already freed"
+        return what, "free each malloc block exactly once, and nothing else"
     if kind is FaultKind.TENSOR_MEMORY:
         return tensor_faults.words_of(launch, site.words_of)
     return _WORDS.get(kind, (f"a fault of kind {launch.fault_kind}", None))
@@ -323,8 +327,9 @@ def _without_dynamic(launch: Launch, site: FaultSite) -> str | None:
         return None
     grid = (launch.grid_x, launch.grid_y, launch.grid_z)
     return (
-        f"the kernel has an extern __shared__ array, and the launch gave it no bytes: write "
-        f"kernel.prepare({grid}, {tuple(site.block)}, shared_bytes=N)(…) with the bytes of that array for N"
+        "the kernel has an extern __shared__ array, but the launch has no dynamic shared memory: write "
+        f"kernel.prepare({grid}, {tuple(site.block)}, shared_bytes=N)(…), where N is the size of the array in "
+        "bytes"
     )
 
 
@@ -360,7 +365,7 @@ def _access(launch: Launch, site: FaultSite) -> str:
     if windows:
         return f"an access to {windows}" if launch.fault_more[0] else f"a write to {windows}"
     near = _neighbour(launch, site)
-    what = "memory that may only be read" if code == _SEGV_ACCERR and is_readable(address) else "no memory"
+    what = "read-only memory" if code == _SEGV_ACCERR and is_readable(address) else "no memory"
     where = "; a null pointer, or an offset from one" if address < _PAGE else f"; it lies {near}" if near else ""
     return f"an access to address {address:#x}, where there is {what}{where}"
 

@@ -175,13 +175,13 @@ class InOrderStream(Stream):
     @property
     def done(self) -> bool:
         """True: work is done when the call returns."""
-        self._require_free("nothing of it is done before the graph is launched")
+        self._require_free("none of its work is done before the graph is launched")
         self._captures.check_wait("cuStreamQuery")
         return True
 
     def synchronize(self) -> None:
         """Return at once."""
-        self._require_free("it cannot be waited for")
+        self._require_free("you cannot wait for it")
         self._captures.check_wait("cuStreamSynchronize")
 
     def record(self, event: Event | None = None, *, timing: bool = True) -> InOrderEvent:
@@ -223,7 +223,7 @@ class InOrderStream(Stream):
 
     def allocate(self, size: int) -> Allocation:
         """Get ``size`` bytes."""
-        self._require_free("no memory can be had in it")
+        self._require_free("memory cannot be allocated in it")
         self._captures.check_wait("cuMemAllocFromPoolAsync")
         found = self.device.allocate(size)
         stream = InOrderStream(self.device, self._captures, self.handle)
