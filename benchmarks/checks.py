@@ -53,6 +53,12 @@ def _line(type_: npt.DTypeLike, threads: int = _TILE, block: int = 256, *, reads
     return Case((threads // block,), (block,), [(type_, (threads * reads,))], (type_, (threads * writes,)))
 
 
+def _update(type_: npt.DTypeLike) -> Case:
+    """A kernel of updates.cu whose every thread updates an element."""
+    tile = (type_, (_TILE,))
+    return Case((_TILE // 256,), (256,), [tile], tile, file="updates.cu")
+
+
 def _form(
     type_: npt.DTypeLike, *reads: tuple[npt.DTypeLike, Shape], more: tuple[int, ...] = (), arch: str = ""
 ) -> Case:
@@ -121,6 +127,12 @@ KERNELS: dict[str, Case] = {
     "settled": _form(_I32),
     "warpgroup": Case((_PRODUCT // 8, _PRODUCT // 64), (128,), [_HALVES, _HALVES], _FACTOR, _PRODUCT,
                       file="warpgroup.cu", arch="compute_90a"),
+    "updated": _update(_F32),
+    "updated_bytes": _update(_U8),
+    "repeated": _update(_F32),
+    "marked": Case((_TILE // 256,), (256,), [(_I32, (_TILE,))], (_U8, (_TILE,)), file="updates.cu"),
+    "smoothed": _update(_F32),
+    "folded": Case((_TILE // 256,), (256,), [(_F32, (_TILE,))], (_F32, (1,)), file="updates.cu"),
 }  # fmt: skip
 GRIDS = {name: KERNELS[name].launch[:2] for name in ("blur", "scan", "gather", "product")}
 

@@ -470,31 +470,32 @@ INLINE u64 *span_of_site(struct Place *place, const struct Site *site) {
   return &place->spans[(u32)((u64)site >> 3) * 2654435769u >> 28 & (SPANS - 1)];
 }
 
-/* Whether nothing is to be noted of grains that this block reads: it read all of their chunks, or two blocks did, and nobody
-   wrote there. */
-INLINE flag chunks_are_read(const struct Place *place, const struct Plane *plane, u64 begin, u64 count) {
+/* Whether nothing is to be noted of grains that this block accesses: it did so before in all of their chunks, or reads what
+   two blocks have read and nobody wrote. */
+INLINE flag chunks_are_known(const struct Place *place, const struct Plane *plane, u64 begin, u64 count, flag writes) {
   const struct Watch *watch = place->watch;
   const struct Summary *summary = (struct Summary *)(plane->records + RECORDS * plane->step);
-  u32 own = place->piece->across.own, full = watch->ordered ? ~0u : CHUNK_FULL;
+  u32 own = place->piece->across.own, full = watch->ordered | writes ? ~0u : CHUNK_FULL;
   for (u64 k = begin / CHUNK; k <= (begin + count - 1) / CHUNK; k++) {
-    flag right = summary[k].reader == own || (summary[k].flags & (CHUNK_FULL | CHUNK_WROTE)) == full;
+    flag right = (writes ? summary[k].writer : summary[k].reader) == own ||
+                 (summary[k].flags & (CHUNK_FULL | CHUNK_WROTE)) == full;
     if (summary[k].launch != watch->first_deed || !right) return 0;
   }
   return 1;
 }
 
-/* Whether what lanes do to `count` grains side by side, 1 << `log` each, is plainly no race, which is then noted; the `first`
-   lane is at the grain `begin`. */
-INLINE flag grains_are_quick(const struct Place *place, const struct Plane *plane, u64 begin, u64 count, u32 log, u32 first,
+/* Whether what `lanes` do to grains side by side, 1 << `log` each, is plainly no race, which is then noted; the first of the
+   lanes is at the grain `begin`, the last one's grains end after `count`. */
+INLINE flag grains_are_quick(const struct Place *place, const struct Plane *plane, u64 begin, u64 count, u32 log, u32 lanes,
                              u32 flags, u32 line) {
   struct Since since;
-  if (!(flags & ACCESS_WRITE) && chunks_are_read(place, plane, begin, count)) return 1;
+  if (chunks_are_known(place, plane, begin, count, (flags & ACCESS_WRITE) != 0)) return 1;
   begin_since(place, flags, line, &since);
-  u32 thread = since.now | (place->warp * WARP + first);
+  u32 first = first_lane(lanes), thread = since.now | (place->warp * WARP + first);
   for (u64 k = begin & -(u64)CHUNK; k < begin + count; k += CHUNK) {
     chunk number = NEXT + (u32)(k - begin), now = thread + (number >> log);
     struct Summary *summary = summary_at(plane, k, since.launch);
-    answers active = number < (u32)count;
+    answers active = (number < (u32)count) & (answers)(0 - ((chunk)(lanes >> first) >> (number >> log & (WARP - 1)) & 1));
     flag known = flags & ACCESS_WRITE ? chunk_is_written(summary, plane->records + k, plane->step, now, active, &since)
                                       : chunk_is_read(summary, plane->records + k, plane->step, now, active, &since);
     if (!known) return 0;
@@ -516,7 +517,7 @@ INLINE flag row_is_quick(struct Place *place, u32 lanes, u64 base, const struct 
     return within(low - span->begin, (site->stride < 0 ? -reach : reach) + size, room);
   }
   if (!site->stride && !writes) count = 1;
-  else if (site->stride != (i64)size || lanes >> first != ~0u >> (WARP - count)) return 0;
+  else if (site->stride != (i64)size) return 0;
   u64 bytes = count * size;
   if (size & (size - 1) || !within(at - span->begin, bytes, room)) return 0;
   if (!plane_of(place, span, site->flags, &plane)) return 1;
@@ -524,7 +525,7 @@ INLINE flag row_is_quick(struct Place *place, u32 lanes, u64 base, const struct 
   u32 log = (u32)__builtin_ctz((u32)size) - plane.grain;
   u64 begin = grain_at(&plane, at);
   count <<= log;
-  return grains_are_quick(place, &plane, begin, count, log, first, site->flags, line);
+  return grains_are_quick(place, &plane, begin, count, log, lanes, site->flags, line);
 }
 
 /* -- lanes ---------------------------------------------------------------------------------------------------------------- */
@@ -595,7 +596,7 @@ static NOINLINE void check_lanes_across(struct Place *place, const struct Lanes 
   if (!(all->flags & (ACCESS_STRONG | ACCESS_LOOKS)) && count) {
     u32 log = (u32)__builtin_ctzll(size) - plane.grain;
     if (is_side_by_side(all) && !(addresses[0] & ((1u << plane.grain) - 1))) {
-      if (grains_are_quick(place, &plane, grain_at(&plane, addresses[0]), count * WARP, log, 0, all->flags, all->line)) return;
+      if (grains_are_quick(place, &plane, grain_at(&plane, addresses[0]), count * WARP, log, ~0u, all->flags, all->line)) return;
     } else if (all->flags & ACCESS_WRITE) {
       left = lanes_left(place, all, &plane, count, 1);
     } else {
