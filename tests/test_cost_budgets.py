@@ -135,8 +135,8 @@ def test_patterns_choose_and_what_is_not_looked_at_is_said(profile: Profile) -> 
     assert set(report.unchecked) == {
         "reduce*: no kernel with this name ran",
         "registers of transpose<32>: only machine code contains this value",
-        "parted: no pattern fits it",
-        "both: no pattern fits it",
+        "parted: no pattern matches it",
+        "both: no pattern matches it",
     }
 
 

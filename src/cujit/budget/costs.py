@@ -78,7 +78,7 @@ def examine_costs(
                 if what not in COSTS
             ]
         elif kernel.lowered_name in requested:
-            left.append(f"{kernel.name}: no pattern fits it")
+            left.append(f"{kernel.name}: no pattern matches it")
     return BudgetReport(name, tuple(rows), tuple(dict.fromkeys(left)))
 
 

@@ -312,9 +312,7 @@ class _Making:
             made = link([Artifact(ImageKind.PTX, text.encode(), name="PTX")], arch=arch, options=self.assembler)
             return replace(made, name=f"assembled for {made.arch}")
         except CujitError as e:
-            self.notes.append(
-                f"there is no machine code and no occupancy because the PTX was not assembled ({e.message})"
-            )
+            self.notes.append(f"no SASS or occupancy is available: assembling the PTX failed ({e.message})")
             return None
 
     def _wanted_arch(self) -> Arch | None:

@@ -48,7 +48,7 @@ _LEAST = MappingProxyType({
 """What a recipe says between name and text, in this order, and what it means where it does not."""
 
 _PLACES_HELP = (
-    "install that package, or specify the project (--project); other headers exist only on the machine of the recording"
+    "install that package, or specify the project (--project); other headers exist only on the recording machine"
 )
 _KINDS = {ArchKind.REAL: ImageKind.CUBIN, ArchKind.VIRTUAL: ImageKind.PTX, ArchKind.LTO: ImageKind.LTOIR}
 
@@ -97,7 +97,7 @@ class Worklist:
 
         Raises:
             FormatError: the recipe is none.
-            FileError: its headers are on the machine of the recording, or not here.
+            FileError: its headers are on the recording machine, or not here.
         """
 
         def directory(name: str) -> str:

@@ -34,7 +34,7 @@ def project_of(directory: str) -> str | None:
 
 
 def is_elsewhere(named: str) -> bool:
-    """Return whether a name refers to a place that is only on the machine of the recording."""
+    """Return whether a name refers to a place that is only on the recording machine."""
     return named.startswith(_ELSEWHERE)
 
 
