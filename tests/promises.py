@@ -225,9 +225,15 @@ _LISTED = {
         r"^srgb_words: .* = (extract|insert)element <8 x i32> ": "by the number of one of eight elements",
         r"^rest_of: .* = fptosi ": "the rest of a division by a size, which is below 2**20",
         r"^(pick|resolved|bounded|scaled|rest_of|is_any|faces_of|at_most|pick_f32|weights_of|filtered|put|words_of"
-        r"|take_steps|srgb_words|numbers_of|rounded|rounded_whole): .* align (32|64)$": "vectors, and structures of "
-        "vectors, on the stack",
+        r"|take_steps|srgb_words|numbers_of|rounded|rounded_whole|elements_of|extended|filter_as|is_outside|add)"
+        r": .* align (32|64)$": "vectors, and structures of vectors, on the stack",
         r"^(touch_all|look_up): .* align 64$": "struct Places is aligned to 64 bytes, and the field is at 1,152",
+        r"^(extended|gather): .* = (shl|ashr|lshr) ": "by 32 less the 8, 16 or 32 bits of an element",
+        r"^groups_of: .* = (shl|lshr) i32 ": "by the number of one of eight groups of lanes, and by 0 or 16",
+        r"^place_of: .* = shl i32 ": "by a sixteenth of a lane, which is one of the warp's own or the fault before",
+        r"^find_site: .* = urem i32 ": "a block has warps",
+        r"^see_pieces: .* = udiv i32 128,": "elements of a factor have 4 bits or more",
+        r"^cujit_check_commit: .* = shl i32 1,": "by the number of a lane",
         r"^mark_all: .* = (shl|lshr) i64 ": "of a word of 64 bits one to 64 are marked, from a bit of it on",
         r"^(cujit_launch|address): .* = (shl|lshr) ": "a layout has MOST_FIELDS, 64, at most",
         r"^stray_in: .*@llvm\.cttz\.": "of a word that differs",
