@@ -57,7 +57,7 @@ product(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorM
         if (threadIdx.x == 0) {
             for (int i = 0; i < steps; i++) {
                 int at = i % STAGES;
-                if (fault != 2) until(&s.empty[at], (i / STAGES + 1) & 1);
+                if (fault != 2) until(&s.empty[at], ((i / STAGES + 1) & 1) ^ (fault == 10));
                 asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;"
                              ::"r"(place(&s.full[at])), "r"(A_BYTES + B_BYTES - (fault == 6 ? B_BYTES : 0) + (fault == 7 ? 16 : 0))
                              : "memory");

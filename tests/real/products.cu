@@ -49,7 +49,7 @@ static __device__ void sum(float (&d)[2][4], Stage *s, const __half *a, const __
         if (fault == 1 || at + 1 < to) asm volatile("cp.async.wait_group 1;" ::: "memory");
         else asm volatile("cp.async.wait_group 0;" ::: "memory");
         __syncthreads();
-        multiply(d, s[at % 2]);
+        multiply(d, s[(at + (fault == 3)) % 2 + (fault == 6 ? 2 : 0)]);
         if (fault != 2) __syncthreads();
     }
 }
@@ -74,9 +74,10 @@ stream_k(const __half *a, const __half *b, float *c, int m, int n, int k, float 
         sum(d, s, a + (size_t)y * k, b + (size_t)x * k, k, from, to, fault);
         if (to < steps) {
             each(d, [&](float v, int row, int column) { parts[(blockIdx.x * TILE + row) * TILE + column] = v; });
-            __threadfence();
+            if (fault != 7) __threadfence();
             __syncthreads();
-            if (threadIdx.x == 0) asm volatile("st.release.gpu.global.b32 [%0], 1;" ::"l"(ready + blockIdx.x) : "memory");
+            if (threadIdx.x == 0 && fault == 7) *(volatile int *)(ready + blockIdx.x) = 1;
+            else if (threadIdx.x == 0) asm volatile("st.release.gpu.global.b32 [%0], 1;" ::"l"(ready + blockIdx.x) : "memory");
         } else {
             for (int other = tile * steps / share; other < (int)blockIdx.x; other++) {
                 if (fault != 4 && threadIdx.x == 0)
@@ -103,13 +104,13 @@ split_k(const __half *a, const __half *b, float *c, int m, int n, int k, float *
     sum(d, s, a + (size_t)y * k, b + (size_t)x * k, k, from, from + steps, fault);
     float *mine = parts + (size_t)blockIdx.z * m * n;
     each(d, [&](float v, int row, int column) { mine[(size_t)(y + row) * n + x + column] = v; });
-    __threadfence();
+    if (fault != 7) __threadfence();
     __syncthreads();
     unsigned *count = counts + blockIdx.y * gridDim.x + blockIdx.x;
-    if (threadIdx.x == 0) last = fault == 4 ? blockIdx.z == gridDim.z - 1 : atomicAdd(count, 1) == gridDim.z - 1;
+    if (threadIdx.x == 0) last = fault == 4 ? blockIdx.z == gridDim.z - 1 : atomicAdd(count, 1) == gridDim.z - (fault == 8 ? 2 : 1);
     if (fault != 5) __syncthreads();
     if (!last) return;
-    __threadfence();
+    if (fault != 7) __threadfence();
     each(d, [&](float &v, int row, int column) {
         v = 0;
         for (unsigned z = 0; z < gridDim.z; z++) v += parts[((size_t)z * m + y + row) * n + x + column];

@@ -32,7 +32,7 @@ product(const __half *a, const uint32_t *b, const __half *scales, float *c, int 
                    a + threadIdx.x / 4 * k + at * STEP + threadIdx.x % 4 * 8);
         else if (at < steps && threadIdx.x < 96)
             copy16(&s[at % STAGES].b[threadIdx.x / 8 % 4][threadIdx.x % 8 * 4],
-                   b + (at * (n / 8) + blockIdx.x * 4 + threadIdx.x / 8 % 4) * 32 + threadIdx.x % 8 * 4);
+                   b + (at * (n / 8) + blockIdx.x * 4 + (fault == 5 ? 4 : 0) + threadIdx.x / 8 % 4) * 32 + threadIdx.x % 8 * 4);
         asm volatile("cp.async.commit_group;" ::: "memory");
     };
     for (int i = 0; i < STAGES - 1; i++) fetch(i);
@@ -41,7 +41,7 @@ product(const __half *a, const uint32_t *b, const __half *scales, float *c, int 
         if (fault == 1) asm volatile("cp.async.wait_group 3;" ::: "memory");
         else asm volatile("cp.async.wait_group 2;" ::: "memory");
         if (fault != 2) __syncthreads();
-        Stage &now = s[at % STAGES];
+        Stage &now = s[(at + (fault == 4)) % STAGES];
         uint32_t word = now.b[warp][lane];
         float sum[4] = {};
         for (int q = 0; q < 2; q++, word >>= 8) {
@@ -72,7 +72,7 @@ attention(const __half *q, const __half *keys, const __half *values, const int *
     float2 mine = floats(((const unsigned *)(q + (blockIdx.y * heads + blockIdx.x) * WIDTH))[lane]), sum = {};
     float high = -1e30f, all = 0;
     for (int page = warp; page * PAGE < length + (fault == 1 ? PAGE : 0); page += 4) {
-        size_t at = ((size_t)pages[blockIdx.y * most + page] * heads + blockIdx.x) * PAGE * WIDTH;
+        size_t at = ((size_t)pages[blockIdx.y * most + page + (fault == 2)] * heads + blockIdx.x) * PAGE * WIDTH;
 #pragma unroll 1
         for (int i = 0; i < PAGE && (fault == 1 || page * PAGE + i < length); i++) {
             float2 key = floats(((const unsigned *)(keys + at + i * WIDTH))[lane]);

@@ -68,6 +68,7 @@ def test_it_is_right_and_silent_under_all_checks() -> None:
         (7, "deadlock", "lacks 16 bytes"),
         (8, "race", "until wgmma.wait_group"),
         (9, "race", "which an asynchronous copy still writes"),
+        (10, "deadlock", "arrivals"),
     ],
     ids=[
         "no wait for the full stage",
@@ -79,6 +80,7 @@ def test_it_is_right_and_silent_under_all_checks() -> None:
         "too many bytes expected",
         "no wait for the products",
         "a descriptor of the next tile",
+        "the wrong phase of an empty stage",
     ],
 )
 def test_hopper_mistakes_are_found_with_their_line(fault: int, kind: str, words: str) -> None:

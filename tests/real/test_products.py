@@ -16,6 +16,14 @@ from real.running import HERE, Array, rng
 
 M, N, K = 64, 32, 192
 BOTH = pytest.mark.parametrize("name", ["stream_k", "split_k"])
+MISTAKES = {
+    "no wait for the last copy": (1, "race"),
+    "the stage after the right one": (3, "race"),
+    "no wait for other blocks": (4, "race"),
+    "a tile too far": (6, "memory"),
+    "no fence before the flag": (7, "race"),
+}
+"""Mistakes of both kernels: the number of the fault and the kind of the finding."""
 
 
 @functools.cache
@@ -35,7 +43,7 @@ def prepared(device: Device, name: str, fault: int = 0) -> tuple[Launch, tuple[o
     halves = [device.array(rng(seed).integers(-3, 4, (rows, K)).astype(np.float16)) for seed, rows in ((1, M), (2, N))]
     grid = (5,) if name == "stream_k" else (N // 32, M // 32, 3)
     parts = device.empty(5 * 32 * 32 if name == "stream_k" else 3 * M * N, np.float32)
-    if fault:
+    if fault == 4:
         parts.copy_from(np.full(parts.shape, np.nan, np.float32))
     flags = device.zeros(8, np.int32 if name == "stream_k" else np.uint32)
     launch = module(device)[name][grid, 128]
@@ -70,10 +78,18 @@ def test_twenty_schedules_give_the_same_product(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "fault", "kind"),
-    [("stream_k", 1, "race"), ("stream_k", 2, "race"), ("split_k", 5, "init")],
-    ids=["no wait for the last copy", "no barrier before the next copy", "no barrier after the flag"],
+    [
+        *(
+            pytest.param(name, *MISTAKES[words], id=f"{name}-{words}")
+            for name in ("stream_k", "split_k")
+            for words in MISTAKES
+        ),
+        pytest.param("stream_k", 2, "race", id="stream_k-no barrier before the next copy"),
+        pytest.param("split_k", 5, "init", id="split_k-no barrier after the flag"),
+        pytest.param("split_k", 8, "race", id="split_k-a block too few expected"),
+    ],
 )
-def test_checks_find_a_mistake_within_a_block(name: str, fault: int, kind: str) -> None:
+def test_checks_find_a_mistake_with_its_line(name: str, fault: int, kind: str) -> None:
     with pytest.raises(KernelFaultError) as caught:
         product(checked(), name, fault)
     assert caught.value.kind == kind, str(caught.value)

@@ -114,10 +114,22 @@ def test_twenty_schedules_give_the_same_result(name: str) -> None:
         ("product", 1, {"race"}),
         ("product", 2, {"race"}),
         ("product", 3, {"memory"}),
+        ("product", 4, {"race"}),
+        ("product", 5, {"memory"}),
         ("attention", 1, {"memory"}),
+        ("attention", 2, {"memory"}),
         ("attention", 3, {"race", "init"}),
     ],
-    ids=["wait for a group less", "no barrier", "matrix off by all stages", "a page too many", "no barrier at the end"],
+    ids=[
+        "wait for a group less",
+        "no barrier",
+        "matrix off by all stages",
+        "matrix of the next stage",
+        "copy of the next tile",
+        "a page too many",
+        "the next page of the table",
+        "no barrier at the end",
+    ],
 )
 def test_a_planted_mistake_is_found_with_its_line(name: str, fault: int, kinds: set[str]) -> None:
     launch, arguments, _, _ = PREPARED[name](checked(), fault)
