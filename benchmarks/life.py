@@ -99,7 +99,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=5)
     parser.add_argument("--kernels", type=int, default=300)
     parser.add_argument("--templates", type=int, default=100)
-    parser.add_argument("--what", default="library,early,templates,shipped,memory,process")
+    parser.add_argument("--what", default="library,early,templates,shipped,memory,alternating,process")
     parser.add_argument("--json")
     parser.add_argument("--tree", action="append", default=[], metavar="NAME=PATH")
     given = parser.parse_args()
@@ -137,7 +137,7 @@ def main() -> None:
                     times.setdefault(metric, {}).setdefault(name, []).append(took)
             for what in (each for each in given.what.split(",") if each != "process"):
                 for name, command in {**floors, **contenders}.items():
-                    if name not in {"shipped": trees, "library": names}.get(what, contenders):
+                    if name not in {"shipped": trees, "alternating": trees, "library": names}.get(what, contenders):
                         continue
                     if name == "cuda.core" and what in ("templates", "memory"):
                         continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import statistics
@@ -172,6 +173,36 @@ def library(who: Contender, directory: Path, count: int) -> dict[str, float]:
     return found | drive(who, "one", [of_one(i) for i in range(count)])
 
 
+def alternating(who: Contender, directory: Path, count: int) -> dict[str, float]:
+    """Load images in turn by cujit and by the driver's two calls alone.
+
+    In one process, both have the same memory, caches, and clock of the processor.
+    """
+    driver, kept = ctypes.CDLL("libcuda.so.1"), list[Any]()
+    times: dict[str, list[float]] = {"cujit": [], "driver": []}
+    load, find = driver.cuModuleLoadData, driver.cuModuleGetFunction
+    load.argtypes, find.argtypes = (
+        (ctypes.c_void_p, ctypes.c_char_p),
+        (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p),
+    )
+    for i in range(count):
+        image, name = (directory / f"{i}.cubin").read_bytes(), f"k{i}"
+        module, function, encoded = ctypes.c_void_p(), ctypes.c_void_p(), name.encode()
+        places = ctypes.byref(module), ctypes.byref(function)
+        if i % 2:
+            start = clock()
+            status = load(places[0], image) or find(places[1], module, encoded)
+            times["driver"].append(clock() - start)
+            assert not status, f"the driver answers {status}"
+            kept.append((module, function))
+        else:
+            start = clock()
+            kernel = who.find(who.load(image, ""), name)
+            times["cujit"].append(clock() - start)
+            kept.append(kernel)
+    return {f"{name} load, alternating": statistics.median(row) * 1e6 for name, row in times.items()}
+
+
 def early(who: Contender, directory: Path, count: int) -> dict[str, float]:
     """Launch one kernel, the first of the process: the first time, and medians of early and late ones."""
     del count
@@ -296,6 +327,7 @@ def main() -> None:
         found |= memory(contender)
     else:
         ways = {"library": library, "early": early, "templates": templates, "shipped": shipped}
+        ways["alternating"] = alternating
         found |= ways[what](contender, directory, count)
     print(json.dumps(found), flush=True)
     os._exit(0)
