@@ -43,6 +43,13 @@ def test_a_picture_goes_with_the_shade_that_a_reader_chose() -> None:
     assert '<img src="../images/notebook-light.png#only-light" alt="' in shown
 
 
+def test_a_chart_has_a_form_for_phones_and_a_screenshot_has_none() -> None:
+    shown = followed((ROOT / "docs/performance.md").read_text(), "performance.md")
+    narrow = '<source media="(max-width: 38em)" srcset="../images/pairs_narrow-dark.svg">'
+    assert f'<picture>{narrow}<img src="../images/pairs-dark.svg#only-dark"' in shown
+    assert "<source" not in followed((ROOT / "docs/notebook.md").read_text(), "notebook.md")
+
+
 def test_a_bar_in_a_table_is_one_on_the_site_too() -> None:
     assert piped("| `a\\|b` | c \\| d |\nnot `a\\|b`") == "| `a|b` | c \\| d |\nnot `a\\|b`"
 

@@ -211,10 +211,16 @@ def _title(path: str) -> str:
 
 
 def _shaded(folder: str, picture: re.Match[str]) -> str:
-    """Show the one of two pictures that goes with what the reader chose here, whatever the system has."""
+    """Show the one of two pictures that goes with what the reader chose here, whatever the system has.
+
+    A chart that has a form for phones is shown in that form on a narrow page.
+    """
     name, kind, alt = picture["name"], picture["kind"], picture["alt"]
-    both = (f'<img src="{folder}/{name}-{shade}.{kind}#only-{shade}" alt="{alt}">' for shade in ("light", "dark"))
-    return f'<div class="picture">{"".join(both)}</div>'
+    shown = {s: f'<img src="{folder}/{name}-{s}.{kind}#only-{s}" alt="{alt}">' for s in ("light", "dark")}
+    if (ROOT / f"docs/images/{name}_narrow-light.svg").is_file():
+        source = f'<source media="(max-width: 38em)" srcset="{folder}/{name}_narrow-{{}}.svg">'
+        shown = {s: f"<picture>{source.format(s)}{image}</picture>" for s, image in shown.items()}
+    return f'<div class="picture">{"".join(shown.values())}</div>'
 
 
 def _examples() -> set[str]:

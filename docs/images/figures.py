@@ -2,7 +2,8 @@
 
 ``python docs/images/figures.py`` writes ``speed-*.svg`` of docs/cpu.md, ``headers-*.svg`` of docs/cache.md,
 ``pairs-*.svg`` of docs/performance.md and ``profile-*.svg`` of the transposes that docs/profile.md runs, for light
-pages and dark ones; a test compares them. Text stays text, in the reader's own font.
+pages and dark ones; a test compares them. ``pairs_narrow-*.svg`` is for phones. Text stays text, in the reader's own
+font.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from cujit.profile import ProfiledKernel, advice_for
 
 DOCS = Path(__file__).parents[1]
 _WIDTH, _LEFT, _RIGHT, _ROW = 900, 330, 850, 27
+_PHONE_WIDTH, _PHONE_ROW = 360, 48
 
 
 class Colors(NamedTuple):
@@ -48,9 +50,9 @@ def _text(x: float, y: float, said: str, fill: str, more: str = "") -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" fill="{fill}"{more}>{escape(said)}</text>'
 
 
-def _picture(parts: list[str], title: str, height: float, colors: Colors) -> str:
+def _picture(parts: list[str], title: str, height: float, colors: Colors, width: int = _WIDTH) -> str:
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height:.0f}" width="{_WIDTH}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height:.0f}" width="{width}" '
         f'height="{height:.0f}" font-family="system-ui, sans-serif" font-size="14" role="img">'
     )
     shown = _text(0, 18, title, colors.text, ' font-size="17" font-weight="600"')
@@ -111,26 +113,34 @@ def headers(colors: Colors) -> str:
     return _picture(parts, title, top + 2 * _ROW * len(rows) + 6, colors)
 
 
-def pairs(colors: Colors) -> str:
-    """Draw the pairs of the first machine: the median ratio of each case, and its quartiles as a line."""
+def pairs(colors: Colors, *, narrow: bool = False) -> str:
+    """Draw the pairs of the first machine: the median ratio of each case, and its quartiles as a line.
+
+    A ``narrow`` picture, for phones, has each name above its line.
+    """
     rows = [(name, float(middle), *map(float, spread.split(" to "))) for name, _, _, middle, spread in _pairs()]
     low, high = math.log2(min(0.1, *(row[2] for row in rows))), math.log2(max(1.25, *(row[3] for row in rows)))
 
-    def place(ratio: float) -> float:
-        return _LEFT + 90 + (math.log2(ratio) - low) / (high - low) * (_RIGHT - _LEFT - 90)
+    left, right, row, middle_of_row = (0, 350, _PHONE_ROW, 0.75) if narrow else (_LEFT + 90, _RIGHT, _ROW, 0.5)
 
-    top, bottom = 40.0, 40.0 + _ROW * len(rows)
+    def place(ratio: float) -> float:
+        return left + (math.log2(ratio) - low) / (high - low) * (right - left)
+
+    top, bottom = 40.0, 40.0 + row * len(rows)
     parts = []
     for ratio in (0.125, 0.25, 0.5, 1.0):
         stroke = colors.text if ratio == 1 else colors.line
         parts += [f'<path d="M{place(ratio):.1f} {top:.1f}V{bottom:.1f}" stroke="{stroke}"/>']
         parts += [_text(place(ratio), bottom + 20, f"{ratio:g}", colors.muted, ' text-anchor="middle"')]
     for number, (name, middle, first, last) in enumerate(rows):
-        y, fill = top + _ROW * (number + 0.5), colors.first if middle <= 1 else colors.second
-        parts += [_text(_LEFT + 66, y + 5, name.replace("`", ""), colors.text, ' text-anchor="end" font-size="13"')]
+        y, fill = top + row * (number + middle_of_row), colors.first if middle <= 1 else colors.second
+        x, below, anchor = (0, -12, "start") if narrow else (left - 24, 5, "end")
+        label = name.replace("`", "")
+        parts += [_text(x, y + below, label, colors.text, f' text-anchor="{anchor}" font-size="13"')]
         parts += [f'<path d="M{place(first):.1f} {y:.1f}H{place(last):.1f}" stroke="{fill}" stroke-width="2"/>']
         parts += [f'<circle cx="{place(middle):.1f}" cy="{y:.1f}" r="5" fill="{fill}"/>']
-    return _picture(parts, "CPU time against the first version: below 1 is faster", bottom + 30, colors)
+    title = "CPU time against the first version" if narrow else "CPU time against the first version: below 1 is faster"
+    return _picture(parts, title, bottom + 30, colors, _PHONE_WIDTH if narrow else _WIDTH)
 
 
 def _pairs() -> list[list[str]]:
@@ -192,6 +202,7 @@ PICTURES: dict[str, Callable[[Colors], str]] = {
     "speed": speed,
     "headers": headers,
     "pairs": pairs,
+    "pairs_narrow": functools.partial(pairs, narrow=True),
     "profile": profile,
 }
 
