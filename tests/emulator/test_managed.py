@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from emulator.programs import program, python
+from emulator.test_launches import program as launches
 
 BASE = """
 A, R, L = d.CUmem_advise, d.CUmem_range_attribute, d.CUmemLocationType
@@ -137,3 +138,68 @@ def test_a_context_records_an_event_and_waits_for_one() -> None:
     ok(d.cuCtxWaitEvent(other, event))  # of another context nothing is captured
     assert int(ok(d.cuStreamIsCapturing(stream))) == 1 and int(ok(d.cuStreamEndCapture(stream)))
     """)
+
+
+def test_host_and_kernels_take_turns_in_a_list_in_managed_memory() -> None:
+    launches('''
+walk = function(load("""
+struct Node { Node *next; int value; };
+extern "C" __global__ void walk(Node *at, int *sum) {
+  for (; at; at = at->next) { *sum += at->value; at->value = -at->value; }
+}
+"""), "walk")
+
+class Node(ctypes.Structure):
+    _fields_ = [("next", P), ("value", I)]
+
+def made(type_):
+    at = ok(d.cuMemAllocManaged(ctypes.sizeof(type_), d.CUmemAttach_flags.CU_MEM_ATTACH_GLOBAL))
+    return int(at), type_.from_address(int(at))
+
+start, nodes = 0, []
+for k in range(1, 6):
+    at, node = made(Node)
+    node.next, node.value = start, k
+    start, nodes = at, [*nodes, node]
+out, total = made(I)
+total.value = 1000
+for wanted in (1015, 1000, 1015):
+    ok(launch(walk, (1,), (1,), ((start, P), (out, P))))
+    ok(d.cuCtxSynchronize())
+    assert total.value == wanted
+assert [node.value for node in nodes] == [-1, -2, -3, -4, -5]
+nodes[2].next = None  # 5, 4 and 3 are left
+ok(launch(walk, (1,), (1,), ((start, P), (out, P))))
+ok(d.cuCtxSynchronize())
+assert total.value == 1003
+for at in (out, *map(ctypes.addressof, nodes)):
+    ok(d.cuMemFree(at))
+''')
+
+
+def test_memory_is_attached_to_a_stream_that_works_on_it() -> None:
+    launches('''
+add = function(load("""
+extern "C" __global__ void add(int *p, int n) { for (int k = threadIdx.x; k < 1000; k += 32) p[k] += n; }
+"""), "add")
+flags, kinds = d.CUmemAttach_flags, d.CUpointer_attribute
+# Flags: what an H200 answered.
+assert [name(d.cuMemAllocManaged(4000, n)[:1]) for n in (0, 1, 2, 4)] == [
+    "INVALID_VALUE", "CUDA_SUCCESS", "CUDA_SUCCESS", "INVALID_VALUE"]
+streams = [ok(d.cuStreamCreate(1)) for _ in range(3)]
+parts = [int(ok(d.cuMemAllocManaged(4000, flags.CU_MEM_ATTACH_HOST))) for _ in streams]
+for k, (stream, at) in enumerate(zip(streams, parts)):
+    of = lambda kind: ok(d.cuPointerGetAttribute(getattr(kinds, f"CU_POINTER_ATTRIBUTE_{kind}"), at))
+    assert of("IS_MANAGED") and int(of("DEVICE_POINTER")) == int(of("HOST_POINTER")) == at
+    ctypes.memset(at, 0, 4000)
+    ok(d.cuStreamAttachMemAsync(stream, at, 0, flags.CU_MEM_ATTACH_SINGLE))
+    for _ in range(10):
+        ok(launch(add, (1,), (32,), ((at, P), (k + 1, I)), stream=stream))
+for k, (stream, at) in enumerate(zip(streams, parts)):
+    ok(d.cuStreamSynchronize(stream))
+    assert (ctypes.c_int * 1000).from_address(at)[:] == [10 * (k + 1)] * 1000
+    ok(d.cuStreamAttachMemAsync(stream, at, 4000, flags.CU_MEM_ATTACH_GLOBAL))
+at = parts[0]
+assert [name(d.cuStreamAttachMemAsync(streams[0], *of)) for of in ((at, 0, 3), (at, 0, 8), (0, 0, 1))] == [
+    "INVALID_VALUE"] * 3
+''')

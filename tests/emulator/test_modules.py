@@ -167,3 +167,71 @@ print(driver.cuModuleLoadData(None, fatbin), driver.cuModuleGetFunction(None, No
         "CUDA_SUCCESS",
         "1 1 1",
     ]
+
+
+def test_a_module_loaded_twice_has_its_variables_twice() -> None:
+    program('''
+code = """
+__constant__ int step = 1;
+__device__ int total = 100;
+extern "C" __global__ void add(int *out) { total += step; *out = total; }
+"""
+one, other = load(code), load(code)
+out = np.zeros(1, np.int32)
+
+def add(module):
+    ok(launch(function(module, "add"), (1,), (1,), ((out.ctypes.data, P),)))
+    ok(d.cuCtxSynchronize())
+    return int(out[0])
+
+places = [int(ok(d.cuModuleGetGlobal(module, each))[0]) for module in (one, other) for each in (b"step", b"total")]
+assert len({*places}) == 4
+seven = np.array([7], np.int32)
+ok(d.cuMemcpyHtoD(places[0], seven.ctypes.data, 4))
+assert [add(one), add(one), add(other), add(one)] == [107, 114, 101, 121]
+# a variable's memory is like any other: copied, filled, and reached by a kernel of another module
+ok(d.cuMemcpyDtoD(places[3], places[1], 4))
+assert add(other) == 122
+ok(d.cuMemsetD32(places[3], 5, 1))
+assert add(other) == 6
+ok(d.cuModuleUnload(one))
+assert add(other) == 7
+again = load(code)
+assert (add(again), add(other)) == (101, 8)
+''')
+
+
+def test_a_library_has_its_variables_once_in_each_context() -> None:
+    program('''
+code = """
+__device__ int total = 100;
+extern "C" __global__ void add(int *out) { *out = ++total; }
+"""
+image = cujit.compile(code, to="ptx", arch="compute_90").data + b"\\0"
+library = ok(d.cuLibraryLoadData(image, None, None, 0, None, None, 0))
+kernel = ok(d.cuLibraryGetKernel(library, b"add"))
+out = np.zeros(1, np.int32)
+
+def add(f=kernel):
+    ok(launch(f, (1,), (1,), ((out.ctypes.data, P),)))
+    ok(d.cuCtxSynchronize())
+    return int(out[0])
+
+def place():
+    return int(ok(d.cuLibraryGetGlobal(library, b"total"))[0])
+
+first = place()
+assert [add(), add()] == [101, 102]
+other = ok(d.cuCtxCreate(None, 0, 0))
+assert place() != first and [add(), add(), add()] == [101, 102, 103]
+own = ok(d.cuKernelGetFunction(kernel))
+assert add(own) == 104
+ok(d.cuCtxSetCurrent(context))
+assert place() == first and add() == 103
+module = ok(d.cuLibraryGetModule(library))
+assert int(ok(d.cuModuleGetGlobal(module, b"total"))[0]) == first and add(function(module, "add")) == 104
+ok(d.cuCtxDestroy(other))
+assert add() == 105
+ok(d.cuLibraryUnload(library))
+assert name(d.cuLibraryGetGlobal(library, b"total")) == "INVALID_HANDLE"
+''')

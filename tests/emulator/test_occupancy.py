@@ -60,3 +60,91 @@ print(ok(d.cuOccupancyMaxActiveClusters(plain, config)) == processors * 16 // 4)
         "8",
         "True",
     ]
+
+
+def test_a_suggested_block_fills_a_multiprocessor_as_no_other_does() -> None:
+    program('''
+module = load("""
+extern "C" __global__ void square(int *p, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) p[i] *= p[i];
+}
+extern "C" __global__ void __launch_bounds__(192) bounded(int *p, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) p[i] *= p[i];
+}
+extern "C" __global__ void roomy(int *p, int n) {
+  __shared__ int room[10000];
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  room[threadIdx.x] = p[i];
+  p[i] = room[threadIdx.x] * room[threadIdx.x];
+}
+""")
+processors = ok(d.cuDeviceGetAttribute(d.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0))
+most_threads = d.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK
+n = 5000
+for each in ("square", "bounded", "roomy"):
+    f = function(module, each)
+    blocks = lambda threads: ok(d.cuOccupancyMaxActiveBlocksPerMultiprocessor(f, threads, 0))
+    grid, block = ok(d.cuOccupancyMaxPotentialBlockSize(f, None, 0, 0))
+    sizes = range(32, ok(d.cuFuncGetAttribute(most_threads, f)) + 1, 32)
+    assert block in sizes and grid == blocks(block) * processors
+    assert block * blocks(block) == max(size * blocks(size) for size in sizes), each
+    values = np.arange(n, dtype=np.int32)
+    ok(launch(f, (-(-n // block),), (block,), ((values.ctypes.data, P), (n, I))))
+    ok(d.cuCtxSynchronize())
+    assert (values == np.arange(n) ** 2).all(), each
+''')
+
+
+def test_as_many_cooperative_blocks_run_at_once_as_occupancy_says() -> None:
+    program('''
+meet = function(load("""
+extern "C" __global__ void meet(unsigned *here, unsigned *seen) {
+  __shared__ unsigned room[6000];
+  if (threadIdx.x) return;
+  room[0] = atomicAdd(here, 1) + 1;
+  while (*(volatile unsigned *)here < gridDim.x);
+  seen[blockIdx.x] = room[0];
+}
+"""), "meet")
+processors = ok(d.cuDeviceGetAttribute(d.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 0))
+for threads in (512, 1024):
+    most = ok(d.cuOccupancyMaxActiveBlocksPerMultiprocessor(meet, threads, 0)) * processors
+    here, seen = np.zeros(1, np.uint32), np.zeros(most + 1, np.uint32)
+    values = (here.ctypes.data, seen.ctypes.data), (P, P)
+    run = lambda blocks: d.cuLaunchCooperativeKernel(meet, blocks, 1, 1, threads, 1, 1, 0, 0, values)
+    assert name(run(most + 1)) == "COOPERATIVE_LAUNCH_TOO_LARGE" and not here[0]
+    ok(run(most))
+    ok(d.cuCtxSynchronize())
+    assert here[0] == most and sorted(seen) == [*range(most + 1)], (threads, most)
+''')
+
+
+def test_the_shared_memory_left_for_blocks_lets_them_be_there() -> None:
+    program('''
+module = load("""
+extern "C" __global__ void fill(int *p) {
+  extern __shared__ int room[];
+  room[threadIdx.x] = threadIdx.x;
+  __syncthreads();
+  p[threadIdx.x] = room[blockDim.x - 1 - threadIdx.x];
+}
+""")
+fill, limit = function(module, "fill"), d.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+optin = ok(d.cuDeviceGetAttribute(
+    d.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 0))
+ok(d.cuFuncSetAttribute(fill, limit, optin))
+blocks = lambda size: ok(d.cuOccupancyMaxActiveBlocksPerMultiprocessor(fill, 64, size))
+rooms = [ok(d.cuOccupancyAvailableDynamicSMemPerBlock(fill, count, 64)) for count in range(1, 33)]
+assert rooms == sorted(rooms, reverse=True) and 0 < rooms[-1] < rooms[0] <= optin, rooms
+for count, room in enumerate(rooms, 1):
+    assert blocks(room) >= count, (count, room)
+    assert room == optin or blocks(room + 1) < count, (count, room)
+out = np.zeros(64, np.int32)
+ok(launch(fill, (1,), (64,), ((out.ctypes.data, P),), shared=rooms[0]))
+ok(d.cuCtxSynchronize())
+assert out.tolist() == [*range(63, -1, -1)]
+assert name(launch(fill, (1,), (64,), ((out.ctypes.data, P),), shared=optin + 1)) == "INVALID_VALUE"
+''')
