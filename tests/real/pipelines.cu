@@ -1,5 +1,5 @@
 // Pipelines of Hopper: copies by tensor maps, mbarriers, warps that specialise, wgmma. tests/real/test_pipelines.py has
-// the references. `fault` plants a mistake.
+// the references. FAULT plants a mistake.
 #include <cuda_fp16.h>
 
 // cuda.h declares host functions, which NVRTC refuses; this is all that a kernel needs of it.
@@ -10,7 +10,11 @@ typedef struct CUtensorMap_st CUtensorMap;
 
 typedef unsigned long long u64;
 
+#ifndef FAULT
+#define FAULT RIGHT
+#endif
 enum Fault { RIGHT, NO_WAIT, NO_WAIT_FOR_ROOM, WRONG_PHASE, TOO_FEW_BYTES, TOO_MANY_BYTES, NEXT_TILE };
+enum { WRONG_BY = FAULT == TOO_FEW_BYTES ? -512 : FAULT == TOO_MANY_BYTES ? 16 : 0 };
 
 static __device__ unsigned shared_address(const void *p) { return (unsigned)__cvta_generic_to_shared(p); }
 
@@ -30,9 +34,6 @@ static __device__ void expect(u64 *barrier, unsigned bytes)
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
                  : "memory");
 }
-
-// Give how many bytes too many a barrier is to expect, below zero for too few.
-static __device__ int wrong_by(int fault) { return fault == TOO_FEW_BYTES ? -512 : fault == TOO_MANY_BYTES ? 16 : 0; }
 
 static __device__ void arrive(u64 *barrier)
 {
@@ -63,8 +64,7 @@ static __device__ void load_box(void *to, const CUtensorMap *map, int x, int y, 
 // stage a full barrier says that a row is there, an empty one that it may be overwritten.
 constexpr int STAGES = 3, ROW = 256;
 
-extern "C" __global__ void __launch_bounds__(384, 1) specialised(const float *in, float *out, int rows,
-                                                                   int fault)
+extern "C" __global__ void __launch_bounds__(384, 1) specialised(const float *in, float *out, int rows)
 {
     __shared__ alignas(128) float ring[STAGES][ROW];
     __shared__ u64 full[STAGES], empty[STAGES];
@@ -81,8 +81,8 @@ extern "C" __global__ void __launch_bounds__(384, 1) specialised(const float *in
         if (threadIdx.x == 0) {
             for (int k = 0; k < rows; k++) {
                 int s = k % STAGES;
-                if (k >= STAGES && fault != NO_WAIT_FOR_ROOM) wait(&empty[s], (k / STAGES - 1) & 1);
-                expect(&full[s], sizeof(ring[s]) + wrong_by(fault));
+                if (k >= STAGES && FAULT != NO_WAIT_FOR_ROOM) wait(&empty[s], (k / STAGES - 1) & 1);
+                expect(&full[s], sizeof(ring[s]) + WRONG_BY);
                 asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
                              ::"r"(shared_address(ring[s])), "l"(in + ((size_t)blockIdx.x * rows + k) * ROW),
                              "r"((unsigned)sizeof(ring[s])), "r"(shared_address(&full[s]))
@@ -95,8 +95,8 @@ extern "C" __global__ void __launch_bounds__(384, 1) specialised(const float *in
         float sum = 0;
         for (int k = 0; k < rows; k++) {
             int s = k % STAGES;
-            if (fault != NO_WAIT) wait(&full[s], (k / STAGES & 1) ^ (fault == WRONG_PHASE));
-            sum += ring[(s + (fault == NEXT_TILE)) % STAGES][ROW - 1 - at] * (k + 1);
+            if (FAULT != NO_WAIT) wait(&full[s], (k / STAGES & 1) ^ (FAULT == WRONG_PHASE));
+            sum += ring[FAULT == NEXT_TILE ? (s + 1) % STAGES : s][ROW - 1 - at] * (k + 1);
             arrive(&empty[s]);
         }
         out[blockIdx.x * ROW + at] = sum;
@@ -113,7 +113,7 @@ static __device__ void copy_16(void *to, const void *from)
 }
 
 extern "C" __global__ void __launch_bounds__(128) multistage(const __half *a, const __half *b, float *c, int m, int n,
-                                                             int k, int fault)
+                                                             int k)
 {
     __shared__ alignas(16) __half as[3][TILE][STEP + PAD], bs[3][STEP][TILE + PAD];
     int row = blockIdx.y * TILE, column = blockIdx.x * TILE, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -133,10 +133,10 @@ extern "C" __global__ void __launch_bounds__(128) multistage(const __half *a, co
     fetch(0);
     fetch(1);
     for (int step = 0; step < steps; step++) {
-        if (fault != NO_WAIT) asm volatile("cp.async.wait_group 1;" ::: "memory");
-        if (fault != NO_WAIT_FOR_ROOM) __syncthreads();
+        if (FAULT != NO_WAIT) asm volatile("cp.async.wait_group 1;" ::: "memory");
+        if (FAULT != NO_WAIT_FOR_ROOM) __syncthreads();
         fetch(step + 2);
-        int now = (step + (fault == NEXT_TILE)) % 3;
+        int now = (FAULT == NEXT_TILE ? step + 1 : step) % 3;
         for (int q = 0; q < STEP; q += 16) {
             unsigned x[2][4], y[4][2];
             for (int i = 0; i < 2; i++) {
@@ -196,7 +196,7 @@ static __device__ void multiply(float (&d)[32], u64 a, u64 b)
 
 extern "C" __global__ void __launch_bounds__(160) fed_by_tma(const __grid_constant__ CUtensorMap a,
                                                              const __grid_constant__ CUtensorMap b, float *c, int m,
-                                                             int n, int k, int fault)
+                                                             int n, int k)
 {
     __shared__ Stage stages[DEPTH];
     __shared__ u64 full[DEPTH], empty[DEPTH];
@@ -213,8 +213,8 @@ extern "C" __global__ void __launch_bounds__(160) fed_by_tma(const __grid_consta
         if (threadIdx.x == 128) {
             for (int step = 0; step < steps; step++) {
                 int s = step % DEPTH;
-                if (step >= DEPTH && fault != NO_WAIT_FOR_ROOM) wait(&empty[s], (step / DEPTH - 1) & 1);
-                expect(&full[s], sizeof(Stage) + wrong_by(fault));
+                if (step >= DEPTH && FAULT != NO_WAIT_FOR_ROOM) wait(&empty[s], (step / DEPTH - 1) & 1);
+                expect(&full[s], sizeof(Stage) + WRONG_BY);
                 load_box(stages[s].a, &a, step * 64, row, &full[s]);
                 load_box(stages[s].b, &b, step * 64, column, &full[s]);
             }
@@ -224,8 +224,8 @@ extern "C" __global__ void __launch_bounds__(160) fed_by_tma(const __grid_consta
     float d[32] = {};
     for (int step = 0; step < steps; step++) {
         int s = step % DEPTH;
-        if (fault != NO_WAIT) wait(&full[s], (step / DEPTH & 1) ^ (fault == WRONG_PHASE));
-        Stage &now = stages[(s + (fault == NEXT_TILE)) % DEPTH];
+        if (FAULT != NO_WAIT) wait(&full[s], (step / DEPTH & 1) ^ (FAULT == WRONG_PHASE));
+        Stage &now = stages[FAULT == NEXT_TILE ? (s + 1) % DEPTH : s];
         asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
         for (int q = 0; q < 4; q++) multiply(d, descriptor(&now.a[0][16 * q]), descriptor(&now.b[0][16 * q]));
         asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
@@ -240,8 +240,7 @@ extern "C" __global__ void __launch_bounds__(160) fed_by_tma(const __grid_consta
 }
 
 // Each block of a cluster loads its part of a tile, for all blocks of the cluster at once.
-extern "C" __global__ void __cluster_dims__(4, 1, 1) shared_out(const __grid_constant__ CUtensorMap map, int *out,
-                                                                    int fault)
+extern "C" __global__ void __cluster_dims__(4, 1, 1) shared_out(const __grid_constant__ CUtensorMap map, int *out)
 {
     __shared__ alignas(128) int tile[16][32];
     __shared__ u64 there;
@@ -250,17 +249,18 @@ extern "C" __global__ void __cluster_dims__(4, 1, 1) shared_out(const __grid_con
     if (threadIdx.x == 0) {
         barrier_init(&there, 1);
         barriers_are_ready();
-        expect(&there, sizeof(tile) + wrong_by(fault));
+        expect(&there, sizeof(tile) + WRONG_BY);
     }
     asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
     if (threadIdx.x == 0) {
         int y = blockIdx.x / 4 * 16 + rank * 4;
+        int part = FAULT == NEXT_TILE ? rank + 1 : rank;
         asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
-                     "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(shared_address(tile[rank * 4 + (fault == NEXT_TILE ? 4 : 0)])), "l"(&map), "r"(0), "r"(y),
+                     "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(shared_address(tile[part * 4])), "l"(&map), "r"(0), "r"(y),
                      "r"(shared_address(&there)), "h"((unsigned short)0xF)
                      : "memory");
     }
-    if (fault != NO_WAIT) wait(&there, fault == WRONG_PHASE);
+    if (FAULT != NO_WAIT) wait(&there, FAULT == WRONG_PHASE);
     for (int i = threadIdx.x; i < 512; i += blockDim.x) out[blockIdx.x * 512 + i] = tile[15 - i / 32][i % 32] + rank;
     asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }

@@ -21,23 +21,15 @@ from real.running import HERE, Array, rng
 
 Prepared = tuple[cujit.Launch, tuple[Any, ...], Any, Array]
 """A launch, its arguments, the array of the result, and what is right."""
-FAULTS = {
-    "no wait": 1,
-    "no wait for room": 2,
-    "wrong phase": 3,
-    "too few bytes": 4,
-    "too many bytes": 5,
-    "next tile": 6,
-}
-"""The numbers of ``enum Fault`` in pipelines.cu."""
 
 
 @functools.cache
-def kernels(device: Device, file: str) -> Module:
-    """Load a file for Hopper, or skip where it does not run."""
+def kernels(device: Device, file: str, fault: str = "RIGHT") -> Module:
+    """Load a file for Hopper with a planted fault, or skip where it does not run."""
     if device.is_gpu and device.arch.number < 90:
         pytest.skip(f"{device} is not a Hopper")
-    return load(compile(Source.cuda(HERE / file), arch="compute_90a", lineinfo=True), device)
+    image = compile(Source.cuda(HERE / file), arch="compute_90a", define={"FAULT": fault}, lineinfo=True)
+    return load(image, device)
 
 
 @functools.cache
@@ -50,42 +42,42 @@ def whole(shape: tuple[int, ...], dtype: npt.DTypeLike, seed: int) -> Array:
     return rng(seed).integers(-4, 5, shape).astype(dtype)
 
 
-def specialised(device: Device, fault: int = 0, rows: int = 11) -> Prepared:
+def specialised(device: Device, fault: str = "RIGHT", rows: int = 11) -> Prepared:
     """Prepare a warp group that brings rows, and two others that add them up."""
     data = whole((2, rows, 256), np.float32, rows)
     out = device.zeros((2, 256), np.float32)
     right = np.einsum("brk,r->bk", data, np.arange(1, rows + 1, dtype=np.float32))[:, ::-1]
-    launch = kernels(device, "pipelines.cu")["specialised"].prepare(2, 384)
-    return launch, (device.array(data), out, rows, fault), out, right
+    launch = kernels(device, "pipelines.cu", fault)["specialised"].prepare(2, 384)
+    return launch, (device.array(data), out, rows), out, right
 
 
-def multistage(device: Device, fault: int = 0, steps: int = 4) -> Prepared:
+def multistage(device: Device, fault: str = "RIGHT", steps: int = 4) -> Prepared:
     """Prepare a product in three stages of copies."""
     m, n, k = 128, 64, 32 * steps
     a, b = whole((m, k), np.float16, 1), whole((k, n), np.float16, 2)
     c = device.zeros((m, n), np.float32)
-    launch = kernels(device, "pipelines.cu")["multistage"].prepare((n // 64, m // 64), 128)
+    launch = kernels(device, "pipelines.cu", fault)["multistage"].prepare((n // 64, m // 64), 128)
     right = a.astype(np.float32) @ b.astype(np.float32)
-    return launch, (device.array(a), device.array(b), c, m, n, k, fault), c, right
+    return launch, (device.array(a), device.array(b), c, m, n, k), c, right
 
 
-def fed_by_tma(device: Device, fault: int = 0, sizes: tuple[int, int, int] = (100, 72, 200)) -> Prepared:
+def fed_by_tma(device: Device, fault: str = "RIGHT", sizes: tuple[int, int, int] = (100, 72, 200)) -> Prepared:
     """Prepare a product by wgmma that tensor maps feed."""
     m, n, k = sizes
     a, b = whole((m, k), np.float16, 1), whole((n, k), np.float16, 2)
     c = device.zeros((m, n), np.float32)
     maps = [device.tensor_map(device.array(z), (64, 64), swizzle=128) for z in (a, b)]
-    launch = kernels(device, "pipelines.cu")["fed_by_tma"].prepare((-(-n // 64), -(-m // 64)), 160)
-    return launch, (*maps, c, m, n, k, fault), c, a.astype(np.float32) @ b.astype(np.float32).T
+    launch = kernels(device, "pipelines.cu", fault)["fed_by_tma"].prepare((-(-n // 64), -(-m // 64)), 160)
+    return launch, (*maps, c, m, n, k), c, a.astype(np.float32) @ b.astype(np.float32).T
 
 
-def shared_out(device: Device, fault: int = 0) -> Prepared:
+def shared_out(device: Device, fault: str = "RIGHT") -> Prepared:
     """Prepare a cluster of which each block loads a part for all."""
     data = rng(3).integers(0, 1000, (32, 32)).astype(np.int32)
     out = device.zeros((8, 16, 32), np.int32)
-    launch = kernels(device, "pipelines.cu")["shared_out"].prepare(8, 64)
+    launch = kernels(device, "pipelines.cu", fault)["shared_out"].prepare(8, 64)
     right = [data[b // 4 * 16 : b // 4 * 16 + 16][::-1] + b % 4 for b in range(8)]
-    return launch, (device.tensor_map(device.array(data), (4, 32)), out, fault), out, np.array(right)
+    return launch, (device.tensor_map(device.array(data), (4, 32)), out), out, np.array(right)
 
 
 PREPARED = {prepare.__name__: prepare for prepare in (specialised, multistage, fed_by_tma, shared_out)}
@@ -107,22 +99,23 @@ def test_a_transposition_by_tensor_maps(device: Device) -> None:
     np.testing.assert_array_equal(y.numpy(), data.T)
 
 
-@EACH
-def test_a_pipeline_is_right(device: Device, name: str) -> None:
-    check_result(PREPARED[name](device))
-
-
-@pytest.mark.parametrize("rows", [1, 3])
-def test_a_ring_is_right_for_few_rows(device: Device, rows: int) -> None:
+@pytest.mark.parametrize("rows", [1, 3, 11])
+def test_a_warp_group_brings_rows_and_two_others_add_them_up(device: Device, rows: int) -> None:
     check_result(specialised(device, rows=rows))
 
 
-def test_a_product_of_one_step_is_right(device: Device) -> None:
-    check_result(multistage(device, steps=1))
+@pytest.mark.parametrize("steps", [1, 4])
+def test_a_product_in_three_stages_of_copies(device: Device, steps: int) -> None:
+    check_result(multistage(device, steps=steps))
 
 
-def test_a_product_of_whole_tiles_is_right(device: Device) -> None:
-    check_result(fed_by_tma(device, sizes=(64, 64, 64)))
+@pytest.mark.parametrize("sizes", [(64, 64, 64), (100, 72, 200)], ids=str)
+def test_a_product_by_wgmma_that_tensor_maps_feed(device: Device, sizes: tuple[int, int, int]) -> None:
+    check_result(fed_by_tma(device, sizes=sizes))
+
+
+def test_each_block_of_a_cluster_loads_a_part_for_all(device: Device) -> None:
+    check_result(shared_out(device))
 
 
 @EACH
@@ -140,30 +133,30 @@ def test_twenty_schedules_of_a_pipeline_give_the_same(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "fault", "kind"),
     [
-        ("specialised", "no wait", "race"),
-        ("specialised", "no wait for room", "race"),
-        ("specialised", "wrong phase", "race"),
-        ("specialised", "too few bytes", "deadlock"),
-        ("specialised", "too many bytes", "deadlock"),
-        ("specialised", "next tile", "race"),
-        ("multistage", "no wait", "race"),
-        ("multistage", "no wait for room", "race"),
-        ("multistage", "next tile", "race"),
-        ("fed_by_tma", "no wait", "race"),
-        ("fed_by_tma", "no wait for room", "race"),
-        ("fed_by_tma", "wrong phase", "race"),
-        ("fed_by_tma", "too few bytes", "deadlock"),
-        ("fed_by_tma", "too many bytes", "deadlock"),
-        ("fed_by_tma", "next tile", "race"),
-        ("shared_out", "no wait", "race"),
-        ("shared_out", "wrong phase", "race"),
-        ("shared_out", "too few bytes", "race"),
-        ("shared_out", "too many bytes", "deadlock"),
-        ("shared_out", "next tile", "memory"),
+        ("specialised", "NO_WAIT", "race"),
+        ("specialised", "NO_WAIT_FOR_ROOM", "race"),
+        ("specialised", "WRONG_PHASE", "race"),
+        ("specialised", "TOO_FEW_BYTES", "deadlock"),
+        ("specialised", "TOO_MANY_BYTES", "deadlock"),
+        ("specialised", "NEXT_TILE", "race"),
+        ("multistage", "NO_WAIT", "race"),
+        ("multistage", "NO_WAIT_FOR_ROOM", "race"),
+        ("multistage", "NEXT_TILE", "race"),
+        ("fed_by_tma", "NO_WAIT", "race"),
+        ("fed_by_tma", "NO_WAIT_FOR_ROOM", "race"),
+        ("fed_by_tma", "WRONG_PHASE", "race"),
+        ("fed_by_tma", "TOO_FEW_BYTES", "deadlock"),
+        ("fed_by_tma", "TOO_MANY_BYTES", "deadlock"),
+        ("fed_by_tma", "NEXT_TILE", "race"),
+        ("shared_out", "NO_WAIT", "race"),
+        ("shared_out", "WRONG_PHASE", "race"),
+        ("shared_out", "TOO_FEW_BYTES", "race"),
+        ("shared_out", "TOO_MANY_BYTES", "deadlock"),
+        ("shared_out", "NEXT_TILE", "memory"),
     ],
 )
 def test_a_mistake_of_a_pipeline_is_found_with_its_line(name: str, fault: str, kind: str) -> None:
-    launch, arguments, _, _ = PREPARED[name](checked(), FAULTS[fault])
+    launch, arguments, _, _ = PREPARED[name](checked(), fault)
     with pytest.raises(KernelFaultError) as caught:
         launch(*arguments)
     assert caught.value.kind == kind, str(caught.value)
