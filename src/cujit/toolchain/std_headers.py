@@ -143,8 +143,8 @@ _BODIES |= {
     "stdint.h": _forward("cstdint"),
     "stdio.h": "",
     "stdlib.h": _forward("cstddef"),
-    # The CCCL of CUDA 13.0 has <cuda/std/cstring> without the string functions in it (measured, 13.0.85).
-    "string.h": _if_there("__cstring/memcpy.h", _forward("cstring") + _names(*_STRING)),
+    # CUDA 13.1 brought <cuda/std/string_view> and the string functions in <cuda/std/cstring> (measured, 13.0 to 13.5).
+    "string.h": _if_there("string_view", _forward("cstring") + _names(*_STRING)),
     "time.h": _forward("ctime"),
 }
 

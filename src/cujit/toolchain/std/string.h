@@ -1,6 +1,6 @@
 // <string.h> for NVRTC. Written by cujit.toolchain.std_headers.
 #pragma once
-#if __has_include(<cuda/std/__cstring/memcpy.h>)
+#if __has_include(<cuda/std/string_view>)
 #pragma nv_diagnostic push
 #pragma nv_diag_suppress 47, 1046, 1444
 #include <cuda/std/cstring>
