@@ -36,6 +36,7 @@ from llvm_ir import module as llvm_module
 from processes import printed
 from raising import raises
 from registering import TIMES, Builder, in_threads, value, writes
+from tile_code import TWICE, needs_tiles
 
 TWO = 'extern "C" __global__ void a(int* p) { *p = 1; }  extern "C" __global__ void b(int* p) { *p = 2; }'
 
@@ -109,6 +110,23 @@ def test_headers_in_memory_reach_the_compiler(modules: Registry, cpu: Device) ->
     text = '#include "n.h"\nextern "C" __global__ void k(int* p) { *p = N; }'
     built = ModuleSpec(text, headers={"n.h": "#define N 12\n"})
     assert value(modules.module("k", lambda: built, device=cpu)["k"]) == 12
+
+
+@needs_tiles
+def test_other_kernels_of_headers_beside_tile_kernels_are_refused_by_name(modules: Registry, cpu: Device) -> None:
+    headers = {"tiles.cuh": TWICE, "others.cuh": "__global__ void other(float* a) { *a = 1; }\n"}
+    own = '#include "tiles.cuh"\n__tile_global__ void own(float* a) {}\n'
+    mixed = ModuleSpec('#include "others.cuh"\n' + own, headers=headers)
+    with raises(OptionError, "option-rejected", "kernels other"):
+        modules.module("mixed", lambda: mixed, device=cpu)
+    assert "own" in modules.module("tiles", lambda: ModuleSpec(own, headers=headers), device=cpu).module
+
+
+@needs_tiles
+def test_tile_kernels_of_headers_alone_are_refused_with_the_way_out(modules: Registry, cpu: Device) -> None:
+    lone = ModuleSpec('#include "tiles.cuh"\n', headers={"tiles.cuh": TWICE})
+    with raises(CompileError, "compile", "to='tileir'", "cujit.Source.tile(image)"):
+        modules.module("lone", lambda: lone, device=cpu)
 
 
 def test_options_of_the_call_and_of_the_builder_are_joined(modules: Registry, cpu: Device) -> None:
