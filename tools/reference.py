@@ -30,8 +30,18 @@ from cujit.devices.cpu.implemented import Implemented, implemented, total
 from cujit.errors.codes import CODES, ErrorCode
 from cujit.formats.ptx.special_registers import SPECIAL_REGISTERS, SpecialRegister
 from performance_page import performance_page
+from toolkit_page import toolkit_page
 
-__all__ = ["PAGES", "api_page", "cli_page", "environment_page", "errors_page", "instructions_page", "options_page"]
+__all__ = [
+    "PAGES",
+    "api_page",
+    "cli_page",
+    "environment_page",
+    "errors_page",
+    "instructions_page",
+    "options_page",
+    "toolkit_page",
+]
 
 _HEAD = """\
 # Command line
@@ -345,6 +355,7 @@ PAGES = {
     "instructions": instructions_page,
     "options": options_page,
     "performance": performance_page,
+    "toolkit": toolkit_page,
 }
 """The pages by the names of their files in ``docs``."""
 
