@@ -6,6 +6,7 @@ import contextlib
 import functools
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -17,12 +18,18 @@ import pytest
 import cujit
 from cujit.devices.device import Device
 from cujit.errors import ToolTimeoutError
+from cujit.farm import processes as farm_processes
+from cujit.farm.tasks import ChunkResult, WorkChunk
 from cujit.toolchain import nvrtc, stopping
-from processes import children_of
+from cujit.workers.process import Worker
+from processes import lives
 from waiting import eventually
 
 DELAY_S, SOON_S = 0.1, 1.2
 """When work is interrupted after it has begun; and the CPU seconds of this process until the caller hears of it."""
+
+GIVEN_UP_S = 10
+"""Seconds after which a stopped worker goes on."""
 
 KERNEL = 'extern "C" __global__ void busy(float *x, int work) { while (work--) x[threadIdx.x] *= 0.5f + W; }\n'
 HEADER = "".join(
@@ -67,18 +74,56 @@ def when_nvrtc_compiles(press: Callable[[], None], monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(nvrtc, "nvrtcCompileProgram", armed)
 
 
+@contextlib.contextmanager
+def stopped_workers(press: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Press when a farm's worker begins, and stop the worker first, so that no compile ends: only ``kill`` ends it.
+
+    The worker goes on after ``GIVEN_UP_S``, so that a farm that waits for the worker ends too, and fails the test.
+    """
+    pids: list[int] = []
+    given_up: list[int] = []
+    timers: list[threading.Timer] = []
+
+    def resume(pid: int) -> None:
+        given_up.append(pid)
+        os.kill(pid, signal.SIGCONT)
+
+    def begun(worker: Worker, chunk: WorkChunk) -> ChunkResult:
+        pid = worker.process.pid
+        if not pids:
+            timers.append(threading.Timer(DELAY_S, os.kill, (pid, signal.SIGSTOP)))
+            timers.append(threading.Timer(GIVEN_UP_S, resume, (pid,)))
+            for timer in timers:
+                timer.start()
+            press()
+        pids.append(pid)
+        return run_chunk(worker, chunk)
+
+    run_chunk = farm_processes._run_chunk
+    with monkeypatch.context() as patch:
+        patch.setattr(farm_processes, "_run_chunk", begun)
+        try:
+            yield pids
+        finally:
+            for timer in timers:
+                timer.cancel()
+            assert not given_up, "the farm waited for its worker"
+
+
 def precompile(source: cujit.Source, timeout_s: float | None = None) -> cujit.Artifact:
     """Compile a source for which its headers are precompiled."""
     return cujit.compile(source, arch="sm_90", to="ptx", define={"W": 1}, pch=True, cache=False, timeout_s=timeout_s)
 
 
 def tuned(source: cujit.Source, device: Device, press: Callable[[], None], work: int) -> Mapping[str, object]:
-    """Tune the kernel, whose launches do so much work."""
+    """Tune the kernel, whose launches do so much work; press once the kernel is compiled."""
     x = device.zeros(32, np.float32)
 
     def workload(kernel: cujit.Kernel, values: Mapping[str, Any]) -> Callable[[], object]:
+        launch = kernel[1, 32]
+        launch(x, 1)
         press()
-        return functools.partial(kernel[1, 32], x, values["WORK"])
+        return functools.partial(launch, x, values["WORK"])
 
     space = {"W": [1, 2], "WORK": [work]}
     return cujit.tune(source, space, workload, shape=work, becomes={"WORK": "launch"}, device=device, rounds=1).values
@@ -123,13 +168,12 @@ def test_a_time_limit_of_the_device_ends_the_launches_of_a_tuning(
     assert time.process_time() - begin < 4 * SOON_S  # it tries two candidates
 
 
-def test_ctrl_c_ends_a_farm_while_its_worker_compiles(tmp_path: Path) -> None:
-    before = {*children_of(os.getpid())}
+def test_ctrl_c_ends_a_farm_while_its_worker_compiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = [cujit.request(LONG, arch="sm_90", define={"W": n}) for n in range(9)]
-    with pressed(delay_s=1) as press:
-        press()
+    with pressed(delay_s=1) as press, stopped_workers(press, monkeypatch) as workers:
         cujit.farm.build(asked, executor="processes:1", sink=tmp_path)
-    eventually(lambda: {*children_of(os.getpid())} <= before, within_s=20)
+    assert len(workers) == 1
+    assert not lives(workers[0])
     report = cujit.farm.build(
         [cujit.request(SHORT, arch="sm_90", define={"W": 1})], executor="processes:1", sink=tmp_path
     )
