@@ -10,6 +10,7 @@ import pytest
 
 import cujit
 from cujit.devices.device import Device
+from instructions.scene import Scene, entry, run_scene
 from instructions.sums import GOLDEN, forms, measured, run_form
 from instructions.sums_inputs import KINDS
 from instructions.sums_rule import aligned_sum
@@ -68,3 +69,15 @@ def test_c_may_make_the_largest_products_longer_than_31_bits(monkeypatch: pytest
         assert set(found[0, row].tolist()) == {
             aligned_sum(a[0, row], b[0, 0], int(c[0, row, 0]), (form.a, form.b, form.c, form.d))
         }
+
+
+@pytest.mark.parametrize("words", ["", "kind::f8f6f4."])
+def test_sums_of_the_largest_products(cpu: Device, words: str) -> None:
+    """Of 32 numbers of one size the sum has more than 31 bits below the place of the largest product."""
+    body = f""".reg .b32 x, i; .reg .f32 d, e, f, g, zero; .reg .b64 a; mov.b32 x, 0x44444444; mov.f32 zero, 0f00000000;
+        mma.sync.aligned.m16n8k32.row.col.{words}f32.e4m3.e4m3.f32 {{d, e, f, g}}, {{x, x, x, x}}, {{x, x}},
+            {{zero, zero, zero, zero}};
+        mov.u32 i, %tid.x; mad.wide.u32 a, i, 16, p0; st.global.v4.f32 [a], {{d, e, f, g}};"""
+    text = entry(body, 1, target="sm_120a", version="8.7")
+    got = run_scene(cpu, Scene("largest", text, (np.zeros(128, np.float32),), 1, 32))[0]
+    np.testing.assert_array_equal(got, np.full(128, 288, np.float32))

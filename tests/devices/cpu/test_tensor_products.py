@@ -6,6 +6,7 @@ No result was ever compared with hardware.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -294,6 +295,15 @@ def test_sums_follow_the_published_rule(cpu: Device, kind: str, type_: str, d: s
             np.testing.assert_array_equal(got[i], expected)
 
 
+@pytest.mark.parametrize("signs", [1, -1])
+def test_sums_of_the_largest_products(cpu: Device, signs: int) -> None:
+    """Of 32 numbers of one size the sum has more than 31 bits below the place of the largest product."""
+    x = Product("f8f6f4", "e4m3", "e4m3", negative=(signs < 0, False))
+    a, b = np.full((x.m, 32), 0x44, np.uint64), np.full((x.n, 32), 0x44, np.uint64)
+    got = launch(cpu, x, a, b, np.zeros((x.m, x.n), np.uint32))
+    np.testing.assert_array_equal(got, words_of(np.full((x.m, x.n), signs * 288.0), "f32"))
+
+
 SCALED = [
     *(Product("mxf8f6f4", a, b, chunks=1, places=(1, 3), size=size) for a in _SMALL for b, size in zip(
         _SMALL, ("", ".scale_vec::1X", ".block32", "", ""), strict=True)),
@@ -319,6 +329,76 @@ def test_scale_factors(cpu: Device, x: Product) -> None:
     expected = (-1 if x.negative[0] else 1) * (left @ right.T) + (c if x.keeps else 0)
     got = launch(cpu, x, a, b, words_of(c, "f32"), factors=(of_a, of_b))
     np.testing.assert_array_equal(got, words_of(expected, "f32"))
+
+
+def exact_number(code: int, type_: str) -> tuple[Fraction, int]:
+    """Give the value of a small float, and the exponent that it is aligned by."""
+    exponent, fraction, bias = {"e4m3": (4, 3, 7), "ue4m3": (4, 3, 7), "e5m2": (5, 2, 15), "e2m3": (2, 3, 1),
+                                "e3m2": (3, 2, 3), "e2m1": (2, 1, 1), "fp4": (2, 1, 1)}[type_]  # fmt: skip
+    power, rest = code >> fraction & (1 << exponent) - 1, code & (1 << fraction) - 1
+    sign = -1 if code >> (exponent + fraction) & 1 else 1
+    own = max(power, 1) - bias
+    return sign * (rest + (1 << fraction if power else 0)) * Fraction(2) ** (own - fraction), own
+
+
+def exact_factor(code: int, type_: str) -> tuple[Fraction, int]:
+    return (Fraction(2) ** (code - 127), code - 127) if type_ == "ue8m0" else exact_number(code, type_)
+
+
+def scaled_sum(x: Product, a: Array, b: Array, c: int, factors: tuple[Array, Array]) -> Fraction:
+    """Sum a row of A times a column of B and a whole C by the published rule, before the sum is cut to f32.
+
+    Source: the rule, not the code, of microsoft/MMA-Sim (arXiv 2511.10909).
+    """
+    fused, width = (16, 35) if x.a == "fp4" else (1, 25)
+    terms = [(Fraction(c), abs(c).bit_length() - 1 if c else -126)]
+    for first in range(0, len(a), fused):
+        chunk = first * x.chunks // len(a)
+        (s, of_s), (t, of_t) = (exact_factor(int(f[chunk]), x.factor) for f in factors)
+        pairs = [(exact_number(int(a[k]), x.a), exact_number(int(b[k]), x.b)) for k in range(first, first + fused)]
+        value = sum((left[0] * right[0] for left, right in pairs), Fraction(0)) * s * t
+        own = sum(number[1] for number in pairs[0]) if fused == 1 else 0
+        terms.append((value, of_s + of_t + own))
+    unit = Fraction(2) ** (max(own for value, own in terms if value or own == -126) - width)
+    return sum((int(value / unit) * unit for value, _ in terms), Fraction(0))
+
+
+def cut(value: Fraction) -> float:
+    """Cut a normal number to f32, toward zero."""
+    near = np.float32(float(value))
+    return float(np.nextafter(near, np.float32(0)) if abs(Fraction(float(near))) > abs(value) else near)
+
+
+ROUNDED = [
+    *(Product("mxf8f6f4", t, t, n=8, chunks=1) for t in _SMALL), Product("mxf8f6f4", "e5m2", "e2m1", n=8, chunks=1),
+    Product("mxf4", "fp4", "fp4", n=8, chunks=2), Product("mxf4nvf4", "fp4", "fp4", n=8, chunks=4, size=".block16"),
+    Product("mxf4nvf4", "fp4", "fp4", n=8, chunks=4, size=".block16", factor="ue4m3"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("adverse", [False, True])
+@pytest.mark.parametrize("x", ROUNDED, ids=str)
+def test_scaled_sums_follow_the_published_rule(cpu: Device, x: Product, adverse: bool) -> None:
+    """Of random codes and factors; adverse are factors far apart and a large C, beside which products get lost."""
+    rng, steps = np.random.default_rng(7), STEPS[x.kind]
+    most = {"e4m3": 127, "e5m2": 124, "e2m3": 32, "e3m2": 32, "e2m1": 8, "fp4": 8}
+    a, b = (
+        (
+            rng.integers(0, most[t], (rows, steps))
+            | rng.integers(0, 2, (rows, steps)) * (128 if bits_of(t) == 8 else most[t])
+        ).astype(np.uint64)
+        for t, rows in ((x.a, x.m), (x.b, x.n))
+    )
+    low, high = {"ue8m0": (107, 147) if adverse else (124, 131), "ue4m3": (1, 127) if adverse else (0x30, 0x40)}[
+        x.factor
+    ]
+    factors = tuple(rng.integers(low, high, (rows, x.chunks)).astype(np.uint64) for rows in (x.m, x.n))
+    c = rng.integers(-(1 << 23), 1 << 23, (x.m, x.n)) if adverse else rng.integers(-64, 64, (x.m, x.n))
+    c[::4] = 0
+    got = launch(cpu, x, a, b, words_of(c.astype(np.float64), "f32"), factors=(factors[0], factors[1]))
+    for i in range(0, x.m, 3):
+        sums = [scaled_sum(x, a[i], b[j], int(c[i, j]), (factors[0][i], factors[1][j])) for j in range(x.n)]
+        np.testing.assert_array_equal(got[i], words_of(np.array([cut(s) for s in sums]), "f32"))
 
 
 COPIED = {

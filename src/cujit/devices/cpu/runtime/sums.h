@@ -75,17 +75,24 @@ INLINE void find_scale(struct Half *half, u32 width) {
   half->scale = AS(f32x32, ((width + 254) << 23) - half->top);
 }
 
-/* Scale every product to units of the last place, cut it and add it. */
+/* Scale every product to units of the last place, cut it and add it. The products of so many strips cannot wrap; sums that
+   would do so are large. */
+enum { SAFE_STRIPS = 4 };
 INLINE void add_products(struct Half *half, const f32x32 *a, const f32x32 *b, u32 strips, u32 eights, u32 next) {
   for (u32 n = 0; n < 2 * eights; n++) half[n].sum = (i32x32)0;
-  for (u32 k = 0; k < strips; k++) {
-    const f32x4 *y = (const f32x4 *)&b[k];
-    for (u32 n = 0; n < eights; n++) {
-      f32x32 x = a[k + n * next];
+  for (u32 first = 0; first < strips; first += SAFE_STRIPS) {
+    u32 end = first + SAFE_STRIPS < strips ? first + SAFE_STRIPS : strips;
+    i32x32 sums[4] = {0};
+    for (u32 k = first; k < end; k++) {
+      const f32x4 *y = (const f32x4 *)&b[k];
+      for (u32 n = 0; n < eights; n++) {
+        f32x32 x = a[k + n * next];
 #define PRODUCT(j, p) (SPREAD(f32x32, x, j) * REPEAT(f32x32, y[2 * (j) + (p)]))
-#define ADD(j, p) half[2 * n + p].sum += __builtin_convertvector(PRODUCT(j, p) * half[2 * n + p].scale, i32x32)
-      ALL(ADD);
+#define ADD(j, p) sums[2 * n + p] += __builtin_convertvector(PRODUCT(j, p) * half[2 * n + p].scale, i32x32)
+        ALL(ADD);
+      }
     }
+    for (u32 n = 0; n < 2 * eights; n++) half[n].sum = __builtin_elementwise_add_sat(half[n].sum, sums[n]);
   }
 }
 
