@@ -250,7 +250,7 @@ def test_a_report_has_what_an_issue_asks_for(cujit: Cujit, monkeypatch: pytest.M
         r"| cpu | .* | like sm_90 | \d+ |",
         r"| .*/cache | yes | 0 | 0 |",
         r"| CUJIT_CPU_OPTIMIZE | 0 |",
-        r"| CUJIT_CHACHE | \(cujit reads none of that name\) |",
+        r"| CUJIT_CHACHE | \(cujit does not read this variable\) |",
     ):
         assert re.search("^" + row.replace("|", r"\|") + "$", text, re.MULTILINE), row
     assert "secret" not in text

@@ -181,7 +181,7 @@ def test_a_program_with_the_runtime_linked_in_ends_with_an_error_and_one_sentenc
     """
     done = emulated(compiled(tmp_path / "count", code, runtime, "-lpthread", "-ldl", "-lrt"))
     assert done.returncode == 1
-    assert done.stderr.count("takes no driver but NVIDIA's") == 1
+    assert done.stderr.count("accepts only NVIDIA's driver") == 1
     assert done.stderr.count("\n") == 1
 
 

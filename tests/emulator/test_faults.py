@@ -168,6 +168,6 @@ print(tried(at))
 '''
     lines, errors = run(code, check="memory")
     assert lines == ["CUDA_SUCCESS CUDA_SUCCESS", "CUDA_SUCCESS CUDA_SUCCESS", "ILLEGAL_ADDRESS"]
-    assert "memory of the host, which was neither allocated for the device nor registered with it" in errors
+    assert "host memory that was neither allocated for the device nor registered with it" in errors
     lines, errors = run(code)
     assert (lines[-1], errors) == ("CUDA_SUCCESS", "")  # without checks host and device memory are one

@@ -364,7 +364,7 @@ print("refused")
 def test_a_look_up_that_fails_answers_at_once_or_at_the_first_use_if_it_could_not(joined: Path) -> None:
     done = emulated(sys.executable, "-c", BASE + CALLS + NOT_FOUND, joined)
     assert done.stdout.split() == ["refused"], done.stdout + done.stderr
-    assert "cuModuleUnload succeeded before it was done, and failed: invalid handle" in done.stderr
+    assert "cuModuleUnload reported success early, and then failed: invalid handle" in done.stderr
 
 
 LOAD_STRESS = r"""

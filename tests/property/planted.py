@@ -287,7 +287,10 @@ def finding(seed: int) -> str:
         apart = y.address - x.address  # which is as it happens
         near = f" x{address:+}" if abs(address) <= GLOBAL and not 0 <= address - apart < GLOBAL else ""
         words = re.sub(
-            r"0x[0-9a-f]{6,}(?:: (?!byte |local |PTX ).*)?|:\d+\b|[-+\w/.]+\.py|beyond one; .*", "_", error.message
+            r"0x[0-9a-f]{6,}(?:: (?!byte |local |PTX ).*)?|:\d+\b|[-+\w/.]+\.py"
+            r"|(?<=multiple of \d); .*|(?<=multiple of \d\d); .*",
+            "_",
+            error.message,
         )
         place = f"{error.kind} {error.block} {error.thread} line {error.line}{near}"
         return error.kind if error.kind == "illegal_address" else f"{place}: {words}"

@@ -152,7 +152,7 @@ def _system() -> Iterator[tuple[str, str]]:
     try:
         name = platform.freedesktop_os_release().get("PRETTY_NAME", "")
     except OSError:
-        name = "of a name that it does not say"
+        name = "unknown distribution"
     libc = " ".join(filter(None, platform.libc_ver()))
     yield "system", f"{name}, {platform.system()} {platform.release()}, {platform.machine()}, {libc}"
 
@@ -176,7 +176,7 @@ def _variables() -> Iterator[tuple[str, str]]:
     known = {one.name for one in VARIABLES}
     yield from ((name, os.environ[name]) for name in sorted(known) if os.environ.get(name))
     yield from (
-        (n, "(cujit reads none of that name)") for n in sorted(os.environ) if n[:6] == "CUJIT_" and n not in known
+        (n, "(cujit does not read this variable)") for n in sorted(os.environ) if n[:6] == "CUJIT_" and n not in known
     )
 
 

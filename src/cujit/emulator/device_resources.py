@@ -209,7 +209,7 @@ def dev_resource_generate_desc(out: int, resources: int, count: int) -> None:
     kinds = [resource.type for resource in each]
     require(all(kind in (SM, QUEUE_CONFIG, _QUEUE) for kind in kinds), Result.INVALID_RESOURCE_TYPE)
     refused = Result.INVALID_RESOURCE_CONFIGURATION
-    require(kinds.count(QUEUE_CONFIG) + kinds.count(_QUEUE) <= 1, refused, "there are work queues twice")
+    require(kinds.count(QUEUE_CONFIG) + kinds.count(_QUEUE) <= 1, refused, "work queues are specified twice")
     handle = new_cell(CellKind.RESOURCES)
     _DESCRIBED[handle] = GreenResources(
         _joined([resource for resource in each if resource.type == SM]),
@@ -226,7 +226,7 @@ def _joined(parts: list[DevResource]) -> Multiprocessors:
     if len(parts) > 1:
         same = all(part.origin != _QUERIED and part.split == first.split for part in parts)
         require(same, refused, "SMs of one green context must be groups of one split")
-        require(all(part.words[2] == first.words[2] for part in parts), refused, "the groups are not aligned alike")
+        require(all(part.words[2] == first.words[2] for part in parts), refused, "the groups have different alignments")
     return Multiprocessors(sum(part.words[0] for part in parts), *first.words[1:3])
 
 

@@ -86,7 +86,7 @@ class EntryPoint(NamedTuple):
         except KeyboardInterrupt:
             raise  # for the caller: see ``for_c``
         except BaseException:
-            say(f"{self.name} failed, which is a fault of cujit:\n{traceback.format_exc()}")
+            say(f"{self.name} failed because of a bug in cujit:\n{traceback.format_exc()}")
             return Result.UNKNOWN
 
     def answer_words(self, words: Sequence[int]) -> int:

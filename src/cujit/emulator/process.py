@@ -52,7 +52,7 @@ class Emulation:
         self.refused[name] += 1
         self.notes.refused(name)
         if self.refused[name] == 1:
-            say(f"{name} is not emulated: it answers CUDA_ERROR_NOT_SUPPORTED")
+            say(f"{name} is not emulated: it returns CUDA_ERROR_NOT_SUPPORTED")
 
     def remember(self, error: RefusedCall) -> None:
         """Keep the words of a refusal for who asks this thread's ``cuGetErrorString``."""

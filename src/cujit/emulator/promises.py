@@ -54,7 +54,7 @@ def _register(at: int) -> int:
     if result and promise.handle:
         promised.refuse(promise.handle, RefusedCall(result, emulation().words(result)))
     elif result:
-        say(f"{_CALLS[call]} succeeded before it was done, and failed: {emulation().words(result) or result.sentence}")
+        say(f"{_CALLS[call]} reported success early, and then failed: {emulation().words(result) or result.sentence}")
     elif call is PromiseCall.LINK:
         late_link(promise.handle, promise.made)
     elif call is PromiseCall.LINKED:

@@ -128,7 +128,7 @@ class Link:
             lto = [entry for entry in fatbin.ltoir_entries if entry.arch is not None and entry.arch.runs_on(self.arch)]
             entry = lto[-1] if lto else select(fatbin, self.arch, emulated=True)
             if entry is None:
-                return self._refuse(Code.ERROR_ARCH_MISMATCH, f"{name.decode()} has nothing for {self.arch}")
+                return self._refuse(Code.ERROR_ARCH_MISMATCH, f"{name.decode()} contains no code for {self.arch}")
             answer = self._take(InputType.ANY, entry.payload(), name)
             if answer:
                 return answer
@@ -230,7 +230,7 @@ def _functions(failed: int, rows: Iterable[_Row]) -> dict[str, Any]:
             except KeyboardInterrupt:
                 raise  # for the caller: see ``for_c``
             except BaseException as e:
-                say(f"{name} failed, which is a fault of cujit: {type(e).__name__}: {e}")
+                say(f"{name} failed because of a bug in cujit: {type(e).__name__}: {e}")
                 return failed
 
         return call

@@ -64,7 +64,7 @@ def get_export_table(table: int, uuid: int) -> int:
 
 @once
 def _refuse_runtime() -> None:
-    say("the CUDA runtime takes no driver but NVIDIA's: what it is linked into does not run here (docs/emulate.md)")
+    say("the CUDA runtime accepts only NVIDIA's driver: programs that contain it can't run here (docs/emulate.md)")
 
 
 @in_any_context("cuProfilerStart cuProfilerStop", "")

@@ -89,7 +89,7 @@ def test_python_counts_the_bytes_of_host_arrays(moves: Moves) -> None:
     whole = np.ones(64, np.float32)
     with raises(KernelFaultError, "fault-memory", "1", "numpy"):
         moves.launch(whole, moves.y, 33)
-    with pytest.warns(CheckWarning, match="outside of the view that it was given"):
+    with pytest.warns(CheckWarning, match="outside the view passed to the kernel"):
         moves.launch(whole[:40], moves.y, 16)
     assert moves.count == 2
 

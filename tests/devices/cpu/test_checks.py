@@ -243,20 +243,20 @@ def test_a_null_pointer_is_one() -> None:
 
 def test_a_vector_has_to_lie_at_a_multiple_of_its_size() -> None:
     message = fault("memory", "skewed", device_with("memory").zeros(1024, "int8")).message
-    assert "a write of 8 bytes" in message
-    assert "no multiple of 8: 4 bytes beyond one" in message
+    assert "Misaligned write of 8 bytes" in message
+    assert "which is 4 bytes past a multiple of 8" in message
 
 
 def test_shared_memory_ends_where_the_launch_says() -> None:
     kernels("memory")["shared_end"].prepare(1, 64, shared_bytes=256)(ints("memory"), 0)
     error = fault("memory", "shared_end", ints("memory"), 1, shared_bytes=256)
     assert error.thread == (63, 0, 0)
-    assert "byte 256 of shared memory, of which the block has 256 bytes" in error.message
+    assert "byte 256 of shared memory (the block has 256 bytes)" in error.message
 
 
 def test_local_memory_ends() -> None:
     kernels("memory")["local_end"][1, 64](ints("memory"), 3)
-    assert "local memory, of which a thread has 16 bytes" in fault("memory", "local_end", ints("memory"), 4).message
+    assert "local memory (each thread has 16 bytes)" in fault("memory", "local_end", ints("memory"), 4).message
 
 
 def test_variables_of_a_module_end() -> None:
@@ -282,9 +282,9 @@ def test_memory_of_the_kernels_malloc_is_known() -> None:
     for at in (16, 19, -1):
         message = fault("memory", "heap_end", ints("memory"), at, threads=1).message
         assert "Invalid write of 4 bytes at " in message
-        assert at < 0 or "past the end of the 64 bytes of a block of the kernel's malloc" in message
+        assert at < 0 or "past the end of the 64-byte block from the kernel's malloc" in message
     freed = fault("memory", "freed", ints("memory"), threads=1).message
-    assert "which was freed: in or just past the end of the 64 bytes of a block of the kernel's malloc" in freed
+    assert "which was freed: in or just past the end of the 64-byte block from the kernel's malloc" in freed
     assert fault("memory", "freed_twice", ints("memory"), threads=1).kind == "bad_free"
     kernels("memory")["left"][1, 1](x := device_with("memory").zeros(1, "int64"))
     kernels("memory")["heap_end"][1, 1](ints("memory"), 15)
@@ -304,7 +304,7 @@ def test_the_nearest_memory_is_named_not_a_block_of_the_kernels_malloc() -> None
 
     assert "just past the end of the 64 bytes adopted" in place(16)
     assert "8 bytes before the 64 bytes adopted" in place(-2)
-    assert "32 bytes past the end of the 67,108,864 bytes of a block of the kernel's malloc" in place(-120)
+    assert "32 bytes past the end of the 67,108,864-byte block from the kernel's malloc" in place(-120)
 
 
 def test_memory_of_others_that_a_parameter_points_to_is_theirs() -> None:
@@ -360,11 +360,11 @@ def test_an_atomic_operation_races_with_a_plain_write() -> None:
 @pytest.mark.parametrize(
     ("kernel", "words"),
     [
-        ("not_named", "the member mask 0xfffffffe does not name the lane that has it, 0"),
-        ("exited", "the member mask 0x0001ffff names lane 16: exited"),
-        ("no_origin", "a shuffle takes the value of lane 16: exited"),
-        ("parted", "only lanes 0-15 of the warp come to a barrier"),
-        ("odd_count", "a barrier for 48 threads, which is no multiple of 32"),
+        ("not_named", "the member mask 0xfffffffe does not include the calling lane, 0"),
+        ("exited", "the member mask 0x0001ffff includes lane 16 (exited"),
+        ("no_origin", "a shuffle reads lane 16 (exited"),
+        ("parted", "only lanes 0-15 of the warp reach a barrier"),
+        ("odd_count", "a barrier for 48 threads, which is not a multiple of 32"),
     ],
 )
 @pytest.mark.verbatim

@@ -143,7 +143,7 @@ def test_a_race_in_one_block_of_a_cooperative_grid_is_found() -> None:
 def test_what_one_block_of_a_cooperative_grid_never_wrote_is_found() -> None:
     error = found("raw")
     assert (error.kind, error.block, error.thread) == ("init", (2, 0, 0), (0, 0, 0))
-    assert "byte 252 of shared memory, of which the block has 256 bytes" in error.message
+    assert "byte 252 of shared memory (the block has 256 bytes)" in error.message
 
 
 def test_the_shared_memory_of_another_cluster_of_the_grid_is_out_of_bounds() -> None:

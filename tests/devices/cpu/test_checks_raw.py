@@ -42,7 +42,7 @@ _FOUND = {
     ),
     "half masked": ("x[t] = s[t] & 0xff00;", _COPIED),
     "vote": ("x[t] = __any_sync(~0u, s[t] == 9);", _COPIED),
-    "atomic": ("atomicAdd(x, s[t]);", "stored where others may see it"),
+    "atomic": ("atomicAdd(x, s[t]);", "stored where other threads can read it"),
     "divided": ("x[t] = (int)(100.0f / (float)s[t]);", _COPIED),
 }
 
@@ -71,7 +71,7 @@ def test_a_value_that_decides_something_is_found_with_its_load_and_its_use(name:
     assert words in message
     if words != _COPIED:
         assert message.startswith("kernel k, block (0, 0, 0)")
-        assert "of shared memory, of which the block has 256 bytes" in message
+        assert "of shared memory (the block has 256 bytes)" in message
         assert "loaded\n  at PTX line" in message
         return
     assert "of the 256-byte array allocated at" in message

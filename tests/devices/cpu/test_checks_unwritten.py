@@ -138,7 +138,7 @@ def test_memory_of_the_host_is_looked_at_when_the_kernel_ends(device: Device, ke
     error = _found(lambda: kernels["raw"][1, 64](x, 20))
     assert error.kernel == "raw"
     assert "element (2, 4) of argument 1, a numpy array of int32 (8, 8)" in error.message
-    assert "the host sees it when the kernel ends\n  stored by kernel raw" in error.message
+    assert "the host can read it when the kernel ends\n  stored by kernel raw" in error.message
     kernels["raw"][1, 64](x, 64)
     kernels["later"][1, 64](x)
     held = np.zeros(64, np.int32)
@@ -237,7 +237,7 @@ def test_unwritten_memory_of_another_block_of_the_cluster(check: str) -> None:
             np.testing.assert_array_equal(out.numpy(), np.tile(4 * np.arange(32), 8))
         out = device.empty(256, np.int32)
         if check == "all":
-            assert "may not have begun" in _found(module["pulled"][8, 32], out, 1, kind="race").message
+            assert "might not have started" in _found(module["pulled"][8, 32], out, 1, kind="race").message
             continue
         module["pulled"][8, 32](out, 1)
         assert "loaded from shared memory" in _found(out.numpy).message

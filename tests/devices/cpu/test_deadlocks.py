@@ -60,12 +60,12 @@ DEADLOCKS = {
     ),
     "lanes_at_two_barriers": (
         "setp.lt.u32 q1, lane, 5; @q1 bra A; barrier.sync 1; bra B; A: barrier.sync 2; B: st.global.u32 [at], 1;",
-        "every thread that is left waits",
+        "every remaining thread is waiting",
     ),
     "some_lanes_at_a_shuffle": (
         """setp.lt.u32 q1, lane, 9; @q1 bra A; barrier.sync 1; bra B;
         A: shfl.sync.idx.b32 r1, t, 3, 0x1f, -1; B: st.global.u32 [at], r1;""",
-        "every thread that is left waits",
+        "every remaining thread is waiting",
     ),
     "lanes_that_waited_for_some_that_went_on": (
         """setp.lt.u32 q1, lane, 16; @!q1 bra A; barrier.sync 1, 32;

@@ -113,7 +113,7 @@ def _views() -> dict[str, tuple[Any, int, int]]:
 
 def warned(at: int) -> contextlib.AbstractContextManager[object]:
     """Expect a warning about an access outside of a view, unless it is at the first element."""
-    words = "thread \\(0, 0, 0\\): an? .* outside of the view that it was given: .* the 400 bytes that argument 1"
+    words = "thread \\(0, 0, 0\\): an? .* outside the view passed to the kernel: .* the 400 bytes that argument 1"
     return pytest.warns(CheckWarning, match=words) if at else contextlib.nullcontext()
 
 

@@ -112,21 +112,21 @@ _APART = {
     "another_instruction": (
         "@p bra OTHER; wgmma.fence.sync.aligned; bra END; OTHER: wgmma.commit_group.sync.aligned; END: ret; }",
         128,
-        r"warps 0-2 waited at PTX line \d+: .*wgmma.fence.*\n    warp 3 came to PTX line \d+: .*wgmma.commit_group",
+        r"warps 0-2 waited at PTX line \d+: .*wgmma.fence.*\n    warp 3 reached PTX line \d+: .*wgmma.commit_group",
     ),
     "one_exits": ("@p exit; wgmma.fence.sync.aligned; ret; }", 128, r"warps 0-2 waited at PTX .*\n    warp 3 exited"),
     "one_goes_past": (
         "@p bra END; wgmma.wait_group.sync.aligned 0; END: ret; }",
         256,
-        r"warps 0-3, come to one instruction:\n    warps 0-2 waited at PTX line .*\n    warp 3 exited",
+        r"warps 0-3, did not all reach the same instruction:\n    warps 0-2 waited at PTX line .*\n    warp 3 exited",
     ),
     "one_has_exited_before": (
         "setp.eq.u32 p, w, 0; @p exit; wgmma.fence.sync.aligned; ret; }",
         128,
-        r"warp 1 came to PTX line .*wgmma.fence.*\n    warp 0 exited",
+        r"warp 1 reached PTX line .*wgmma.fence.*\n    warp 0 exited",
     ),
-    "there_are_two": ("wgmma.fence.sync.aligned; ret; }", 64, r"warp 0 came to PTX line .*\n    the block has 2 warps"),
-    "the_last_group_has_one": ("wgmma.fence.sync.aligned; ret; }", 160, r"warp 4 came .*\n    the block has 5 warps"),
+    "there_are_two": ("wgmma.fence.sync.aligned; ret; }", 64, r"warp 0 reached PTX line .*\n    the block has 2 warps"),
+    "the_last_group_has_one": ("wgmma.fence.sync.aligned; ret; }", 160, r"warp 4 reach.*\n    the block has 5 warps"),
 }  # fmt: skip
 
 
@@ -149,7 +149,7 @@ def test_warps_that_wait_for_a_barrier_meanwhile_are_a_deadlock_with_both_places
     with pytest.raises(KernelFaultError) as caught:
         cujit.load(_HEAD + body, cpu)["k"][1, 128](cpu.zeros(1, np.uint64))
     assert caught.value.kind == "deadlock"
-    assert "threads 0-95 at a meeting of their warpgroup, where 3 of 4 warps have arrived" in str(caught.value)
+    assert "threads 0-95 at a warpgroup instruction, where 3 of 4 warps have arrived" in str(caught.value)
     assert "threads 96-127 at barrier 0" in str(caught.value)
 
 

@@ -208,7 +208,7 @@ def test_dynamic_shared_memory_that_a_launch_forgot_is_a_fault_with_what_to_type
     kernel = cujit.jit(_OVER, device=cpu)["over"]
     with pytest.raises(KernelFaultError) as caught:
         kernel[3, 64](cpu.zeros(32, np.float32), 1)
-    assert "of shared memory, of which the block has 0 bytes" in str(caught.value)
+    assert "of shared memory (the block has 0 bytes)" in str(caught.value)
     assert "a thread from (0, 0, 0) to (31, 0, 0)" in str(caught.value)
     assert "kernel.prepare((3, 1, 1), (64, 1, 1), shared_bytes=N)(…)" in str(caught.value.help)
     assert caught.value.block in {(0, 0, 0), (1, 0, 0), (2, 0, 0)}

@@ -61,7 +61,7 @@ def _memory(launch: Launch, run: CheckedRun, code: Code) -> str:
     if code is Code.MISALIGNED:
         align = launch.fault_more[5]
         return (
-            f"{_article(what)}, which is no multiple of {align}: {launch.fault_address % align} bytes beyond one; "
+            f"Misaligned {what}, which is {_bytes(launch.fault_address % align)} past a multiple of {align}; "
             f"{_place(launch, run, 0)}"
         )
     where = _place(launch, run, launch.fault_more[5])
@@ -76,14 +76,14 @@ def _place(launch: Launch, run: CheckedRun, shared: int) -> str:
     offset = (address - shared + (1 << 63)) % (1 << 64) - (1 << 63)
     if space in (Space.SHARED, Space.CLUSTER) or (shared and 0 <= offset < run.watch.shared_stride):
         have = run.watch.shared_limit
-        return f"byte {offset:,} of shared memory, of which the block has {have:,} bytes"
+        return f"byte {offset:,} of shared memory (the block has {have:,} bytes)"
     if space == Space.LOCAL:
-        return f"local memory, of which a thread has {run.watch.local_bytes:,} bytes"
+        return f"local memory (each thread has {run.watch.local_bytes:,} bytes)"
     if address < 1 << 12:
         return "a null pointer, or an offset from one"
     gap, block = launch.fault_more[3], launch.fault_more[4]
     if launch.fault_kind == FaultKind.MEMORY and block:
-        words = f"the {_bytes(block)} of a block of the kernel's malloc"
+        words = f"the {block:,}-byte block from the kernel's malloc"
         if not gap:
             return f"in or just past the end of {words}"
         return run.place_of(address, size, (address - gap - block, block, words))
@@ -98,7 +98,7 @@ def words_outside(launch: Launch, run: CheckedRun, kernel: str, lines: Lines) ->
     others = f" (and {watch.outside - 1:,} more such accesses)" if watch.outside > 1 else ""
     return (
         f"kernel {kernel}, block {launch.place(watch.outside_block)}, thread "
-        f"{run.shape.block.place(watch.outside_thread)}: {_article(what)} outside of the view that it was given"
+        f"{run.shape.block.place(watch.outside_thread)}: {_article(what)} outside the view passed to the kernel"
         f"{others}: {run.place_of(watch.outside_address, watch.outside_size, None)}\n"
         f"  at PTX line {line}: {lines.text_of(line)}" + (f"\n  from {source}" if source else "")
     )
@@ -109,14 +109,15 @@ def words_outside(launch: Launch, run: CheckedRun, kernel: str, lines: Lines) ->
 _DECIDED = {
     Code.BRANCH: "a branch depends on it",
     Code.ADDRESS: "an address depends on it",
-    Code.PREDICATE: "whether memory is accessed depends on it",
-    Code.STORED: "it is stored where others may see it",
+    Code.PREDICATE: "the predicate of a memory access depends on it",
+    Code.STORED: "it is stored where other threads can read it",
     Code.PRINTED: "it is printed",
 }
 
 
 def _init(launch: Launch, run: CheckedRun, code: Code, lines: Lines) -> str:
-    words = f"a read of {_bytes(launch.fault_more[0])} that were never written"
+    size = launch.fault_more[0]
+    words = f"a read of {_bytes(size)} that {'was' if size == 1 else 'were'} never written"
     words += f": {_place(launch, run, launch.fault_more[5])}"
     line = launch.fault_more[4]
     if code not in _DECIDED:
@@ -139,7 +140,7 @@ def _awaited(launch: Launch, run: CheckedRun, code: Code, lines: Lines) -> str:
     what = f"a race: {_article(_doing(flags))} {_bytes(size)} at byte {offset:,} of shared memory"
     does = "writes" if code is Code.UNWRITTEN else "reads"
     kind = "a product" if ".mma" in lines.text_of(line) else "an asynchronous copy"
-    why = f"{kind} still {does}: nobody has waited for it by {_wait_for(lines.text_of(line))}"
+    why = f"{kind} still {does}: no thread has waited for it with {_wait_for(lines.text_of(line))}"
     who, block = f"thread {run.shape.block.place(issuer & 0xFFFFFFFF)}", issuer >> 32
     if block != launch.fault_block:
         who += f" of block {launch.place(block)}"
@@ -176,14 +177,14 @@ def _race(launch: Launch, run: CheckedRun, code: Code, lines: Lines) -> str:
     who = f"thread {run.shape.block.place(other)}"
     at = f"{_bytes(size)} at byte {offset:,} of shared memory"
     if code is Code.DIFFERENT:
-        return f"a race: by one instruction it and {who} write different values to {at}"
+        return f"a race: this thread and {who} write different values to {at} in the same instruction"
     missing = "no __syncwarp() or barrier" if launch.fault_thread // 32 == other // 32 else "no barrier"
     if code is Code.UNFENCED:
         missing = "no fence.proxy.async"
     before = "wrote" if extra & Access.WRITE else "read"
     first = f"a race: {_article(_doing(flags))} {at}, which {who} {before} with {missing} in between"
     if code is Code.OUTRUN:
-        first = f"a race: a product reads {at} until wgmma.wait_group, which {who} wrote before that"
+        first = f"a race: a product reads {at} until wgmma.wait_group, but {who} wrote to it before that"
     elif any("wgmma.mma_async" in lines.text_of(each) for each in (line, launch.fault_line)):
         first += "; a product reads its operands until wgmma.wait_group"
     return _against(first, who, line, launch, run, lines)
@@ -195,12 +196,12 @@ def _between(launch: Launch, run: CheckedRun, code: Code, lines: Lines) -> str:
     what = f"a race: {_article(_doing(flags))} {_bytes(size)} at byte {extra >> 32:,} of shared memory"
     what += "" if there >> 32 == launch.fault_block else f" of block {launch.place(there >> 32)}"
     if code is Code.NOT_BEGUN:
-        return f"{what}, which may not have begun"
+        return f"{what}, which might not have started"
     if code is Code.ENDED:
-        return f"{what}, which may have ended: nothing that it waits for comes after this access"
+        return f"{what}, which might have ended: it waits for nothing after this access"
     who = f"thread {run.shape.block.place(other & 0xFFFFFFFF)} of block {launch.place(other >> 32)}"
     before = "wrote" if extra & Access.WRITE else "read"
-    first = f"{what}, which {who} {before} with no barrier of the cluster in between"
+    first = f"{what}, which {who} {before} with no cluster barrier in between"
     return _against(first, who, there & 0xFFFFFFFF, launch, run, lines)
 
 
@@ -211,7 +212,7 @@ def _across(launch: Launch, run: CheckedRun, lines: Lines) -> str:
     who = f"thread {run.shape.block.place(other & 0xFFFFFFFF)} of block {launch.place(other >> 32)}"
     does = "updated atomically" if _doing(before).startswith("atomic") else "wrote" if before & Access.WRITE else "read"
     what = f"a race between blocks: {_article(_doing(flags))} {_bytes(size)} {where}"
-    first = f"{what}, which {who} {does} with nothing that orders both blocks in between"
+    first = f"{what}, which {who} {does} without synchronization between the two blocks"
     return _against(first, who, line, launch, run, lines)
 
 
@@ -227,14 +228,14 @@ def _sync(launch: Launch, code: Code) -> str:
     mask, extra = launch.fault_more[3] & 0xFFFFFFFF, launch.fault_more[5] & 0xFFFFFFFF
     lane = launch.fault_thread % 32
     words = {
-        Code.NOT_NAMED: f"the member mask {mask:#010x} does not name the lane that has it, {lane}",
-        Code.MISSING: f"the member mask {mask:#010x} names {_lanes(extra)}: exited, or no thread of the block",
-        Code.NO_ORIGIN: f"a shuffle takes the value of {_lanes(extra)}: exited, or no thread of the block",
-        Code.NUMBER: f"barrier {extra}: there are 16, from 0 to 15",
-        Code.COUNT: f"a barrier for {extra} threads, which is no multiple of 32",
+        Code.NOT_NAMED: f"the member mask {mask:#010x} does not include the calling lane, {lane}",
+        Code.MISSING: f"the member mask {mask:#010x} includes {_lanes(extra)} (exited, or not in the block)",
+        Code.NO_ORIGIN: f"a shuffle reads {_lanes(extra)} (exited, or not in the block)",
+        Code.NUMBER: f"barrier {extra} does not exist: barriers are numbered 0 to 15",
+        Code.COUNT: f"a barrier for {extra} threads, which is not a multiple of 32",
         Code.PART: (
-            f"only {_lanes(mask)} of the warp come to a barrier that all lanes have to come to together; "
-            f"not here: {_lanes(extra)}"
+            f"only {_lanes(mask)} of the warp reach a barrier that all lanes must reach together; "
+            f"missing: {_lanes(extra)}"
         ),
     }
     return words[code]

@@ -103,7 +103,7 @@ class Table:
     def place_of(self, address: int, size: int, other: tuple[int, int, str] | None) -> str:
         """Describe the location of an access relative to the nearest known range, or to an ``other`` that is nearer."""
         if other is None and self.knows_all and is_readable(address) and not self._is_near(address):
-            return "memory of the host, which was neither allocated for the device nor registered with it"
+            return "host memory that was neither allocated for the device nor registered with it"
         known = self.known if other is None else (*self.known, Known(*other))
         if not known:
             return "the device has no memory allocated"
@@ -279,7 +279,7 @@ class MemoryLedger:
         inside = address + raw.offset - known.begin
         how = "holds a value that was never written" if raw.mark else "was never written"
         what = f"element {raw.number}, at byte {inside:,} of {known.words}, {how}"
-        does = "others get to see it here" if shared else "the host copies it here"
+        does = "other code can read it here" if shared else "the host copies it here"
         raise _unwritten("", f"{what}, and {does}", address + raw.offset, self.stores.words_of(raw.mark // 2))
 
     def _marked(self, address: int, size: int) -> tuple[Known, ByteMarks] | None:
@@ -352,7 +352,7 @@ class MemoryLedger:
             what = f"byte {address - known.begin:,} of {known.words}"
             if view is not None:
                 what = f"{view.element_at(address)} {view.called}"
-            words = f"{what} holds a value that was never written, and the host sees it when the kernel ends"
+            words = f"{what} holds a value that was never written, and the host can read it when the kernel ends"
             raise _unwritten(kernel, words, address, stored(raw.mark // 2))
 
     def lent(self, extents: Sequence[HostExtent]) -> list[Known]:
@@ -511,7 +511,7 @@ def _caller() -> str:
                 return where
             nearest = nearest or where
         frame = frame.f_back
-    return nearest or "by a program that is not of Python"
+    return nearest or "by a program not written in Python"
 
 
 def _of_others(parameters: bytes, known: Sequence[Known]) -> list[Known]:
@@ -529,5 +529,5 @@ def _of_others(parameters: bytes, known: Sequence[Known]) -> list[Known]:
         if at + 1 < len(begins):
             end = min(end, begins[at + 1])
         if end > address:
-            found.append(Known(address, end - address, f"memory of others at {address:#x}"))
+            found.append(Known(address, end - address, f"externally allocated memory at {address:#x}"))
     return found

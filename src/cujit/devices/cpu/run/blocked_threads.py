@@ -54,7 +54,7 @@ def stuck(launch: Launch, words_of: Callable[[int], str]) -> str | None:
     found += [f"    {name}{text}" for name, block in both for text, _ in _waiting(block, words_of)]
     release(launch.fault_more[0])
     launch.fault_more[0] = 0
-    return "\n".join(["every thread that is left waits, and none can go on:", *_first_of(found)])
+    return "\n".join(["every remaining thread is waiting, and none can continue:", *_first_of(found)])
 
 
 def _split_warps(launch: Launch, words_of: Callable[[int], str]) -> str:
@@ -62,14 +62,14 @@ def _split_warps(launch: Launch, words_of: Callable[[int], str]) -> str:
     (waiting, line, done, warps, *_), warp = launch.fault_more, launch.fault_thread // WARP
     first = warp // GROUP_WARPS * GROUP_WARPS
     last = first + GROUP_WARPS - 1
-    found = [f"warp {warp} came to {words_of(launch.fault_line)}"] if launch.fault_line else []
+    found = [f"warp {warp} reached {words_of(launch.fault_line)}"] if launch.fault_line else []
     if waiting:
         found.insert(0, f"{_warps(first, waiting)} waited at {words_of(line)}")
     if done:
         found.append(f"{_warps(first, done)} exited")
     if last >= warps:
         found.append(f"the block has {warps} warp{'s' * (warps > 1)}")
-    what = f"not all warps of a warpgroup, warps {first}-{last}, come to one instruction:"
+    what = f"the warps of a warpgroup, warps {first}-{last}, did not all reach the same instruction:"
     return "\n".join([what, *(f"    {text}" for text in found)])
 
 
@@ -103,9 +103,9 @@ def _barrier(block: Block, number: int) -> str:
     """Describe the barrier that ``Warp.barrier`` names, and who has come there."""
     if number >= BARRIERS:
         group = block.warpgroups[number - BARRIERS]
-        return f"a meeting of their warpgroup, where {group.warps.bit_count()} of {GROUP_WARPS} warps have arrived"
+        return f"a warpgroup instruction, where {group.warps.bit_count()} of {GROUP_WARPS} warps have arrived"
     if number < 0:
-        return "the barrier of the cluster" if number == AT_CLUSTER else "barriers"
+        return "the cluster barrier" if number == AT_CLUSTER else "barriers"
     barrier = block.barriers[number]
     wanted = barrier.expected or block.threads - block.exited
     return f"barrier {number}, where {barrier.arrived} of {wanted} threads have arrived"

@@ -351,7 +351,7 @@ def _in_windows(launch: Launch) -> str | None:
     if not -reach <= offset < launch.together * window + reach:
         return None
     in_block = offset % window if 0 <= offset < launch.together * window else offset
-    return f"byte {in_block - SYSTEM_BYTES:,} of shared memory, of which the block has {launch.shared_bytes:,} bytes"
+    return f"byte {in_block - SYSTEM_BYTES:,} of shared memory (the block has {launch.shared_bytes:,} bytes)"
 
 
 def _access(launch: Launch, site: FaultSite) -> str:
