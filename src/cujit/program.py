@@ -319,8 +319,8 @@ def bundle(
         compress: ``"none"``, ``"size"``, ``"speed"``, ``"balance"``, ``"concat"`` (compress all images as one),
             ``"default"`` (nvFatbin compresses only PTX), or a bool. True means ``"balance"``. Default: ``"balance"``,
             or no compression if there is LTO-IR, which couldn't be extracted again. ``"balance"`` makes 80 kernels 11
-            times smaller and 800 kernels 78 times smaller, which is smaller than in a wheel. Bundling takes 1.1 to 1.5
-            times as long, and loading 1.08 to 1.16 times as long (nvFatbin 13.0 on an H200;
+            times smaller and 800 kernels 78 times smaller. Both are smaller than uncompressed kernels in a wheel.
+            Bundling takes 1.1 to 1.5 times as long, and loading 1.08 to 1.16 times as long (nvFatbin 13.0 on an H200;
             ``benchmarks/fatbin_size.py``). ``"size"`` takes 30 times as long and reduces the size by another 20 to 33%.
         cache: as for ``compile``.
         timeout_s: as for ``compile``.

@@ -100,7 +100,7 @@ class _Ready:
 
 
 class RegisteredModule:
-    """A module in the registry, with one name and on one device.
+    """A module in the registry, identified by its name and device.
 
     ``built`` is the builder's result, or None if the cache contained the name and cujit didn't call the builder.
     ``key`` is the cache key (``cujit cache show KEY --source``), or None. ``version`` is the library's version, if
