@@ -299,7 +299,7 @@ def test_native_code_makes_the_launches_that_python_makes(tmp_path: Path) -> Non
 
 
 MADE = """
-import gc, sys, weakref
+import gc, pickle, sys, weakref
 import numpy as np
 import cujit
 from cujit.devices.launcher.state import EntrySlots, HandleSlots, ImageSlots, KeepsLaunches, LoadedSlots, ModuleSlots
@@ -338,6 +338,14 @@ for image in (data, cujit.Artifact.of(data)):
     assert list(by_native[0]) == list(by_python[0]) and 0 < by_native[0].load_s < 1
     flag = by_native[0]._image.alive
     assert type(flag.word) is bytes and flag.word == by_python[0]._image.alive.word
+
+# Native code searches images that Python loaded, such as those of other processes.
+for image in (data, cujit.Artifact.of(data)):
+    came, kernel = pickle.loads(pickle.dumps(load(image, True)))
+    assert came._image._calls is None and type(came._image.loaded._module._handle) is int
+    assert came["plain"].lowered_name == kernel.lowered_name
+    kernel[1, 32](x, x, 3)
+    came["none"][1, 32]()
 
 # What is made goes again, and the driver unloads it; a kernel keeps its image.
 def once():

@@ -26,15 +26,16 @@ class DriverModule(HandleSlots):
     __slots__ = ("_logs",)
 
     context: GpuContext
+    _handle: int
     is_loaded: bool
     """Whether the driver still has it."""
 
     def __init__(self, context: GpuContext, handle: Any, logs: JitLogs | None = None) -> None:
-        self.context, self._handle, self._logs, self.is_loaded = context, handle, logs, True
+        self.context, self._handle, self._logs, self.is_loaded = context, int(handle), logs, True
 
     @property
-    def handle(self) -> Any:
-        """The ``CUmodule``.
+    def handle(self) -> int:
+        """The ``CUmodule``, as native code has it, too.
 
         Raises:
             ClosedError: it was unloaded.

@@ -397,9 +397,10 @@ static u32 room_for(u32 registers) {
 
 /* Have the driver find a kernel; null where it does not. */
 static void *function_of(const struct CubinCalls *calls, object *handle, const char *name) {
-  void *module = (void *)CALL(PyLong_AsUnsignedLongLong)(AT(handle, cujit_places.handle_handle)), *function = 0;
+  object *number = AT(handle, cujit_places.handle_handle);
   bool is_pushed;
-  if (enter_for(calls, &is_pushed)) return 0;
+  if (TYPE(number) != OBJECT(int) || enter_for(calls, &is_pushed)) return 0;
+  void *module = (void *)CALL(PyLong_AsUnsignedLongLong)(number), *function = 0;
   void *thread = CALL(PyEval_SaveThread)();
   i32 status = ((get_function)calls->get_function)(&function, module, name);
   CALL(PyEval_RestoreThread)(thread);
