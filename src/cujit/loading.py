@@ -314,8 +314,7 @@ def _load(artifact: Artifact, place: Device, options: JitOptions, compiling: Com
             return module
     if artifact.kind is not ImageKind.CUBIN:  # nobody compiles that one
         _require_loadable(artifact)
-        if place.is_gpu:
-            options = options.under(Compiling.from_environment(os.environ) if compiling is None else compiling)
+        options = options.under(Compiling.from_environment(os.environ) if compiling is None else compiling)
     start = time.perf_counter()
     image = LoadedImage(place, place.backend.load(artifact, options), artifact, options)
     return Module(image, load_s=time.perf_counter() - start)

@@ -197,7 +197,7 @@ def test_a_driver_that_fails_is_told_and_ours_is_shown(
     monkeypatch.setattr(verb, "process_devices", OneGpu)
     monkeypatch.setattr(verb, "load", fails)
     result = occupancy(fatbin, "--on", "H200", "--json")
-    assert "the driver of cuda:0 was not asked: it is asleep" in result.stderr
+    assert "cujit couldn't query the driver of cuda:0: it is asleep" in result.stderr
     assert "driver_occupancy" not in result.stdout
 
 

@@ -116,6 +116,7 @@ _SHOWN = [
     "displays.py: error.help",
     "displays.py: error.help",
     "faults.py: found.help",
+    "findings.py: error.help",
     "nvcc_arguments.py: e.help",
 ]
 """Where a hint is printed, or is one of a page for Python."""

@@ -475,7 +475,7 @@ def test_a_root_that_is_full_takes_it_for_the_process_alone(server: Server, farm
     cache = Cache(tmp_path / "root", cap_bytes=100, remote=server.url, trust=farm.trust, remote_wait_s=10)
     _, provenance = cache.get_or_make(key_of(0), nobody)
     assert (provenance.outcome, provenance.root) == (Outcome.REMOTE, None)
-    assert "too many" in provenance.reason
+    assert "exceed the cap" in provenance.reason
 
 
 def test_processes_that_want_the_same_at_once_ask_once(server: Server, farm: Farm, tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ def test_when_it_is_killed_so_is_what_it_forked(endless: Path) -> None:
     os.kill(servers()[0], signal.SIGKILL)
     thread.join(60)
     (error,) = errors
-    assert error.help == f"more than 4,096 MiB and {running.TIMEOUT_S:g} s"
+    assert error.help == f"allow more than 4,096 MiB and {running.TIMEOUT_S:g} s"
     eventually(lambda: not any(map(lives, forked)))
 
 
