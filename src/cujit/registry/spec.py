@@ -266,16 +266,15 @@ def _plain(value: object, depth: int) -> Description:
 
 def code_text(description: object) -> str:
     """Write a description down, the same in every process of one release of Python."""
-    kind = type(description)
-    if kind in _WRITTEN:
-        return f"{kind.__name__} {description!r}"
+    if isinstance(description, _WRITTEN):
+        return f"{type(description).__name__} {description!r}"
     if isinstance(description, tuple):
         return f"({', '.join(map(code_text, description))})"
     if isinstance(description, CodeType):
         return _text_of_code(description)
     if isinstance(description, frozenset):
         return f"set({', '.join(sorted(map(code_text, description)))})"
-    return f"{kind.__name__} {description!r}" if isinstance(description, _WRITTEN) else kind.__name__
+    return type(description).__name__
 
 
 @functools.lru_cache(256)
