@@ -490,13 +490,12 @@ def least_grain(ops: Sequence[Op]) -> int:
 def written_parameters(ops: Sequence[Op]) -> list[tuple[int, ...]] | None:
     """Return the offsets of the parameters that each address is computed from at which operations write memory.
 
-    None if an address may come from elsewhere. Variables of the module, by their names, are left out.
+    The operations are those of a kernel that calls no function. None if an address may come from elsewhere. Variables
+    of the module, by their names, are left out.
     """
     behind, offsets = parameters_behind(ops)
     found: set[tuple[int, ...]] = set()
     for op in ops:
-        if op.opcode == "call.function":
-            return None
         if not may_touch_global(op) or _only_reads(op):
             continue
         if op.opcode not in ("st", "atom", "red"):

@@ -72,7 +72,7 @@ class _CheckedKernel(KernelWatch):
             for op in ops
         )
         self._grain = access_sites.least_grain(ops)
-        groups = access_sites.written_parameters(ops) if self._checks.race and not body.functions else None
+        groups = access_sites.written_parameters(ops) if self._checks.race and not body.calls else None
         words = [word for group in groups or () for word in (len(group), *group)]
         self._writes = None if groups is None else (ctypes.c_uint32 * (len(words) + 1))(*words)
         self._runs: dict[int, CheckedRun] = {}
