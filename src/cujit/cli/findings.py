@@ -37,10 +37,9 @@ class CommandFindings(NamedTuple):
     file: str
     found: Sequence[Diagnostic]
 
-    @property
-    def failed(self) -> bool:
-        """Whether a finding is an error."""
-        return any(each.severity == "error" for each in self.found)
+
+def _errors(found: Sequence[Diagnostic]) -> list[Diagnostic]:
+    return [each for each in found if each.severity == "error"]
 
 
 def _of_end(ended: BaseException | None, is_known: bool) -> list[Diagnostic]:
@@ -56,7 +55,7 @@ def _of_end(ended: BaseException | None, is_known: bool) -> list[Diagnostic]:
 
 def _of_error(error: CujitError) -> list[Diagnostic]:
     """Return the messages of a compiler; otherwise the error itself, at its line of source if that is known."""
-    if isinstance(error, CompileError) and any(each.severity == "error" for each in error.diagnostics):
+    if isinstance(error, CompileError) and _errors(error.diagnostics):
         return list(error.diagnostics)
     file, _, line = (error.source if isinstance(error, KernelFaultError) else "").rpartition(":")
     with contextlib.suppress(ValueError):  # services annotate only files that are named from the checkout on
@@ -74,7 +73,7 @@ def sarif(report: CommandFindings) -> str:
     run = {
         "tool": {"driver": {"name": "cujit", "version": __version__, "rules": [{"id": name} for name in ids]}},
         "columnKind": "unicodeCodePoints",
-        "invocations": [{"executionSuccessful": not report.failed}],
+        "invocations": [{"executionSuccessful": not _errors(report.found)}],
         "results": [_result(each, report.file) for each in report.found],
     }
     schema = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -95,7 +94,7 @@ def _result(each: Diagnostic, file: str) -> dict[str, Any]:
 
 def junit(report: CommandFindings) -> str:
     """Write findings as JUnit XML: each error is a test that failed; without errors, the command is one that passed."""
-    errors = [each for each in report.found if each.severity == "error"]
+    errors = _errors(report.found)
     suite = ElementTree.Element("testsuite", name="cujit", tests=str(len(errors) or 1), failures=str(len(errors)))
     name = f"cujit {report.command}"
     for each in errors:
@@ -148,7 +147,7 @@ class FindingsFile(NamedTuple):
         Raises:
             FileError: the file can't be written.
         """
-        found = [*self.found, *_of_end(ended, any(each.severity == "error" for each in self.found))]
+        found = [*self.found, *_of_end(ended, bool(_errors(self.found)))]
         if self.to == GITHUB:
             click.echo("".join(map(_annotation, found)), nl=False, err=True)
             return
