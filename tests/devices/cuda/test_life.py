@@ -215,6 +215,15 @@ def test_damaged_cubins_crash_nothing_and_have_the_kernels_that_the_whole_reader
 
 # -- launches that native code makes -----------------------------------------------------------------------
 
+
+def printed_beside_an_image(code: str, directory: Path) -> str:
+    """Run code on the driver that does nothing, with the path of an image; return what it prints."""
+    if not null_driver.is_buildable():
+        pytest.skip("needs ziglang")
+    (directory / "image.cubin").write_bytes(compile(SOURCE, to="cubin", arch="sm_90").data)
+    return printed(code, directory / "image.cubin", environment=null_driver.build(directory))
+
+
 LAUNCHES = """
 import ctypes, gc, sys
 import numpy as np
@@ -292,10 +301,7 @@ print("done")
 
 @needs_native
 def test_native_code_makes_the_launches_that_python_makes(tmp_path: Path) -> None:
-    if not null_driver.is_buildable():
-        pytest.skip("needs ziglang")
-    (tmp_path / "image.cubin").write_bytes(compile(SOURCE, to="cubin", arch="sm_90").data)
-    assert printed(LAUNCHES, tmp_path / "image.cubin", environment=null_driver.build(tmp_path)) == "done\n"
+    assert printed_beside_an_image(LAUNCHES, tmp_path) == "done\n"
 
 
 MADE = """
@@ -395,10 +401,7 @@ print("done")
 
 @needs_native
 def test_native_code_makes_the_modules_and_kernels_that_python_makes(tmp_path: Path) -> None:
-    if not null_driver.is_buildable():
-        pytest.skip("needs ziglang")
-    (tmp_path / "image.cubin").write_bytes(compile(SOURCE, to="cubin", arch="sm_90").data)
-    assert printed(MADE, tmp_path / "image.cubin", environment=null_driver.build(tmp_path)) == "done\n"
+    assert printed_beside_an_image(MADE, tmp_path) == "done\n"
     found = null_driver.calls(tmp_path)["exit"]
     assert 0 <= found["cuModuleLoadData"] + found["cuModuleLoadDataEx"] - found["cuModuleUnload"] < 20, found
 
@@ -446,10 +449,7 @@ for name, use in {
 
 @needs_native
 def test_another_stream_waits_for_what_is_new_and_the_default_one_does_not(tmp_path: Path) -> None:
-    if not null_driver.is_buildable():
-        pytest.skip("needs ziglang")
-    (tmp_path / "image.cubin").write_bytes(compile(SOURCE, to="cubin", arch="sm_90").data)
-    printed(ORDER, tmp_path / "image.cubin", environment=null_driver.build(tmp_path))
+    printed_beside_an_image(ORDER, tmp_path)
     waits = {mark: found["cuStreamSynchronize"] for mark, found in null_driver.calls(tmp_path).items()}
     assert [waits[step] for step in ("made", "default stream", "another stream")] == [0, 0, 1], (
         "one for all that is new"
