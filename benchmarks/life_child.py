@@ -326,8 +326,7 @@ def main() -> None:
     if what == "memory":
         found |= memory(contender)
     else:
-        ways = {"library": library, "early": early, "templates": templates, "shipped": shipped}
-        ways["alternating"] = alternating
+        ways = {each.__name__: each for each in (library, early, templates, shipped, alternating)}
         found |= ways[what](contender, directory, count)
     print(json.dumps(found), flush=True)
     os._exit(0)
