@@ -483,11 +483,13 @@ def captures() -> None:
         begin(mode=mode)
         for name, given in (
             ("cuStreamSynchronize", (t,)), ("cuEventQuery", (quiet,)), ("cuEventSynchronize", (quiet,)),
+            # Before somebody records the event again, which may then not be there yet.
+            ("cuEventElapsedTime", (by(time), quiet, quiet)),
             ("cuStreamGetFlags", (t, by(word))), ("cuEventRecord", (quiet, t)),
             ("cuStreamWaitEvent", (t, quiet, U32(0))),
             ("cuMemsetD8Async", (memory, ctypes.c_ubyte(1), 16, t)), ("cuMemAllocAsync", (by(number), 16, t)),
             ("cuStreamCreate", (by(number), U32(1))), ("cuEventCreate", (by(number), U32(0))),
-            ("cuMemGetInfo_v2", (by(number), by(graph))), ("cuEventElapsedTime", (by(time), quiet, quiet)),
+            ("cuMemGetInfo_v2", (by(number), by(graph))),
             ("cuModuleLoadData", (by(number), ctypes.c_char_p(PTX))), ("cuCtxGetCurrent", (by(number),)),
             ("cuStreamIsCapturing", (t, by(word))), ("cuLaunchHostFunc", (t, nothing, None)),
         ):  # fmt: skip
