@@ -30,7 +30,7 @@ from cujit.devices.streams import Stream
 from cujit.errors import ArgumentError, ClosedError, LaunchError, MissingError
 from cujit.kernel import Kernel, Launch
 from cujit.loading import Module, jit
-from processes import python
+from processes import printed, python
 from raising import raises
 
 CODE = """
@@ -294,6 +294,43 @@ def test_an_image_goes_with_its_last_launch_without_the_garbage_collector(device
         assert image() is None
     finally:
         gc.enable()
+
+
+_FIRST_USES = """
+    import contextlib, ctypes, gc, sys, weakref
+    import numpy as np
+    from cujit import all_devices, jit
+    from cujit.errors import CujitError
+
+    class Point(ctypes.Structure):
+        _fields_ = [("x", ctypes.c_float), ("y", ctypes.c_float)]
+
+    CODE = 'struct P% { float x, y; }; extern "C" __global__ void k(int* p, int n, P% point) { p[0] = n; }'
+    USES = [
+        "kernel[1, 32](p, 1, Point(1, 2)), kernel[1, 32](p, 1, Point(1, 2))",
+        "kernel[1, 32](np.zeros(1, np.int32), 1, b'8 bytes.')",
+        "kernel[1, 32](p, 1.5, b'8 bytes.')",
+        "kernel[1, 32](p)",
+        "kernel[1, 32](p, n=1)",
+        "kernel[1, 5000](p, 1, b'8 bytes.')",
+        "kernel[1, 32].packed(p.address.to_bytes(20, 'little'))",
+        "kernel.prepare(1, 32, shared_bytes=16, stream=device.stream())(p, 1, b'8 bytes.')",
+    ]
+    gc.disable()
+    device = next(each for each in all_devices() if each.name == sys.argv[1])
+    p = device.zeros(1, np.int32)
+    for i, use in enumerate(USES):
+        kernel = (module := jit(CODE.replace("%", str(i)), device=device))["k"]
+        image = weakref.ref(module._image)
+        with contextlib.suppress(CujitError):
+            eval(use)
+        del module, kernel
+        print(use if image() is not None else "gone")
+"""
+
+
+def test_the_first_use_of_a_parameter_list_leaves_no_circle(device: Device) -> None:
+    assert set(printed(_FIRST_USES, device.name).split("\n")) == {"gone", ""}
 
 
 def test_equal_launches_are_equal(module: Module) -> None:

@@ -34,7 +34,7 @@ from cujit.values.imported import imported
 if TYPE_CHECKING:
     from cujit.devices.streams import DeviceLike
 
-__all__ = ["OVERFLOW", "Packer", "Pointer", "pack"]
+__all__ = ["OVERFLOW", "LazyPacker", "Packer", "Pointer", "pack"]
 
 _Reader = Callable[[Any, int], Any]
 
@@ -98,6 +98,22 @@ class Packer:
         """
         read, code = self._readers[index], struct.Struct(f"<{self._codes[index]}")
         return lambda value, stream: code.pack(read(value, stream))
+
+
+class LazyPacker:
+    """Makes the packer of one kernel at the first call. The packer doesn't refer to it, so there is no circle."""
+
+    def __init__(self, signature: Signature, device: DeviceLike, kernel: object, *, takes_ints: bool = False) -> None:
+        self.kernel = kernel
+        """What messages call the kernel, by ``str``."""
+        self._make = functools.partial(Packer, signature, device, kernel, takes_ints=takes_ints)
+        self._made: Packer | None = None
+
+    def __call__(self) -> Packer:
+        """Return the packer, the same each time."""
+        if self._made is None:
+            self._made = self._make()
+        return self._made
 
 
 def pack(signature: Signature, arguments: Sequence[object], device: DeviceLike, kernel: str = "the kernel") -> bytes:

@@ -20,7 +20,7 @@ from cujit.devices.arguments.foreign_arrays import (
     kind_of_row,
     numba_interface,
 )
-from cujit.devices.arguments.packer import Packer
+from cujit.devices.arguments.packer import LazyPacker
 from cujit.devices.arguments.structures import layout_by
 from cujit.devices.arguments.tensors import is_tensor, tensor_interface
 from cujit.devices.arrays.array import DeviceArray
@@ -64,8 +64,8 @@ def refuse_keywords(kernel: str) -> None:
     )
 
 
-def _refuse_named(packer: Callable[[], Packer]) -> None:
-    refuse_keywords(str(packer().kernel))
+def _refuse_named(kernel: object) -> None:
+    refuse_keywords(str(kernel))
 
 
 class Prepared:
@@ -112,6 +112,19 @@ def report_failure(kernel: str, device: DeviceLike, error: CujitError) -> None:
         error.add_note(f"  {kernel}[grid, block].save('bug.launch', …) writes this launch to a file, to run it again")
 
 
+def _reporting(run: Callable[..., _T], kernel: object, device: DeviceLike) -> Callable[..., _T]:
+    """Wrap a function that machine code calls so that it reports the error that it raises."""
+
+    def call(*arguments: object) -> _T:
+        try:
+            return run(*arguments)
+        except CujitError as e:
+            report_failure(str(kernel), device, e)
+            raise
+
+    return call
+
+
 class LaunchBinder:
     """Makes the prepared launches of one kernel on one device.
 
@@ -123,7 +136,7 @@ class LaunchBinder:
         kernel: BackendKernel,
         library: Library,
         device: Device,
-        packer: Callable[[], Packer],
+        packer: LazyPacker,
         alive: LivenessFlag,
         learned: Learned,
     ) -> None:
@@ -138,7 +151,7 @@ class LaunchBinder:
         self.lock = Lock()
 
     @classmethod
-    def of(cls, kernel: BackendKernel, device: Device, signature: Signature, packer: Callable[[], Packer],
+    def of(cls, kernel: BackendKernel, device: Device, signature: Signature, packer: LazyPacker,
            alive: LivenessFlag, *, takes_ints: bool) -> LaunchBinder | None:  # fmt: skip
         """Make one where native code can be had; None leaves every launch to Python.
 
@@ -202,7 +215,7 @@ class LaunchBinder:
         try:
             target = self._kernel.target(shape, stream, options, self._layout.size)
         except ToolTimeoutError as e:
-            report_failure(str(self.packer().kernel), self._device, e)
+            report_failure(str(self.packer.kernel), self._device, e)
             raise
         except CujitError:
             target = None
@@ -210,22 +223,10 @@ class LaunchBinder:
             return _BY_HAND
         for name, value in target.fields.items():
             setattr(state, name, value)
-        failed = self._telling(target.failed)
+        failed = _reporting(target.failed, self.packer.kernel, self._device)
         state.failed = id(failed)
         state.alive = self._alive.address
         return target, failed
-
-    def _telling(self, run: Callable[..., _T]) -> Callable[..., _T]:
-        """Wrap a function that machine code calls so that it reports the error that it raises."""
-
-        def call(*arguments: object) -> _T:
-            try:
-                return run(*arguments)
-            except CujitError as e:
-                report_failure(str(self.packer().kernel), self._device, e)
-                raise
-
-        return call
 
     def read(self, index: int, value: Any, stream: int, state: LaunchState) -> bytes | None:
         """Make the bytes of one parameter, which native code left to Python, and remember the type of what fits.
@@ -239,7 +240,7 @@ class LaunchBinder:
             return None
         read = self._reads.get(index)
         if read is None:
-            read = self._reads[index] = self._telling(self.packer().reader(index))
+            read = self._reads[index] = _reporting(self.packer().reader(index), self.packer.kernel, self._device)
         data = read(value, stream)
         field = self._layout.fields[index]
         if field.is_pointer:
@@ -313,7 +314,7 @@ class _FirstCall:
         self._stream = stream
         self._options = options
         self._kept: object = None
-        self.named = functools.partial(_refuse_named, binder.packer)
+        self.named = functools.partial(_refuse_named, binder.packer.kernel)
         self.reader = functools.partial(_read, binder, stream, state)
         """What native code calls with the number of a parameter and its argument."""
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from cujit.artifact import Artifact
 from cujit.devices.arguments.buffers import Buffers
 from cujit.devices.arguments.extents import extents_of
-from cujit.devices.arguments.packer import Packer
+from cujit.devices.arguments.packer import LazyPacker, Packer
 from cujit.devices.arguments.signatures import signature_of
 from cujit.devices.backend import BackendKernel, BackendModule
 from cujit.devices.device import Device
@@ -129,26 +129,11 @@ class LoadedImage(ImageSlots):
             self._was, self.loaded = self.loaded, None
 
 
-class _PackerSource:
-    """Makes the packer of a kernel when it is first asked for, and stands for the kernel's name in its messages.
+class _ShownName:
+    """What messages call a kernel, found out when a message needs it. It refers to no entry: there is no circle."""
 
-    It refers to no entry, so that there is no circle.
-    """
-
-    def __init__(
-        self, image: LoadedImage, lowered: str, signature: Signature, takes_ints: bool, name: str | None
-    ) -> None:
-        self._image = image
-        self._lowered = lowered
-        self._signature = signature
-        self._takes_ints = takes_ints
-        self._name = name
-        self._made: Packer | None = None
-
-    def __call__(self) -> Packer:
-        if self._made is None:
-            self._made = Packer(self._signature, self._image.device, self, takes_ints=self._takes_ints)
-        return self._made
+    def __init__(self, image: LoadedImage, lowered: str, name: str | None) -> None:
+        self._image, self._lowered, self._name = image, lowered, name
 
     def __str__(self) -> str:
         return self._image.display(self._lowered) if self._name is None else self._name
@@ -206,8 +191,9 @@ class LaunchEntry(EntrySlots):
         return self.image.device
 
     @cached_property
-    def _packers(self) -> _PackerSource:
-        return _PackerSource(self.image, self.lowered, self.signature, self._takes_ints, self.__dict__.get("name"))
+    def _packers(self) -> LazyPacker:
+        shown = _ShownName(self.image, self.lowered, self.__dict__.get("name"))
+        return LazyPacker(self.signature, self.device, shown, takes_ints=self._takes_ints)
 
     @property
     def packer(self) -> Packer:
