@@ -348,7 +348,11 @@ def test_past_the_budget_of_divergence_results_are_the_same(budget: str, monkeyp
     assert (_results(shapes) == found).all()
 
 
-@pytest.mark.parametrize("budget", ["_MOST_WAYS", "_MOST_FRONTIERS", "_MOST_BITS", "_MOST_PASSES"])
+def test_variables_of_a_long_switch_become_values() -> None:
+    assert "%kept.at" not in _ir("wide switch", 1500)
+
+
+@pytest.mark.parametrize("budget", ["_MOST_WAYS", "_MOST_BITS", "_MOST_PASSES"])
 def test_variables_in_memory_have_the_same_values(budget: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUJIT_CACHE", "0")
     shapes = ("exits", "irreducible", "loop nest")

@@ -10,11 +10,14 @@ Where that takes more phis than the code is long, as of masks in nests of loops,
 memory instead, so that what is emitted is linear in the code.
 
 Source: Cytron et al., "Efficiently Computing Static Single Assignment Form and the Control Dependence Graph", 1991, for
-where phis stand. Sets of variables are the bits of ints.
+where phis stand; Sreedhar and Gao, "A Linear Time Algorithm for Placing phi-Nodes", 1995, for how to find that from the
+leaves of the dominator tree up. Sets of variables are the bits of ints.
 """
 
 from __future__ import annotations
 
+import collections
+import itertools
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 
 import numpy as np
@@ -25,9 +28,6 @@ from cujit.values import NamedTuple, dataclass, field
 
 _MOST_WAYS, _MOST_WAYS_EACH = 10_000, 2
 """Ways into phis that a body may have: so many, and so many for each of its nodes."""
-
-_MOST_FRONTIERS = 1_000_000
-"""Pairs of a block and one where ways from there meet others."""
 
 _MOST_BITS = 1 << 28
 """Blocks times variables, beyond which no variable becomes values: the sets of those that are live take a bit each."""
@@ -71,8 +71,8 @@ class _TextPiece:
     number: int = -1
     parent: _TextPiece | None = None
     """The nearest block that every way to this one passes."""
-    frontier: list[_TextPiece] = field(default_factory=list)
-    """Where ways from blocks that this one dominates meet others."""
+    depth: int = 0
+    """How many blocks every way to this one passes."""
     live: int = 0
     phis: dict[str, Node] = field(default_factory=dict)
 
@@ -148,7 +148,8 @@ def _ordered(pieces: Sequence[_TextPiece]) -> list[_TextPiece]:
     numbers, parents = dominators([[at[id(each)] for each in piece.after] for piece in pieces], 0)
     order = [pieces[k] for k in numbers]
     for number, piece in enumerate(order):
-        piece.number, piece.parent = number, pieces[parents[at[id(piece)]]]
+        parent = pieces[parents[at[id(piece)]]]
+        piece.number, piece.parent, piece.depth = number, parent, parent.depth + (number > 0)
         for each in piece.after:
             each.before.append(piece)
     return order
@@ -163,7 +164,7 @@ def _place_phis(order: Sequence[_TextPiece], variables: Sequence[str], length: i
     Give the variables that are to lie in memory, as a body of that ``length`` would get too many phis for them.
     """
     most = _MOST_WAYS + _MOST_WAYS_EACH * length
-    if len(order) * len(variables) > _MOST_BITS or not _find_frontiers(order):
+    if len(order) * len(variables) > _MOST_BITS:
         return frozenset(variables)
     bit = {variable: 1 << k for k, variable in enumerate(variables)}
     given = []
@@ -174,34 +175,66 @@ def _place_phis(order: Sequence[_TextPiece], variables: Sequence[str], length: i
         given.append(sum(written))
     if not _find_live(order, given):
         return frozenset(variables)
-    placed = [0] * len(order)
-    todo = list(order)
-    while todo:
-        piece = todo.pop()
-        for meeting in piece.frontier:
-            k = meeting.number
-            new = given[piece.number] & meeting.live & ~placed[k]
-            if new:
-                placed[k] |= new
-                given[k] |= new
-                todo.append(meeting)
+    placed = _meetings(order, given)
     kept = _with_most_ways(order, placed, most)
     for piece, phis in zip(order, placed, strict=True):
         piece.phis = {variables[k]: Node("phi") for k in bits_of(phis & ~kept)}
     return {variables[k] for k in bits_of(kept)}
 
 
-def _find_frontiers(order: Sequence[_TextPiece]) -> bool:
-    """Find where ways from the blocks that each one dominates meet others, and tell whether those are few enough."""
-    most = _MOST_FRONTIERS
-    for piece in order:
-        for each in piece.before if len(piece.before) > 1 else ():
-            while each is not piece.parent and each.frontier[-1:] != [piece]:
-                each.frontier.append(piece)
-                each, most = each.parent or each, most - 1
-        if most < 0:
-            return False
-    return True
+def _meetings(order: Sequence[_TextPiece], given: list[int]) -> list[int]:
+    """Find, as bits, the variables that each block needs phis for.
+
+    ``given`` are the variables that each block writes; a phi writes, too. A block needs a phi for a variable that is
+    live there if a block writes it that dominates one of those before, but not this one's parent. Such a block is
+    at least as deep in the dominator tree. So the deepest blocks come first.
+    """
+    placed, above = [0] * len(order), [piece.parent or piece for piece in order]
+    meetings = sorted([piece for piece in order if len(piece.before) > 1], key=lambda piece: -piece.depth)
+    for _, group in itertools.groupby(meetings, lambda piece: piece.depth):
+        level, following = [*group], collections.defaultdict(list)
+        for meeting in level:
+            for way in meeting.before:
+                if way.depth >= meeting.depth:
+                    top = _join_up_to(meeting.depth, way, above, given)
+                    following[top.number].append(meeting)
+                    if top is not way:
+                        placed[meeting.number] |= given[way.number] & meeting.live
+        _pass_on(level, following, placed, given)
+    return placed
+
+
+def _join_up_to(depth: int, piece: _TextPiece, above: list[_TextPiece], given: list[int]) -> _TextPiece:
+    """Return the block of a ``depth`` that dominates a piece; give the piece what is given on the way up to it.
+
+    The next call skips the blocks on the way, so that all calls take about as long as there are pieces.
+    """
+    way = []
+    while piece.depth > depth:
+        way.append(piece)
+        piece = above[piece.number]
+    for each in reversed(way[:-1]):
+        given[each.number] |= given[above[each.number].number]
+        above[each.number] = piece
+    return piece
+
+
+def _pass_on(
+    level: Sequence[_TextPiece], following: Mapping[int, Sequence[_TextPiece]], placed: list[int], given: list[int]
+) -> None:
+    """Place phis, at the blocks of one depth, for what is written at that depth, until no phi asks for another."""
+    for meeting in level:
+        given[meeting.number] |= placed[meeting.number]
+    changed = {*following}
+    while changed:
+        todo, changed = sorted(changed), set()
+        for number in todo:
+            for meeting in following.get(number, ()):
+                new = given[number] & meeting.live & ~placed[meeting.number]
+                if new:
+                    placed[meeting.number] |= new
+                    given[meeting.number] |= new
+                    changed.add(meeting.number)
 
 
 def _with_most_ways(order: Sequence[_TextPiece], placed: Sequence[int], most: int) -> int:
