@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
@@ -48,7 +49,7 @@ def test_a_line_of_a_header_names_the_line_of_the_kernel(cujit: Cujit, copy: Pat
     copy.write_text(f'#include "inner.cuh"\n{middle}' + CODE.replace("x[i * stride]", "outer(x, i)"))
     result = cujit("profile", str(copy), *LAUNCH, "--arg", "8")
     assert result.exit_code == 0, result.stderr
-    *table, advice = result.stdout.splitlines()
+    *table, advice, _ = result.stdout.splitlines()
     assert any(line.startswith("inner.cuh:1, inlined at copy.cu:7  ") for line in table)
     assert "each warp's load at inner.cuh:1, inlined at copy.cu:7 moves 32 sectors" in advice
     (kernel,) = json.loads(cujit("profile", str(copy), *LAUNCH, "--arg", "8", "--json").stdout)["kernels"]
@@ -73,7 +74,11 @@ def test_it_ends_with_advice_where_there_is_any(cujit: Cujit, copy: Path) -> Non
     said = "each warp's load at copy.cu:3 moves 32 sectors for 128 bytes: "
     said += "adjacent threads access addresses 32 bytes apart; "
     slow = cujit("profile", str(copy), *LAUNCH, "--arg", "8")
-    assert slow.stdout.splitlines()[-1].startswith(f"uncoalesced: {said}")
+    advice, estimate = slow.stdout.splitlines()[-2:]
+    assert advice.startswith(f"uncoalesced: {said}")
+    assert re.fullmatch(r"estimate for H200: saves about \d+% of the run time", estimate)
+    on = cujit("profile", str(copy), *LAUNCH, "--arg", "8", "--on", "T4")
+    assert "estimate for T4: saves about" in on.stdout
     good = cujit("profile", str(copy), *LAUNCH, "--arg", "1")
     assert good.stdout.splitlines()[-1].startswith("copy.cu:4")
     slow, good = (cujit("profile", str(copy), *LAUNCH, "--arg", stride, "--json") for stride in ("8", "1"))

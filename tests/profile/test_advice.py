@@ -13,6 +13,7 @@ import pytest
 
 import cujit
 from cujit.devices.cpu.run.source_map import SourceLine
+from cujit.errors import ArchError
 from cujit.profile import (
     Advice,
     Measures,
@@ -358,9 +359,41 @@ def test_a_rule_speaks_from_its_threshold_on(
 
 
 def test_what_matters_most_is_said_first() -> None:
-    (less,), (more,) = (counted("atom", requests=100, contended=n).instructions for n in (400, 3200))
+    (less,), (more,) = (counted("atom", requests=100, contended=n).instructions for n in (400, 1600))
     kernel = ProfiledKernel("k", 1, (less, replace(more, source=SourceLine("k.cu", 2))), 0, 1000, 1, 100, 3200)
     assert [str(each.line) for each in advice_for(kernel)] == ["k.cu:2", "k.cu:1"]
+
+
+def test_the_highest_estimate_is_said_first() -> None:
+    atomics = counted("atom", requests=100, contended=1600)
+    conflicts = counted("ld", shared_requests=100, wavefronts=400, bank_conflicts=300)
+    rules = ("contended_atomics", "bank_conflicts")
+    both = replace(atomics, instructions=(*conflicts.instructions, *atomics.instructions))
+    assert tuple(each.rule for each in advice_for(both)) == rules
+    many = counted("ld", shared_requests=100_000, wavefronts=400_000, bank_conflicts=300_000)
+    both = replace(atomics, instructions=(*atomics.instructions, *many.instructions))
+    assert tuple(each.rule for each in advice_for(both)) == rules[::-1]
+
+
+def test_an_estimate_depends_on_the_gpu_and_is_labeled_as_one() -> None:
+    kernel = replace(counted("ld", shared_requests=10_000, wavefronts=320_000, bank_conflicts=310_000), blocks=100)
+    (wide,), (narrow,) = advice_for(kernel), advice_for(kernel, "T4")
+    assert 0 < wide.saves < narrow.saves < 1  # fewer multiprocessors have more conflicts each
+    assert wide.estimate == f"estimate for H200: saves about {wide.saves:.0%} of the run time"
+    assert wide.to_json()["estimate"] == wide.estimate
+    assert Advice("rule", None, "warps", "", "", "").estimate == ""
+
+
+def test_updates_that_ptxas_puts_together_save_almost_nothing() -> None:
+    (alike,) = advice_for(counted("red", requests=100, contended=3200))
+    assert alike.estimate == "estimate for H200: saves almost none of the run time"
+    (parted,) = advice_for(counted("red", requests=100, contended=1600))
+    assert parted.saves > 0.5
+
+
+def test_an_unknown_gpu_is_refused() -> None:
+    with raises(ArchError, "arch", "Riva 128"):
+        advice_for(counted("ld"), "Riva 128")
 
 
 def test_loads_of_one_line_are_one_piece_of_advice_and_of_no_known_line_each_is_its_own() -> None:

@@ -107,7 +107,7 @@ def command(
     elif as_json:
         print_json({"schema": 1, "kernels": [kernel_record(profiled, gpu)]})
     else:
-        show(render_costs(profiled))
+        show(render_costs(profiled, gpu))
         if gpu is not None:
             show(render_bounds(bounds(profiled, gpu)))
 
@@ -151,8 +151,8 @@ class _ProfileRequest:
 # -- one launch -----------------------------------------------------------------------------------------------
 
 
-def render_costs(kernel: ProfiledKernel) -> Iterator[str | Rows]:
-    """Yield what a kernel costs, line by line, and the advice for it."""
+def render_costs(kernel: ProfiledKernel, on: str | None = None) -> Iterator[str | Rows]:
+    """Yield what a kernel costs, line by line, and the advice for it, with estimates for a GPU."""
     total = kernel.totals
     yield f"{kernel.name}: {total.active:,} instructions of threads, {total.warps:,} of warps, counted in PTX"
     if total.sectors:
@@ -164,8 +164,9 @@ def render_costs(kernel: ProfiledKernel) -> Iterator[str | Rows]:
         yield f"shared memory: {total.wavefronts:,} wavefronts, {total.bank_conflicts:,} for bank conflicts"
     yield ""
     yield from _table(kernel)
-    for advice in _advice(kernel):
+    for advice in _advice(kernel, on):
         yield f"\n{advice.rule}: {advice}"
+        yield advice.estimate
 
 
 def _table(kernel: ProfiledKernel) -> Iterator[str | Rows]:
@@ -184,10 +185,10 @@ def _has_values(column: str, cells: Sequence[str]) -> bool:
     return any(cells) and (column != "reuse" or max(float(cell or 0) for cell in cells) >= _MUCH)
 
 
-def _advice(kernel: ProfiledKernel) -> tuple[Advice, ...]:
+def _advice(kernel: ProfiledKernel, on: str | None) -> tuple[Advice, ...]:
     from cujit.profile.advice import advice_for  # start-up: brings the CPU device
 
-    return advice_for(kernel)
+    return advice_for(kernel, on)
 
 
 _TELLING = (

@@ -19,8 +19,11 @@ from cujit.devices.cpu.observe.measures import (
     place_of,
 )
 from cujit.devices.cpu.run.source_map import SourceLine
+from cujit.devices.device import Device
 from cujit.errors import counted
-from cujit.values import dataclass, group_by
+from cujit.profile.estimating import saving
+from cujit.profile.peaks import peaks
+from cujit.values import dataclass, group_by, replace
 
 _SHARE = 0.1
 """Source: Nsight Compute 2023.1, rule "Shared Memory Conflicts": conflicts of a tenth of all wavefronts."""
@@ -36,6 +39,9 @@ stays below."""
 _LANES = 0.75
 """Source: Nsight Compute 2021.2, rule "Thread Divergence": fewer than 24 of 32 threads for an instruction."""
 
+_TELLS = 0.01
+"""Share of the time below which an estimate has no number."""
+
 _WARP = 32
 _BANK_BYTES, _BANKS_BYTES = 4, 128
 """Source: CUDA C++ Programming Guide, "Shared Memory": 32 banks, of 32 bits each."""
@@ -49,7 +55,8 @@ class Advice:
     """What one line of a kernel costs too much: which ``rule`` says so, by what is ``measured``, why, and a cure.
 
     ``line`` is None where the whole launch is meant, or the line is not known. ``measure`` names what the rule goes by,
-    as ``Measures`` or ``ProfiledKernel`` have it. ``finding`` has the numbers, ``cause`` is why they are so.
+    as ``Measures`` or ``ProfiledKernel`` have it. ``finding`` has the numbers, ``cause`` is why they are so. ``saves``
+    is an estimate: the share of the kernel's time that the cure saves on ``gpu``.
 
     Example::
 
@@ -63,20 +70,33 @@ class Advice:
     finding: str
     cause: str
     cure: str
+    saves: float = 0.0
+    gpu: str = ""
+
+    @property
+    def estimate(self) -> str:
+        """The saving in words; "" if it was not estimated."""
+        share = f"about {self.saves:.0%}" if self.saves >= _TELLS else "almost none"
+        return f"estimate for {self.gpu}: saves {share} of the run time" if self.gpu else ""
 
     def __str__(self) -> str:
         return f"{self.finding}: {self.cause}; {self.cure}"
 
-    def to_json(self) -> dict[str, str]:
+    def to_json(self) -> dict[str, str | float]:
         """Return the advice as plain values."""
-        return {**vars(self), "line": str(self.line or "")}
+        return {**vars(self), "line": str(self.line or ""), "estimate": self.estimate}
 
 
-def advice_for(kernel: ProfiledKernel) -> tuple[Advice, ...]:
-    """Return what makes a kernel cost more than necessary. Empty if no rule finds anything.
+def advice_for(kernel: ProfiledKernel, on: str | Device | None = None) -> tuple[Advice, ...]:
+    """Return what makes a kernel cost more than necessary, the highest estimate first; empty if no rule finds anything.
+
+    Args:
+        kernel: what was counted, as ``Profile.kernels`` has it.
+        on: the GPU for which to estimate the savings, by its name or one of this machine. Default: an H200.
 
     Raises:
         ArgumentError: it is no profiled kernel.
+        ArchError: see ``bounds``.
 
     Example::
 
@@ -85,7 +105,10 @@ def advice_for(kernel: ProfiledKernel) -> tuple[Advice, ...]:
                 print(advice)
     """
     check_profiled(kernel)
-    return tuple(advice for rule in _RULES for advice in rule(kernel))
+    gpu = peaks("H200" if on is None else on)
+    found = (advice for rule in _RULES for advice in rule(kernel))
+    estimated = (replace(each, saves=saving(kernel, each.rule, each.line, gpu), gpu=gpu.name) for each in found)
+    return tuple(sorted(estimated, key=lambda each: -each.saves))
 
 
 # -- accesses by line -----------------------------------------------------------------------------------------
@@ -413,7 +436,7 @@ def _partial_warps(kernel: ProfiledKernel) -> Iterator[Advice]:
         return
     finding = f"a warp has {_number(round(kernel.threads / kernel.warps, 1))} of {_WARP} threads"
     cause = f"the size of a block is {_number(round(kernel.threads / kernel.blocks, 1))}, no multiple of {_WARP}"
-    cure = f"launch blocks of a multiple of {_WARP} threads, and have the last ones leave by their index"
+    cure = f"launch blocks of a multiple of {_WARP} threads, such as 256, and have the last ones leave by their index"
     yield Advice("partial_warps", None, "active_lanes", finding, cause, cure)
 
 

@@ -145,7 +145,7 @@ def bounds(kernel: ProfiledKernel, on: str | Device) -> KernelBounds:
     """
     check_profiled(kernel)
     gpu = peaks(on)
-    kernel = _merged(kernel)
+    kernel = merged(kernel)
     unknown: dict[str, None] = {}
     found = [*_of_memory(kernel, gpu), *_of_units(kernel, gpu, unknown)]
     ranked = sorted((bound for bound in found if bound.amount), key=lambda bound: -bound.seconds)
@@ -168,7 +168,7 @@ _ADDRESS = re.compile(r"\[([^\]+]+)(?:\+(-?\d{1,18}))?\]")
 _WIDEST_BYTES = 16
 
 
-def _merged(kernel: ProfiledKernel) -> ProfiledKernel:
+def merged(kernel: ProfiledKernel) -> ProfiledKernel:
     """Leave of accesses to neighbouring words of shared memory the one that takes most: ptxas may make one of them.
 
     That one delivers all words that each of them wants of a bank, so it takes no fewer wavefronts than any of them. One
@@ -289,10 +289,10 @@ def _of_units(kernel: ProfiledKernel, gpu: Peaks, unknown: dict[str, None]) -> l
         _ExecutionUnit(
             "shuffles", "threads", SHUFFLES, lambda row: _WARP * row.measures.warps * (row.words[0] == "shfl")
         ),
-        _ExecutionUnit("special functions", "results", SPECIAL, _special),
+        _ExecutionUnit("special functions", "results", SPECIAL, special_results),
         *(
             _ExecutionUnit(
-                f"arithmetic of {name}", "results", each, functools.partial(_results, name=name), merged[name]
+                f"arithmetic of {name}", "results", each, functools.partial(type_results, name=name), merged[name]
             )
             for name, each in arithmetic
         ),
@@ -318,7 +318,7 @@ def _lanes(row: ProfiledInstruction) -> int:
     return row.measures.threads if row.text.startswith("@") else _WARP * row.measures.warps
 
 
-def _special(row: ProfiledInstruction) -> int:
+def special_results(row: ProfiledInstruction) -> int:
     """Count what has a unit of its own, but no division by a constant, or that is approximate.
 
     Source: measured with the ptxas of CUDA 13: approximate divisions by one number share its reciprocal, rounded ones
@@ -335,7 +335,7 @@ _SPECIAL_TYPES = ("f16", "f16x2", "bf16", "bf16x2", "f32", "f64")
 _TYPES = {"f32": ("f32", "f32x2"), "f64": ("f64",), "f16": ("f16", "f16x2", "bf16", "bf16x2")}
 
 
-def _results(row: ProfiledInstruction, name: str) -> int:
+def type_results(row: ProfiledInstruction, name: str) -> int:
     """Count the results of additions and multiplications on numbers of a type."""
     if row.type not in _TYPES[name] or row.words[0] not in ("add", "sub", "mul", "fma", "mad"):
         return 0
@@ -348,14 +348,14 @@ def _mergeable(rows: Iterable[ProfiledInstruction], name: str) -> int:
     Source: PTX ISA 9.1, "Floating Point Instructions: add": without a rounding, the two may become one.
     """
     free = [row for row in rows if _ROUNDINGS.isdisjoint(row.words)]
-    sums = sum(_results(row, name) for row in free if row.words[0] in ("add", "sub"))
-    return min(sums, sum(_results(row, name) for row in free if row.words[0] == "mul"))
+    sums = sum(type_results(row, name) for row in free if row.words[0] in ("add", "sub"))
+    return min(sums, sum(type_results(row, name) for row in free if row.words[0] == "mul"))
 
 
 def _issued(row: ProfiledInstruction) -> float:
     """Count what begins for certain: what ptxas neither merges nor does without."""
     packed = 2 if row.type.endswith("x2") else 1
-    arithmetic = sum(_results(row, name) for name in _TYPES) / packed + _special(row)
+    arithmetic = sum(type_results(row, name) for name in _TYPES) / packed + special_results(row)
     matrices = row.measures.warps if row.measures.tensor_flops or row.words[0] == "shfl" else 0
     return arithmetic / _WARP + _requests(row) + matrices
 

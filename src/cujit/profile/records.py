@@ -16,5 +16,5 @@ def kernel_record(kernel: ProfiledKernel, on: str | Device | None = None) -> dic
     Raises:
         ArchError: see ``bounds``.
     """
-    record = {**kernel.to_json(), "advice": [each.to_json() for each in advice_for(kernel)]}
+    record = {**kernel.to_json(), "advice": [each.to_json() for each in advice_for(kernel, on)]}
     return record if on is None else {**record, "bounds": bounds(kernel, on).to_json()}

@@ -413,8 +413,8 @@ const cujitReport = (() => {
   /* What compilers and checks found, and then advice. */
   function findings() {
     const { advice } = profileNow() || { advice: [] };
-    const said = ({ rule, line, measure, finding, cause, cure }) =>
-      ({ rule, source: line, measure, text: `${finding}: ${cause}`, cure });
+    const said = ({ rule, line, measure, finding, cause, cure, estimate }) =>
+      ({ rule, source: line, measure, text: `${finding}: ${cause}`, cure, estimate });
     return [...state.record.errors, ...advice.map(said)];
   }
 
@@ -423,7 +423,8 @@ const cujitReport = (() => {
     const follow = (event) => followed(event, kind, key, finding.measure);
     const place = kind ? [h("a", { href: "#texts", onclick: follow }, places[kind](key)), ": "] : [];
     const cure = finding.cure ? h("p", { class: "cure" }, h("b", {}, "Try: "), finding.cure) : null;
-    return h("li", {}, h("strong", { class: "rule" }, spaced(finding.rule)), " ", place, finding.text, cure);
+    const estimate = finding.estimate ? h("p", { class: "estimate" }, finding.estimate) : null;
+    return h("li", {}, h("strong", { class: "rule" }, spaced(finding.rule)), " ", place, finding.text, cure, estimate);
   }
 
   function drawFindings() {
