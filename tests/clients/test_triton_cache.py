@@ -238,29 +238,69 @@ def test_a_directory_that_others_can_write_to_is_refused(machine: Machine) -> No
 
 
 def test_a_kernel_that_does_not_compile_keeps_nobody_waiting(machine: Machine) -> None:
-    code = """
-import threading
+    """Neither the process that failed nor another one waits, although somebody keeps the traceback."""
+    failed, seen = machine.root / "failed", machine.root / "seen"
+    keeping = f"""
+import pathlib, threading
 kept = []
 def attempt():
     try:
         make(wrong)
     except Exception as e:
-        kept.append(e.with_traceback(None))
-        assert "static_assert" in repr(e) or "NotCompiled" not in repr(e)
+        kept.append(e)
 begin = time.perf_counter()
 attempt(); attempt()
 thread = threading.Thread(target=attempt); thread.start(); thread.join()
 try:
     make(wrong)
 except Exception as first:
-    try:
-        make(wrong)     # by the thread that still has the traceback of the first
-    except Exception as second:
-        kept += [first, second]
-assert len(kept) == 5 and time.perf_counter() - begin < 60
-print(json.dumps({"hit": None}))
+    attempt()           # while the first is being handled
+assert len(kept) == 4 and time.perf_counter() - begin < 60
+pathlib.Path({str(failed)!r}).touch()
+while not pathlib.Path({str(seen)!r}).exists() and time.perf_counter() - begin < 250:
+    time.sleep(0.01)
 """
-    assert machine.hits(code) == [None]
+    asking = """
+begin = time.perf_counter()
+try:
+    make(wrong)
+except Exception as e:
+    assert "static_assert" in repr(e)
+assert time.perf_counter() - begin < 60
+"""
+    with ThreadPoolExecutor(1) as one:
+        keeper = one.submit(machine.hits, keeping)
+        while not failed.exists() and not keeper.done():
+            time.sleep(0.01)
+        try:
+            assert machine.hits(asking) == []
+        finally:
+            seen.touch()
+        assert keeper.result() == []
+
+
+def test_others_wait_while_a_compile_is_under_way(machine: Machine) -> None:
+    """The frame of a compile is on the stack of its thread, however long the compile takes."""
+    begun, asked = machine.root / "begun", machine.root / "asked"
+    slow = f"""
+import pathlib
+from triton.backends.nvidia import compiler
+def make_cubin(self, *given, _make=compiler.CUDABackend.make_cubin):
+    pathlib.Path({str(begun)!r}).touch()
+    while not pathlib.Path({str(asked)!r}).exists():
+        time.sleep(0.01)
+    time.sleep(2)
+    return _make(self, *given)
+compiler.CUDABackend.make_cubin = make_cubin
+make()
+"""
+    with ThreadPoolExecutor(1) as one:
+        first = one.submit(machine.hits, slow)
+        while not begun.exists() and not first.done():
+            time.sleep(0.01)
+        code = f"import pathlib; pathlib.Path({str(asked)!r}).touch(); make()"
+        assert machine.hits(code) == [True]
+        assert first.result() == [False]
 
 
 def test_why_names_the_option_that_changed(machine: Machine) -> None:

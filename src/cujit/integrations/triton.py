@@ -12,10 +12,11 @@ import functools
 import json
 import os
 import shutil
+import sys
 import threading
 import time
+import types
 import warnings
-import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ from cujit.cache.provenance import Outcome
 from cujit.cache.settings import Compiling
 from cujit.cache.trust import Trust
 from cujit.errors import CacheRefusedError, CompileWarning, CujitError, FormatError, NotCompiledError
+from cujit.threads import Condition, start
 from cujit.values.json_text import only_value
 
 _GROUP = "__grp__"
@@ -45,6 +47,8 @@ _MOST_GROUP_BYTES = 1 << 20
 _HOUR_S = 3600.0
 _WAIT_S = 120.0
 """How long a process waits for another one that compiles the same kernel."""
+_LOOK_S = 0.1
+"""How often to look whether a compile is still under way."""
 
 
 class CacheManager(triton_cache.CacheManager):  # type: ignore[misc]  # Triton has no types
@@ -98,7 +102,7 @@ class CacheManager(triton_cache.CacheManager):  # type: ignore[misc]  # Triton h
         found = self._local(filename, key)
         if found is not None:
             return found
-        claim = _Claim.of(self._cache, key)
+        claim = _Claim(self._cache, key, sys._getframe(1))
         if claim.had is not None:
             return self._written(filename, key, claim.had)
         try:
@@ -107,7 +111,6 @@ class CacheManager(triton_cache.CacheManager):  # type: ignore[misc]  # Triton h
             claim.end()
             raise
         self._claim = claim
-        weakref.finalize(self, claim.end)
         return None
 
     def put_group(self, filename: str, group: Mapping[str, str]) -> str:
@@ -185,32 +188,25 @@ class CacheManager(triton_cache.CacheManager):  # type: ignore[misc]  # Triton h
 
 
 _TOOL = f"Triton {triton.__version__}"
-_claims: dict[str, _Claim] = {}
 
 
 class _Claim:
-    """The right to compile one kernel, from the miss until its files are kept, or Triton gives up."""
+    """The right to compile one kernel, from the miss until its files are kept, or Triton's compile is left.
 
-    def __init__(self, cache: Cache, key: Key) -> None:
-        self._digest = key.digest
+    Triton doesn't say that a compile failed, and whoever keeps its traceback keeps the manager too. So a thread looks
+    whether the frame of the compile is still on the stack of its thread.
+    """
+
+    def __init__(self, cache: Cache, key: Key, frame: types.FrameType) -> None:
+        self._frame: types.FrameType | None = frame
         self._thread = threading.get_ident()
         self._begin = time.perf_counter()
+        self._changed = Condition()
         self._held = contextlib.ExitStack()
         got = self._held.enter_context(cache.claim(key, _WAIT_S))
         self.had = None if got is None else got[0]
-        if got is not None:
-            self._held.close()
-
-    @classmethod
-    def of(cls, cache: Cache, key: Key) -> _Claim:
-        """Claim a kernel. A thread that asks again has given up: whoever still has its traceback has that claim too."""
-        old = _claims.get(key.digest)
-        if old is not None and old._thread == threading.get_ident():
-            old.end()
-        claim = cls(cache, key)
-        if claim.had is None:
-            _claims[key.digest] = claim
-        return claim
+        if got is not None or not self._is_watched():
+            self.end()
 
     @property
     def took_ms(self) -> float:
@@ -219,9 +215,29 @@ class _Claim:
 
     def end(self) -> None:
         """Let others compile the kernel."""
-        if _claims.get(self._digest) is self:
-            del _claims[self._digest]
-        self._held.close()
+        with self._changed:
+            self._frame = None
+            self._held.close()
+            self._changed.notify_all()
+
+    def _is_watched(self) -> bool:
+        try:
+            start(self._watch, name="cujit-triton", daemon=True)
+        except RuntimeError:  # there are too many threads, or the interpreter ends
+            return False
+        return True
+
+    def _watch(self) -> None:
+        with self._changed:
+            while self._is_compiling():
+                self._changed.wait(_LOOK_S)
+        self.end()
+
+    def _is_compiling(self) -> bool:
+        frame = sys._current_frames().get(self._thread)
+        while frame is not None and frame is not self._frame:
+            frame = frame.f_back
+        return frame is not None
 
 
 def _key_of(key: str, filename: str) -> Key:
