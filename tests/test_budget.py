@@ -283,7 +283,7 @@ def test_a_block_that_the_kernel_does_not_take_is_not_known(cubin: Artifact) -> 
     with raises(BudgetError, "budget") as error:
         check(cubin, Budget(occupancy=0, block=256), kernel="narrow")
     assert "built for at most 96" in str(error.value)
-    assert "try: use at most 96" in str(error.value)
+    assert "hint: use at most 96" in str(error.value)
 
 
 def test_a_kernel_that_requires_a_block_is_looked_at_with_that_one() -> None:

@@ -189,7 +189,7 @@ def test_the_verb_takes_a_profile(counts: Path) -> None:
     assert run("--kernels", "transpose<33>", *good)[0] == 0
     code, said = run("--kernels", "transpose<32>", *good)
     assert code == 1
-    assert "try: each warp's load at transpose.cu:6" in said
+    assert "hint: each warp's load at transpose.cu:6" in said
     assert "counts.json: 2 over budget, of 4 limits of 1 kernel" in said
     poor = ("--local-sectors", 0, "--divergent-branches", 2, "--most-contended", 1, "--flops", 0)
     code, said = run("--kernels", "parted", *poor, "--json")

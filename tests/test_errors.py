@@ -53,7 +53,7 @@ def test_every_class_is_public() -> None:
 
 
 def test_help_is_printed_after_the_message() -> None:
-    assert str(CujitError("it broke", help="mend it")) == "it broke\n  try: mend it"
+    assert str(CujitError("it broke", help="mend it")) == "it broke\n  hint: mend it"
     assert str(CujitError("it broke")) == "it broke"
 
 
@@ -62,7 +62,7 @@ def test_a_tool_error_prints_call_result_tool_and_log() -> None:
         "the link failed", tool="nvJitLink 13.5", call="nvJitLinkComplete", result="ERROR_X", log="a\nb\n"
     )
     assert str(error) == "the link failed\n  call: nvJitLinkComplete -> ERROR_X (nvJitLink 13.5)\n  log:\n    a\n    b"
-    assert str(ToolError("the link failed: a\nb", log="a\nb\n", help="-v")) == "the link failed: a\nb\n  try: -v"
+    assert str(ToolError("the link failed: a\nb", log="a\nb\n", help="-v")) == "the link failed: a\nb\n  hint: -v"
 
 
 def test_a_format_error_says_where() -> None:

@@ -186,7 +186,7 @@ def test_what_kernels_cost_is_held_too(tests: Tests) -> None:
         [
             r"E\s+scale\s+sectors_per_request\s+4.5\s+32\s+27.5 over",
             r"E\s+sectors_per_request of scale: most at scale.cu:2, 32",
-            r"E\s+try: each warp's load at scale.cu:2 moves 32 sectors for 128 bytes: adjacent threads access",
+            r"E\s+hint: each warp's load at scale.cu:2 moves 32 sectors for 128 bytes: adjacent threads access",
             r"test_it.py::test_cost\[8\]: this profile",
         ]
     )

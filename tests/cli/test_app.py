@@ -76,7 +76,7 @@ def test_a_misspelled_command_suggests_the_one_that_is_meant(said: str, meant: s
 def test_error_is_a_message_on_standard_error_without_traceback() -> None:
     result = _ending_in(CujitError("it is [red]wrong[/red]", help="another way"))
     assert result.stdout == ""
-    assert result.stderr == "error: it is [red]wrong[/red] [failure]\n  try: another way\n"
+    assert result.stderr == "error: it is [red]wrong[/red] [failure]\n  hint: another way\n"
     assert result.exit_code == ExitCode.WRONG_INPUT
 
 

@@ -78,7 +78,7 @@ def test_not_known_is_status_1(check: Check, spilling: Path) -> None:
     result = check(spilling, "--spills", 10000)
     assert result.exit_code == 1
     assert "not known" in result.stdout
-    assert "try: build with -O verbose and pass the log" in result.stdout
+    assert "hint: build with -O verbose and pass the log" in result.stdout
 
 
 def test_the_log_of_the_build_tells_spills(check: Check, spilling: Path) -> None:

@@ -144,7 +144,7 @@ def test_llvm_ir_gets_the_mathematical_functions_where_they_are_asked_for(cujit:
     (tmp_path / "sine.ll").write_text(SINE)
     refused = cujit("compile", "sine.ll", "--arch", "sm_90")
     assert refused.exit_code == 1
-    assert "try: add --libdevice, or -O rdc" in refused.stderr
+    assert "hint: add --libdevice, or -O rdc" in refused.stderr
     assert cujit("compile", "sine.ll", "--arch", "sm_90", "--libdevice", "-o", "sine.ptx").exit_code == 0
     assert cujit("build", "sine.ll", "--target", "sm_90", "--libdevice").exit_code == 0
     assert cujit("link", "sine.ll", "--libdevice", "-o", "sine.cubin", "--arch", "sm_90").exit_code == 0

@@ -31,8 +31,8 @@ def test_progress_is_silent_where_there_is_no_terminal(capsys: pytest.CaptureFix
 
 
 def test_message_keeps_its_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    print_error("a\n  b\n  try: c")
-    assert capsys.readouterr().err == "error: a\n  b\n  try: c\n"
+    print_error("a\n  b\n  hint: c")
+    assert capsys.readouterr().err == "error: a\n  b\n  hint: c\n"
 
 
 @pytest.mark.parametrize(

@@ -265,7 +265,7 @@ def test_a_report_names_nobody(cujit: Cujit, monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setenv("CUJIT_CACHE_DIR", str(home / "kept"))
     monkeypatch.setenv("CUJIT_CACHE_ROOTS", "/scratch/ada/difference/packs")
     monkeypatch.setenv("CUJIT_REMOTE", "https://ada:key@store.engine.example/kernels?token=1")
-    assert "no key is trusted, try: CUJIT_TRUST=FILE" in cujit("doctor", "--report").output
+    assert "no key is trusted, hint: CUJIT_TRUST=FILE" in cujit("doctor", "--report").output
     monkeypatch.setenv("CUJIT_TRUST", str(home / "keys"))
     text = cujit("doctor", "--report").output
     assert "| ~/kept | yes | 0 | 0 |" in text
@@ -284,7 +284,7 @@ def test_a_report_tells_of_a_cache_and_of_parts_that_cannot_be_used(
     monkeypatch.setenv("CUJIT_CACHE_BYTES", "many")
     done = cujit("doctor", "--report")
     assert done.exit_code == 3
-    assert re.search(r"^\* nvFatbin: .*, try: pip install 'cujit\[cu1[23]\]'$", done.output, re.MULTILINE)
+    assert re.search(r"^\* nvFatbin: .*, hint: pip install 'cujit\[cu1[23]\]'$", done.output, re.MULTILINE)
     assert re.search(r"^\| .*CUJIT_CACHE_BYTES.* \| no \|  \|  \|$", done.output, re.MULTILINE)
     assert "| CUJIT_CACHE_BYTES | many |" in done.output
 

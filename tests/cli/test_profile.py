@@ -185,7 +185,7 @@ def test_a_kernel_that_does_nothing_has_no_bounds_and_no_empty_table(cujit: Cuji
 def test_a_gpu_that_has_no_bounds_is_told_from_those_that_have(cujit: Cujit, copy: Path, gpu: str) -> None:
     result = cujit("profile", str(copy), *LAUNCH, "--arg", "8", "--on", gpu)
     assert result.exit_code == 1
-    assert "try: known are T4, A100, A100 40GB, L4, L40S," in result.stderr
+    assert "hint: known are T4, A100, A100 40GB, L4, L40S," in result.stderr
     assert "--processors" not in result.stderr
 
 

@@ -130,7 +130,7 @@ def test_the_command_says_it(cujit: object, tmp_path: Path) -> None:
         assert result.exit_code == 1
         return result.stderr
 
-    assert "try: pass its directory (-I DIR); cujit also" in error_of("compile", "k.cu")
+    assert "hint: pass its directory (-I DIR); cujit also" in error_of("compile", "k.cu")
     assert "use -O extra=--flag" in error_of("compile", "k.cu", "-O", "fast")
     assert "--isolate --memory 4096" in error_of("compile", "k.cu", "--memory", "10")
     assert "did you mean sm_90?" in error_of("compile", "k.cu", "-a", "90")

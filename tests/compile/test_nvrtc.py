@@ -227,7 +227,7 @@ def test_a_missing_header_lists_what_was_searched(compiled: Compiler, tmp_path: 
     assert "headers in memory: a.h" in said
     assert f"{tmp_path} (include=)" in said
     assert "found via" in said
-    assert "try: pass its directory" in said
+    assert "hint: pass its directory" in said
 
 
 @pytest.mark.parametrize("text", ['#include "loc.h"', "#include <loc.h>", '#include "b.h"', '#include "./loc.h"'])

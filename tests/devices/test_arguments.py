@@ -85,7 +85,7 @@ def test_the_ends_of_a_range_are_inside(host: Device) -> None:
 def test_a_float_for_an_int_is_refused_with_what_to_pass(host: Device, value: object) -> None:
     message = refusal(host, INT, value)
     assert "k: argument 1 (int) doesn't accept" in message
-    assert "try: pass int(x)" in message
+    assert "hint: pass int(x)" in message
 
 
 @pytest.mark.parametrize("value", ["3", None, [3], 1j, np.array([1, 2]), object()])

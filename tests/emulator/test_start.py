@@ -33,7 +33,7 @@ def test_it_is_an_error_where_a_driver_or_a_compiler_is_loaded_already(tmp_path:
     real = compiled(tmp_path / "libcuda.so.1", "int cuInit(unsigned f) { return 0; }", "-shared", "-fPIC")
     done = _program(f"import ctypes, cujit; ctypes.CDLL('{real}'); cujit.emulate()")
     assert f"this process has already loaded {real}, so it cannot use the emulator" in done.stderr
-    assert "try: call cujit.emulate() before any CUDA call" in done.stderr
+    assert "hint: call cujit.emulate() before any CUDA call" in done.stderr
     done = _program("import cujit; from cuda.bindings import nvrtc; nvrtc.nvrtcVersion(); cujit.emulate()")
     assert "this process has already loaded the real libnvrtc.so" in done.stderr
 

@@ -234,7 +234,7 @@ def test_the_file_is_saved_when_somebody_says_so_and_not_before(opened: Opened, 
     path.write_text("// of somebody else\n")
     type_over(page, 2, "    __shared__ float s[32][34];")
     page.page.keyboard.press("Control+s")
-    says(page, re.compile("shared.cu has changed on disk since the explorer read it; try: save again to overwrite it"))
+    says(page, re.compile("shared.cu has changed on disk since the explorer read it; hint: save again to overwrite it"))
     assert path.read_text() == "// of somebody else\n"
     page.page.keyboard.press("Control+s")
     says(page, "Saved to shared.cu.")

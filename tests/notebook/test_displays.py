@@ -204,7 +204,7 @@ def test_a_line_of_a_header_in_memory_is_shown_too(cells: Cells) -> None:
 
 def test_an_error_without_places_shows_its_log(cells: Cells) -> None:
     error = cujit.errors.CompileError("it does not compile\nfor a reason", log="a log", help="this")
-    assert Written(cells.shown(error)["text/html"]).text == "it does not compilefor a reasona logtry: this"
+    assert Written(cells.shown(error)["text/html"]).text == "it does not compilefor a reasona loghint: this"
 
 
 def test_a_header_that_is_missing_shows_where_it_was_sought(cells: Cells) -> None:

@@ -40,7 +40,7 @@ def test_a_fault_shows_the_finding_its_lines_and_how_the_launch_is_saved(
     assert (
         "In[1]\n  3 |     int i = threadIdx.x;\n  4 |     if (i &lt;= n)\n&gt; 5 |         x[i] = 1;\n  6 | }" in html
     )
-    assert "try: compare the index" in html
+    assert "hint: compare the index" in html
     saving = "far[1, 32].save('bug.launch', x, 4) keeps this launch in one file"
     assert saving.replace("'", "&#x27;") in html
     assert "launch.save(" not in html

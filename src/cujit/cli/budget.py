@@ -185,6 +185,6 @@ def render_budgets(report: BudgetReport) -> Iterator[str | Rows]:
     styles = [_STYLES[row.verdict] for row in report.rows]
     yield Rows(COLUMNS, [row.cells for row in report.rows], ("allowed", "is", "slack"), styles)
     yield from report.notes
-    yield from (f"try: {for_the_shell(text)}" for text in report.helps)
+    yield from (f"hint: {for_the_shell(text)}" for text in report.helps)
     yield from (f"not checked: {left}" for left in report.unchecked)
     yield report.summary

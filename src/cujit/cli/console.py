@@ -67,7 +67,7 @@ def print_error(message: str, code: str = "") -> None:
     first, *rest = message.split("\n")
     click.echo(click.style("error: ", fg="red", bold=True) + first + (f" [{code}]" if code else ""), err=True)
     for line in rest:
-        click.echo(click.style(line, fg="cyan") if line.startswith("  try: ") else line, err=True)
+        click.echo(click.style(line, fg="cyan") if line.startswith("  hint: ") else line, err=True)
 
 
 def note(message: str) -> None:

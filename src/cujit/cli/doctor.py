@@ -109,7 +109,7 @@ def _devices(report: Health) -> list[tuple[str, ...]]:
 
 def _remark(part: Component) -> str:
     fix = part.fix if part.state != "absent" else ""
-    return f"{part.name}: {part.problem}" + (f"\n  try: {for_the_shell(fix)}" if fix else "")
+    return f"{part.name}: {part.problem}" + (f"\n  hint: {for_the_shell(fix)}" if fix else "")
 
 
 # -- the report -------------------------------------------------------------------------------------------------------

@@ -221,7 +221,7 @@ class CujitError(Exception):
         self.__notes__ = [f"For details, run: cujit explain {code}"]
 
     def __str__(self) -> str:
-        return f"{self.message}\n  try: {self.help}" if self.help else self.message
+        return f"{self.message}\n  hint: {self.help}" if self.help else self.message
 
     def __reduce__(self) -> tuple[object, ...]:
         # By what it has become: some cannot be made of their message alone, as a copy and a pickle would.
@@ -301,7 +301,7 @@ class ToolError(CujitError):
         if self.log.strip() and self.log.strip() not in self.message:
             parts.append("  log:\n" + "\n".join(f"    {line}" for line in self.log.strip().splitlines()))
         if self.help:
-            parts.append(f"  try: {self.help}")
+            parts.append(f"  hint: {self.help}")
         return "\n".join(parts)
 
 

@@ -74,7 +74,7 @@ def _of_compile_error(error: CompileError) -> Rendered:
     if not error.diagnostics:
         yield from filter(None, (error.message.partition("\n")[2], error.log.strip()))
     if error.help:
-        yield f"try: {error.help}"
+        yield f"hint: {error.help}"
 
 
 def _text_of(request: object, file: str) -> str:
@@ -122,7 +122,7 @@ def _of_fault(error: KernelFaultError) -> Rendered:
     for file, line in dict.fromkeys(_PLACE.findall(text)):
         yield from _excerpt(file, int(line), 0, "".join(quoted_lines(file)))
     if error.help:
-        yield f"try: {error.help}"
+        yield f"hint: {error.help}"
     yield from getattr(error, "__notes__", ())
 
 

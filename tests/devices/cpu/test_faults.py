@@ -339,7 +339,7 @@ def test_a_fault_names_block_thread_and_lines(run: Runner) -> None:
         "kernel k, block (1, 1, 1), thread (5, 1, 1): the kernel executed trap",
         "  at PTX line 12: 12th line",
         "  from k.cu:12",
-        "  try: check the condition that the code tests before the trap",
+        "  hint: check the condition that the code tests before the trap",
     ]
 
 

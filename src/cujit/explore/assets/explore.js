@@ -237,7 +237,7 @@
     const text = await answer.text();
     try {
       const { message, help } = JSON.parse(text);
-      return help ? `${message}; try: ${help}` : message;
+      return help ? `${message}; hint: ${help}` : message;
     } catch { return text.trim(); }
   };
 
@@ -258,7 +258,7 @@
 
   function heard(said) {
     if (said.stage === "done") take(said.record);
-    else if (said.stage === "failed") fail(said.help ? `${said.message}; try: ${said.help}` : said.message);
+    else if (said.stage === "failed") fail(said.help ? `${said.message}; hint: ${said.help}` : said.message);
     else if (said.stage === "superseded") tell("Another page of this explorer asked for something else.", "wrong");
     else tell(DOING[said.stage] || said.stage, "busy");
   }

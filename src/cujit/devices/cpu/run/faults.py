@@ -87,7 +87,7 @@ def _raise_again(launch: Launch, site: FaultSite) -> None:
     except BaseException as e:
         found = report(launch, replace(site, source_of=says_nothing).words_of, no_line)
         if sys.version_info >= (3, 11):
-            e.add_note(f"kernel {site.kernel}: {found.text}\n  try: {found.help}")
+            e.add_note(f"kernel {site.kernel}: {found.text}\n  hint: {found.help}")
         raise
 
 
