@@ -69,7 +69,7 @@ cujit.jit(source, devcie='cpu')                                | OptionError | d
 cujit.jit(source, grid=4, block=32)                            | OptionError | kernel[grid, block](…)
 cujit.build(source, target='sm_90')                            | OptionError | did you mean targets?
 cujit.jit('missing.cu', device=device)                         | FileError | a one-line str is a path
-cujit.load('missing.cubin', device)                            | FileError | cannot read missing.cubin
+cujit.load('missing.cubin', device)                            | FileError | can't read missing.cubin
 cujit.load(b'abc', device)                                     | FormatError | cujit.compile instead of cujit.load
 cujit.link(source)                                             | FormatError | cujit.compile instead of cujit.load
 cujit.gpu('cuda:0')                                            | OptionError | cujit.gpu(0)
@@ -109,7 +109,7 @@ array.data_ptr()                                               | AttributeNotFou
 array.astype('float64')                                        | AttributeNotFoundError | astype(dtype)
 array.copy_from(np.zeros(5))                                   | ArgumentError | x.astype('float32')
 array.copy_from(np.zeros(4, np.float32))                       | ArgumentError | (4,) into an array of shape (5,)
-array.reshape(3)                                               | ArgumentError | cannot reshape 5 elements
+array.reshape(3)                                               | ArgumentError | can't reshape 5 elements
 array[7]                                                       | ArgumentError | out of bounds for an axis of size 5
 bool(array)                                                    | ArgumentError | x.numpy()
 cujit.time(kernel, array, 5)                                   | LaunchError | kernel.over(n)(…)

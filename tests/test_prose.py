@@ -32,6 +32,7 @@ def linter() -> Linter:
         ("The name of the option defaults to its letter.", "defaults to"),
         ("The value is said in the error.", "is said"),
         ("This stream is no stream.", "is no stream"),
+        ("A fatbin cannot contain it.", "cannot"),
         ("Commit 1e8a532 changed it.", "1e8a532"),
     ],
 )

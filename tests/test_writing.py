@@ -258,7 +258,7 @@ def test_what_may_not_be_written_stays_and_nobody_looks_above_the_working_direct
         tmp_path,
     )
     assert said.splitlines() == [
-        "closed/file cannot be written: Permission denied", "fixed cannot be written: Permission denied", "new",
+        "closed/file can't be written: Permission denied", "fixed can't be written: Permission denied", "new",
     ]  # fmt: skip
     assert [path.read_text() for path in (tmp_path / "closed/file", tmp_path / "fixed")] == [OLD, OLD]
 

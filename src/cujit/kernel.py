@@ -149,7 +149,7 @@ class Launch(PreparedLaunch):
                 follow: a bare address, a structure with pointers, an array of addresses, a texture or a tensor map.
             LaunchError: the launch covers 0 elements.
             FormatError: the memory and the image together exceed 1 GiB.
-            FileError: the file cannot be written.
+            FileError: the file can't be written.
             ClosedError: the module or an array was closed.
 
         Example::

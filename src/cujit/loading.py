@@ -626,4 +626,4 @@ def _require_loadable(artifact: Artifact) -> None:
     """Refuse the kinds that run nowhere as they are."""
     if artifact.kind in _NOT_LOADABLE:
         name = f" {artifact.name}" if artifact.name else ""
-        raise LoadError(f"cannot load the {artifact.kind.value}{name}", help=_NOT_LOADABLE[artifact.kind])
+        raise LoadError(f"can't load the {artifact.kind.value}{name}", help=_NOT_LOADABLE[artifact.kind])

@@ -232,7 +232,7 @@ def test_what_is_no_pack_is_refused_once_and_is_none_from_then_on(path: Path, tm
 def test_a_damaged_pack_is_one_warning_and_a_miss(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
     cache = read_only(path)
-    with pytest.warns(CacheWarning, match="cannot use the pack") as caught:
+    with pytest.warns(CacheWarning, match="can't use the pack") as caught:
         assert [cache.find(key_of(n)) for n in range(3)] == [None] * 3
     assert len(caught) == 1
 
@@ -243,7 +243,7 @@ def test_a_damaged_pack_is_a_failure_for_a_search_for_headers_and_the_next_pack_
     bad, good = searched(tmp_path / "bad.pack", cache, b"a"), searched(tmp_path / "good.pack", cache, b"b")
     bad.write_bytes(bad.read_bytes()[:-1])
     both = Cache(None, read_only=[bad, good])
-    with pytest.warns(CacheWarning, match=r"cannot use the pack .*bad\.pack"):
+    with pytest.warns(CacheWarning, match=r"can't use the pack .*bad\.pack"):
         assert list(both.closures(key_of(500).digest)) == [b"b"]
     assert both.counters.failures == 1
 
@@ -367,7 +367,7 @@ def test_a_record_that_does_not_unpack_is_damage(cache: Cache, tmp_path: Path) -
     whole[_HEAD_BYTES + 32 : _HEAD_BYTES + 64] = hashlib.sha256(bytes(stored)).digest()
     whole[40:72] = hashlib.sha256(whole[_HEAD_BYTES : _HEAD_BYTES + _ROW_BYTES]).digest()
     path.write_bytes(whole)
-    assert "cannot decompress" in opened(path).get(key_of(0).digest).damage
+    assert "can't decompress" in opened(path).get(key_of(0).digest).damage
 
 
 def test_who_has_a_pack_open_goes_on_with_it_when_it_is_replaced(cache: Cache, path: Path) -> None:

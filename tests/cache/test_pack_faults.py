@@ -92,7 +92,7 @@ def test_a_pack_that_is_changed_in_its_place_costs_what_was_not_read(
     if many > _SINGLY:
         assert len(hits(cache)) == _COUNT, "it had been read whole"
         return
-    with pytest.warns(CacheWarning, match="cannot use the pack"):
+    with pytest.warns(CacheWarning, match="can't use the pack"):
         assert hits(cache) == []
 
 

@@ -152,7 +152,7 @@ def test_full_disk_names_the_file_that_does_not_fit(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 1
-    assert done.stderr.endswith("error: /dev/full cannot be written: No space left on device [file]\n")
+    assert done.stderr.endswith("error: /dev/full can't be written: No space left on device [file]\n")
     assert "Traceback" not in done.stderr
 
 

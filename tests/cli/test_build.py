@@ -101,7 +101,7 @@ def test_warnings_go_to_standard_error(cujit: Cujit, tmp_path: Path) -> None:
         (("-t", "sm_90", "-n", "axpy<"), 1, "axpy<"),
         (("-t", "sm_90", "--jobs", "0"), 2, "--jobs"),
         (("-t", "sm_90", "--compress", "tiny"), 2, "--compress"),
-        (("-t", "compute_80", "-o", "no/where"), 1, "no/where cannot be written: No such file"),
+        (("-t", "compute_80", "-o", "no/where"), 1, "no/where can't be written: No such file"),
     ],
 )
 def test_wrong_input_is_refused(cujit: Cujit, axpy: Path, arguments: tuple[str, ...], code: int, message: str) -> None:

@@ -123,8 +123,8 @@ def test_what_cannot_be_emulated_or_started_is_said() -> None:
         (["--cc", "3.0", "true"], "doesn't support compute capability (3, 0)"),
         (["--cc", "nine", "true"], "is not a valid compute capability"),
         (["--check", "nonsense", "true"], "unknown check 'nonsense'"),
-        (["--log", "/no/such/folder/log", "true"], "cannot write to /no/such/folder/log"),
-        (["--log", "/", "true"], "cannot write to /"),
+        (["--log", "/no/such/folder/log", "true"], "can't write to /no/such/folder/log"),
+        (["--log", "/", "true"], "can't write to /"),
         ([""], "COMMAND is empty"),
         (["--unsupported", ""], "COMMAND is empty"),
     ):
@@ -147,7 +147,7 @@ def test_a_command_that_does_not_start_has_the_status_of_shells_and_a_word_of_wh
         ("no-such-command", 127, "there is no command named 'no-such-command'", "in PATH"),
         (program, 126, "Permission denied", f"cujit emulate python {program}"),
         (script, 127, "the interpreter in its first line doesn't exist", "correct its first line"),
-        (tmp_path, 126, "cannot run", "name a program"),
+        (tmp_path, 126, "can't run", "name a program"),
     ):
         done = _cujit(*needs, command)
         assert (done.returncode, done.stdout) == (status, "")

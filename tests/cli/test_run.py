@@ -149,7 +149,7 @@ def test_compiler_options_for_an_image_are_usage(cujit: Cujit, axpy: Path) -> No
         (("--over", "8", "--kernel", "axpy<double"), "axpy<double"),
         (("--grid", "1", "--block", "2048"), "2048"),
         (("--over", "8", "-O", "nonsense"), "unknown option 'nonsense'"),
-        (("--over", "8", "--out", "3=no/where.npy"), "no/where.npy cannot be written: No such file or directory"),
+        (("--over", "8", "--out", "3=no/where.npy"), "no/where.npy can't be written: No such file or directory"),
     ],
 )
 def test_wrong_input_ends_in_status_1(cujit: Cujit, axpy: Path, arguments: tuple[str, ...], message: str) -> None:

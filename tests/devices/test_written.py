@@ -152,7 +152,7 @@ def test_malformed_argument_is_refused_and_quoted(text: str) -> None:
 def test_damaged_file_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x.npy"
     path.write_bytes(content)
-    with raises(OptionError, "option", "cannot"):
+    with raises(OptionError, "option", "can't"):
         argument(str(path))
 
 
@@ -165,7 +165,7 @@ def test_file_of_pickles_is_never_unpickled(tmp_path: Path) -> None:
 def test_file_of_several_arrays_is_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "x", np.zeros(1), np.zeros(1))
     (tmp_path / "x.npz").rename(tmp_path / "x.npy")
-    with raises(OptionError, "option", "cannot"):
+    with raises(OptionError, "option", "can't"):
         argument(str(tmp_path / "x.npy"))
 
 

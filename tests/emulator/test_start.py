@@ -32,7 +32,7 @@ subprocess.run([sys.executable, "-c", "import ctypes; print(ctypes.CDLL('libcuda
 def test_it_is_an_error_where_a_driver_or_a_compiler_is_loaded_already(tmp_path: Path) -> None:
     real = compiled(tmp_path / "libcuda.so.1", "int cuInit(unsigned f) { return 0; }", "-shared", "-fPIC")
     done = _program(f"import ctypes, cujit; ctypes.CDLL('{real}'); cujit.emulate()")
-    assert f"this process has already loaded {real}, so it cannot use the emulator" in done.stderr
+    assert f"this process has already loaded {real}, so it can't use the emulator" in done.stderr
     assert "hint: call cujit.emulate() before any CUDA call" in done.stderr
     done = _program("import cujit; from cuda.bindings import nvrtc; nvrtc.nvrtcVersion(); cujit.emulate()")
     assert "this process has already loaded the real libnvrtc.so" in done.stderr
@@ -63,7 +63,7 @@ except cujit.errors.CujitError as e:
 print(os.environ["CUJIT_EMULATE"])
 """)
     first, hint, environment = done.stdout.splitlines()
-    assert first == 'this process already emulates {"cc": [8, 0]} and cannot switch to {"cc": [9, 0]}'
+    assert first == 'this process already emulates {"cc": [8, 0]} and can\'t switch to {"cc": [9, 0]}'
     assert "before any CUDA call" in hint
     assert environment == '{"cc": [8, 0]}'
 

@@ -247,7 +247,7 @@ def test_what_cannot_be_written_is_said(alone: Serve) -> None:
     path.unlink()
     path.mkdir()
     answer = asking.own("/save", {"source": "", "digest": "", "force": True})
-    assert (answer.status, "cannot be written" in answer.json["message"]) == (400, True)
+    assert (answer.status, "can't be written" in answer.json["message"]) == (400, True)
 
 
 def test_a_page_to_hand_on_has_no_part_of_the_explorer(asking: Asking) -> None:

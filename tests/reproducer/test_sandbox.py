@@ -455,8 +455,8 @@ def test_a_processor_without_a_filter_is_refused(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("before", "said"),
     [
-        ("sandbox.give_up_rights()", "cannot limit the privileges of this process: Operation not permitted"),
-        ("sandbox._PR_SET_NO_NEW_PRIVS = -1", "cannot limit the privileges of this process: Invalid argument"),
+        ("sandbox.give_up_rights()", "can't limit the privileges of this process: Operation not permitted"),
+        ("sandbox._PR_SET_NO_NEW_PRIVS = -1", "can't limit the privileges of this process: Invalid argument"),
         ("sandbox._SET_MODE_FILTER = 99", "this system doesn't support system-call filters: Invalid argument"),
     ],
 )

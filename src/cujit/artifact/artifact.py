@@ -296,7 +296,7 @@ class Artifact:
         Raises:
             FormatError: the file is empty, or its format is unknown.
             OptionError: ``path`` is not a path.
-            FileError: the file cannot be read.
+            FileError: the file can't be read.
 
         Example::
 

@@ -20,7 +20,7 @@ def open_image(image: object, verb: str) -> Artifact:
         FormatError: the bytes have an unknown format.
         OptionError: the value is not a file name.
         ArgumentError: the value has a different type.
-        FileError: the file cannot be read.
+        FileError: the file can't be read.
     """
     if isinstance(image, Artifact):
         return image

@@ -117,7 +117,7 @@ def _read(path: str) -> bytes:
         if e.errno == errno.ENXIO:  # what opening a socket says
             raise _no_file(path, "a socket") from None
         raise FileError(
-            f"cannot read {shown or repr(path)}: {e.strerror or e}",
+            f"can't read {shown or repr(path)}: {e.strerror or e}",
             filename=path,
             errno=e.errno,
             help=_where(path) if e.errno == errno.ENOENT else None,
@@ -138,7 +138,7 @@ def file_errors() -> Iterator[None]:
             raise
         path = os.fsdecode(e.filename) if isinstance(e.filename, str | bytes | os.PathLike) else ""
         what = shown_path(path) or "a file"
-        message = f"{what} cannot be read or written: {e.strerror or e}"
+        message = f"{what} can't be read or written: {e.strerror or e}"
         raise FileError(message, filename=path, errno=e.errno) from e
 
 
@@ -155,7 +155,7 @@ def no_file(path: str, mode: int) -> FileError:
 def _no_file(path: str, what: str) -> FileError:
     number = errno.EISDIR if what == "a directory" else errno.EINVAL
     help = None if what == "a directory" else _READ_YOURSELF
-    return FileError(f"cannot read {shown_path(path)}: it is {what}", filename=path, errno=number, help=help)
+    return FileError(f"can't read {shown_path(path)}: it is {what}", filename=path, errno=number, help=help)
 
 
 def _where(path: str) -> str:

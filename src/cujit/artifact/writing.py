@@ -44,7 +44,7 @@ _MOST_SWEPT = 10_000
 _MOST_LINKS = 40
 _KEPT_ATTRIBUTES = ("user.", "system.posix_acl_access")
 _HELPS = {
-    errno.EBUSY: "write to a directory, because a single mounted file cannot be replaced",
+    errno.EBUSY: "write to a directory, because a single mounted file can't be replaced",
     errno.EROFS: "name a file in a directory that you can write to",
     errno.EACCES: "name a file and a directory that you can write to",
     errno.EPERM: "name a file and a directory that you can write to",
@@ -62,7 +62,7 @@ def write_file(given: object, data: bytes | str, *, mode: int | None = None, lin
 
     Raises:
         OptionError: it is no path.
-        FileError: the file cannot be written, and is as it was; ``filename`` says which.
+        FileError: the file can't be written, and is as it was; ``filename`` says which.
     """
     with replacing(given, mode=mode, links=links) as file:
         file.write(data.encode() if isinstance(data, str) else data)
@@ -86,7 +86,7 @@ def replacing(
 
     Raises:
         OptionError: it is no path.
-        FileError: the file cannot be written.
+        FileError: the file can't be written.
     """
     path = path_of(given)
     target = path
@@ -104,7 +104,7 @@ def replacing(
         is_ours = e.filename is None or e.filename == target or os.path.basename(e.filename).startswith(_TEMPORARY)
         if isinstance(e, CujitError) or not is_ours:  # what is read for it cannot be read
             raise
-        message = f"{shown_path(path)} cannot be written: {e.strerror or e}"
+        message = f"{shown_path(path)} can't be written: {e.strerror or e}"
         raise FileError(message, filename=path, errno=e.errno, help=_HELPS.get(e.errno or 0)) from None
 
 
@@ -229,7 +229,7 @@ def make_temporary_directory() -> Path:
         path = os.path.join(directory, _TEMPORARY + temporary_name())
         os.mkdir(path, 0o700)
     except OSError as e:
-        message = f"cannot create a temporary directory: {e.strerror or e}"
+        message = f"can't create a temporary directory: {e.strerror or e}"
         help = "set TMPDIR to a directory that you can write to"
         raise FileError(message, filename=e.filename or "", errno=e.errno, help=help) from None
     return pathlib.Path(path)

@@ -23,7 +23,7 @@ def read_budgets(path: str | os.PathLike[str]) -> dict[str, Budget]:
         FormatError: the file is not TOML.
         OptionError: a budget is malformed, or a pattern appears twice.
         LaunchError: a ``block`` is malformed.
-        FileError: the file cannot be read.
+        FileError: the file can't be read.
 
     Example::
 

@@ -152,7 +152,7 @@ def export(cache: Cache, prefix: str, path: str | os.PathLike[str]) -> Path:
 
     Raises:
         CujitError: as of ``show``.
-        FileError: the file cannot be written.
+        FileError: the file can't be written.
     """
     return show(cache, prefix).record.artifact.save(path)
 

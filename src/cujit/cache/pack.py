@@ -280,7 +280,7 @@ class Pack:
                 return None
             except (UntrustedFileError, FormatError) as e:
                 self._is_refused = True
-                raise CacheRefusedError(f"cannot use the pack {self.root}: {e}", help=_help(e)) from e
+                raise CacheRefusedError(f"can't use the pack {self.root}: {e}", help=_help(e)) from e
             except CacheRefusedError:
                 self._is_refused = True
                 raise
@@ -476,7 +476,7 @@ def _unpacked(stored: memoryview, size: int) -> bytes:
     try:
         data = zstandard.ZstdDecompressor().decompress(stored, max_output_size=size)
     except (zstandard.ZstdError, MemoryError) as e:
-        raise FormatError(f"cannot decompress a record: {e}") from e
+        raise FormatError(f"can't decompress a record: {e}") from e
     if len(data) != size:
         raise FormatError(f"a record should decompress to {size} bytes, but decompressed to {len(data)} bytes")
     return data

@@ -426,7 +426,7 @@ class Store:
             return b""
         except UntrustedFileError as e:
             raise CacheRefusedError(
-                f"cannot use the cache file {self.root / 'FORMAT'}: {e}", help="delete the file"
+                f"can't use the cache file {self.root / 'FORMAT'}: {e}", help="delete the file"
             ) from e
 
     def _write_small(self, name: str, content: bytes) -> None:

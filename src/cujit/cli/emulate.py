@@ -143,11 +143,11 @@ _CANNOT_RUN, _NOT_FOUND = 126, 127
 def _not_started(word: str, error: OSError) -> int:
     """Report why a command was not started, with a hint, and return the exit status."""
     is_missing, is_file, quoted = error.errno in (errno.ENOENT, errno.ENOTDIR), os.path.isfile(word), shlex.quote(word)
-    words = f"{word} cannot run: {error.strerror}"
+    words = f"{word} can't run: {error.strerror}"
     if is_missing:
         words = f"there is no command named {spell(word)}"
         if is_file and "/" in word:
-            words = f"{word} cannot run: the interpreter in its first line doesn't exist"
+            words = f"{word} can't run: the interpreter in its first line doesn't exist"
     if is_file and word.endswith(".py"):
         try_ = f"cujit emulate python {quoted}"
     elif is_file:

@@ -83,7 +83,7 @@ def open_built(path: Path, log: Path | None) -> Artifact:
 
     Raises:
         FormatError: the image is of no kind that cujit knows.
-        OSError: a file cannot be read.
+        OSError: a file can't be read.
     """
     image = Artifact.open(path)
     return image if log is None else replace(image, log=log.read_text(errors="replace"))
@@ -116,7 +116,7 @@ def write_image(image: Artifact, output: Path, as_json: bool, **more: object) ->
     """Write an image, and tell which; what the tools wrote of it goes to standard error.
 
     Raises:
-        FileError: the file cannot be written.
+        FileError: the file can't be written.
     """
     path = image.save(output)
     note_log(image)

@@ -22,7 +22,7 @@ def print_fatbin(fatbin: Artifact, output: Path, as_json: bool) -> None:
     """Write a fatbin, and tell what is in it; what the compiler wrote of it goes to standard error.
 
     Raises:
-        FileError: the file cannot be written.
+        FileError: the file can't be written.
     """
     path = fatbin.save(output)
     if fatbin.log.strip():

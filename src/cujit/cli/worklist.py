@@ -118,7 +118,7 @@ def declare(
         for module in modules:
             importlib.import_module(module)
     except ImportError as e:
-        raise MissingError(f"cannot import {module}: {e}", help="set PYTHONPATH to its directory") from e
+        raise MissingError(f"can't import {module}: {e}", help="set PYTHONPATH to its directory") from e
     written = warmup_worklist(arch=arches, project=project)
     written.save(output)
     if as_json:

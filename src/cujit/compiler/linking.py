@@ -49,7 +49,7 @@ def part_of(given: object) -> Part:
     Raises:
         FormatError: it is no image that cujit knows.
         OptionError: the value has a different type.
-        FileError: a file cannot be read.
+        FileError: a file can't be read.
     """
     if isinstance(given, Source):
         return given
@@ -153,7 +153,7 @@ def with_device_runtime(images: Sequence[Artifact], runner: Runner) -> tuple[Art
     path = find_device_runtime([home for _, home in runner.toolchain.settings.cuda_homes])
     if path is None:
         raise LinkError(
-            f"{images[0].name} contains kernels that launch kernels, but cujit cannot find {DEVICE_RUNTIME}",
+            f"{images[0].name} contains kernels that launch kernels, but cujit can't find {DEVICE_RUNTIME}",
             help=f"run {install('cu13')}, or add the path of {DEVICE_RUNTIME} to the inputs of the link",
         )
     return (*images, replace(Artifact.open(path), name=DEVICE_RUNTIME))
@@ -199,7 +199,7 @@ def require_taken(options: Options, tools: Sequence[Tool]) -> None:
 def _require_owner(names: Sequence[str], sources: Sequence[Source]) -> None:
     if names and sum(source.language == "cuda" for source in sources) != 1:
         raise OptionError(
-            "names lists CUDA C++ name expressions, but with several sources, cujit cannot tell which source "
+            "names lists CUDA C++ name expressions, but with several sources, cujit can't tell which source "
             "they belong to",
             help=Hint(
                 "compile each source with its own names (to='ltoir') and pass the Artifacts",

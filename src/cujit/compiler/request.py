@@ -107,7 +107,7 @@ class Request:
         """
         if self.source.language not in _LANGUAGES:
             raise OptionError(
-                f"cujit cannot compile the language {spell(self.source.language)}",
+                f"cujit can't compile the language {spell(self.source.language)}",
                 help=f"supported languages: {', '.join(_LANGUAGES)}",
             )
         self._arguments  # noqa: B018 - it raises

@@ -31,7 +31,7 @@ class SourceFiles:
         """Hear of a request, whether it was compiled or found.
 
         Raises:
-            FileError: a file cannot be written.
+            FileError: a file can't be written.
         """
         source = request.source
         if source.language != "cuda" or not any(map(request.options.get, _WITH_LINES)):
@@ -71,7 +71,7 @@ def _put(path: Path, put: Callable[[Path, str], object], what: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         put(path, what)
     except OSError as e:
-        message = f"CUJIT_SOURCES: {path} cannot be written: {os.strerror(e.errno or 0)}"
+        message = f"CUJIT_SOURCES: {path} can't be written: {os.strerror(e.errno or 0)}"
         raise FileError(message, help="set CUJIT_SOURCES to a directory that you can write to") from e
 
 

@@ -183,7 +183,7 @@ class BackendKernel(abc.ABC):
         Raises:
             UnsupportedError: nobody can.
         """
-        raise UnsupportedError(f"{self.title}: this device cannot stop a launch")
+        raise UnsupportedError(f"{self.title}: this device can't stop a launch")
 
     @abc.abstractmethod
     def together(self, shape: LaunchShape, cluster: Dim3 | None = None) -> int:
@@ -273,7 +273,7 @@ class Backend(Protocol):
             LinkError: the images do not link; ``log`` says why.
         """
         del artifacts
-        raise UnsupportedError(f"{self.name} cannot link images")
+        raise UnsupportedError(f"{self.name} can't link images")
 
     # -- memory -------------------------------------------------------------------------------------------
 

@@ -169,14 +169,14 @@ def _cast(name: str, value: npt.ArrayLike, dtype: np.dtype[Any], *, signless: bo
             raise TypeError(f"the dtype is {given.dtype}, expected {dtype}")
         return given.astype(dtype)
     except (TypeError, ValueError, OverflowError) as e:
-        raise ArgumentError(f"{name}, which is of type {dtype}, cannot hold {spell(value)}: {e}"[:300]) from e
+        raise ArgumentError(f"{name}, which is of type {dtype}, can't hold {spell(value)}: {e}"[:300]) from e
 
 
 def _check_range(name: str, given: npt.NDArray[Any], dtype: np.dtype[Any]) -> None:
     limits = np.iinfo(dtype)
     if given.size and (int(given.min()) < limits.min or int(given.max()) > limits.max):
         raise ArgumentError(
-            f"{name} is of type {dtype} ({limits.min} to {limits.max}), which cannot hold {int(given.min())} "
+            f"{name} is of type {dtype} ({limits.min} to {limits.max}), which can't hold {int(given.min())} "
             f"to {int(given.max())}"
         )
 

@@ -136,7 +136,7 @@ def _llvm() -> Any:
         fork_lock(lock.acquire, lock.release)
     except (ImportError, OSError) as e:
         raise MissingError(
-            f"cannot load llvmlite, which the CPU device and the launcher need for compiling: {e}", help=_MEND
+            f"can't load llvmlite, which the CPU device and the launcher need for compiling: {e}", help=_MEND
         ) from e
     return llvm
 

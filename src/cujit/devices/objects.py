@@ -101,7 +101,7 @@ def machine_code(work: CompileTask, symbol: str, require: Callable[[str], object
         code, missing = _loaded(data, symbol, require, seen=seen)
         if code is None:
             raise CujitError(
-                f"native code calls {', '.join(missing)}, which cannot be found", help=_REPORT, code="internal"
+                f"native code calls {', '.join(missing)}, which can't be found", help=_REPORT, code="internal"
             )
     if seen:
         from cujit.devices.perf_files import tell  # which few ask for

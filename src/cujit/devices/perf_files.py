@@ -216,7 +216,7 @@ def _writing(path: Path) -> Iterator[None]:
         if isinstance(e, FileError) and e.help:
             raise
         raise FileError(
-            f"cannot write {path}, which {PERF_VARIABLE} requires: {os.strerror(e.errno or 0)}",
+            f"can't write {path}, which {PERF_VARIABLE} requires: {os.strerror(e.errno or 0)}",
             filename=str(path), errno=e.errno,
             help=f"unset {PERF_VARIABLE}, or set TMPDIR to a directory that you can write to",
         ) from e  # fmt: skip

@@ -169,7 +169,7 @@ def compare(
         Whatever ``replay`` raises.
     """
     if isinstance(how.schedules, bool) or not isinstance(how.schedules, int) or how.schedules < 2:
-        raise OptionError(f"cannot compare {spell(how.schedules)} schedules", help="schedules=50")
+        raise OptionError(f"can't compare {spell(how.schedules)} schedules", help="schedules=50")
     open_to: Difference | None = None
     with contextlib.ExitStack() as stack:
         launch = _Launch(entry, shape, options, arguments, how)

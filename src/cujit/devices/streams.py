@@ -163,7 +163,7 @@ class Event(abc.ABC):
             )
         if not (self.timed and since.timed):
             raise ArgumentError(
-                "the event was recorded with timing=False, so it cannot measure time",
+                "the event was recorded with timing=False, so it can't measure time",
                 help="remove timing=False: stream.record()",
             )
         since.synchronize()
@@ -467,7 +467,7 @@ class Graph(abc.ABC):
                 help="create another one: with device.capture(stream) as graph",
                 code="stream-capture",
             )
-        self.stream._require_free("a second capture cannot begin in it")
+        self.stream._require_free("a second capture can't begin in it")
         self._begin()
         self._state = _State.CAPTURING
         return self
@@ -596,7 +596,7 @@ def _handle_of_ours(stream: Stream, device: DeviceLike | None) -> int:
         return handle if stream.device.is_gpu else 0
     if stream.device is not device:
         raise LaunchError(
-            f"a stream on {stream.device.name} cannot contain work for {device.name}",
+            f"a stream on {stream.device.name} can't contain work for {device.name}",
             help="create a stream on the other device: device.stream()",
             code="stream",
         )

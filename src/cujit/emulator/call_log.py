@@ -25,7 +25,7 @@ class Notes:
     """The files that settings ask for.
 
     Raises:
-        OptionError: a file cannot be written.
+        OptionError: a file can't be written.
     """
 
     def __init__(self, settings: EmulatorSettings) -> None:
@@ -75,7 +75,7 @@ def open_notes(path: str) -> int | None:
         return os.open(path, flags, 0o644)
     except OSError as e:
         raise OptionError(
-            f"the emulator cannot write to {path}: {e.strerror}",
+            f"the emulator can't write to {path}: {e.strerror}",
             help="specify a file in a directory that you can write to",
         ) from e
 

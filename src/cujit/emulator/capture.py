@@ -253,7 +253,7 @@ def _check_legacy(context: int, *, spoils: bool = True) -> None:
         raise _refuse(Result.STREAM_CAPTURE_IMPLICIT, blocked.values() if spoils else (), words)
 
 
-def not_captured(stream: int, words: str = "this cannot be captured") -> None:
+def not_captured(stream: int, words: str = "this can't be captured") -> None:
     """Refuse a call on a stream that is captured, whose capture comes to nothing.
 
     Raises:
@@ -325,7 +325,7 @@ def _ask_stream(cell: int, *_: int) -> int:
     stream = StreamCell.from_address(cell)
     capture = _BY_STREAM.get(cell)
     if capture is not None:
-        raise _refuse(Result.STREAM_CAPTURE_UNSUPPORTED, [capture], "cannot wait on a stream that is being captured")
+        raise _refuse(Result.STREAM_CAPTURE_UNSUPPORTED, [capture], "can't wait on a stream that is being captured")
     if stream.is_default:
         _check_legacy_default(stream)
     safe()
@@ -487,7 +487,7 @@ def stream_begin_capture_to_graph(stream: int, graph: int, nodes: int, data: int
 def _begin(stream: int, mode: int, graph: EmulatedGraph | None = None, tail: Tail | None = None) -> None:
     require(mode <= RELAXED)
     cell = stream_cell(stream)
-    require(stream > LEGACY_STREAM, Result.STREAM_CAPTURE_UNSUPPORTED, "the default stream cannot be captured")
+    require(stream > LEGACY_STREAM, Result.STREAM_CAPTURE_UNSUPPORTED, "the default stream can't be captured")
     with LOCK:
         require(not cell.status, Result.ILLEGAL_STATE, "the stream is captured already")
         capture = _Capture(cell, mode, graph or EmulatedGraph(), tail or {}, graph is None)

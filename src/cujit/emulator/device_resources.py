@@ -129,7 +129,7 @@ def _input(at: int) -> Multiprocessors:
     require(
         resource.origin in (_QUERIED, _REMAINDER),
         Result.INVALID_RESOURCE_CONFIGURATION,
-        "a group of a split cannot be split again: make a green context of it, and split what that has",
+        "a group of a split can't be split again: make a green context of it, and split what that has",
     )
     return Multiprocessors(*resource.words[:3])
 
@@ -157,7 +157,7 @@ def dev_sm_resource_split_by_count(
     groups = found.sms // size
     if results:
         groups = min(groups, ctypes.c_uint32.from_address(count).value)
-        words = f"{found.sms} SMs cannot be split into groups of {size}"
+        words = f"{found.sms} SMs can't be split into groups of {size}"
         require(groups, Result.INVALID_RESOURCE_CONFIGURATION, words)
     store_u32(count, groups)
     _store(results, remainder, [Multiprocessors(size, unit, unit)] * groups, found.sms - groups * size)

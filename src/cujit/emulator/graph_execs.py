@@ -174,7 +174,7 @@ def _is_acyclic(graph: EmulatedGraph) -> bool:
 
 def _instantiate(out: int, graph: int, flags: int) -> None:
     require(out and not flags & ~_FLAGS)
-    require(not flags & _DEVICE_LAUNCH, Result.NOT_SUPPORTED, "kernels cannot launch graphs here")
+    require(not flags & _DEVICE_LAUNCH, Result.NOT_SUPPORTED, "kernels can't launch graphs here")
     with LOCK:
         found = graph_of(graph)
         require(_is_acyclic(found), words="nodes of the graph wait for each other")
@@ -201,7 +201,7 @@ def _check_conditions(graph: EmulatedGraph) -> None:
             _check_conditions(inner)
             if node.bodies:
                 kinds = {each.kind for each in _flat(inner, {})}
-                require(kinds <= _IN_BODIES, Result.NOT_SUPPORTED, "conditional nodes cannot run nodes of such types")
+                require(kinds <= _IN_BODIES, Result.NOT_SUPPORTED, "conditional nodes can't run nodes of such types")
 
 
 @started("cuGraphInstantiate cuGraphInstantiate_v2", "PPPPP")
@@ -276,9 +276,9 @@ def _on_graph(handle: int, stream: int) -> int:
     with LOCK:
         executable = _executable(handle)
         if executable.graph.has_memory:
-            not_captured(stream, "a graph that allocates or frees cannot be a node of another one")
+            not_captured(stream, "a graph that allocates or frees can't be a node of another one")
         if executable.graph.has_conditions:
-            not_captured(stream, "a graph with conditional nodes cannot be a node of another one")
+            not_captured(stream, "a graph with conditional nodes can't be a node of another one")
         node = captured_node(stream, NodeKind.GRAPH, None, None)
         if node is not None:
             node.child = executable.graph.clone(node)

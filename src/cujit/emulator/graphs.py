@@ -71,12 +71,12 @@ def graph_clone(clone: int, graph: int) -> None:
         store_u64(clone, found.clone().handle)
 
 
-_ALLOCATES = "a graph that allocates or frees cannot be cloned, and nothing can be taken out of it"
+_ALLOCATES = "a graph that allocates or frees can't be cloned, and nothing can be taken out of it"
 
 
 def _check_clone(graph: EmulatedGraph) -> None:
     require(not graph.has_memory, Result.NOT_SUPPORTED, _ALLOCATES)
-    require(not graph.has_conditions, Result.NOT_SUPPORTED, "a graph with conditional nodes cannot be cloned")
+    require(not graph.has_conditions, Result.NOT_SUPPORTED, "a graph with conditional nodes can't be cloned")
 
 
 @started("cuGraphNodeFindInClone", "PPP")
@@ -196,7 +196,7 @@ def graph_add_child_graph_node(
     """Add a node that runs a copy of another graph, or that one itself if it ``is_moved``."""
     with LOCK:
         source = graph_of(child)
-        require(not source.has_conditions, Result.NOT_SUPPORTED, "a child graph cannot have conditional nodes")
+        require(not source.has_conditions, Result.NOT_SUPPORTED, "a child graph can't have conditional nodes")
         if not is_moved:
             _check_clone(source)
         require(not is_moved or source.owner is None)
@@ -325,7 +325,7 @@ def _add_conditional(out: int, graph: int, nodes: int, count: int, body: int, da
         require(condition.node is None, words="another node has this condition")
         require(params.context in (0, condition.context), words="the condition was made for another context")
         most = {_IF: 2, _WHILE: 1, _SWITCH: params.size}.get(params.type, 0)
-        require(0 < params.size <= most, words="a conditional node of this type cannot have so many graphs")
+        require(0 < params.size <= most, words="a conditional node of this type can't have so many graphs")
         node = _added(out, graph, nodes, count, NodeKind.CONDITIONAL, lambda _: (params, None), data)
         condition.node = node
         node.bodies = [EmulatedGraph(node) for _ in range(params.size)]

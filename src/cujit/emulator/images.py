@@ -219,7 +219,7 @@ def _of_elf(data: bytes, name: str) -> Artifact:
     except FormatError as e:
         raise RefusedCall(
             Result.NO_BINARY_FOR_GPU,
-            f"the image contains GPU machine code, which the emulator cannot execute, and {e.message}: pass "
+            f"the image contains GPU machine code, which the emulator can't execute, and {e.message}: pass "
             "PTX, a fatbin with a compute_… target, or a cubin with line information",
         ) from None
 

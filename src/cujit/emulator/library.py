@@ -164,7 +164,7 @@ def load() -> None:
 def loaded_already(path: str) -> CujitError:
     """Make the error that NVIDIA's library is already in this process, so that the emulator's library cannot be."""
     return CujitError(
-        f"this process has already loaded {path}, so it cannot use the emulator",
+        f"this process has already loaded {path}, so it can't use the emulator",
         help="call cujit.emulate() before any CUDA call, or start the program with `cujit emulate`",
     )
 

@@ -72,7 +72,7 @@ def keep(files: Mapping[str, bytes]) -> Path:
             remove_unused(root.parent)
     except OSError as e:
         raise CujitError(
-            f"cannot store the emulator's libraries in {root}: {e}",
+            f"can't store the emulator's libraries in {root}: {e}",
             help="set CUJIT_CACHE_DIR to a directory that you can write to",
         ) from e
     return root

@@ -274,7 +274,7 @@ def _alloc(params: AllocParams, graph: EmulatedGraph) -> tuple[AllocParams, Work
     kind, place = (word & 0xFFFFFFFF for word in params.properties[:2])
     require(params.size and kind == _PINNED and place)
     require(place == _ON_DEVICE, Result.NOT_SUPPORTED, "graphs allocate memory of the device alone")
-    require(not params.properties[0] >> 32, Result.NOT_SUPPORTED, "memory of graphs cannot be shared")
+    require(not params.properties[0] >> 32, Result.NOT_SUPPORTED, "memory of graphs can't be shared")
     memory = GraphMemory(graph, params.size)
     params.address = memory.address
     return params, memory.take
@@ -368,7 +368,7 @@ def work_of(kind: NodeKind, pointer: int, size: int = 0, graph: EmulatedGraph | 
         return None, None
     require(pointer)
     if kind in _OF_MEMORY:
-        graph = got(graph, words="a node that allocates or frees cannot be changed")
+        graph = got(graph, words="a node that allocates or frees can't be changed")
         type_, make_in = _OF_MEMORY[kind]
         return make_in(_read(type_, pointer), graph)
     require(kind in _TYPES, Result.NOT_SUPPORTED, "graphs have no such nodes here")
@@ -390,7 +390,5 @@ def store_params(node: GraphNode, pointer: int, size: int = 0) -> None:
     """
     require(pointer)
     type_, _ = (_TYPES | _OF_MEMORY)[node.kind]
-    require(
-        isinstance(node.params, type_), Result.NOT_SUPPORTED, "what this node does was captured, and cannot be read"
-    )
+    require(isinstance(node.params, type_), Result.NOT_SUPPORTED, "what this node does was captured, and can't be read")
     ctypes.memmove(pointer, ctypes.addressof(node.params), size or ctypes.sizeof(type_))

@@ -120,7 +120,7 @@ def start(settings: EmulatorSettings) -> None:
     if (before := emulation().settings) != wanted:
         os.environ[VARIABLE] = before.text()
         raise CujitError(
-            f"this process already emulates {before.text()} and cannot switch to {wanted.text()}",
+            f"this process already emulates {before.text()} and can't switch to {wanted.text()}",
             help="set it once, before any CUDA call, or start a separate process",
         )
     library.load()

@@ -51,7 +51,7 @@ class EditedFile:
                 f"{shown_path(self.path)} is not UTF-8", offset=e.start, help="save the file as UTF-8"
             ) from None
         if fault := fault_of(text):
-            raise FormatError(f"{shown_path(self.path)} {fault}, so the explorer cannot edit it")
+            raise FormatError(f"{shown_path(self.path)} {fault}, so the explorer can't edit it")
         self._newline = "\r\n" if "\r\n" in text and "\n" not in text.replace("\r\n", "") else "\n"
         return text.replace("\r\n", "\n") if self._newline == "\r\n" else text
 

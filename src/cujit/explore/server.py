@@ -113,7 +113,7 @@ class ExplorerServer:
         if not isinstance(source, str) or not isinstance(known, str) or type(is_forced) is not bool:
             raise FormatError("saving requires source and digest, both str")
         if fault := fault_of(source):
-            raise FormatError(f"cannot save: the source {fault}")
+            raise FormatError(f"can't save: the source {fault}")
         digest = self.file.save(source, known, is_forced=is_forced)
         self._scene = replace(self._scene, source=source)
         return JSONResponse({"digest": digest})

@@ -85,7 +85,7 @@ def serve(
 
     Raises:
         MissingError: the server's libraries are not installed, or there is no compiler.
-        FileError: the file cannot be read.
+        FileError: the file can't be read.
         FormatError: it is no source.
         OptionError: the port is in use, or an argument is wrong.
 
@@ -232,7 +232,7 @@ def _socket(port: int) -> socket.socket:
     except OSError as e:
         made.close()
         raise OptionError(
-            f"cannot open port {number} of {_HOST}: {e.strerror or e}", help="remove --port to use a free port"
+            f"can't open port {number} of {_HOST}: {e.strerror or e}", help="remove --port to use a free port"
         ) from None
     return made
 

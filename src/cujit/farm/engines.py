@@ -102,7 +102,7 @@ def _dask(name: str) -> Iterator[Engine]:
         client = Client(address, timeout=_CONNECT_S, set_as_default=False)
     except OSError as e:
         raise ToolCrashError(
-            f"cannot reach a Dask scheduler at {address}: {e}", help="run dask scheduler --port 8786"
+            f"can't reach a Dask scheduler at {address}: {e}", help="run dask scheduler --port 8786"
         ) from e
     with client, client.get_executor(pure=False, retries=0) as executor:
         yield Engine(executor, _slots(executor))
@@ -145,7 +145,7 @@ def _ray(name: str) -> Iterator[Engine]:
         try:
             ray.init(address="auto" if name == "ray" else name, log_to_driver=False)
         except (ConnectionError, RuntimeError, TimeoutError) as e:
-            raise ToolCrashError(f"cannot reach a Ray cluster: {e}", help="run ray start --head") from e
+            raise ToolCrashError(f"can't reach a Ray cluster: {e}", help="run ray start --head") from e
     try:
         yield Engine(_RayTasks(ray), int(ray.cluster_resources().get("CPU", 1)))
     finally:

@@ -38,7 +38,7 @@ def unpack(packed: bytes, compression: Compression, size: int, offset: int) -> b
     ratio = _LZ4_RATIO if compression is Compression.LZ4 else _ZSTD_RATIO
     if size > min(_MAX_BYTES, (len(packed) + 1) * ratio):
         raise FormatError(
-            f"{len(packed)} bytes of {compression.value} data cannot decompress to {size} bytes", offset=offset
+            f"{len(packed)} bytes of {compression.value} data can't decompress to {size} bytes", offset=offset
         )
     try:
         data = _unpack_lz4(packed, size) if compression is Compression.LZ4 else _unpack_zstd(packed, size)
@@ -68,7 +68,7 @@ def unpack_pieces(packed: bytes, sizes: Sequence[int], offset: int) -> Iterator[
     """
     total = sum(sizes)
     if total > min(_MAX_BYTES, (len(packed) + 1) * _ZSTD_RATIO):
-        raise FormatError(f"{len(packed)} bytes of zstd data cannot decompress to {total} bytes", offset=offset)
+        raise FormatError(f"{len(packed)} bytes of zstd data can't decompress to {total} bytes", offset=offset)
     try:
         declared = zstandard.frame_content_size(packed)
         if declared != total:

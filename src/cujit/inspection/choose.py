@@ -190,7 +190,7 @@ def _images(inspection: Inspection, arches: Sequence[Arch] | None, device: Arch 
 def _require_readable(inspection: Inspection, arches: Sequence[Arch] | None, device: Arch | None) -> None:
     for image in inspection:
         if image.error and _matches(image.arch, arches, device):
-            raise FormatError(f"{_called(inspection)}: cannot check image {image.index} ({image}): {image.error}")
+            raise FormatError(f"{_called(inspection)}: can't check image {image.index} ({image}): {image.error}")
 
 
 def _require_linked(inspection: Inspection, images: Sequence[ImageInfo]) -> None:

@@ -126,7 +126,7 @@ def compare(a: object, b: object, *, keep: Callable[[KernelInfo], bool] | None =
 
     Raises:
         FormatError: an image can't be read.
-        FileError: a file cannot be read.
+        FileError: a file can't be read.
         ArgumentError: a value is not an image.
 
     Example::

@@ -84,7 +84,7 @@ def read_content(kind: ImageKind, data: bytes, facts: BuildFacts, arch: Arch | N
         return _nvvmir(data, facts)
     if kind is ImageKind.TILEIR:
         return _tileir(read_tileir(data), facts)
-    return Content(note="cujit cannot read this kind of code")
+    return Content(note="cujit can't read this kind of code")
 
 
 def _tileir(image: TileIr, facts: BuildFacts) -> Content:

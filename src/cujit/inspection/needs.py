@@ -72,7 +72,7 @@ def requirements(image: object) -> tuple[PtxNeeds, ...]:
 
     Raises:
         FormatError: there is no PTX, or it is damaged.
-        FileError: the file cannot be read.
+        FileError: the file can't be read.
 
     Example::
 

@@ -34,7 +34,7 @@ def inspect(anything: object) -> Inspection:
 
     Raises:
         FormatError: the image can't be read, or its format is unknown.
-        FileError: the file cannot be read.
+        FileError: the file can't be read.
         OptionError: the value is not a file name.
         ArgumentError: the value has a different type.
 

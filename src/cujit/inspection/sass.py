@@ -30,7 +30,7 @@ def find_nvdisasm() -> Path:
     """
     found = next(_in_wheels(), None) or _by_pathfinder() or shutil.which("nvdisasm")
     if found is None:
-        raise MissingError("cannot find nvdisasm: it is not in a wheel, in CUDA_HOME, or on the PATH", help=_HELP)
+        raise MissingError("can't find nvdisasm: it is not in a wheel, in CUDA_HOME, or on the PATH", help=_HELP)
     return Path(found)
 
 
@@ -111,7 +111,7 @@ def _run(command: list[str]) -> str:
             help="specify kernel names, because disassembling fewer kernels is faster",
         ) from e
     except OSError as e:
-        raise MissingError(f"cannot run {command[0]}: {e.strerror or e}", help=_HELP) from e
+        raise MissingError(f"can't run {command[0]}: {e.strerror or e}", help=_HELP) from e
     if done.returncode:
         log = done.stderr.decode("utf-8", "backslashreplace")
         raise ToolError(f"nvdisasm rejects this cubin with exit status {done.returncode}", tool="nvdisasm", log=log)

@@ -41,7 +41,7 @@ def usage(cubin: Artifact | bytes | bytearray | memoryview | str | os.PathLike[s
 
     Raises:
         FormatError: the value is not a cubin, or the cubin is damaged.
-        FileError: the file cannot be read.
+        FileError: the file can't be read.
         ArgumentError: the value is not an image.
 
     Example::

@@ -74,7 +74,7 @@ def write(path: Path, inches: tuple[float, float], paint: Callable[[Figure, Them
 
     Raises:
         MissingError: matplotlib is not installed.
-        FileError: the file cannot be written.
+        FileError: the file can't be written.
     """
     try:
         # Optional: the extra cujit[plot].

@@ -90,7 +90,7 @@ def draw(path: Path, demand: Demand, now: Residency, *, title: str, place: str, 
 
     Raises:
         MissingError: matplotlib is not installed.
-        FileError: the file cannot be written.
+        FileError: the file can't be written.
     """
     drawn = curves(demand, now)
 

@@ -259,7 +259,7 @@ def plot(
         MissingError: matplotlib is not installed.
         OptionError: ``path`` has a different extension.
         CujitError: see ``of``.
-        FileError: the file cannot be written.
+        FileError: the file can't be written.
 
     Example::
 

@@ -20,7 +20,7 @@ def read_profile(path: str | os.PathLike[str]) -> tuple[ProfiledKernel, ...]:
 
     Raises:
         FormatError: the value is invalid.
-        FileError: the file cannot be read.
+        FileError: the file can't be read.
 
     Example::
 

@@ -64,7 +64,7 @@ def plot(path: str | os.PathLike[str], kernel: ProfiledKernel, on: str | Device,
         MissingError: matplotlib is not installed.
         OptionError: ``path`` has a different extension.
         ArgumentError, ArchError: see ``bounds``.
-        FileError: the file cannot be written.
+        FileError: the file can't be written.
 
     Example::
 

@@ -37,7 +37,7 @@ class ModuleSpec:
     Raises:
         OptionError: a part has a wrong type, or an image is combined with an argument for sources.
         FormatError: the text or the bytes have an invalid format.
-        FileError: a file cannot be read.
+        FileError: a file can't be read.
 
     Example::
 
@@ -138,7 +138,7 @@ def built_of(given: object) -> ModuleSpec:
     Raises:
         OptionError: the value has a different type.
         FormatError: the text or the bytes have an invalid format.
-        FileError: a file cannot be read.
+        FileError: a file can't be read.
     """
     if isinstance(given, ModuleSpec):
         return given

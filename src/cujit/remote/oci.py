@@ -115,7 +115,7 @@ def pull_pack(url: str, output: Path, trust: Path) -> PulledPack:
     Raises:
         CacheRefusedError: others could have written to the file of keys, or the pack is older than the one there.
         FormatError: the pack is not signed by a trusted key, or not the one that was signed.
-        FileError: the file cannot be written.
+        FileError: the file can't be written.
         MissingError: a package that it needs is not installed.
         OptionError: the URL names no tag in a registry.
         RemoteError: the registry doesn't answer, or has no such pack.

@@ -122,7 +122,7 @@ def pull(url: str, keys: Iterable[str], cache: Cache, trust: Path) -> Pulled:
         except FormatError as e:
             return 0, e.message
         if reason := cache.adopt(digest, fetched, ledger):
-            raise CacheRefusedError(f"{store.root} cannot store {digest[:12]}: {reason}")
+            raise CacheRefusedError(f"{store.root} can't store {digest[:12]}: {reason}")
         return len(fetched.data), ""
 
     return _counted(len(wanted), dict(zip(missing, _each(one, missing), strict=True)))

@@ -100,7 +100,7 @@ def open(path: str | os.PathLike[str]) -> SavedLaunch:
     Raises:
         FormatError: it is no saved launch, damaged, cut off, of another version, or says what cannot be.
         OptionError: ``path`` is not a path.
-        FileError: the file cannot be read.
+        FileError: the file can't be read.
 
     Example::
 

@@ -126,7 +126,7 @@ def give_up_rights() -> None:
     held = ctypes.create_string_buffer(text, len(text))
     program = struct.pack("<H6xQ", len(text) // 8, ctypes.addressof(held))
     if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
-        raise MissingError(f"cannot limit the privileges of this process: {os.strerror(ctypes.get_errno())}")
+        raise MissingError(f"can't limit the privileges of this process: {os.strerror(ctypes.get_errno())}")
     if libc.syscall(_SECCOMP[machine.column], _SET_MODE_FILTER, _FLAG_TSYNC, program):
         raise MissingError(f"this system doesn't support system-call filters: {os.strerror(ctypes.get_errno())}")
 

@@ -259,7 +259,7 @@ class ToolLibrary:
         try:
             given.encode()
         except UnicodeEncodeError as e:
-            self.misuse(function, f"{what} cannot be written as UTF-8: {e.reason}")
+            self.misuse(function, f"{what} can't be written as UTF-8: {e.reason}")
         return given
 
     def texts(self, function: str, what: str, count: object, given: object) -> list[str]:
@@ -316,7 +316,7 @@ class ToolLibrary:
         try:
             view = memoryview(given)
         except TypeError:
-            self.misuse(function, f"the buffer is {type(given).__name__}, which cannot be written", instead)
+            self.misuse(function, f"the buffer is {type(given).__name__}, which can't be written", instead)
         if view.readonly:
             self.misuse(function, f"the buffer is {type(given).__name__}, which is immutable", instead)
         if not view.c_contiguous:

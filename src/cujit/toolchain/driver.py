@@ -173,7 +173,7 @@ def open_driver() -> Driver:
     try:
         from cuda.bindings import driver as bindings  # optional: a machine without a GPU may lack it
     except ImportError as e:
-        raise DriverNotFoundError(f"cannot import cuda.bindings: {e}", help="run pip install cuda-bindings") from e
+        raise DriverNotFoundError(f"can't import cuda.bindings: {e}", help="run pip install cuda-bindings") from e
     driver = Driver(bindings, _version(bindings))
     if driver.version < OLDEST_DRIVER:
         raise DeviceNotFoundError(

@@ -226,7 +226,7 @@ def read_build_id(path: str) -> str:
     Source: System V gABI, "Note Section"; GNU ld manual, ``--build-id``.
 
     Raises:
-        ToolchainNotFoundError: the file cannot be read.
+        ToolchainNotFoundError: the file can't be read.
     """
     try:
         with open(path, "rb") as file:

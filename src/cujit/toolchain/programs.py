@@ -36,7 +36,7 @@ def run_program(command: Sequence[str], *, environment: Mapping[str, str] | None
         )
     except OSError as e:
         raise MissingError(
-            f"cannot run {command[0]}: {e.strerror or e}", help="run cujit doctor to check the installation"
+            f"can't run {command[0]}: {e.strerror or e}", help="run cujit doctor to check the installation"
         ) from e
 
     def end() -> None:

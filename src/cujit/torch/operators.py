@@ -224,7 +224,7 @@ class _TorchOperator:
         tensors = [k for k, a in enumerate(schema.arguments) if str(a.type) == "Tensor"]
         if not tensors:
             raise OptionError(
-                f"{name} has no tensor argument, so cujit cannot determine its device",
+                f"{name} has no tensor argument, so cujit can't determine its device",
                 help="add a tensor to the schema: Tensor x",
             )
         self._tensor = tensors[0]

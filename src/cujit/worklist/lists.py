@@ -128,7 +128,7 @@ class Worklist:
         """Write the list, whole or not at all: its recipes first, each line as another machine would write it.
 
         Raises:
-            FileError: the file cannot be written.
+            FileError: the file can't be written.
         """
         used = dict.fromkeys(use.recipe for use in self.uses)
         recipes = (_recipe_line(digest, json.dumps(dict(self.recipes[digest]))) for digest in used)

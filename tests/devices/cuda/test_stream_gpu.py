@@ -390,7 +390,7 @@ def test_what_others_do_that_cannot_be_captured_is_told_at_the_end_of_the_block(
     with raises(DriverError, "stream-capture") as caught, gpu.capture(stream):
         context_of(gpu).driver.attempt("cuStreamSynchronize", stream.handle)
     assert caught.value.result == "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"
-    assert "cannot be captured" in (caught.value.help or "")
+    assert "can't be captured" in (caught.value.help or "")
     stream.synchronize()
 
 

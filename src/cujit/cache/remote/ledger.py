@@ -115,5 +115,5 @@ def _by(store: Store, signer: str) -> set[str]:
     try:
         data = read_trusted(path, store.trust, _MOST_BYTES, head=True)[0]
     except UntrustedFileError as e:
-        raise CacheRefusedError(f"cannot use {path}: {e}", help="run cujit cache clear, and delete the file") from e
+        raise CacheRefusedError(f"can't use {path}: {e}", help="run cujit cache clear, and delete the file") from e
     return set(filter(is_digest, data.decode("ascii", "replace").split("\n")))

@@ -34,14 +34,14 @@ def extract(images: Iterable[tuple[ImageInfo, str]], directory: Path, *, as_json
     A file of the same name is replaced, and a link of that name is replaced and not followed.
 
     Raises:
-        FileError: the directory or a file cannot be written.
+        FileError: the directory or a file can't be written.
     """
     taken: set[str] = set()
     written = []
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as e:
-        message = f"{directory} cannot be written: {e.strerror or e}"
+        message = f"{directory} can't be written: {e.strerror or e}"
         raise FileError(message, filename=str(directory), errno=e.errno) from e
     for image, source, ending, read in _files(images):
         try:

@@ -54,7 +54,7 @@ def bundle_images(entries: Sequence[Entry], compress: str, toolchain: Toolchain)
                 code="option-rejected",
             ) from None
         raise BundleError(
-            f"a single fatbin cannot contain all of {' + '.join(i.name for i in images)}",
+            f"a single fatbin can't contain all of {' + '.join(i.name for i in images)}",
             **e.facts,
         ) from None
     artifacts = [entry.image for entry in entries]
@@ -75,7 +75,7 @@ def _image(entry: Entry, index: int) -> InputImage:
     actual = None if kind in _FOR_ALL else InputImage(Artifact(kind, entry.image.data), index).arch
     arch = entry.image.arch
     if kind not in _FOR_ALL and (arch or actual) is None:
-        raise BundleError(f"cujit cannot determine the architecture of {image.name}")
+        raise BundleError(f"cujit can't determine the architecture of {image.name}")
     if kind is ImageKind.TILEIR:
         read_tileir(entry.image.data)
     if arch and actual and (arch.number, kind) != (actual.number, kind):

@@ -52,7 +52,7 @@ def link_images(
     linker = toolchain.nvjitlink
     if to is ImageKind.LTOIR and linker.version < LTOIR_SINCE:
         raise OptionError(
-            f"{linker.tool} cannot link to LTO-IR; the first release that can is {dotted(LTOIR_SINCE)}",
+            f"{linker.tool} can't link to LTO-IR; the first release that can is {dotted(LTOIR_SINCE)}",
             help=f"run pip install 'nvidia-nvjitlink>={dotted(LTOIR_SINCE)}'",
             code="option-rejected",
         )
@@ -217,4 +217,4 @@ def _explain(
             code="link-version",
         )
     first = next((str(d) for d in parse_log(error.log) if d.severity == "error"), error.result)
-    return LinkError(f"cannot link {inputs}: {first}", **error.facts)
+    return LinkError(f"can't link {inputs}: {first}", **error.facts)

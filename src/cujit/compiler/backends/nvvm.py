@@ -94,7 +94,7 @@ def compile_nvvm(request: Request, toolchain: Toolchain) -> Artifact:
     require_arch(request.arch, nvvm.arches, "libNVVM", nvvm.release)
     if kind is ImageKind.CUBIN and request.options.get("rdc"):
         raise OptionError(
-            "nvJitLink cannot create a relocatable cubin from LLVM IR",
+            "nvJitLink can't create a relocatable cubin from LLVM IR",
             help=Hint(
                 "use to='ltoir', or to='ptx' with rdc=True, and link the result",
                 shell="use --to ltoir, or --to ptx with -O rdc, and link the result",
@@ -154,7 +154,7 @@ def _assemble(request: Request, toolchain: Toolchain, ptx: bytes) -> tuple[bytes
     except ToolError as e:
         if e.result.endswith("_ARCH"):
             raise ArchError(
-                f"{toolchain.nvvm.tool} compiles for {request.arch}, but {e.tool} cannot assemble the result",
+                f"{toolchain.nvvm.tool} compiles for {request.arch}, but {e.tool} can't assemble the result",
                 help=f"install libNVVM and nvJitLink of the same release: {install(extra_for(request.arch))}",
                 code="arch-mismatch",
             ) from None
@@ -167,7 +167,7 @@ def _assemble(request: Request, toolchain: Toolchain, ptx: bytes) -> tuple[bytes
         diagnostics = parse_log(e.log)
         first = next((d.message for d in diagnostics if d.severity == "error"), e.result)
         raise CompileError(
-            f"{request.source.name} compiles to PTX, but {e.tool} cannot assemble the PTX: {first}",
+            f"{request.source.name} compiles to PTX, but {e.tool} can't assemble the PTX: {first}",
             diagnostics=diagnostics,
             **e.facts,
             help=Hint(

@@ -90,8 +90,8 @@ def check_ptx(images: Sequence[InputImage]) -> None:
 
 _TOOL = f"cujit {__version__}"
 _NO_FUNCTIONS = Hint(
-    "PTX cannot call functions in LTO-IR: compile the input with to='ptx', rdc=True",
-    shell="PTX cannot call functions in LTO-IR: compile the input with --to ptx, -O rdc",
+    "PTX can't call functions in LTO-IR: compile the input with to='ptx', rdc=True",
+    shell="PTX can't call functions in LTO-IR: compile the input with --to ptx, -O rdc",
 )
 
 
@@ -135,8 +135,8 @@ def _parts(image: InputImage, arch: Arch | None) -> list[Artifact]:
         raise LinkError(
             f"{image.name} contains no PTX or LTO-IR {what}that cujit could convert to PTX",
             help=Hint(
-                "machine code cannot be converted back to PTX: compile the source with to='ptx', rdc=True",
-                shell="machine code cannot be converted back to PTX: compile the source with --to ptx, -O rdc",
+                "machine code can't be converted back to PTX: compile the source with to='ptx', rdc=True",
+                shell="machine code can't be converted back to PTX: compile the source with --to ptx, -O rdc",
             ),
             code="link-input",
         )

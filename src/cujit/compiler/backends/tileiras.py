@@ -74,7 +74,7 @@ def _require_arch(arch: Arch, program: Tileiras) -> None:
     since = first_release_for(arch)
     first = f"CUDA {dotted(since)} was the first that does" if since else "no release does"
     raise ArchError(
-        f"{program.tool} cannot compile Tile IR for {arch}: {first}",
+        f"{program.tool} can't compile Tile IR for {arch}: {first}",
         help=f"choose one of {', '.join(f'sm_{number}' for number in program.arches)}",
         code="arch-unsupported",
     )
@@ -90,7 +90,7 @@ def _ptx(request: Request, cubin: bytes, tool: str) -> bytes:
         return ptx_of_cubin(cubin).encode()
     except FormatError as e:
         raise CompileError(
-            f"cannot compile {request.source.name} to PTX for {request.arch}: {e.message}", tool=tool, help=e.help
+            f"can't compile {request.source.name} to PTX for {request.arch}: {e.message}", tool=tool, help=e.help
         ) from None
 
 

@@ -95,7 +95,7 @@ class Entry:
         try:
             kind = ImageKind(held.kind.name.lower())
         except ValueError:
-            raise FormatError(f"cujit cannot bundle {name}: this kind of image isn't supported") from None
+            raise FormatError(f"cujit can't bundle {name}: this kind of image isn't supported") from None
         data = held.payload()
         image = Artifact(kind, data, held.arch, fatbin.names, fatbin.signatures, fatbin.log, name, fatbin.tool)
         return cls(image, held.options, held.identifier)

@@ -40,7 +40,7 @@ def as_artifact(given: object) -> Artifact:
     Raises:
         FormatError: it is no image that cujit knows.
         OptionError: it is none of the three.
-        FileError: the file cannot be read.
+        FileError: the file can't be read.
     """
     if isinstance(given, Artifact):
         return given
@@ -163,7 +163,7 @@ class InputImage:
             return
         if self.arch is not None and not self.arch.runs_on(target):
             raise LinkError(
-                f"{self.name} is for {self.arch} and cannot be linked for {target}",
+                f"{self.name} is for {self.arch} and can't be linked for {target}",
                 help=f"compile it for {target}, or link for {self.arch.real}",
                 code="link-input",
             )
@@ -202,7 +202,7 @@ class InputImage:
 def not_linked(index: int) -> LinkError:
     """Make the error that an input of a link is Tile IR."""
     return LinkError(
-        f"input {index + 1} is Tile IR, which must be compiled for an architecture and cannot be linked",
+        f"input {index + 1} is Tile IR, which must be compiled for an architecture and can't be linked",
         help=Hint(
             "compile it to a cubin: cujit.compile(image, arch='sm_…')",
             shell="compile it to a cubin: cujit compile FILE --arch sm_…",

@@ -88,7 +88,7 @@ class Source:
         Raises:
             FormatError: it is neither CUDA C++, LLVM IR nor Tile IR.
             OptionError: it is none of these, or names a file that is not there.
-            FileError: a file cannot be read.
+            FileError: a file can't be read.
         """
         if isinstance(given, Source):
             return given
@@ -128,7 +128,7 @@ class Source:
         Raises:
             FormatError: the source or a header contains a NUL byte, or a file is not UTF-8.
             OptionError: ``headers``, ``include`` or ``define`` are of the wrong type.
-            FileError: the file cannot be read.
+            FileError: the file can't be read.
 
         Example::
 
@@ -188,7 +188,7 @@ class Source:
         Raises:
             FormatError: a module is not LLVM IR.
             OptionError: there are no modules, or a module has a wrong type.
-            FileError: a file cannot be read.
+            FileError: a file can't be read.
 
         Example::
 
@@ -219,7 +219,7 @@ class Source:
         Raises:
             FormatError: the image is not Tile IR.
             OptionError: ``name`` is not a valid name.
-            FileError: the file cannot be read.
+            FileError: the file can't be read.
 
         Example::
 
@@ -362,7 +362,7 @@ def _check_text(name: str, text: object) -> None:
         (name + text).encode()
     except UnicodeEncodeError as e:
         shown = ascii(name)[1:-1]
-        raise FormatError(f"{shown}: the name or the text cannot be encoded as UTF-8: {e.reason}") from None
+        raise FormatError(f"{shown}: the name or the text can't be encoded as UTF-8: {e.reason}") from None
 
 
 def _modules(given: Sequence[object], name: str | None) -> tuple[NvvmModule, ...]:
@@ -371,7 +371,7 @@ def _modules(given: Sequence[object], name: str | None) -> tuple[NvvmModule, ...
     Raises:
         FormatError: one of them is no LLVM IR.
         OptionError: there are none, or one is of the wrong type.
-        FileError: a file cannot be read.
+        FileError: a file can't be read.
     """
     if not given:
         raise OptionError(

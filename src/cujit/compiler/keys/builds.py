@@ -216,7 +216,7 @@ def _opened_path(library: str, toolchain: Toolchain) -> str:
     getattr(toolchain, library.lower())
     path = library_path(library)
     if not path:
-        raise ToolchainNotFoundError(f"{NAMES[library]} is loaded, but cujit cannot determine its path")
+        raise ToolchainNotFoundError(f"{NAMES[library]} is loaded, but cujit can't determine its path")
     return path
 
 

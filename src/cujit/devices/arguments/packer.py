@@ -150,7 +150,7 @@ def _field(parameter: Parameter, device: DeviceLike, refuse: Refuse, takes_ints:
     kind, size = parameter.kind, parameter.size
     if size <= 0:
         raise ArgumentError(
-            f"the size of the parameter {parameter} is unknown, so cujit cannot pass a value to it",
+            f"the size of the parameter {parameter} is unknown, so cujit can't pass a value to it",
             code="argument-type",
         )
     if (number := _number(parameter, refuse)) is not None:

@@ -217,7 +217,7 @@ class _PointerReader:
         except CujitError:
             raise
         except Exception as e:  # what it says is malformed, or it raised an error of its own, as CuPy by its driver
-            self._refuse(value, f"its memory description cannot be read ({e})", self._wanted)
+            self._refuse(value, f"its memory description can't be read ({e})", self._wanted)
         where = memory.device
         if where is None and (ordinal := self._device.ordinal_of(memory.address)) is not None:
             where = (dlpack.CUDA, ordinal)

@@ -109,9 +109,9 @@ def _file(path: str, refuse: Callable[[str], NoReturn]) -> npt.NDArray[Any]:
             warnings.simplefilter("ignore")
             found: npt.NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
     except OSError as e:
-        refuse(e.strerror or "it cannot be read")
+        refuse(e.strerror or "it can't be read")
     except Exception as e:  # a damaged header makes NumPy raise ValueError, TokenError, MemoryError and more
-        refuse(f"cujit cannot read an array from it: {e}")
+        refuse(f"cujit can't read an array from it: {e}")
     return found
 
 

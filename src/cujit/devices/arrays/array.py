@@ -53,7 +53,7 @@ def array(
     try:
         host = np.asarray(data, dtype=None if dtype is None else dtype_of(dtype))
     except (TypeError, ValueError, OverflowError) as e:
-        raise ArgumentError(f"cannot create an array from this {type(data).__name__}: {e}") from e
+        raise ArgumentError(f"can't create an array from this {type(data).__name__}: {e}") from e
     if stream is not None or NUMBERS.get(host.dtype.type) is not host.dtype or not host.flags.c_contiguous:
         result = empty(device, host.shape, host.dtype, stream=stream)
         result.copy_from(host)
@@ -358,9 +358,7 @@ class DeviceArray:
         try:
             element = np.array(value, dtype=self.dtype)
         except (TypeError, ValueError, OverflowError) as e:
-            raise ArgumentError(
-                f"an element of {self.dtype} cannot hold {spell(value)}: {e}", code="array-dtype"
-            ) from e
+            raise ArgumentError(f"an element of {self.dtype} can't hold {spell(value)}: {e}", code="array-dtype") from e
         if element.shape:
             raise ArgumentError(f"fill accepts a single value, not {element.shape} values", help="x.copy_from(array)")
         address, queue = self.address, self.device.queue(self.stream if stream is None else stream)
@@ -380,11 +378,11 @@ class DeviceArray:
     def _check_fits(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         if shape != self.shape:
             raise ArgumentError(
-                f"cannot copy an array of shape {shape} into an array of shape {self.shape}", code="array-shape"
+                f"can't copy an array of shape {shape} into an array of shape {self.shape}", code="array-shape"
             )
         if dtype.newbyteorder("=") != self.dtype:
             raise ArgumentError(
-                f"cannot copy elements of dtype {dtype} into an array of dtype {self.dtype}",
+                f"can't copy elements of dtype {dtype} into an array of dtype {self.dtype}",
                 help=f"pass x.astype({spell(self.dtype.name)})",
                 code="array-dtype",
             )
@@ -398,7 +396,7 @@ class DeviceArray:
             )
         if out.shape != self.shape or out.dtype != self.dtype:
             raise ArgumentError(
-                f"cannot copy an array with dtype {self.dtype} and shape {self.shape} into one with dtype "
+                f"can't copy an array with dtype {self.dtype} and shape {self.shape} into one with dtype "
                 f"{out.dtype} and shape {out.shape}",
                 code="array-shape",
             )
@@ -437,7 +435,7 @@ class DeviceArray:
                 sizes[sizes.index(-1)] = self.size // rest
         if min(sizes, default=0) < 0 or math.prod(sizes) != self.size:
             raise ArgumentError(
-                f"cannot reshape {self.size} elements of shape {self.shape} to {wanted}", code="array-shape"
+                f"can't reshape {self.size} elements of shape {self.shape} to {wanted}", code="array-shape"
             )
         return self._view(tuple(sizes), self.dtype, 0)
 
@@ -459,7 +457,7 @@ class DeviceArray:
             return self._view(self.shape, element, 0)
         if not self.shape or self.shape[-1] * self.dtype.itemsize % element.itemsize:
             raise ArgumentError(
-                f"cannot view an array with dtype {self.dtype} and shape {self.shape} as {element}", code="array-shape"
+                f"can't view an array with dtype {self.dtype} and shape {self.shape} as {element}", code="array-shape"
             )
         last = self.shape[-1] * self.dtype.itemsize // element.itemsize
         return self._view((*self.shape[:-1], last), element, 0)
@@ -475,7 +473,7 @@ class DeviceArray:
             assert x[:10].numpy().tolist() == [1] * 10
         """
         if not self.shape:
-            raise ArgumentError("cannot index a zero-dimensional array", code="array-index")
+            raise ArgumentError("can't index a zero-dimensional array", code="array-index")
         step = self.strides[0]
         if isinstance(index, slice):
             try:

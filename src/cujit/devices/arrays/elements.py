@@ -58,6 +58,6 @@ def dtype_of(dtype: npt.DTypeLike) -> np.dtype[Any]:
         raise ArgumentError(f"{spell(dtype)} is not a valid NumPy dtype: {why}", code="array-dtype") from e
     if result.hasobject or result.itemsize == 0:
         raise ArgumentError(
-            f"device memory cannot hold elements of dtype {result}", help="use a numeric dtype", code="array-dtype"
+            f"device memory can't hold elements of dtype {result}", help="use a numeric dtype", code="array-dtype"
         )
     return result if result.isnative else result.newbyteorder("=")

@@ -88,7 +88,7 @@ def compat(
         FormatError: the image is damaged, or its format is unknown.
         OptionError: the driver version is malformed or older than any version that cujit knows.
         ArchError: the architecture is malformed or unknown.
-        FileError: the file cannot be read.
+        FileError: the file can't be read.
 
     Example::
 
@@ -266,7 +266,7 @@ def _newer_ptx(text: bytes, entry: str, header: PtxHeader, newest: Version, targ
     return Verdict(
         entry,
         False,
-        f"PTX {dotted(header.version)} is newer than the driver, which takes {dotted(newest)}, and cannot be "
+        f"PTX {dotted(header.version)} is newer than the driver, which takes {dotted(newest)}, and can't be "
         f"lowered: {reasons}",
         "; or ".join(filter(None, ways)),
     )

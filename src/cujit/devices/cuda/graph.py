@@ -13,7 +13,7 @@ from cujit.errors import DriverError, LaunchError
 _LEGACY = 1  # CU_STREAM_LEGACY; 0 is the same. Source: CUDA Driver API manual, "Stream synchronization behavior".
 
 _HELP = {
-    "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED": "a call inside the block cannot be captured (waiting for the GPU, plain "
+    "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED": "a call inside the block can't be captured (waiting for the GPU, plain "
     "copies, allocation, work in the default stream); do it before the block",
     "CUDA_ERROR_STREAM_CAPTURE_UNJOINED": "the stream has to wait for the other streams at the end of the block: "
     "stream.wait(other)",
@@ -133,7 +133,7 @@ class CudaGraph(Graph):
             context.release("cuGraphDestroy", graph)
             why = driver.error("cuGraphExecUpdate", status)
             raise LaunchError(
-                f"a graph with {self.nodes} nodes cannot be updated from a graph with {other.nodes} nodes: "
+                f"a graph with {self.nodes} nodes can't be updated from a graph with {other.nodes} nodes: "
                 f"{why.message} ({why.result})",
                 help="capture a new graph and launch it",
                 code="graph-update",

@@ -27,7 +27,7 @@ def choose_image(artifact: Artifact, place: RoutePlace, options: JitOptions | No
         return _cubin(artifact, place)
     if artifact.kind is ImageKind.FATBIN:
         return _fatbin(artifact, place, options)
-    raise LoadError(f"cannot load {_what(artifact)}")
+    raise LoadError(f"can't load {_what(artifact)}")
 
 
 def _what(artifact: Artifact) -> str:

@@ -183,7 +183,7 @@ class CudaKernel(BackendKernel):
             return
         if options.timeout_s is not None:
             raise LaunchError(
-                f"{self.title}: only the CPU device supports timeout_s; a launch on a GPU cannot be stopped",
+                f"{self.title}: only the CPU device supports timeout_s; a launch on a GPU can't be stopped",
                 help="remove timeout_s, or launch on cujit.cpu()",
             )
         if options.priority is not None:
@@ -295,7 +295,7 @@ class CudaKernel(BackendKernel):
     def cancel(self) -> None:
         """Refuse: nobody can end a launch on a GPU."""
         raise UnsupportedError(
-            f"{self.title}: a launch on a GPU cannot be stopped",
+            f"{self.title}: a launch on a GPU can't be stopped",
             help=Hint(
                 "try the launch on the CPU device: cujit.cpu()", shell="try the launch on the CPU device: --device cpu"
             ),

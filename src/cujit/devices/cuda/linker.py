@@ -119,7 +119,7 @@ class DriverLinker:
         if status != driver.bindings.CUresult.CUDA_SUCCESS:
             first = next((line for line in self.log.splitlines() if line.strip()), driver.describe(status))
             raise LinkError(
-                f"the driver cannot link {what}: {first}",
+                f"the driver can't link {what}: {first}",
                 tool=driver.name,
                 call=function,
                 result=getattr(status, "name", str(status)),
@@ -158,7 +158,7 @@ def link_with_driver(
 def _input_type(context: GpuContext, kind: ImageKind, name: str) -> Any:
     if kind not in _INPUT_TYPE:
         raise LinkError(
-            f"the driver cannot link {kind.value} ({name})",
+            f"the driver can't link {kind.value} ({name})",
             help=f"to link LTO-IR, install nvJitLink: {install('cu13')}; compile LLVM IR first",
         )
     return getattr(context.driver.bindings.CUjitInputType, f"CU_JIT_INPUT_{_INPUT_TYPE[kind]}")

@@ -128,7 +128,7 @@ def _assemble(
     if assembler.version[0] > place.driver[0]:
         raise LoadError(
             f"{assembler.name} generates code for CUDA {assembler.version[0]}, which drivers for CUDA "
-            f"{place.driver[0]} cannot load",
+            f"{place.driver[0]} can't load",
             code="load-mismatch",
         )
     newest = newest_ptx(assembler.version)
@@ -169,7 +169,7 @@ def _refusal(
         f"{what} is of PTX ISA {dotted(version)}{of}; the driver is of CUDA {dotted(place.driver)} and compiles PTX "
         f"up to {dotted(newest)}",
         *(f"  {reason}" for reason in tried),
-        f"  it cannot be lowered to {dotted(newest)}:",
+        f"  it can't be lowered to {dotted(newest)}:",
         *_reasons(lowering),
     ]
     return DriverError(

@@ -212,7 +212,7 @@ class CudaStream(Stream):
             DriverError: a kernel failed.
             ClosedError: it was closed.
         """
-        self._require_free("you cannot wait for it")
+        self._require_free("you can't wait for it")
         self._context.call("cuStreamSynchronize", self.handle)
 
     def record(self, event: Event | None = None, *, timing: bool = True) -> CudaEvent:
@@ -269,7 +269,7 @@ class CudaStream(Stream):
             ClosedError: it was closed.
         """
         queue = self._open()
-        self._require_free("memory cannot be allocated in it")
+        self._require_free("memory can't be allocated in it")
         context = self._context
         stream = CudaStream._on(self.device, context, queue)
         if size == 0:
@@ -309,7 +309,7 @@ class CudaStream(Stream):
         block = pinned_block(data)
         if block is None:
             self._require_free(
-                "a copy from or to ordinary host memory cannot be captured: a graph would use the memory later. "
+                "a copy from or to ordinary host memory can't be captured: a graph would use the memory later. "
                 "Memory of device.pinned(shape, dtype) can be copied"
             )
         return block
@@ -336,7 +336,7 @@ class CudaStream(Stream):
             return
         theirs = getattr(origin.backend, "context", None)
         if not isinstance(theirs, GpuContext):
-            raise LaunchError(f"{self.device.name} cannot copy from {origin.name}, which is not a GPU")
+            raise LaunchError(f"{self.device.name} can't copy from {origin.name}, which is not a GPU")
         context.call("cuMemcpyPeerAsync", to, context.handle, source, theirs.handle, size, self.handle)
 
     def fill(self, address: int, pattern: bytes, count: int) -> None:

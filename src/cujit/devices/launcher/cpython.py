@@ -178,7 +178,7 @@ class Callables:
     def attach(self, instance: object, code: int, state: int) -> None:
         """Set the machine code and the state of an instance, both by address. The instance must keep both alive."""
         if type(instance) is not self.type:
-            raise TypeError(f"{spell(instance)} cannot hold native code")
+            raise TypeError(f"{spell(instance)} can't hold native code")
         ctypes.c_uint64.from_address(id(instance) + self.state_offset).value = state
         ctypes.c_uint64.from_address(id(instance) + self.offset).value = code
 

@@ -113,7 +113,7 @@ class LoadedImage(ImageSlots):
     def require(self) -> BackendModule:
         """Return the loaded module, unless it was closed."""
         if self.loaded is None:
-            raise ClosedError(f"this module on {self.device.name} is closed, so its kernels cannot run")
+            raise ClosedError(f"this module on {self.device.name} is closed, so its kernels can't run")
         return self.loaded
 
     @property

@@ -176,7 +176,7 @@ class PreparedLaunch(LaunchSlots):
 
     def __reduce__(self) -> str:
         raise ClosedError(
-            "launches cannot be sent to another process", help="send the kernel instead; the receiving process loads it"
+            "launches can't be sent to another process", help="send the kernel instead; the receiving process loads it"
         )
 
     def __repr__(self) -> str:

@@ -160,13 +160,11 @@ class Library:
             functions = [address_of(name) for name in FUNCTIONS]
             interpreter = ctypes.PYFUNCTYPE(ctypes.c_uint64)(("PyInterpreterState_Get", ctypes.pythonapi))()
         except (OSError, AttributeError) as e:
-            raise MissingError(f"cannot load the launcher: {e}") from e
+            raise MissingError(f"can't load the launcher: {e}") from e
         self._addresses: dict[str, int] = {}
         owner = ctypes.c_uint64.in_dll(self._library, "cujit_interpreter")
         if owner.value not in (0, interpreter):
-            raise MissingError(
-                "another interpreter in this process uses the launcher, and interpreters cannot share it"
-            )
+            raise MissingError("another interpreter in this process uses the launcher, and interpreters can't share it")
         owner.value = interpreter
         self._fill("functions", functions)
         self._fill("objects", map(id, OBJECTS.values()))

@@ -110,7 +110,7 @@ def load_copy(entry: LaunchEntry, cpu: Device) -> BackendModule:
         return cpu.load(artifact)
     except LoadError as e:
         raise LoadError(
-            f"cannot replay {entry.name}: {e.message}",
+            f"can't replay {entry.name}: {e.message}",
             help="the CPU device runs PTX: build a fatbin that contains PTX (a compute_… target in addition "
             "to sm_…), load it on the GPU, and replay; or compile with to='ptx'",
         ) from e

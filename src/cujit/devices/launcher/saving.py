@@ -173,7 +173,7 @@ def _refuse_addresses(
         ArgumentError: it is a handle, a structure with pointers, or an array of addresses.
     """
     if isinstance(value, (Texture, Surface, TensorMap)):
-        raise ArgumentError(f"{what} is a {type(value).__name__}, which cannot be stored in a saved launch", help=_HELP)
+        raise ArgumentError(f"{what} is a {type(value).__name__}, which can't be stored in a saved launch", help=_HELP)
     if isinstance(value, (ctypes.Structure, ctypes.Union)) and _has_pointers(type(value)) and any(data):
         raise ArgumentError(
             f"{what} is a structure with pointers, and cujit doesn't know what they point to", help=_HELP

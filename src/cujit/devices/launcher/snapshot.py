@@ -49,7 +49,7 @@ def spans_of(
         if isinstance(value, (Pointer, ctypes.c_void_p)) and address:
             raise ArgumentError(
                 f"{kernel}: argument {i + 1} is {spell(value)}, a pointer to memory of unknown size, which "
-                "cujit cannot copy",
+                "cujit can't copy",
                 help="pass the array instead of its address",
             )
         if address and isinstance(size, int) and not isinstance(value, np.generic):

@@ -405,7 +405,7 @@ def memory_of(device: DeviceLike, array: object) -> Mapped:
     try:
         interface: dict[str, Any] | None = getattr(array, name, None)
     except Exception as e:  # torch raises for a tensor that requires grad
-        raise ArgumentError(f"cannot read the memory description of this {type(array).__name__}: {e}") from e
+        raise ArgumentError(f"can't read the memory description of this {type(array).__name__}: {e}") from e
     if interface is None:
         raise ArgumentError(
             f"a tensor map on {device.name} requires an array on that device, not a {type(array).__name__}",
@@ -416,7 +416,7 @@ def memory_of(device: DeviceLike, array: object) -> Mapped:
     try:
         return _of_interface(device, interface)
     except (LookupError, TypeError, ValueError) as e:
-        raise ArgumentError(f"cannot read the memory description of this {type(array).__name__}: {e}") from e
+        raise ArgumentError(f"can't read the memory description of this {type(array).__name__}: {e}") from e
 
 
 def _of_interface(device: DeviceLike, interface: dict[str, Any]) -> Mapped:

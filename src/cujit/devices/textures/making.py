@@ -178,7 +178,7 @@ def _host(data: npt.ArrayLike) -> npt.NDArray[Any]:
     try:
         return np.ascontiguousarray(data)
     except (TypeError, ValueError, OverflowError) as e:
-        raise ArgumentError(f"cannot create Texels from this {type(data).__name__}: {e}") from e
+        raise ArgumentError(f"can't create Texels from this {type(data).__name__}: {e}") from e
 
 
 def _format(dtype: np.dtype[Any], channels: int) -> TexelFormat:
@@ -236,7 +236,7 @@ def _in_place(device: TextureDevice, data: DeviceArray, format: TexelFormat, is_
     sizes = _sizes(data.shape, format.channels)
     if is_layered or not 1 <= len(sizes) <= 2 or 0 in sizes:
         raise ArgumentError(
-            f"an array of {sizes} elements cannot be read in place; only arrays with one or two axes can", help=copy
+            f"an array of {sizes} elements can't be read in place; only arrays with one or two axes can", help=copy
         )
     if data.address % device.textures.alignment:
         bytes_ = device.textures.alignment
@@ -319,7 +319,7 @@ def _check_coordinates(sampling: Sampling, extent: Extent, is_linear: bool) -> N
     """Refuse coordinates for which the hardware would do something else. Source: as for ``_check_reading``."""
     if is_linear and (sampling.filter is Filter.LINEAR or sampling.normalized):
         raise ArgumentError(
-            "a one-dimensional array that is read in place is indexed by element (tex1Dfetch) and cannot be filtered",
+            "a one-dimensional array that is read in place is indexed by element (tex1Dfetch) and can't be filtered",
             help="device.texture(device.texels(x.numpy()), …)",
         )
     if not sampling.normalized and {AddressMode.WRAP, AddressMode.MIRROR}.intersection(sampling.address):

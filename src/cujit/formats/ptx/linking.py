@@ -211,7 +211,7 @@ class _Link:
         lines = [f"  {place}: {c.text}" for place, c in zip(places, found, strict=False)]
         if len(found) > _SHOWN:
             lines.append(f"  … and {len(found) - _SHOWN} more")
-        raise LinkError("\n".join(("cannot link these modules:", *lines)), help=_help(found))
+        raise LinkError("\n".join(("can't link these modules:", *lines)), help=_help(found))
 
     # -- the head -------------------------------------------------------------------------------------------
 

@@ -167,7 +167,7 @@ def _listed(items: Iterable[ptx.Operand | ptx.Initializer | ptx.Generic | ptx.Pr
 def _immediate(immediate: ptx.Immediate) -> str:
     value = immediate.value
     if not -(1 << 63) <= value < 1 << 64 or (value < 0 and immediate.unsigned):
-        raise FormatError(f"PTX cannot represent the constant {value}", help="use a constant of at most 64 bits")
+        raise FormatError(f"PTX can't represent the constant {value}", help="use a constant of at most 64 bits")
     return f"{value}{'U' if immediate.unsigned else ''}"
 
 

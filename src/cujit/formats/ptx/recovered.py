@@ -71,7 +71,7 @@ def ptx_of_cubin(data: bytes) -> str:
     try:
         text = _recovered(elf, cubin)
     except FormatError as e:
-        message = f"cannot recover PTX from the cubin for {cubin.arch}: {e.message}"
+        message = f"can't recover PTX from the cubin for {cubin.arch}: {e.message}"
         raise FormatError(message, help=e.help or _HELP) from None
     return _labelled(text, f"recovered by cujit from the line information of a cubin for {cubin.arch}")
 
@@ -149,14 +149,14 @@ def _linked(texts: list[str]) -> str:
         inputs = [Input(f"part {number}", _parsed(text)) for number, text in enumerate(texts, 1)]
         return print_module(link_modules(inputs).module)
     except LinkError as e:
-        raise FormatError(f"the {len(texts)} parts of its PTX cannot be linked: {e.message}") from None
+        raise FormatError(f"the {len(texts)} parts of its PTX can't be linked: {e.message}") from None
 
 
 def _parsed(text: str) -> PtxModule:
     try:
         return parse(text)
     except PtxSyntaxError as e:
-        raise FormatError(f"its PTX cannot be parsed: {e.message}") from None
+        raise FormatError(f"its PTX can't be parsed: {e.message}") from None
 
 
 def _labelled(text: str, label: str) -> str:
@@ -208,7 +208,7 @@ def _entries(text: str) -> dict[str, Signature]:
     try:
         return {entry.name: signature_of_entry(entry) for entry in heads(text).entries}
     except PtxSyntaxError as e:
-        raise FormatError(f"the parameters in its PTX cannot be parsed: {e.diagnostic.message}") from None
+        raise FormatError(f"the parameters in its PTX can't be parsed: {e.diagnostic.message}") from None
 
 
 def _is_alike(of_ptx: Signature, of_code: Signature) -> bool:

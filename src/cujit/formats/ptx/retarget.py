@@ -134,7 +134,7 @@ def _message(module: PtxModule, version: Version, arch: Arch | None, found: Sequ
     lines = [f"  {obstacle}" for obstacle in found[:_SHOWN]]
     if len(found) > _SHOWN:
         lines.append(f"  … and {len(found) - _SHOWN} more")
-    return "\n".join((f"this PTX {dotted(module.version)} cannot become {to}:", *lines))
+    return "\n".join((f"this PTX {dotted(module.version)} can't become {to}:", *lines))
 
 
 def _help(module: PtxModule, arch: Arch | None) -> str:

@@ -109,7 +109,7 @@ def _geometry(op: Op) -> str:
 
 def _refused(op: Op, why: str) -> UnsupportedError:
     return UnsupportedError(
-        f"the CPU device cannot execute {op.text or op.name} (line {op.line}): {why}",
+        f"the CPU device can't execute {op.text or op.name} (line {op.line}): {why}",
         items=[(op.line, op.text or op.name, why)],
     )
 

@@ -75,5 +75,5 @@ def unsupported(items: Sequence[Refusal], what: str = "this PTX") -> Unsupported
             shell="link it with the module that defines it: cujit link FILE FILE --to ptx -o x.ptx",
         )
     return UnsupportedError(
-        f"the CPU device cannot execute {what} yet; {stand} in the way:\n{lines}", items=items, help=help_
+        f"the CPU device can't execute {what} yet; {stand} in the way:\n{lines}", items=items, help=help_
     )

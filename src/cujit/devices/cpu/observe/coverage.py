@@ -97,7 +97,7 @@ class Coverage:
             path: path of the tracefile.
 
         Raises:
-            FileError: a file cannot be written.
+            FileError: a file can't be written.
 
         Example::
 

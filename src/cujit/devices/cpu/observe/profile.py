@@ -113,7 +113,7 @@ class Profile:
 
     def __reduce__(self) -> str:
         raise ClosedError(
-            "profiles cannot be sent to another process", help="send profile.kernels or profile.to_json() instead"
+            "profiles can't be sent to another process", help="send profile.kernels or profile.to_json() instead"
         )
 
     # -- what the device calls ---------------------------------------------------------------------------

@@ -160,7 +160,7 @@ def _taken(size: int, smaller: str = "") -> tuple[int, object]:
         taken = MAPPINGS.take(size, new=bool(smaller))
     except (MemoryError, OverflowError, ctypes.ArgumentError) as e:
         raise CujitError(
-            f"the CPU device cannot allocate {spell(size)} bytes: there isn't enough memory",
+            f"the CPU device can't allocate {spell(size)} bytes: there isn't enough memory",
             help=smaller or None,
             code="out-of-memory",
         ) from e

@@ -99,10 +99,10 @@ def _mapped(size: int, protection: int) -> int:
         MemoryError: there are none.
     """
     if size >> _ADDRESS_BITS:  # ctypes would cut it off
-        raise MemoryError(f"cannot map {spell(size)} bytes of memory")
+        raise MemoryError(f"can't map {spell(size)} bytes of memory")
     found = _system().map(None, size, protection, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE, -1, 0)
     if found is None or found == ctypes.c_void_p(-1).value:
-        raise MemoryError(f"cannot map {spell(size)} bytes of memory")
+        raise MemoryError(f"can't map {spell(size)} bytes of memory")
     return found
 
 
@@ -113,7 +113,7 @@ def _open(place: int, size: int) -> None:
         MemoryError: there is none.
     """
     if _system().protect(place, size, _OPEN):
-        raise MemoryError(f"cannot map {spell(size)} bytes of memory")
+        raise MemoryError(f"can't map {spell(size)} bytes of memory")
 
 
 class _Free:

@@ -20,7 +20,7 @@ def _error(reason: str, message: str, call: str, help: str) -> DriverError:
     return DriverError(message, call=call, result=f"CUDA_ERROR_STREAM_CAPTURE_{reason}", help=help)
 
 
-_NOT_PINNED = "a copy from or to ordinary host memory cannot be captured: a graph would use the memory later"
+_NOT_PINNED = "a copy from or to ordinary host memory can't be captured: a graph would use the memory later"
 
 
 class Captures:
@@ -95,7 +95,7 @@ class Captures:
         for graph in graphs:
             graph.is_spoiled = True
         if graphs:
-            message = f"this cannot be done while a stream is captured in mode={graphs[0].mode!r}"
+            message = f"this can't be done while a stream is captured in mode={graphs[0].mode!r}"
             raise _error("UNSUPPORTED", message, call, _DO_BEFORE)
 
 
@@ -181,7 +181,7 @@ class InOrderStream(Stream):
 
     def synchronize(self) -> None:
         """Return at once."""
-        self._require_free("you cannot wait for it")
+        self._require_free("you can't wait for it")
         self._captures.check_wait("cuStreamSynchronize")
 
     def record(self, event: Event | None = None, *, timing: bool = True) -> InOrderEvent:
@@ -223,7 +223,7 @@ class InOrderStream(Stream):
 
     def allocate(self, size: int) -> Allocation:
         """Get ``size`` bytes."""
-        self._require_free("memory cannot be allocated in it")
+        self._require_free("memory can't be allocated in it")
         self._captures.check_wait("cuMemAllocFromPoolAsync")
         found = self.device.allocate(size)
         stream = InOrderStream(self.device, self._captures, self.handle)
@@ -335,7 +335,7 @@ class InOrderGraph(Graph):
     def _update(self, other: Graph) -> None:
         if other.nodes != self.nodes:
             raise LaunchError(
-                f"a graph with {self.nodes} nodes cannot be updated from a graph with {other.nodes} nodes",
+                f"a graph with {self.nodes} nodes can't be updated from a graph with {other.nodes} nodes",
                 help="capture a new graph and launch it",
                 code="graph-update",
             )
