@@ -356,7 +356,8 @@ _BY_OPCODE: dict[str, Callable[[WarpEmitter, Op], list[MemoryAccess]]] = {
 class Batch:
     """Operations of one block at addresses in one register, with nothing between them that others could see.
 
-    They are loads, or loads of shared memory and the stores that follow them. ``offset`` is the lowest.
+    They are loads; or loads of shared memory and the stores that follow them; or stores to global memory and loads of
+    what these write. ``offset`` is the lowest.
     """
 
     ops: tuple[Op, ...]
@@ -405,7 +406,7 @@ def updates_in(block: BasicBlock, e: WarpEmitter) -> list[Batch]:
     growing: list[Op] = []
     for op in block.ops:
         maybe_shared = op.opcode in ("ld", "st") and op.space not in ("global", "const", "param", "local")
-        if maybe_shared and _may_update(op, e):
+        if maybe_shared and _may_update(op, e, "shared"):
             is_next = growing and _follows(growing, op)
             growing = [*growing, op] if is_next else [op]
             if is_next:
@@ -416,6 +417,31 @@ def updates_in(block: BasicBlock, e: WarpEmitter) -> list[Batch]:
         if growing and growing[0].memory.base in op.written:
             growing = []
     return [Batch(tuple(ops)) for ops in found if len(ops) > 1 and ops[-1].opcode == "st"]
+
+
+def updates_across(block: BasicBlock, e: WarpEmitter) -> list[Batch]:
+    """Find the stores to global memory that may be looked at together, each with the loads of what it writes."""
+    found: list[list[Op]] = []
+    growing: dict[tuple[object, int], list[Op]] = {}
+    for op in block.ops:
+        if op.opcode in ("ld", "st") and _may_update(op, e, "global"):
+            key = (op.memory.base, bytes_of(op))
+            ops = growing.setdefault(key, [])
+            if ops and abs(op.memory.offset - ops[0].memory.offset) > _LARGEST_STRIDE:
+                ops = growing[key] = []
+            if not ops:
+                found.append(ops)
+            ops.append(op)
+        elif _is_seen(op) and not _is_plain_store(op):
+            growing.clear()
+        growing = {key: ops for key, ops in growing.items() if key[0] not in op.written}
+    written = [{op.memory.offset for op in ops if op.opcode == "st"} for ops in found]
+    groups = [[op for op in ops if op.memory.offset in at] for ops, at in zip(found, written, strict=True)]
+    return [Batch(tuple(ops)) for ops in groups if len(ops) > 1]
+
+
+def _is_plain_store(op: Op) -> bool:
+    return op.opcode == "st" and not op.form.is_strong and {"async", "bulk"}.isdisjoint(op.modifiers)
 
 
 def _follows(ops: list[Op], op: Op) -> bool:
@@ -429,9 +455,9 @@ def _follows(ops: list[Op], op: Op) -> bool:
     )
 
 
-def _may_update(op: Op, e: WarpEmitter) -> bool:
-    """Whether an operation accesses shared memory by a row whose lanes have places of their own."""
-    plain = op.guard is None and not op.form.is_strong and op.space == "shared"
+def _may_update(op: Op, e: WarpEmitter, space: str) -> bool:
+    """Whether an operation accesses memory of a space by a row whose lanes have places of their own."""
+    plain = op.guard is None and not op.form.is_strong and op.space == space
     if not plain or not {"async", "bulk"}.isdisjoint(op.modifiers) or not isinstance(op.memory.base, Reg):
         return False
     shape, size = e.shape(op.memory.base), bytes_of(op)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from cujit.devices.cpu.analysis.uniformity import WARP
@@ -29,6 +30,7 @@ from cujit.devices.cpu.observe.access_sites import (
     orders_by_itself,
     touches_of,
     updated_memory,
+    updates_across,
     updates_in,
     where_in,
 )  # fmt: skip
@@ -252,11 +254,9 @@ class Checker:
         assert isinstance(touch.size, int)
         b, row = e.builder, Row(op, touch.where, touch.size, touch.flags, ((0, op.line),))
         if self._is_across(row):
-            self._call_rows(e, row, lanes, "cujit_check_global")
-            if not self._looks_at_places:
-                return
-        looks = touch.access & _ORDERING or self._races(touch.space)
-        window = "" if looks or (self._checks.race and not self._is_across(row)) else self._window(e, op, touch.space)
+            self._look_across(e, row, lanes, lambda: self._look_inside(e, row, lanes))
+            return
+        window = "" if touch.access & _ORDERING or self._checks.race else self._window(e, op, touch.space)
         with b.when(self._is_inside(e, row, window), "row", holds=False) if window else contextlib.nullcontext():
             self._call_joined(e, row, lanes, window)
         if not with_value:
@@ -281,11 +281,32 @@ class Checker:
         """Whether rows may be races with other blocks, and nothing else."""
         return self._checks.race and row.space is Space.GLOBAL and row.is_weak
 
-    def _window(self, e: WarpEmitter, op: Op, space: Space) -> str:
+    def _look_across(self, e: WarpEmitter, row: Row, lanes: Value, then: Callable[[], None]) -> None:
+        """Emit the check of rows for races with other blocks, and of what else there is to look at.
+
+        Reads of memory in which they need neither are left out.
+        """
+        quiet = self._window(e, row.op, row.space, ".quiet") if row.flags & Access.READ else ""
+        with (
+            e.builder.when(self._is_inside(e, row, quiet), "quiet", holds=False) if quiet else contextlib.nullcontext()
+        ):
+            self._call_rows(e, row, lanes, "cujit_check_global", Value(quiet or "null", "ptr"))
+            then()
+
+    def _look_inside(self, e: WarpEmitter, row: Row, lanes: Value) -> None:
+        """Emit the check of where rows are, whose races are looked at elsewhere."""
+        if not self._looks_at_places:
+            return
+        window = self._window(e, row.op, row.space)
+        with e.builder.when(self._is_inside(e, row, window), "row", holds=False):
+            self._call_joined(e, row, lanes, window)
+
+    def _window(self, e: WarpEmitter, op: Op, space: Space, kind: str = "") -> str:
         """Name the place that keeps in which memory an operation accessed something last, all of it plain: where that
-        begins, and its size. All operations on shared memory have one, for as long as a block's warps run."""
+        begins, and its size. All operations on shared memory have one, for as long as a block's warps run. An operation
+        may have several of other memory, each of a kind."""
         own = self._windows.setdefault(op, f"%check.window.{len(self._windows)}")
-        name = "%check.window.shared" if space is Space.SHARED else own
+        name = "%check.window.shared" if space is Space.SHARED else f"{own}{kind}"
         b = e.builder
         self._begin(e)
         if not b.has_entry(name):
@@ -303,9 +324,10 @@ class Checker:
         return name
 
     def _is_inside(self, e: WarpEmitter, row: Row, window: str) -> Value:
-        """Whether all rows lie in that memory, and are aligned."""
+        """Whether all rows lie in that memory, and are aligned if that matters."""
         b, inside, stride = e.builder, e.builder.integer(1, 1), row.where.stride
-        if stride % row.align:
+        align = row.align if self._looks_at_places else 1
+        if stride % align:
             return b.integer(0, 1)
         if self._checks.init and row.space is not Space.SHARED:
             inside = b.compare("icmp eq", b.load("i32", _POISONED), b.integer(0, 32))
@@ -316,8 +338,8 @@ class Checker:
             inside = b.binary("and", inside, b.compare("icmp ult", before, size))
             room = b.binary("sub", size, before)
             inside = b.binary("and", inside, b.compare("icmp uge", room, b.integer(row.reach, 64)))
-            if row.align > 1:
-                odd = b.binary("and", low, b.integer(row.align - 1, 64))
+            if align > 1:
+                odd = b.binary("and", low, b.integer(align - 1, 64))
                 inside = b.binary("and", inside, b.compare("icmp eq", odd, b.integer(0, 64)))
         return inside
 
@@ -382,7 +404,9 @@ class Checker:
         if e.graph not in self._batches:
             batches = [batch for block in e.graph.blocks for batch in batches_in(block, e)]
             found = {op: batch for batch in batches for op in batch.ops if not self._for_others(e, op)}
-            updates = [each for block in e.graph.blocks for each in updates_in(block, e)] if self._checks.race else []
+            finds = (updates_in, updates_across) if self._checks.race else ()
+            updates = [each for block in e.graph.blocks for find in finds for each in find(block, e)]
+            updates = [each for each in updates if not any(self._for_others(e, op) for op in each.ops)]
             for update in updates:
                 for batch in {found[op]: None for op in update.ops if op in found}:
                     left = [op for op in batch.ops if op not in update.ops]
@@ -397,28 +421,32 @@ class Checker:
         memory = replace(op.memory, offset=batch.offset)
         where, space = where_in(e, memory, op.space)
         if batch.stores:
-            return self._look_at_update(e, batch, where)
-        row = row_of(batch, batch.ops, where, space)
+            return (self._look_at_stores if space is Space.GLOBAL else self._look_at_update)(e, batch, where)
+        row, lanes = row_of(batch, batch.ops, where, space), _lanes(e, op)
         across = self._is_across(row)
-        is_all = across and not self._looks_at_places
-        window = "" if is_all or self._races(space) else self._window(e, op, space)
 
-        def called() -> list[Value]:
+        def called(window: str) -> list[Value]:
             place = Value(window or "null", "ptr")
-            found = self._call_rows(e, row, _lanes(e, op), "cujit_check_batch", place, returned="i32")
-            every = found[0]
-            for one in found[1:]:
+            every, *more = self._call_rows(e, row, lanes, "cujit_check_batch", place, returned="i32")
+            for one in more:
                 every = b.binary("and", every, one)
             return [b.compare("icmp ne", every, b.integer(0, 32))]
 
-        def looked() -> list[Value]:
-            if across:
-                self._call_rows(e, row, _lanes(e, op), "cujit_check_global")
-            if is_all:
-                return [b.integer(1, 1)]
+        def placed() -> list[Value]:
+            window = "" if self._races(space) else self._window(e, op, space)
             if not window:
-                return called()
-            return b.either(self._is_inside(e, row, window), lambda: [b.integer(1, 1)], called, "batch")
+                return called("")
+            return b.either(self._is_inside(e, row, window), lambda: [b.integer(1, 1)], lambda: called(window), "batch")
+
+        def looked() -> list[Value]:
+            if not across:
+                return placed()
+            quiet = self._window(e, op, space, ".quiet")
+            return b.either(self._is_inside(e, row, quiet), lambda: [b.integer(1, 1)], lambda: raced(quiet), "quiet")
+
+        def raced(quiet: str) -> list[Value]:
+            self._call_rows(e, row, lanes, "cujit_check_global", Value(quiet, "ptr"))
+            return placed() if self._looks_at_places else [b.integer(1, 1)]
 
         if where.holds is None:
             return looked()[0]
@@ -434,6 +462,21 @@ class Checker:
         lanes = _lanes(e, batch.ops[0])
         done = self.call(e, "cujit_check_update", lanes, where.bases[0], *nothing, *sites, returned="i32")
         return b.compare("icmp ne", done, b.integer(0, 32))
+
+    def _look_at_stores(self, e: WarpEmitter, batch: Batch, where: Where) -> Value:
+        """Look at stores to global memory: that others access what is stored to tells of the loads of it, too."""
+        b, lanes = e.builder, _lanes(e, batch.ops[0])
+        stores = {op.memory.offset: op for op in reversed(batch.stores)}
+        row = row_of(batch, [*stores.values()], where, Space.GLOBAL)
+
+        def called() -> list[Value]:
+            (done,) = self._call_rows(e, row, lanes, "cujit_check_stores", returned="i32")
+            return [b.compare("icmp ne", done, b.integer(0, 32))]
+
+        if not self._looks_at_places:
+            return called()[0]
+        inside = self._is_inside(e, row, self._window(e, batch.ops[0], Space.GLOBAL))
+        return b.either(inside, called, lambda: [b.integer(0, 1)], "placed")[0]
 
     def _store_data(self, e: WarpEmitter, values: tuple[Value, ...]) -> None:
         """Put what a store writes where native code finds it, part by part."""

@@ -20,7 +20,7 @@ _NORESERVE = 0x4000
 
 
 class AccessRecords:
-    """Room for the records of ``size`` bytes at ``begin``, and a summary of each 16; larger elements use less.
+    """Room for the records of ``size`` bytes at ``begin``, and a summary of each 32; larger elements use less.
 
     Of memory that is ``always_written``, every launch notes reads.
     """

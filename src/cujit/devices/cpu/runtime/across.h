@@ -16,7 +16,7 @@
 #include <sched.h>
 #include <sys/mman.h>
 
-enum { MOST_DEEDS = 1 << (32 - THREAD_BITS), TAKEN = 32, SPACES_BETWEEN = 64, CHUNK = 16 };
+enum { MOST_DEEDS = 1 << (32 - THREAD_BITS), TAKEN = 32, SPACES_BETWEEN = 64, CHUNK = 16, LINE = 32 };
 
 /* What a block did by one line at a clock of its own. */
 struct Deed {
@@ -267,16 +267,26 @@ INLINE const struct Deed *race_across(const struct Place *place, u32 record, u32
 
 enum { WROTE, READ_FIRST, READ_TOO, RECORDS };
 
-/* What is known of the records of CHUNK grains side by side in a `launch`, by its first deed: whether any was written or
-   read, and whether all were read by two blocks. `reader` and `writer` accessed all of them: a block, by its first deed
-   since its last fence. */
-struct Summary {
-  u32 launch, flags, reader, writer;
+/* What rows did to a line: LINE grains side by side, of which `mask`. The first grain's thread and a deed are in `record`;
+   threads count up from there. */
+struct LineSlot {
+  u32 record, mask;
 };
 
-enum { CHUNK_WROTE = 1, CHUNK_READ = 2, CHUNK_FULL = 4 };
+/* What is known of a line in a `launch`, by its first deed. As long as it is not LINE_APART, its slots say all: of each kind
+   `state` has the logarithm of the grains that a thread accesses. All slots are of one block since its last fence, or
+   nobody wrote.
 
-/* Where the records of a span are: those of a kind for each grain, then those of the next kind, then summaries. */
+   Where it is LINE_APART, each grain has records, and of slots only this counts: who wrote or read the grains of a mask is
+   the block of that deed, and has nothing to look at there; of those of the last mask two blocks read each. */
+struct Line {
+  u32 launch, state;
+  struct LineSlot slots[RECORDS];
+};
+
+enum { LINE_LOG = 3, LINE_APART = 1 << 16, LINE_WROTE = 1 << 17, LINE_READ = 1 << 18 };
+
+/* Where the records of a span are: those of a kind for each grain, then those of the next kind, then lines. */
 struct Plane {
   u32 *records;
   u64 begin, step;
@@ -303,19 +313,56 @@ INLINE flag plane_of(const struct Place *place, const struct Span *span, u32 fla
   u32 grain = watch->grain & 3;
   if (head->generation != watch->generation) clear_records(watch, head);
   if (flags & ACCESS_WRITE) note_written(watch, head);
-  u64 begin = head->begin >> grain & -(u64)CHUNK;
-  *plane = (struct Plane){(u32 *)head->records, begin, (head->size >> grain) + SPACES_BETWEEN, grain};
+  u64 begin = head->begin >> grain & -(u64)LINE;
+  *plane = (struct Plane){(u32 *)head->records, begin, ((head->size >> grain) + SPACES_BETWEEN) & -(u64)8, grain};
   return 1;
 }
 
 /* The number of the grain at an address. */
 INLINE u64 grain_at(const struct Plane *plane, u64 address) { return (address >> plane->grain) - plane->begin; }
 
-/* The summary of the chunk of a grain. */
-INLINE struct Summary *summary_at(const struct Plane *plane, u64 grain, u32 launch) {
-  struct Summary *summary = (struct Summary *)(plane->records + RECORDS * plane->step) + grain / CHUNK;
-  if (summary->launch != launch) *summary = (struct Summary){launch, 0, 0, 0};
-  return summary;
+/* The line of a grain. */
+INLINE struct Line *line_at(const struct Plane *plane, u64 grain) {
+  return (struct Line *)(plane->records + RECORDS * plane->step) + grain / LINE;
+}
+
+/* The record of a grain of a line, by its slot: that of the `k`th. */
+INLINE u32 record_in(const struct Line *line, u32 kind, u32 k) {
+  u32 record = line->slots[kind].record, log = line->state >> LINE_LOG * kind & ((1 << LINE_LOG) - 1);
+  return (record & -(u32)THREADS) | ((record + (k >> log)) & (THREADS - 1));
+}
+
+/* From now on each grain of a line has records. */
+static NOINLINE void spread_line(const struct Plane *plane, u64 grain, u32 launch) {
+  struct Line *line = line_at(plane, grain);
+  struct LineSlot *slots = line->slots;
+  u32 *records = plane->records + (grain & -(u64)LINE);
+  if (line->launch != launch) *line = (struct Line){.launch = launch};
+  for (u32 kind = WROTE; kind < RECORDS; kind++) {
+    EACH_LANE(k, slots[kind].mask) records[kind * plane->step + k] = record_in(line, kind, k);
+  }
+  line->state = LINE_APART | (slots[WROTE].mask ? LINE_WROTE : 0) | (slots[READ_FIRST].mask | slots[READ_TOO].mask ? LINE_READ : 0);
+  slots[READ_TOO].mask &= slots[READ_FIRST].mask;
+}
+
+/* The line of a grain, of which each grain has records. */
+INLINE struct Line *line_apart(const struct Plane *plane, u64 grain, u32 launch) {
+  struct Line *line = line_at(plane, grain);
+  if (line->launch != launch || !(line->state & LINE_APART)) spread_line(plane, grain, launch);
+  return line;
+}
+
+/* Whether this block did the same, since its last fence, to all grains of a mask, and nobody else has accessed them since. */
+INLINE flag is_covered(const struct Across *own, const struct LineSlot *slot, u32 mask) {
+  return !(mask & ~slot->mask) && is_own(own, slot->record >> THREAD_BITS);
+}
+
+/* A block does something to the grains `mask` of a line that is apart, and knows of all before; others do not know of it. */
+INLINE void note_in_line(const struct Across *own, struct Line *line, u32 record, u32 mask, flag writes) {
+  struct LineSlot *slot = &line->slots[writes ? WROTE : READ_FIRST], *other = &line->slots[writes ? READ_FIRST : WROTE];
+  *slot = (struct LineSlot){record, is_own(own, slot->record >> THREAD_BITS) ? slot->mask | mask : mask};
+  if (!is_own(own, other->record >> THREAD_BITS)) other->mask &= ~mask;
+  line->state |= writes ? LINE_WROTE : LINE_READ;
 }
 
 /* Turns in which a block of another thread has stored what it was about to. */
@@ -363,8 +410,13 @@ static NOINLINE void check_grains(const struct Place *place, const struct Access
   u64 grain = grain_at(plane, access->address);
   u32 *record = plane->records + grain, writes = access->flags & ACCESS_WRITE;
   u32 now = deed_of(place, access->flags, access->line) | (place->first + access->lane);
+  const struct Across *own = &place->piece->across;
   for (u64 k = 0; k < access->size; k += step, record++, grain++) {
-    summary_at(plane, grain, place->watch->first_deed)->flags |= writes ? CHUNK_WROTE : CHUNK_READ;
+    struct Line *line = line_apart(plane, grain, place->watch->first_deed);
+    line->state |= writes ? LINE_WROTE : LINE_READ;
+    for (u32 kind = WROTE; kind < READ_TOO; kind++) {
+      if (!is_own(own, line->slots[kind].record >> THREAD_BITS)) line->slots[kind].mask &= ~(1u << grain % LINE);
+    }
     for (u32 kind = WROTE; kind < (writes ? RECORDS : READ_FIRST); kind++) {
       const struct Deed *deed = race_across(place, record[kind * plane->step], access->flags);
       if (!deed || (writes && stores_same_grain(place, access, k, step))) continue;
@@ -394,15 +446,14 @@ static NOINLINE void check_across(struct Place *place, const struct Access *acce
 typedef u32 __attribute__((ext_vector_type(CHUNK), aligned(4), may_alias)) chunk;
 typedef i32 __attribute__((ext_vector_type(CHUNK), aligned(4), may_alias)) answers;
 
-/* What records are compared with: the first deed of the launch, those of this block since its last fence, and what is noted.
-   Where blocks are `ordered`, a record of another one may be known. */
+/* What records are compared with: the first deed of the launch, and those of this block since its last fence. Where blocks
+   are `ordered`, a record of another one may be known. */
 struct Since {
-  u32 launch, own, count, now, ordered;
+  u32 launch, own, count, ordered;
 };
 
-INLINE void begin_since(const struct Place *place, u32 flags, u32 line, struct Since *since) {
+INLINE void begin_since(const struct Place *place, struct Since *since) {
   const struct Across *own = &place->piece->across;
-  since->now = deed_of(place, flags, line);
   since->launch = place->watch->first_deed, since->ordered = place->watch->ordered;
   since->own = own->own, since->count = own->next - own->own;
 }
@@ -426,35 +477,25 @@ INLINE chunk note_where(u32 *at, chunk now, answers active) {
 
 /* Note that threads read `active` grains of a chunk of records, each of whom has a record `now`; 0 where that has to be
    looked at. */
-INLINE flag chunk_is_read(struct Summary *summary, u32 *record, u64 step, chunk now, answers active, const struct Since *since) {
+INLINE flag chunk_is_read(const struct Line *line, u32 *record, u64 step, chunk now, answers active, const struct Since *since) {
   u32 *read = record + READ_FIRST * step, *too = record + READ_TOO * step;
-  flag whole = !any(~active);
-  if (summary->reader == since->own) return 1;
-  if ((summary->flags & (CHUNK_FULL | CHUNK_WROTE)) == CHUNK_FULL && !since->ordered) return 1;
-  if (summary->flags & CHUNK_WROTE && any(active & is_others(*(chunk *)record, since))) return 0;
+  if (line->state & LINE_WROTE && any(active & is_others(*(chunk *)record, since))) return 0;
   chunk first = *(chunk *)read;
   answers others = active & is_others(first, since);
-  first = note_where(read, now, active & ~is_of_launch(first, since));
-  if (any(others)) {
-    chunk second = *(chunk *)too;
-    if (since->ordered && any(others & is_others(second, since))) return 0;
-    second = note_where(too, now, others & ~is_of_launch(second, since));
-    if (!any(~is_of_launch(second, since))) summary->flags |= CHUNK_FULL;
-  }
-  summary->flags |= CHUNK_READ;
-  if (whole) summary->reader = since->own;
+  note_where(read, now, active & ~is_of_launch(first, since));
+  if (!any(others)) return 1;
+  chunk second = *(chunk *)too;
+  if (since->ordered && any(others & is_others(second, since))) return 0;
+  note_where(too, now, others & ~is_of_launch(second, since));
   return 1;
 }
 
 /* The same where they write. */
-INLINE flag chunk_is_written(struct Summary *summary, u32 *record, u64 step, chunk now, answers active, const struct Since *since) {
+INLINE flag chunk_is_written(const struct Line *line, u32 *record, u64 step, chunk now, answers active, const struct Since *since) {
   const chunk *read = (const chunk *)(record + READ_FIRST * step), *too = (const chunk *)(record + READ_TOO * step);
-  if (summary->writer == since->own) return 1;
-  if (summary->flags & CHUNK_WROTE && any(active & is_others(*(chunk *)record, since))) return 0;
-  if (summary->flags & CHUNK_READ && any(active & (is_others(*read, since) | is_others(*too, since)))) return 0;
+  if (line->state & LINE_WROTE && any(active & is_others(*(chunk *)record, since))) return 0;
+  if (line->state & LINE_READ && any(active & (is_others(*read, since) | is_others(*too, since)))) return 0;
   note_where(record, now, active);
-  summary->flags |= CHUNK_WROTE;
-  if (!any(~active)) summary->writer = since->own;
   return 1;
 }
 
@@ -470,35 +511,126 @@ INLINE u64 *span_of_site(struct Place *place, const struct Site *site) {
   return &place->spans[(u32)((u64)site >> 3) * 2654435769u >> 28 & (SPANS - 1)];
 }
 
-/* Whether nothing is to be noted of grains that this block accesses: it did so before in all of their chunks, or reads what
-   two blocks have read and nobody wrote. */
-INLINE flag chunks_are_known(const struct Place *place, const struct Plane *plane, u64 begin, u64 count, flag writes) {
-  const struct Watch *watch = place->watch;
-  const struct Summary *summary = (struct Summary *)(plane->records + RECORDS * plane->step);
-  u32 own = place->piece->across.own, full = watch->ordered | writes ? ~0u : CHUNK_FULL;
-  for (u64 k = begin / CHUNK; k <= (begin + count - 1) / CHUNK; k++) {
-    flag right = (writes ? summary[k].writer : summary[k].reader) == own ||
-                 (summary[k].flags & (CHUNK_FULL | CHUNK_WROTE)) == full;
-    if (summary[k].launch != watch->first_deed || !right) return 0;
+/* What a row does to a line: `record` is what its slot would hold, `log` the logarithm of a thread's grains. */
+struct Share {
+  u32 record, mask, log, writes;
+};
+
+/* Which grains of a line several blocks read, of whom two are known. */
+INLINE u32 read_by_two(const struct Line *line) {
+  u32 first = line->state & LINE_APART ? ~0u : line->slots[READ_FIRST].mask;
+  return line->state & LINE_WROTE || (!(line->state & LINE_APART) && line->slots[WROTE].mask) ? 0 : first & line->slots[READ_TOO].mask;
+}
+
+/* The slot goes on to more grains, if the same threads do the same to them, or takes the share in place of what it held. */
+INLINE flag slot_takes(struct Line *line, u32 kind, const struct Share *share) {
+  struct LineSlot *slot = &line->slots[kind];
+  u32 at = LINE_LOG * kind, shape = share->log << at;
+  flag same = slot->record == share->record && (line->state & ((1u << LINE_LOG) - 1) << at) == shape;
+  if (same) {
+    slot->mask |= share->mask;
+    return 1;
   }
+  if (slot->mask & ~share->mask) return 0;
+  *slot = (struct LineSlot){share->record, share->mask};
+  line->state = (line->state & ~(((1u << LINE_LOG) - 1) << at)) | shape;
   return 1;
+}
+
+/* Whether a share of a line that is not apart fits into its slots, by deeds of other blocks, too. */
+static NOINLINE flag line_takes_others(const struct Place *place, struct Line *line, const struct Share *share) {
+  const struct Across *own = &place->piece->across;
+  struct LineSlot *slots = line->slots;
+  if (!share->writes && !slots[WROTE].mask) {
+    const struct Deed *first = deed_in(place, slots[READ_FIRST].record);
+    flag is_first = !first || first->block == (u32)place->block;
+    if (!is_first && slots[READ_TOO].mask && !is_own(own, slots[READ_TOO].record >> THREAD_BITS)) return 0;
+    return slot_takes(line, is_first ? READ_FIRST : READ_TOO, share);
+  }
+  if (!share->writes) return 0;
+  for (u32 kind = WROTE; kind < RECORDS; kind++) {
+    const struct LineSlot *slot = &slots[kind];
+    if (!slot->mask) continue;
+    const struct Deed *deed = deed_in(place, slot->record);
+    if (slot->mask & ~share->mask || (deed && !is_known_across(place, deed))) return 0;
+  }
+  *line = (struct Line){line->launch, share->log, {{share->record, share->mask}}};
+  return 1;
+}
+
+/* Whether a share of a line is plainly no race, and is noted in a slot. */
+INLINE flag line_takes(const struct Place *place, struct Line *line, const struct Share *share) {
+  const struct Across *own = &place->piece->across;
+  const struct Watch *watch = place->watch;
+  struct LineSlot *slots = line->slots;
+  u32 kind = share->writes ? WROTE : READ_FIRST;
+  if (line->launch != watch->first_deed) {
+    *line = (struct Line){watch->first_deed, share->log << LINE_LOG * kind, {{0, 0}}};
+    slots[kind] = (struct LineSlot){share->record, share->mask};
+    return 1;
+  }
+  if (is_covered(own, &slots[kind], share->mask)) return 1;
+  if (!share->writes && is_covered(own, &slots[WROTE], share->mask)) return 1;
+  if (!share->writes && !watch->ordered && !(share->mask & ~read_by_two(line))) return 1;
+  if (line->state & LINE_APART) return 0;
+  flag other = slots[READ_TOO].mask != 0;
+  other |= slots[WROTE].mask && !is_own(own, slots[WROTE].record >> THREAD_BITS);
+  other |= slots[READ_FIRST].mask && !is_own(own, slots[READ_FIRST].record >> THREAD_BITS);
+  return other ? line_takes_others(place, line, share) : slot_takes(line, kind, share);
+}
+
+/* Whether what lanes do to grains of a line is plainly no race, by the records of each grain. `first` is the record of the
+   thread that accesses the first of them. */
+static NOINLINE flag line_is_quick(const struct Place *place, const struct Plane *plane, u64 grain, const struct Share *share) {
+  struct Line *line = line_apart(plane, grain, place->watch->first_deed);
+  struct LineSlot *too = &line->slots[READ_TOO];
+  struct Since since;
+  begin_since(place, &since);
+  u32 record = share->record & -(u32)THREADS, thread = share->record & (THREADS - 1);
+  for (u32 k = 0; k < LINE; k += CHUNK) {
+    u32 *at = plane->records + grain + k;
+    chunk number = NEXT + k, now = record | ((thread + (number >> share->log)) & (THREADS - 1));
+    answers active = (answers)(0 - (share->mask >> number & 1));
+    flag known = share->writes ? chunk_is_written(line, at, plane->step, now, active, &since)
+                               : chunk_is_read(line, at, plane->step, now, active, &since);
+    if (!known) return 0;
+    if (share->writes || since.ordered) continue;
+    EACH_LANE(one, (share->mask & ~too->mask) >> k & ((1u << CHUNK) - 1)) {
+      if (at[READ_TOO * plane->step + one] >> THREAD_BITS >= since.launch) too->mask |= 1u << (k + one);
+    }
+  }
+  note_in_line(&place->piece->across, line, share->record, share->mask, (flag)share->writes);
+  return 1;
+}
+
+/* Which grains of the line that begins `before` the first grain of a row lanes access, 1 << `log` each, by `count` grains
+   from the first lane to the last. */
+INLINE u32 grains_in_line(i64 before, u64 count, u32 log, u32 lanes) {
+  u32 own = lanes >> first_lane(lanes), found = 0;
+  if (!(own & (own + 1))) {
+    u64 low = before > 0 ? (u64)before : 0, high = (u64)(before + (i64)count);
+    u32 below = high >= LINE ? ~0u : (1u << high) - 1;
+    return below & ~0u << low;
+  }
+  if (!log) return before >= 0 ? own << before : own >> -before;
+  for (u32 k = 0; k < LINE; k++) {
+    i64 lane = ((i64)k - before) >> log;
+    if (lane >= 0 && lane < WARP) found |= (own >> lane & 1) << k;
+  }
+  return found;
 }
 
 /* Whether what `lanes` do to grains side by side, 1 << `log` each, is plainly no race, which is then noted; the first of the
    lanes is at the grain `begin`, the last one's grains end after `count`. */
 INLINE flag grains_are_quick(const struct Place *place, const struct Plane *plane, u64 begin, u64 count, u32 log, u32 lanes,
                              u32 flags, u32 line) {
-  struct Since since;
-  if (chunks_are_known(place, plane, begin, count, (flags & ACCESS_WRITE) != 0)) return 1;
-  begin_since(place, flags, line, &since);
-  u32 first = first_lane(lanes), thread = since.now | (place->warp * WARP + first);
-  for (u64 k = begin & -(u64)CHUNK; k < begin + count; k += CHUNK) {
-    chunk number = NEXT + (u32)(k - begin), now = thread + (number >> log);
-    struct Summary *summary = summary_at(plane, k, since.launch);
-    answers active = (number < (u32)count) & (answers)(0 - ((chunk)(lanes >> first) >> (number >> log & (WARP - 1)) & 1));
-    flag known = flags & ACCESS_WRITE ? chunk_is_written(summary, plane->records + k, plane->step, now, active, &since)
-                                      : chunk_is_read(summary, plane->records + k, plane->step, now, active, &since);
-    if (!known) return 0;
+  u32 now = deed_of(place, flags, line), thread = place->warp * WARP + first_lane(lanes);
+  for (u64 k = begin & -(u64)LINE; k < begin + count; k += LINE) {
+    i64 before = (i64)(begin - k);
+    u32 record = now | ((thread - (u32)(before >> log)) & (THREADS - 1));
+    struct Share share = {record, grains_in_line(before, count, log, lanes), log, flags & ACCESS_WRITE};
+    if (!share.mask || line_takes(place, line_at(plane, k), &share)) continue;
+    if (!line_is_quick(place, plane, k, &share)) return 0;
   }
   return 1;
 }
@@ -536,19 +668,13 @@ INLINE u32 is_other(u32 record, const struct Since *since) {
 }
 
 /* Whether what a lane does to a grain is plainly no race, which is then noted. */
-INLINE flag grain_is_quick(struct Summary *summary, u32 *record, u64 step, u32 now, flag writes, const struct Since *since) {
+INLINE flag grain_is_quick(struct Line *line, u32 *record, u64 step, u32 now, flag writes, const struct Since *since) {
   u32 *read = record + READ_FIRST * step, *too = record + READ_TOO * step;
-  if ((writes ? summary->writer : summary->reader) == since->own) return 1;
-  if (summary->flags & CHUNK_WROTE && is_other(*record, since)) return 0;
+  if (line->state & LINE_WROTE && is_other(*record, since)) return 0;
   if (writes) {
-    if (summary->flags & CHUNK_READ && is_other(*read, since) | is_other(*too, since)) return 0;
+    if (line->state & LINE_READ && is_other(*read, since) | is_other(*too, since)) return 0;
     *record = now;
-    summary->flags |= CHUNK_WROTE;
-    return 1;
-  }
-  if (summary->flags & CHUNK_FULL && !since->ordered) return 1;
-  summary->flags |= CHUNK_READ;
-  if (*read >> THREAD_BITS < since->launch) {
+  } else if (*read >> THREAD_BITS < since->launch) {
     *read = now;
   } else if (is_other(*read, since)) {
     if (*too >> THREAD_BITS < since->launch) {
@@ -570,15 +696,19 @@ INLINE flag is_side_by_side(const struct Lanes *all) {
 /* Which lanes are left to be looked at, of those that access `count` grains each. */
 INLINE u32 lanes_left(const struct Place *place, const struct Lanes *all, const struct Plane *plane, u64 count, flag writes) {
   const u64 *addresses = (const u64 *)all->addresses;
+  const struct Across *own = &place->piece->across;
   struct Since since;
-  begin_since(place, all->flags, all->line, &since);
-  u32 left = 0, now = since.now | place->warp * WARP;
+  u32 left = 0, now = deed_of(place, all->flags, all->line) | place->warp * WARP;
+  begin_since(place, &since);
   EACH_LANE(lane, all->lanes) {
     u64 grain = grain_at(plane, addresses[lane]);
     flag quick = 1;
-    for (u64 k = 0; k < count && quick; k++) {
-      struct Summary *summary = summary_at(plane, grain + k, since.launch);
-      quick = grain_is_quick(summary, plane->records + grain + k, plane->step, now | lane, writes, &since);
+    for (u64 k = grain; k < grain + count && quick; k++) {
+      struct Line *line = line_apart(plane, k, since.launch);
+      u32 mask = 1u << k % LINE;
+      if (is_covered(own, &line->slots[writes ? WROTE : READ_FIRST], mask)) continue;
+      quick = grain_is_quick(line, plane->records + k, plane->step, now | lane, writes, &since);
+      if (quick) note_in_line(own, line, now, mask, writes);
     }
     left |= (u32)(quick ^ 1) << lane;
   }

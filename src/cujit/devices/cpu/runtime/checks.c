@@ -492,13 +492,54 @@ static NOINLINE void check_members_across(struct Place *place, u32 lanes, u64 ba
   }
 }
 
-/* Lanes access global memory by rows, as a site says: whether it is there, and was written, is looked at elsewhere. */
-void cujit_check_global(struct Place *place, u32 lanes, u64 base, const struct Site *site) {
-  flag known = place->block == place->seen_block && !__atomic_load_n(&place->launch->poked, __ATOMIC_RELAXED);
-  if (!lanes || (known && members_are_quick(place, lanes, base, site))) return;
+/* Remember the memory that a site reads, if other rows there need no look but whether they are: `window` gets where it begins,
+   and its size. */
+static NOINLINE void open_quiet(struct Place *place, const struct Site *site, u64 *window) {
+  const struct Span *span = (const struct Span *)*span_of_site(place, site);
+  if (!span || !is_only_read(place, span, site->flags)) return;
+  if (place->watch->checks & CHECK_INIT && marks_of_span(span)) return;
+  window[0] = span->begin, window[1] = span->end - span->begin;
+}
+
+/* Whether the emitted code is where it was when native code looked last, and may go on. */
+INLINE flag is_steady(const struct Place *place) {
+  return place->block == place->seen_block && !__atomic_load_n(&place->launch->poked, __ATOMIC_RELAXED);
+}
+
+/* Lanes access global memory by rows, as a site says: whether it is there, and was written, is looked at elsewhere. `quiet`
+   may be null. */
+void cujit_check_global(struct Place *place, u32 lanes, u64 base, const struct Site *site, u64 *quiet) {
+  if (!lanes || (is_steady(place) && members_are_quick(place, lanes, base, site))) return;
   enter(place);
   catch_up(place);
   check_members_across(place, lanes, base, site);
+  if (quiet) open_quiet(place, site, quiet);
+}
+
+/* Whether all members of a site of stores are plainly no race with other blocks, by a look at each lane. */
+static NOINLINE flag stores_are_quick(struct Place *place, u32 lanes, u64 base, const struct Site *site) {
+  for (u32 m = 0; m < site->count; m++) {
+    struct Row row;
+    struct Plane plane;
+    loose64 addresses;
+    const struct Member *member = &members_of(site)[m];
+    fill_row(&row, lanes, base + member->offset, site, 0, member->line);
+    if (!site_is_known(place, &row, site)) return 0;
+    if (row_is_quick(place, lanes, row.base, site, row.line) || !plane_of(place, place->span, row.flags, &plane)) continue;
+    addresses_of(&row, (u64 *)&addresses);
+    struct Lanes all = {lanes, row.flags, row.line, 0, row.size, row.low, row.bytes, 0, &addresses};
+    if (lanes_left(place, &all, &plane, row.size >> plane.grain, 1)) return 0;
+  }
+  return 1;
+}
+
+/* Whether stores of lanes to global memory by rows are plainly no races with other blocks, nor are loads of the same. 0: each
+   of them has to be looked at. */
+flag cujit_check_stores(struct Place *place, u32 lanes, u64 base, const struct Site *site) {
+  if (!lanes || (is_steady(place) && members_are_quick(place, lanes, base, site))) return 1;
+  enter(place);
+  catch_up(place);
+  return stores_are_quick(place, lanes, base, site);
 }
 
 static NOINLINE flag batch_is_common(struct Place *place, u32 lanes, u64 base, const struct Site *site, u64 *window) {
