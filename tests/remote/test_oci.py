@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,18 @@ import pytest
 
 from cache.samples import artifact_of, key_of
 from cujit.cache.cache import Cache
-from cujit.cache.pack import write_pack
+from cujit.cache.pack import open_verified, write_pack
 from cujit.cache.remote.signing import Signer
-from cujit.errors import CacheRefusedError, FileError, FormatError, MissingError, OptionError, RemoteError
+from cujit.cache.settings import CacheSettings
+from cujit.errors import (
+    CacheRefusedError,
+    CacheWarning,
+    FileError,
+    FormatError,
+    MissingError,
+    OptionError,
+    RemoteError,
+)
 from cujit.remote import oci as module
 from cujit.remote import pull_pack, push_pack
 from pages import shell
@@ -42,11 +52,26 @@ def packed(path: Path, *numbers: int) -> Path:
     return path
 
 
+def _without_signers(path: Path) -> bytes:
+    """Return a pack as it was pushed: the head of a pulled one also names up to three keys."""
+    data = path.read_bytes()
+    return data[:72] + bytes(96) + data[168:]
+
+
+def _has(pack: Path, n: int, trust: Path | None) -> bool:
+    """Return whether a process with these variables finds a kernel in a pack."""
+    variables = {"CUJIT_CACHE_ROOTS": str(pack), **({"CUJIT_TRUST": str(trust)} if trust else {})}
+    cache = Cache.of(CacheSettings.from_environment(variables))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CacheWarning)
+        return cache.find(key_of(n), is_read=True) is not None
+
+
 def test_a_pack_comes_back_and_answers(registry: Registry, farm: Farm, tmp_path: Path) -> None:
     pack = packed(tmp_path / "kernels.pack", 1, 2)
     pushed = push_pack(f"{registry.url}:v1", pack, farm.signer)
     pulled = pull_pack(pushed.reference, tmp_path / "here.pack", farm.trust)
-    assert (pulled.path.read_bytes(), pulled.pack_bytes) == (pack.read_bytes(), pushed.pack_bytes)
+    assert (_without_signers(pulled.path), pulled.pack_bytes) == (pack.read_bytes(), pushed.pack_bytes)
     assert pulled.signer == "farm"
     found = Cache(None, read_only=[pulled.path]).find(key_of(2), is_read=True)
     assert found is not None
@@ -169,16 +194,58 @@ def test_a_revoked_key_and_one_of_another_scope_are_refused(registry: Registry, 
     push_pack(f"{registry.url}:key", pack, farm.signer)
     with raises(FormatError, "format", "cujit trusts only"):
         pull_pack(f"{registry.url}:key", output, farm_in(tmp_path, "stranger").trust)
-    keys = json.loads(farm.trust.read_text())
-    keys["keys"][0]["revoked"] = True
-    farm.trust.write_text(json.dumps(keys))
+    _revoke(farm.trust)
     with raises(FormatError, "format", "revoked"):
         pull_pack(f"{registry.url}:key", output, farm.trust)
+    keys = json.loads(farm.trust.read_text())
     keys["keys"][0].update(revoked=False, scopes=["release"])
     farm.trust.write_text(json.dumps(keys))
     with raises(FormatError, "format", "main"):
         pull_pack(f"{registry.url}:key", output, farm.trust)
     assert not output.exists()
+
+
+def _revoke(trust: Path) -> None:
+    keys = json.loads(trust.read_text())
+    keys["keys"][0]["revoked"] = True
+    trust.write_text(json.dumps(keys))
+
+
+def test_a_pack_that_was_pulled_is_not_used_after_its_key_was_revoked(
+    registry: Registry, farm: Farm, tmp_path: Path
+) -> None:
+    here = tmp_path / "here.pack"
+    push_pack(f"{registry.url}:later", packed(tmp_path / "kernels.pack", 12), farm.signer)
+    pull_pack(f"{registry.url}:later", here, farm.trust)
+    merged = tmp_path / "merged.pack"
+    shell(f"cujit pack merge {packed(tmp_path / 'own.pack', 13)} {here} -o {merged}")
+    push_pack(f"{registry.url}:again", merged, (other := farm_in(tmp_path, "other")).signer)
+    pull_pack(f"{registry.url}:again", tmp_path / "again.pack", other.trust)
+    for pack in (here, merged):
+        assert _has(pack, 12, farm.trust)
+        assert not _has(pack, 12, other.trust)  # which lists another key
+        assert not _has(pack, 12, tmp_path / "no such file")
+        assert _has(pack, 12, None)
+    assert not _has(tmp_path / "again.pack", 12, other.trust)  # for farm made what other signed
+    _revoke(farm.trust)
+    for pack in (here, merged):
+        assert not _has(pack, 12, farm.trust)
+    with pytest.warns(CacheWarning, match=farm.signer.id[:12]):
+        Cache(None, read_only=[here], trust=farm.trust).find(key_of(12))
+    assert _has(tmp_path / "own.pack", 13, farm.trust)
+
+
+def test_a_pack_names_three_signers_at_most(registry: Registry, tmp_path: Path) -> None:
+    pack = packed(tmp_path / "kernels.pack", 14)
+    for n in range(3):
+        one = farm_in(tmp_path, f"farm{n}")
+        push_pack(f"{registry.url}:three", pack, one.signer)
+        pack.unlink()  # which is newer than the signature
+        pull_pack(f"{registry.url}:three", pack, one.trust)
+    assert len(open_verified(pack).signers()) == 3
+    push_pack(f"{registry.url}:three", pack, one.signer)
+    with raises(FormatError, "format", "4 keys"):
+        push_pack(f"{registry.url}:four", pack, farm_in(tmp_path, "farm3").signer)
 
 
 def test_a_damaged_pack_is_not_pushed(registry: Registry, farm: Farm, tmp_path: Path) -> None:
@@ -201,7 +268,7 @@ def test_the_command_pushes_and_pulls(
     assert pushed["reference"].startswith(f"{registry.url}:cli@sha256:")
     pulled = json.loads(shell(f"cujit pack pull {pushed['reference']} -o {here} --json"))
     assert pulled["path"] == str(here)
-    assert here.read_bytes() == pack.read_bytes()
+    assert _without_signers(here) == pack.read_bytes()
     assert "signed by farm" in shell(f"cujit pack pull {registry.url}:cli -o {here}")
 
 

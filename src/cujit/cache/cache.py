@@ -172,7 +172,7 @@ class Cache:
         private = None if chosen.runtime_dir is None else directory_of(chosen.runtime_dir)
         owners = Trust.of_process(chosen.trusted_gid)
         self.store = store = None if chosen.root is None else Store(directory_of(chosen.root), owners, writable=True)
-        others: list[Root] = [_read_only(directory_of(r), owners) for r in chosen.read_only]
+        others: list[Root] = [_read_only(directory_of(r), owners, chosen.trust) for r in chosen.read_only]
         self.stores = (*others, *((store,) if store else ()))
         self.budget = None if store is None else Evictor(store, chosen.cap_bytes)
         self._locks = None if store is None else KeyLocks(functools.partial(lock_file, store, private), owners)
@@ -629,12 +629,16 @@ def _packaged_once(distribution: str, settings: CacheSettings, compile: str) -> 
     return cache
 
 
-def _read_only(path: DirectoryName, trust: Trust) -> Root:
+def _read_only(path: DirectoryName, owners: Trust, trust: Path | DirectoryName | None) -> Root:
     if os.path.splitext(path)[1] != PACK_SUFFIX:
-        return Store(path, trust, writable=False)
+        return Store(path, owners, writable=False)
     from cujit.cache.pack import Pack  # start-up time: most have none
 
-    return Pack(path, trust)
+    if trust is None:
+        return Pack(path, owners)
+    from cujit.cache.remote.signing import KeyFile  # start-up time, as above
+
+    return Pack(path, owners, KeyFile(directory_of(trust)).objection_to)
 
 
 def _settings_of(root: Path | CacheSettings | None, more: CacheKeywords) -> CacheSettings:

@@ -3,7 +3,7 @@
 ::
 
     head (192 bytes)   magic, version, how many closures, records and requests, the size of the file, SHA-256 of the
-                       tables; then room for who signed it
+                       tables, and the ids of up to three keys that signed what was pulled; then 24 bytes of 0
     index              per record, by digest: digest, SHA-256 of its bytes as they lie here, where, how many, unpacked
     requests           per request, by digest: digest, and that of the key which answers it; or the digest of a search
                        for headers, and that of the closure which it found
@@ -53,10 +53,12 @@ from cujit.values.typed import Any, BinaryIO, TypeAlias
 
 _VERSION = 1
 _MAGIC = b"\x93cujitP\n"  # not ASCII, and broken by a transfer that changes line ends
-_HEAD = struct.Struct("<8sII QQQ 32s 120x")
+_HEAD = struct.Struct("<8sII QQQ 32s 32s32s32s 24x")
+HEAD_BYTES = _HEAD.size
 _ROW = struct.Struct("<32s32sQII")
 _REQUEST = struct.Struct("<32s32s")
 _DIGEST_BYTES = 32
+_SIGNERS_AT, _MOST_SIGNERS = 72, 3
 _ALIGNMENT = 8
 _LEVEL = 19
 """Of zstd: packs are made once and read often; what is unpacked does not depend on it."""
@@ -90,15 +92,21 @@ class Pack:
     """A pack as a read-only root. Nothing is opened before it is used; the file stays open after that.
 
     Its records are proved by the SHA-256 of the index, and the index by that of the head. Who may have written the
-    file is asked as for a directory (``Trust``).
+    file is asked as for a directory (``Trust``), and of one that was pulled, whether its signers are still believed.
     """
 
     writable = False
 
-    def __init__(self, path: Path | str, trust: Trust) -> None:
-        """Name the file, which need not be there."""
+    def __init__(
+        self, path: Path | str, trust: Trust, objection_to: Callable[[Sequence[str]], str] | None = None
+    ) -> None:
+        """Name the file, which need not be there.
+
+        ``objection_to(signers)`` says why keys that signed what was pulled are not believed; None believes all keys.
+        """
         self.root, self.place = Path(path), str(path)
         self.trust = trust
+        self._objection_to = objection_to
         self._opened: _Opened | None = None
         self._is_refused = False
 
@@ -106,7 +114,8 @@ class Pack:
         """Return whether there is a pack. A pack that is refused raises once, and counts as missing from then on.
 
         Raises:
-            CacheRefusedError: it is damaged, of another version, or others could have written it.
+            CacheRefusedError: it is damaged, of another version, or others could have written it; or it was pulled, and
+                a key that signed it is no longer believed.
             OSError: it cannot be opened.
         """
         return self._tables() is not None
@@ -233,6 +242,15 @@ class Pack:
         """
         return nearest(self, key)
 
+    def signers(self) -> tuple[str, ...]:
+        """Return the ids of the keys that signed what was pulled; none of a pack that was made here.
+
+        Raises:
+            CacheRefusedError, OSError: as ``is_there``.
+        """
+        tables = self._tables()
+        return () if tables is None else tables.signers
+
     def stats(self) -> PackStats:
         """Count what is in it.
 
@@ -291,7 +309,13 @@ class Pack:
         fd, status = open_trusted(self.root, self.trust)
         file = OpenFile(fd, status)
         self._check_whole(file, status)
-        return _Opened(file, status)
+        opened = _Opened(file, status)
+        if self._objection_to and opened.signers and (objection := self._objection_to(opened.signers)):
+            raise CacheRefusedError(
+                f"cannot use the pack {self.root}: {objection}",
+                help=f"delete {self.root}, or replace it by a pack that a trusted key signed",
+            )
+        return opened
 
     def _check_whole(self, file: OpenFile, status: os.stat_result) -> None:
         """Raise FormatError where it is not the file that somebody else says it is, for who knows such a one."""
@@ -318,12 +342,13 @@ class _Opened:
     def __init__(self, file: OpenFile, status: os.stat_result) -> None:
         self.size, self.written_s = status.st_size, status.st_mtime
         self._file = file
-        head = file.read(0, _HEAD.size)
-        if len(head) < _HEAD.size:
+        head = file.read(0, HEAD_BYTES)
+        if len(head) < HEAD_BYTES:
             raise FormatError(
-                f"the pack is truncated: it is {len(head)} bytes long, but the header alone is {_HEAD.size} bytes"
+                f"the pack is truncated: it is {len(head)} bytes long, but the header alone is {HEAD_BYTES} bytes"
             )
-        magic, version, self.count_of_closures, self.records, self.requests, size, sha256 = _HEAD.unpack(head)
+        magic, version, self.count_of_closures, self.records, self.requests, size, sha256, *_ = _HEAD.unpack(head)
+        self.signers = signers_in(head)
         if magic != _MAGIC:
             raise FormatError(f"the file is not a pack: it begins with {spell(bytes(head[:8]))}", offset=0)
         if version != _VERSION:
@@ -332,17 +357,17 @@ class _Opened:
             )
         if size != self.size:
             raise FormatError(f"the pack is {self.size} bytes long, but its header declares {size} bytes")
-        ends = [_HEAD.size + self.records * _ROW.size]
+        ends = [HEAD_BYTES + self.records * _ROW.size]
         ends.append(ends[0] + self.requests * _REQUEST.size)
         self.records_at = ends[1] + self.count_of_closures * _ROW.size
         if self.records_at > self.size:
             raise FormatError(f"the pack is {self.size} bytes long, but its tables would end at byte {self.records_at}")
         if self.records_at > MAX_RECORD_BYTES:
             raise FormatError(f"the tables of the pack end at byte {self.records_at}; the limit is {MAX_RECORD_BYTES}")
-        tables = file.read(_HEAD.size, self.records_at - _HEAD.size)
+        tables = file.read(HEAD_BYTES, self.records_at - HEAD_BYTES)
         if hashlib.sha256(tables).digest() != sha256:
             raise FormatError("the pack is damaged: the SHA-256 of its tables doesn't match")
-        first, second = (end - _HEAD.size for end in ends)
+        first, second = (end - HEAD_BYTES for end in ends)
         self._index = _PackTable(tables[:first], _ROW)
         self._answers = _PackTable(tables[first:second], _REQUEST)
         self._closures = _PackTable(tables[second:], _ROW)
@@ -534,9 +559,40 @@ def write_pack(
             others, theirs = root.answers()
             found |= theirs if wanted is None else {}
             answers |= {pair for pair in others if pair[1] in found or pair[1] in digests}
+    signers = signed_by(*(signer for root in roots if isinstance(root, Pack) for signer in root.signers()))
     normalised = functools.partial(_normalised, roots, made_s=made_s, with_recipes=with_recipes)
     with replacing(path, mode=0o644) as file:  # whatever the umask is: others read a pack, and nobody writes to it
-        return _write(file, sorted(digests), normalised, sorted(answers), sorted(found.items()), compress=compress)
+        stats = _write(file, sorted(digests), normalised, sorted(answers), sorted(found.items()), compress=compress)
+        name_signers(file, signers)
+        return stats
+
+
+def signed_by(*signers: str) -> list[str]:
+    """Return the ids of keys as a pack can name them: each of them once, in their order.
+
+    Raises:
+        FormatError: these are more than a pack has room for.
+    """
+    found = sorted(set(signers))
+    if len(found) > _MOST_SIGNERS:
+        raise FormatError(
+            f"{len(found)} keys signed what is in this pack, but a pack can name only {_MOST_SIGNERS} keys",
+            help="compile the worklist again with cujit pack build, and sign the new pack",
+        )
+    return found
+
+
+def name_signers(file: BinaryIO, signers: Iterable[str]) -> None:
+    """Write into the head of a pack which keys signed what is in it."""
+    file.seek(_SIGNERS_AT)
+    file.write(b"".join(map(bytes.fromhex, signers)))
+
+
+def signers_in(head: bytes | memoryview) -> tuple[str, ...]:
+    """Return the ids of the keys that the first bytes of a pack name; none if these bytes are not a whole head."""
+    if len(head) < HEAD_BYTES:
+        return ()
+    return tuple(signer.hex() for signer in _HEAD.unpack_from(head)[-_MOST_SIGNERS:] if any(signer))
 
 
 def _write(
@@ -557,7 +613,7 @@ def _write(
         file.write(stored)
         return _PackRow(bytes.fromhex(digest), hashlib.sha256(stored).digest(), at, len(stored), len(record))
 
-    file.seek(_HEAD.size + (len(digests) + len(closures)) * _ROW.size + len(answers) * _REQUEST.size)
+    file.seek(HEAD_BYTES + (len(digests) + len(closures)) * _ROW.size + len(answers) * _REQUEST.size)
     rows = [written(digest, record_of(digest)) for digest in digests]
     others = [written(digest, data) for digest, data in closures]
     size = file.tell()
@@ -566,7 +622,7 @@ def _write(
     tables += b"".join(_ROW.pack(*row) for row in others)
     file.seek(0)
     seal = hashlib.sha256(tables).digest()
-    file.write(_HEAD.pack(_MAGIC, _VERSION, len(others), len(rows), len(answers), size, seal) + tables)
+    file.write(_HEAD.pack(_MAGIC, _VERSION, len(others), len(rows), len(answers), size, seal, b"", b"", b"") + tables)
     return _stats(rows, len(answers), len(others), size)
 
 

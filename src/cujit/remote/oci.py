@@ -23,7 +23,7 @@ from typing import Any
 from cujit.arch.support import install
 from cujit.artifact.reading import file_errors
 from cujit.artifact.writing import replacing
-from cujit.cache.pack import open_verified
+from cujit.cache.pack import HEAD_BYTES, name_signers, open_verified, signed_by, signers_in
 from cujit.cache.remote.filling import SOCKET_S, patiently
 from cujit.cache.remote.signing import Signer, TrustedKeys
 from cujit.errors import CacheRefusedError, FormatError, MissingError, OptionError, RemoteError, spell
@@ -68,7 +68,7 @@ def push_pack(url: str, pack: Path, signer: Signer) -> PushedPack:
         signer: the key, and the scope.
 
     Raises:
-        FormatError: a record of the pack is damaged.
+        FormatError: a record of the pack is damaged, or too many keys signed what is in it.
         MissingError: a package that it needs is not installed.
         OptionError: the URL names no tag in a registry.
         RemoteError: the registry doesn't answer, or refuses the pack.
@@ -80,7 +80,9 @@ def push_pack(url: str, pack: Path, signer: Signer) -> PushedPack:
 def _pushed(place: _PackTag, pack: Path, signer: Signer) -> PushedPack:
     if place.digest:
         raise OptionError(f"{place.url}@{place.digest} names a digest, expected a tag", help=f"write {place.url}")
-    stats = open_verified(pack).stats()
+    opened = open_verified(pack)
+    signed_by(*opened.signers(), signer.id)
+    stats = opened.stats()
     with tempfile.TemporaryDirectory() as folder:  # in place: oras uploads files
         config = Path(folder, "config.json")
         about = {"records": stats.records, "bytes": stats.file_bytes}
@@ -105,7 +107,7 @@ def pull_pack(url: str, output: Path, trust: Path) -> PulledPack:
     """Pull a pack from a registry, prove its signature and its digest, and write it to a file.
 
     The file is replaced only by a whole pack that a trusted key signed for this tag, and never by one that was signed
-    before the pack that is there.
+    before the pack that is there. The head of the file names the key: ``Cache`` refuses the pack of a revoked key.
 
     Args:
         url: ``oci://HOST/REPOSITORY:TAG``, with ``@sha256:…`` to take only the manifest with this digest.
@@ -133,8 +135,11 @@ def _pulled(place: _PackTag, output: Path, keys: TrustedKeys) -> PulledPack:
             help=f"delete {output} to use the older pack",
         )
     with replacing(output) as file, contextlib.closing(layer.pieces(place)) as pieces:
+        head = b""
         for piece in pieces:
+            head += piece[: HEAD_BYTES - len(head)]
             file.write(piece)
+        name_signers(file, signed_by(*signers_in(head), layer.signer_id))
         file.flush()
         os.utime(file.fileno(), (layer.signed_s, layer.signed_s))
     return PulledPack(output, layer.size, layer.signer, layer.signed_s)
@@ -146,6 +151,7 @@ class _SignedLayer(NamedTuple):
     digest: str
     size: int
     signer: str
+    signer_id: str
     signed_s: int
 
     @classmethod
@@ -173,7 +179,7 @@ class _SignedLayer(NamedTuple):
             key = keys.check(message, signature, signer, scope, not_after_s, now_s=time.time())
         except FormatError as e:
             raise FormatError(f"cujit refuses {place.url}: {e.message}") from e
-        return cls(digest, size, key.name, signed_s)
+        return cls(digest, size, key.name, key.id, signed_s)
 
     def pieces(self, place: _PackTag) -> Generator[bytes, None, None]:
         """Download the layer.

@@ -26,7 +26,7 @@ class Ledger:
     def __init__(self, store: Store, trust: Path | str, hints: Hints | None) -> None:
         """Take the root, the file of keys that are believed, and where it is noted what was looked through last."""
         self._store = store
-        self._keys = KeyFile(Path(trust))
+        self._keys = KeyFile(trust)
         self._hints = hints
         self._directory = store.root / _DIRECTORY
 

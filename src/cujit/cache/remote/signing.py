@@ -25,7 +25,7 @@ import os
 import re
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ from cujit.artifact.writing import replacing
 from cujit.cache.filesystem import UntrustedFileError, read_trusted
 from cujit.cache.record import MAX_RECORD_BYTES, PREFIX_BYTES
 from cujit.cache.trust import Trust
-from cujit.errors import CacheRefusedError, FileError, FormatError, MissingError, OptionError, listed, spell
+from cujit.errors import CacheRefusedError, CujitError, FileError, FormatError, MissingError, OptionError, listed, spell
 from cujit.values import NamedTuple, dataclass
 
 _HEAD = struct.Struct("<8sQQQ32s32s64s64s")
@@ -168,9 +168,9 @@ class TrustedKeys:
 class KeyFile:
     """A file of keys that are believed, read again when it is another."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | str) -> None:
         """Name the file."""
-        self.path = path
+        self.path = Path(path)
         self._known: tuple[bytes, TrustedKeys] | None = None
 
     def stamp(self) -> bytes:
@@ -193,6 +193,15 @@ class KeyFile:
         if self._known is None or self._known[0] != stamp:
             self._known = stamp, TrustedKeys.read(self.path)
         return self._known[1]
+
+    def objection_to(self, signers: Sequence[str]) -> str:
+        """Return why what these keys once provided may not stay, or nothing."""
+        try:
+            keys = self.read()
+        except (OSError, CujitError) as e:
+            return f"the trusted keys are unknown: {e}"
+        refused = [signer for signer in signers if not keys.believes(signer)]
+        return f"the key {refused[0][:_SHOWN]} signed it, and is no longer trusted" if refused else ""
 
 
 @dataclass(frozen=True, repr=False)

@@ -126,7 +126,7 @@ class RemoteTier:
             raise OptionError(f"remote_wait_s is {spell(wait_s)}, expected 0 to {_SOCKET_S:.0f} seconds")
         self.url = shown_url(url)
         self._whole_url = url
-        self._keys = KeyFile(Path(trust))
+        self._keys = KeyFile(trust)
         self._wait_s = wait_s
         self._transport: Transport | None = None
         self._clock = time.monotonic
