@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from cujit.profile import Measures, advice
+from cujit.profile.rules import RULES
 from pages import Page
 
 PAGE = Page("profile.md")
@@ -36,8 +37,15 @@ def test_every_part_of_the_page_has_a_snippet() -> None:
 
 
 def test_each_rule_of_advice_is_explained() -> None:
-    rules = re.findall(r"^\| `(\w+)` \|", PAGE.sections["Advice"], re.MULTILINE)
-    assert sorted(rules) == sorted(set(re.findall(r'\bAdvice\("(\w+)"', inspect.getsource(advice))))
+    assert RULES.keys() == set(re.findall(r'\bAdvice\("(\w+)"', inspect.getsource(advice)))
+
+
+def test_the_example_of_each_rule_is_a_pair_timed_on_an_h200() -> None:
+    times = json.loads((Path(__file__).parent / "goldens/advice-pairs-h200.json").read_text())["pairs"]
+    measured = {(row["rule"], row["name"]): (row["before_ms"], row["after_ms"]) for row in times}
+    for name, rule in RULES.items():
+        shown = tuple(float(f"{1e3 * ms:.3g}") for ms in measured[name, rule.example])
+        assert (rule.before_us, rule.after_us) == pytest.approx(shown, rel=0.005)
 
 
 def test_each_measure_is_explained() -> None:

@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 import click
 
 import cujit.errors as errors
+from advice_page import advice_page
 from api_page import api_page, first_sentence
 from cujit.arch.support import dotted
 from cujit.cli.app import TASKS, main
@@ -34,6 +35,7 @@ from toolkit_page import toolkit_page
 
 __all__ = [
     "PAGES",
+    "advice_page",
     "api_page",
     "cli_page",
     "environment_page",
@@ -348,6 +350,7 @@ def _spelled(option: Option, tool: Tool) -> str:
 
 
 PAGES = {
+    "advice": advice_page,
     "api": api_page,
     "cli": cli_page,
     "environment": environment_page,

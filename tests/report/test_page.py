@@ -161,6 +161,19 @@ def test_a_finding_leads_to_its_line(visit: Visits, slow_page: Path) -> None:
     assert page.page.evaluate("document.activeElement.className").startswith("lines source")
 
 
+def test_advice_has_an_estimate_and_explains_its_rule(visit: Visits, shared_page: Path) -> None:
+    page = visit(shared_page)
+    finding = page.page.locator("#finding-list li")
+    assert re.fullmatch(
+        r"estimate for H200: saves about \d+% of the run time", finding.locator(".estimate").inner_text()
+    )
+    assert not finding.locator("details p").first.is_visible()
+    finding.locator("summary").click()
+    parts = [part.strip() for part in finding.locator("details b").all_inner_texts()]
+    assert parts == ["What it finds:", "Why it matters:", "Example:", "Fix:"]
+    assert "took 554 µs before the fix and 130 µs after it" in finding.inner_text()
+
+
 def test_the_page_is_used_by_keys_alone(visit: Visits, shared_page: Path) -> None:
     page = visit(shared_page)
     keys, active = page.page.keyboard, "document.activeElement"

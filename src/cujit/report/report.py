@@ -24,6 +24,7 @@ from cujit.occupancy.subject import Subject, product_of, subject
 from cujit.profile.bounding import bounds
 from cujit.profile.records import kernel_record
 from cujit.profile.roofline import roofs
+from cujit.profile.rules import RULES
 from cujit.program import link
 from cujit.report.listings import (
     Listing,
@@ -128,12 +129,15 @@ class ReportPage:
             record = cujit.report.of(cubin).record()
             assert record["inspections"][0]["kind"] == "cubin"
         """
+        kernels = [kernel.to_json() for kernel in self.kernels]
+        found = {each["rule"] for kernel in kernels if kernel["profile"] for each in kernel["profile"]["advice"]}
         return {
             "schema": SCHEMA,
             "cujit": __version__,
             "title": self.title,
             "inspections": inspections_record(self.inspections, lambda _: True)["files"],
-            "kernels": [kernel.to_json() for kernel in self.kernels],
+            "kernels": kernels,
+            "rules": {name: rule.to_json() for name, rule in RULES.items() if name in found},
             "measures": [*Measures.__match_args__],
             "listings": [listing.to_json() for listing in self.listings],
             "errors": [self._placed(found) for error in self.errors for found in _error_records(error)],

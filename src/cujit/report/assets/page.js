@@ -424,7 +424,11 @@ const cujitReport = (() => {
     const place = kind ? [h("a", { href: "#texts", onclick: follow }, places[kind](key)), ": "] : [];
     const cure = finding.cure ? h("p", { class: "cure" }, h("b", {}, "Try: "), finding.cure) : null;
     const estimate = finding.estimate ? h("p", { class: "estimate" }, finding.estimate) : null;
-    return h("li", {}, h("strong", { class: "rule" }, spaced(finding.rule)), " ", place, finding.text, cure, estimate);
+    const parts = Object.entries((state.record.rules || {})[finding.rule] || {});
+    const rule = parts.length ? h("details", {}, h("summary", {}, "About this rule"),
+      ...parts.map(([title, text]) => h("p", {}, h("b", {}, `${title}: `), text))) : null;
+    const name = h("strong", { class: "rule" }, spaced(finding.rule));
+    return h("li", {}, name, " ", place, finding.text, cure, estimate, rule);
   }
 
   function drawFindings() {
