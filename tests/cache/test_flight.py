@@ -20,6 +20,7 @@ from cujit.cache.lock import Hold, KeyLocks, lock_file
 from cujit.cache.store import Store
 from cujit.cache.trust import Trust
 from cujit.errors import PtxSyntaxError
+from cujit.threads import Condition
 from waiting import eventually
 
 # Only these few tests fork a process that may have threads, those of pytest-xdist; the children need none of them.
@@ -43,6 +44,19 @@ def others_wait(flights: SingleFlight[int], count: int) -> None:
     """Wait until so many threads wait for what is under way."""
     changed = flights._under_way[KEY].changed
     eventually(lambda: len(changed._bells) >= count)
+
+
+def test_nothing_to_wait_for_is_made_for_a_thread_that_is_alone() -> None:
+    flights: SingleFlight[int] = SingleFlight()
+    kept = []
+
+    def work() -> int:
+        kept.append(flights._under_way[KEY])
+        return 7
+
+    assert flights.run(KEY, work, 30) == (7, False)
+    assert kept[0].done
+    assert not any(isinstance(value, Condition) for value in vars(kept[0]).values())
 
 
 def test_24_threads_that_want_one_thing_do_it_once() -> None:

@@ -29,6 +29,7 @@ from cujit.cache.settings import CacheSettings
 from cujit.cache.store import Lookup
 from cujit.cache.trust import Trust
 from cujit.errors import CacheRefusedError, CacheWarning, FormatError
+from processes import printed
 from raising import raises
 
 _COUNT = 40
@@ -492,3 +493,17 @@ def test_the_memory_of_a_whole_pack_is_of_large_pages_alone(tmp_path: Path, monk
     assert pieces == [data[at : at + 5] for at in range(20)]
     assert bytes(file.read(0, len(data) + 9)) == data, "and nothing behind its end"
     assert taken == [6 << 20]
+
+
+def test_a_process_that_launches_reads_a_pack_without_openssl(path: Path) -> None:
+    code = """
+        import sys
+        from pathlib import Path
+        from cujit.cache.pack import Pack
+        from cujit.cache.trust import Trust
+        from cujit.devices.launcher.library import library
+        native = library().digest.call
+        found = Pack(Path(sys.argv[1]), Trust.of_process()).get(sys.argv[2])
+        print(len(found.record.artifact), native() is None or "_hashlib" not in sys.modules)
+        """
+    assert printed(code, path, key_of(3).digest).split() == [str(len(artifact_of(3, 1111))), "True"]

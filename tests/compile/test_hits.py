@@ -311,3 +311,16 @@ def test_the_key_of_none_is_that_of_an_empty_source(runner: Runner) -> None:
         for found in (first, again):
             assert isinstance(found, Keyed)
             assert found.key == runner.keys.of_request(asked).key  # type: ignore[union-attr]
+        assert (first is again) is ("lineinfo" not in options)  # whose key holds paths
+
+
+def test_the_key_of_none_follows_the_compiler(runner: Runner) -> None:
+    first = runner.key_of_none(Options())
+    assert isinstance(first, Keyed)
+    assert runner.keys is not None
+    other = first.builds[0]._replace(identity="another")
+    runner.keys._builds["nvrtc"] = other
+    found = runner.key_of_none(Options())
+    assert isinstance(found, Keyed)
+    assert found.builds == (other,)
+    assert found.key != first.key

@@ -45,6 +45,11 @@ class ArchRow(NamedTuple):
     a_since: tuple[int, int] | None = None
     f_since: tuple[int, int] | None = None
 
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """The suffixes of its variants, the plain one first."""
+        return ("", *("a" * (self.a_since is not None)), *("f" * (self.f_since is not None)))
+
 
 # Source: PTX ISA manual 9.1, "PTX Release History" (targets per ISA version) and the CUDA release notes
 # (architectures removed in 13.0: everything below 7.5, and 10.1 renamed to 11.0). 13.4's list was read
@@ -263,7 +268,9 @@ class Arch:
 
             assert [str(arch) for arch in cujit.Arch.parse("sm_90").served_by()][:2] == ["sm_90a", "sm_90"]
         """
-        known = (Arch.parse(name) for kind in (ArchKind.REAL, ArchKind.VIRTUAL) for name in known_names(kind))
+        rows = [row for row in _ROWS if row.number <= self.number]  # no code for a newer one runs here
+        kinds = ArchKind.REAL, ArchKind.VIRTUAL
+        known = [Arch(kind, row.number, suffix) for kind in kinds for row in rows for suffix in row.suffixes]
         fitting = {arch for arch in (self, self.virtual, *known) if arch.runs_on(self)}
 
         def rank(arch: Arch) -> tuple[bool, bool, bool, int, int, str]:
@@ -282,8 +289,7 @@ def known_names(kind: ArchKind) -> tuple[str, ...]:
     """List the architectures of a kind, oldest first."""
     names: list[str] = []
     for row in _ROWS:
-        suffixes = [""] + ["a"] * (row.a_since is not None) + ["f"] * (row.f_since is not None)
-        names += [f"{kind.value}_{row.number}{suffix}" for suffix in suffixes]
+        names += [f"{kind.value}_{row.number}{suffix}" for suffix in row.suffixes]
     return tuple(names)
 
 

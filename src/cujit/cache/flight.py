@@ -22,18 +22,30 @@ _SLICE_S = 0.05
 class Flight(Generic[T]):
     """Work under way: what it is called and for, who does it, and what came of it.
 
-    Its thread holds ``running``, which is left in C, whatever a signal handler raises. ``changed`` is notified when it
-    is ``done``. Done without result and error, or left: its thread was interrupted.
+    Its thread holds ``running``, which is left in C, whatever a signal handler raises. Done without result and error,
+    or left: its thread was interrupted.
     """
 
     label: str = ""
     wish: object = None
     thread: int = field(default_factory=_thread.get_ident)
     running: _thread.LockType = field(default_factory=_thread.allocate_lock)
-    changed: Condition = field(default_factory=Condition)
     done: bool = False
     results: list[T] = field(default_factory=list)
     error: Exception | None = None
+
+    @property
+    def changed(self) -> Condition:
+        """What wakes the threads that wait for the flight. It is made for the first of them; most flights have none."""
+        kept: Condition | None = vars(self).get("_changed")
+        return vars(self).setdefault("_changed", Condition()) if kept is None else kept
+
+    def land(self) -> None:
+        """Note that the work is over, and wake who waits for that."""
+        self.done = True  # first: whoever makes ``changed`` after the next line looks at this
+        if "_changed" in vars(self):
+            with self.changed:
+                self.changed.notify_all()
 
 
 class SingleFlight(Generic[T]):
@@ -89,9 +101,7 @@ class SingleFlight(Generic[T]):
             with self._guard:
                 if self._under_way.get(key) is flight:
                     del self._under_way[key]
-            with flight.changed:
-                flight.done = True
-                flight.changed.notify_all()
+            flight.land()
 
     def after_fork(self) -> None:
         """Forget, in a forked child, the work of threads that are not there."""

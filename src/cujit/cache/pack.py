@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import itertools
 import os
 import struct
@@ -49,6 +48,7 @@ from cujit.cache.store import Explanation, Hit, Lookup, Root, StoreEntry, neares
 from cujit.cache.trust import Trust
 from cujit.errors import CacheRefusedError, FormatError, spell
 from cujit.values import NamedTuple, replace
+from cujit.values.hashing import sha256
 from cujit.values.typed import Any, BinaryIO, TypeAlias
 
 _VERSION = 1
@@ -347,7 +347,7 @@ class _Opened:
             raise FormatError(
                 f"the pack is truncated: it is {len(head)} bytes long, but the header alone is {HEAD_BYTES} bytes"
             )
-        magic, version, self.count_of_closures, self.records, self.requests, size, sha256, *_ = _HEAD.unpack(head)
+        magic, version, self.count_of_closures, self.records, self.requests, size, seal, *_ = _HEAD.unpack(head)
         self.signers = signers_in(head)
         if magic != _MAGIC:
             raise FormatError(f"the file is not a pack: it begins with {spell(bytes(head[:8]))}", offset=0)
@@ -365,7 +365,7 @@ class _Opened:
         if self.records_at > MAX_RECORD_BYTES:
             raise FormatError(f"the tables of the pack end at byte {self.records_at}; the limit is {MAX_RECORD_BYTES}")
         tables = file.read(HEAD_BYTES, self.records_at - HEAD_BYTES)
-        if hashlib.sha256(tables).digest() != sha256:
+        if sha256(tables).digest() != seal:
             raise FormatError("the pack is damaged: the SHA-256 of its tables doesn't match")
         first, second = (end - HEAD_BYTES for end in ends)
         self._index = _PackTable(tables[:first], _ROW)
@@ -399,13 +399,13 @@ class _Opened:
             FormatError: they are not those of the index, or are none that a pack can hold.
             OSError: they cannot be read.
         """
-        digest, sha256, at, stored_bytes, record_bytes = row
+        digest, proof, at, stored_bytes, record_bytes = row
         if at < self.records_at or at + stored_bytes > self.size or record_bytes > MAX_RECORD_BYTES:
             raise FormatError(
                 f"the pack is {self.size} bytes long, but its index lists {stored_bytes} bytes at {at}: {digest.hex()}"
             )
         stored = self._file.read(at, stored_bytes)
-        if hashlib.sha256(stored).digest() != sha256:
+        if sha256(stored).digest() != proof:
             raise FormatError("the record is damaged: its SHA-256 doesn't match the index")
         return stored if stored_bytes == record_bytes else _unpacked(stored, record_bytes)
 
@@ -430,7 +430,7 @@ class _Opened:
 
     def fault_of_closure(self, row: _PackRow) -> str:
         try:
-            return "" if hashlib.sha256(self.record(row)).digest() == row.digest else "its SHA-256 doesn't match"
+            return "" if sha256(self.record(row)).digest() == row.digest else "its SHA-256 doesn't match"
         except FormatError as e:
             return e.message
 
@@ -551,7 +551,7 @@ def write_pack(
     answers = set((requests or {}).items())
     if missing := {key for _, key in answers} - digests:
         raise FormatError(f"a request refers to {min(missing)}, which is not a record in the pack")
-    searches = {search: (hashlib.sha256(data).hexdigest(), data) for search, data in (closures or {}).items()}
+    searches = {search: (sha256(data).hexdigest(), data) for search, data in (closures or {}).items()}
     answers |= {(search, digest) for search, (digest, _) in searches.items()}
     found = dict(searches.values())
     for root in roots:
@@ -611,7 +611,7 @@ def _write(
         file.write(bytes(-file.tell() % _ALIGNMENT))
         at = file.tell()
         file.write(stored)
-        return _PackRow(bytes.fromhex(digest), hashlib.sha256(stored).digest(), at, len(stored), len(record))
+        return _PackRow(bytes.fromhex(digest), sha256(stored).digest(), at, len(stored), len(record))
 
     file.seek(HEAD_BYTES + (len(digests) + len(closures)) * _ROW.size + len(answers) * _REQUEST.size)
     rows = [written(digest, record_of(digest)) for digest in digests]
@@ -621,7 +621,7 @@ def _write(
     tables += b"".join(_REQUEST.pack(bytes.fromhex(request), bytes.fromhex(answer)) for request, answer in answers)
     tables += b"".join(_ROW.pack(*row) for row in others)
     file.seek(0)
-    seal = hashlib.sha256(tables).digest()
+    seal = sha256(tables).digest()
     file.write(_HEAD.pack(_MAGIC, _VERSION, len(others), len(rows), len(answers), size, seal, b"", b"", b"") + tables)
     return _stats(rows, len(answers), len(others), size)
 

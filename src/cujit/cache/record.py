@@ -304,16 +304,22 @@ def _header(key: Key, artifact: Artifact, make_ms: float, made_s: int) -> dict[s
 
 def _artifact(header: dict[str, Any], data: bytes) -> Artifact:
     arch = header["arch"]
-    signatures = {_text(name): _read_signature(tuple(map(tuple, rows))) for name, rows in header["signatures"]}
+    signatures = {name: _read_signature(tuple(map(tuple, rows))) for name, rows in header["signatures"]}
+    names = dict(header["names"])
+    texts = header["log"], header["name"], header["tool"]
+    for text in (*texts, *signatures, *names, *names.values()):
+        if type(text) is not str:
+            raise TypeError(f"expected text, not {spell(text)}")
+    log, name, tool = texts
     return unchecked({
         "kind": _KINDS[header["kind"]],
         "data": data,
         "arch": None if arch is None else _read_arch(*arch),
-        "names": MappingProxyType({_text(a): _text(b) for a, b in header["names"]}),
+        "names": MappingProxyType(names),
         "signatures": MappingProxyType(signatures),
-        "log": _text(header["log"]),
-        "name": _text(header["name"]),
-        "tool": _text(header["tool"]),
+        "log": log,
+        "name": name,
+        "tool": tool,
         "provenance": None,
         "places": (),
     })  # fmt: skip

@@ -186,20 +186,23 @@ class Store:
             CacheRefusedError: others could have written to the root.
             OSError: the entry is there and cannot be read.
         """
+        return Lookup(*self._look_up(digest))
+
+    def _look_up(self, digest: str) -> tuple[EntryRecord | None, int, str]:
         if not self.is_there():
-            return Lookup()
+            return None, 0, ""
         path = self._path(digest)
         try:
             data, status = self._read(path)
             record = decode(data, digest)
         except FileNotFoundError:
-            return Lookup()
+            return None, 0, ""
         except (UntrustedFileError, FormatError, PermissionError) as e:
             self._set_aside(path, digest)
-            return Lookup(damage=f"{path}: {e}")
+            return None, 0, f"{path}: {e}"
         if abs(time.time() - status.st_mtime) > _BUMP_AFTER_S:
             self.touch(digest)
-        return Lookup(record, len(data))
+        return record, len(data), ""
 
     def touch(self, digest: str) -> None:
         """Note that the entry of a key is used now, so that it is evicted after others."""
@@ -213,8 +216,10 @@ class Store:
         Raises:
             CacheRefusedError, OSError: as ``get``.
         """
-        record, size_bytes, damage = self.get(digest)
-        return Hit(damage=damage) if record is None else Hit(record.artifact, record.make_ms, size_bytes)
+        record, size_bytes, damage = self._look_up(digest)
+        if record is None:
+            return Hit(damage=damage)
+        return tuple.__new__(Hit, (record.artifact, record.make_ms, size_bytes, ""))  # start-up: no method is written
 
     def _read(self, path: str, tries: int = _TRIES) -> tuple[bytes, os.stat_result]:
         try:

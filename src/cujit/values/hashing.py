@@ -36,21 +36,16 @@ _MOST_NATIVE = 256 << 10
 """Bytes that are hashed by native code, which holds Python's lock. OpenSSL gives it back."""
 
 
-class Digest:
+class Digest(bytes):
     """The SHA-256 of data."""
 
-    __slots__ = ("_bytes",)
+    __slots__ = ()
 
-    def __init__(self, digest: bytes) -> None:
-        self._bytes = digest
+    hexdigest = bytes.hex
 
     def digest(self) -> bytes:
         """Return the digest."""
-        return self._bytes
-
-    def hexdigest(self) -> str:
-        """Return the digest in lower-case hex."""
-        return self._bytes.hex()
+        return bytes(self)
 
 
 def use_native(digest: Callable[..., Any]) -> None:

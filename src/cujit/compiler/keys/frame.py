@@ -77,6 +77,8 @@ class KeyFrame:
         self._parts = tuple(before), tuple(middle), tuple(after), tuple(last)
         self._texts = [text_of(parts) for parts in self._parts]
         self._count = sum(map(len, self._parts)) + 1
+        self._headers: tuple[tuple[Part, ...], str] = (), ""
+        """The headers of the newest key, and their text: sources of one library have the same."""
 
     @classmethod
     def of(cls, builds: Iterable[Part], request: Request, after: Iterable[Part], last: Iterable[Part]) -> KeyFrame:
@@ -93,7 +95,11 @@ class KeyFrame:
         digest, size = sha256(data).hexdigest(), len(data)
         before, middle, after, last = self._texts
         named = "".join([f"15 {len(name)} None:name expression{name}" for name in names])
-        text = f"{before}{named}{middle}6 64 {size}:source{digest}{after}{text_of(headers)}{last}"
+        known, listed = self._headers
+        if known is not headers:
+            listed = text_of(headers)
+            self._headers = headers, listed
+        text = f"{before}{named}{middle}6 64 {size}:source{digest}{after}{listed}{last}"
 
         def parts() -> Iterator[Part]:
             before, middle, after, last = self._parts

@@ -411,6 +411,10 @@ class KeyMaker:
         key = known.frame.key("nvrtc", request.names, source.text, manifest.parts)
         return Keyed(key, (build,), manifest, emulated)
 
+    def is_of(self, keyed: Keyed) -> bool:
+        """Return whether the compiler is still the one that a key of CUDA C++ stands on."""
+        return self._build("nvrtc") is keyed.builds[0]
+
     def alike(self, request: Request) -> Callable[[str, tuple[str, ...]], Keyed | None] | None:
         """Return what makes the keys of other texts with other names, in a request that is otherwise as this one.
 
@@ -433,9 +437,12 @@ class KeyMaker:
     ) -> Keyed | None:
         if self._build("nvrtc") is not known.build or says_where(text):
             return None
-        manifest = self._outlined(known, request, shared, text) if has_includes(text) else known.bare
-        if manifest is None or any(part.label == RECORDED for part in manifest.parts):
-            return None
+        manifest = known.bare
+        if has_includes(text):
+            outlined = self._outlined(known, request, shared, text)
+            if outlined is None or any(part.label == RECORDED for part in outlined.parts):
+                return None
+            manifest = outlined
         return Keyed(known.frame.key("nvrtc", names, text, manifest.parts), (known.build,), manifest)
 
     def _outlined(
