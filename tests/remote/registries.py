@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import socket
 import subprocess
@@ -9,9 +10,11 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
+
+from cujit.remote.attestation import ENVELOPE_TYPE
 
 __all__ = ["Registry", "registry"]
 
@@ -38,6 +41,16 @@ class Registry(NamedTuple):
     def blob(self, digest: str) -> Path:
         kind, _, name = digest.partition(":")
         return self.root / "docker/registry/v2/blobs" / kind / name[:2] / name / "data"
+
+    def upload(self, content: bytes) -> dict[str, Any]:
+        """Upload a blob, as a stolen token that may write could, and describe it as a layer."""
+        digest = f"sha256:{hashlib.sha256(content).hexdigest()}"
+        begin = urllib.request.Request(f"http://127.0.0.1:{self.port}/v2/team/kernels/blobs/uploads/", b"")
+        with urllib.request.urlopen(begin) as answer:
+            place = f"{answer.headers['Location']}&digest={digest}"
+        kind = {"Content-Type": "application/octet-stream"}
+        with urllib.request.urlopen(urllib.request.Request(place, content, kind, method="PUT")):
+            return {"digest": digest, "size": len(content), "mediaType": ENVELOPE_TYPE}
 
     def manifest(self, tag: str, content: bytes | None = None) -> bytes:
         """Read a manifest, or write one, as a stolen token that may write could."""

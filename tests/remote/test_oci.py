@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import os
 import shutil
@@ -15,6 +17,7 @@ from typing import Any
 
 import pytest
 
+import cujit
 from cache.samples import artifact_of, key_of
 from cujit.cache.cache import Cache
 from cujit.cache.pack import open_verified, write_pack
@@ -90,7 +93,7 @@ def test_skopeo_reads_what_cujit_pushes(registry: Registry, farm: Farm, tmp_path
         ["skopeo", "--insecure-policy", "copy", "--src-tls-verify=false", source, f"dir:{copied}"], check=True
     )
     manifest = json.loads((copied / "manifest.json").read_bytes())
-    (layer,) = manifest["layers"]
+    layer, _ = manifest["layers"]
     assert layer["annotations"] == {"org.opencontainers.image.title": "kernels.pack"}
     assert (copied / layer["digest"].partition(":")[2]).read_bytes() == pack.read_bytes()
     assert json.loads((copied / manifest["config"]["digest"].partition(":")[2]).read_bytes())["records"] == 1
@@ -165,6 +168,110 @@ def test_a_manifest_that_nobody_signed_is_refused(
     with raises(FormatError, "format"):
         pull_pack(f"{registry.url}:changed", tmp_path / "here.pack", farm.trust)
     assert not (tmp_path / "here.pack").exists()
+
+
+def _envelope(registry: Registry, tag: str) -> dict[str, Any]:
+    attested = json.loads(registry.manifest(tag))["layers"][1]
+    envelope: dict[str, Any] = json.loads(registry.blob(attested["digest"]).read_bytes())
+    return envelope
+
+
+def _changed(content: str, **changes: object) -> str:
+    return base64.b64encode(json.dumps({**json.loads(base64.b64decode(content)), **changes}).encode()).decode()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda envelope: envelope.update(payload=_changed(envelope["payload"], predicate={})),
+        lambda envelope: envelope.update(payload=_changed(envelope["payload"], subject=[])),
+        lambda envelope: envelope.update(payload="AAAA"),
+        lambda envelope: envelope.update(payloadType="text/plain"),
+        lambda envelope: envelope.update(signatures=[]),
+        lambda envelope: envelope["signatures"][0].update(sig=base64.b64encode(bytes(64)).decode()),
+        lambda envelope: envelope["signatures"][0].update(sig="AAAA"),
+        lambda envelope: envelope.pop("payload"),
+    ],
+)
+def test_an_attestation_that_was_changed_is_refused(
+    change: Callable[[dict[str, Any]], None], registry: Registry, farm: Farm, tmp_path: Path
+) -> None:
+    push_pack(f"{registry.url}:attested", packed(tmp_path / "kernels.pack", 15), farm.signer)
+    manifest, envelope = json.loads(registry.manifest("attested")), _envelope(registry, "attested")
+    change(envelope)
+    manifest["layers"][1] = registry.upload(json.dumps(envelope).encode())
+    registry.manifest("attested", json.dumps(manifest).encode())
+    with raises(FormatError, "format", "attestation"):
+        pull_pack(f"{registry.url}:attested", tmp_path / "here.pack", farm.trust)
+    assert not (tmp_path / "here.pack").exists()
+
+
+def _resigned(envelope: dict[str, Any], signer: Signer, **changes: object) -> bytes:
+    """Change a statement, and sign it correctly."""
+    payload = base64.b64decode(_changed(envelope["payload"], **changes))
+    kind = envelope["payloadType"].encode()
+    signed = signer.sign(b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload))
+    signatures = [{"keyid": signer.id, "sig": base64.b64encode(signed).decode()}]
+    return json.dumps({**envelope, "payload": base64.b64encode(payload).decode(), "signatures": signatures}).encode()
+
+
+def test_a_missing_or_foreign_attestation_is_refused(registry: Registry, farm: Farm, tmp_path: Path) -> None:
+    pack = packed(tmp_path / "kernels.pack", 16)
+    push_pack(f"{registry.url}:other", packed(tmp_path / "other.pack", 17), farm.signer)
+    push_pack(f"{registry.url}:foreign", pack, farm.signer)
+    manifest, envelope = json.loads(registry.manifest("foreign")), _envelope(registry, "foreign")
+    mine, damaged = manifest["layers"][1], b"[" * 100_000
+    stranger = farm_in(tmp_path, "stranger").signer
+    kinds = {"_type": "https://in-toto.io/Statement/v0.1"}, {"predicateType": "https://slsa.dev/provenance/v1"}
+    others = [
+        json.loads(registry.manifest("other"))["layers"][1],  # of another pack, signed by the same key
+        *(registry.upload(_resigned(envelope, farm.signer, **kind)) for kind in kinds),
+        registry.upload(_resigned(envelope, stranger)),
+        registry.upload(damaged),
+        {**mine, "mediaType": "application/json"},
+        {**mine, "size": 0},
+        {**mine, "size": 1 << 40},
+        {**mine, "digest": manifest["layers"][0]["digest"], "size": manifest["layers"][0]["size"]},
+    ]
+    for layers in ([manifest["layers"][0]], *([manifest["layers"][0], other] for other in others)):
+        registry.manifest("foreign", json.dumps({**manifest, "layers": layers}).encode())
+        with raises(FormatError, "format"):
+            pull_pack(f"{registry.url}:foreign", tmp_path / "here.pack", farm.trust)
+    assert not (tmp_path / "here.pack").exists()
+    registry.manifest("foreign", json.dumps({**manifest, "layers": [manifest["layers"][0], mine]}).encode())
+    assert pull_pack(f"{registry.url}:foreign", tmp_path / "here.pack", farm.trust).signer == "farm"
+
+
+def test_the_bill_of_materials_names_images_compilers_and_headers(
+    registry: Registry, farm: Farm, tmp_path: Path
+) -> None:
+    (tmp_path / "scale.h").write_text("#define SCALE 3\n")
+    cache = Cache(tmp_path / "cache")
+    code = '#include "scale.h"\n#include <cuda_fp16.h>\nextern "C" __global__ void k(int *x) { *x = SCALE; }'
+    image = cujit.compile(code, arch="sm_90", to="ptx", include=[tmp_path], cache=cache)
+    write_pack(tmp_path / "kernels.pack", cache.stores)
+    push_pack(f"{registry.url}:bill", tmp_path / "kernels.pack", farm.signer)
+    bom = tmp_path / "bom.json"
+    shell(f"cujit pack pull {registry.url}:bill -o {tmp_path / 'here.pack'} --trust {farm.trust} --bom {bom}")
+    bill = json.loads(bom.read_text())
+    digest = hashlib.sha256((tmp_path / "kernels.pack").read_bytes()).hexdigest()
+    assert bill["metadata"]["component"]["hashes"] == [{"alg": "SHA-256", "content": digest}]
+    hashes = {one["name"]: one["hashes"][0]["content"] for one in bill["components"] if "hashes" in one}
+    assert hashes[image.name] == hashlib.sha256(image.data).hexdigest()
+    header = hashlib.sha256((tmp_path / "scale.h").read_bytes()).hexdigest()
+    assert header in hashes.values()
+    assert any(name.startswith("toolkit") for name in hashes)
+    assert {(one["name"], one["version"]) for one in bill["components"] if "version" in one} == {
+        tuple(image.tool.rsplit(" ", 1))
+    }
+    (entry,) = open_verified(tmp_path / "kernels.pack").entries()
+    (made,) = (one for one in bill["components"] if one["bom-ref"] == f"key:{entry.digest}")
+    properties = {one["name"]: one["value"] for one in made["properties"]}
+    assert (properties["cujit:kernel"], properties["cujit:kind"]) == ("k", "ptx")
+    refs = {one["bom-ref"] for one in bill["components"]}
+    depended = {one["ref"]: set(one["dependsOn"]) for one in bill["dependencies"]}
+    assert depended[made["bom-ref"]] == refs - {made["bom-ref"]}
+    assert depended["pack"] == {made["bom-ref"]}
 
 
 def test_a_replayed_manifest_is_refused(registry: Registry, farm: Farm, tmp_path: Path) -> None:

@@ -312,7 +312,7 @@ class Pack:
         opened = _Opened(file, status)
         if self._objection_to and opened.signers and (objection := self._objection_to(opened.signers)):
             raise CacheRefusedError(
-                f"cannot use the pack {self.root}: {objection}",
+                f"can't use the pack {self.root}: {objection}",
                 help=f"delete {self.root}, or replace it by a pack that a trusted key signed",
             )
         return opened

@@ -216,8 +216,8 @@ def size(files: tuple[Path, ...], by: str, limit: int | None, as_json: bool) -> 
 def push(file: Path, url: str, key: Path | None, scope: str, valid_days: int, as_json: bool) -> None:
     """Sign a pack and push it to a container registry.
 
-    URL is oci://HOST/REPOSITORY:TAG. cujit verifies every record first. cujit reads the credentials that docker login
-    stored.
+    URL is oci://HOST/REPOSITORY:TAG. cujit verifies every record first, and adds an attestation: a signed list
+    of the images, compilers and headers. cujit reads the credentials that docker login stored.
     """
     pushed = push_pack(url, file, signer_of(key, scope, valid_days))
     if as_json:
@@ -259,15 +259,21 @@ def export(file: Path, folder: Path, as_json: bool, **about: Any) -> None:
 @click.argument("url")
 @_OUTPUT
 @trust_option
+@click.option(
+    "--bom",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="CycloneDX file to write: the images, compilers and headers, as the key's owner attested them.",
+)
 @json_option
-def pull(url: str, output: Path, trust: Path | None, as_json: bool) -> None:
+def pull(url: str, output: Path, trust: Path | None, bom: Path | None, as_json: bool) -> None:
     """Pull a signed pack from a container registry.
 
     URL is oci://HOST/REPOSITORY:TAG. To accept only one version of the pack, add @sha256:… to the URL. cujit writes the
-    pack only if a trusted key signed the pack for this tag. cujit never replaces a pack by an older one.
+    pack only if a trusted key signed the pack for this tag, and its attestation. cujit never restores an older pack.
     """
     check_name(output)
-    pulled = pull_pack(url, output, trust_of(trust))
+    pulled = pull_pack(url, output, trust_of(trust), bom=bom)
     if as_json:
         print_json({**pulled._asdict(), "path": str(pulled.path)})
     else:

@@ -1,8 +1,8 @@
-"""Packs in registries of containers: one layer with the pack, and a signature that is proved before the layer is read.
+"""Packs in registries of containers: a pack, its attestation, and a signature that is proved before they are read.
 
-The manifest has one layer, which is the pack, and annotations, one of which is the signature: JSON with the scope, the
-signer, and two times. It is over the tag, the digest and the size of the layer, so that a pack that was signed for one
-tag is refused under another one.
+The manifest has two layers, which are the pack and its attestation, and annotations, one of which is the signature:
+JSON with the scope, the signer, and two times. It is over the tag, the digest and the size of the pack, so that a pack
+that was signed for one tag is refused under another one.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from typing import Any
 
 from cujit.arch.support import install
 from cujit.artifact.reading import file_errors
-from cujit.artifact.writing import replacing
+from cujit.artifact.writing import replacing, write_file
 from cujit.cache.pack import HEAD_BYTES, name_signers, open_verified, signed_by, signers_in
 from cujit.cache.remote.filling import SOCKET_S, patiently
 from cujit.cache.remote.signing import Signer, TrustedKeys
 from cujit.errors import CacheRefusedError, FormatError, MissingError, OptionError, RemoteError, spell
+from cujit.remote.attestation import ENVELOPE_TYPE, attestation_of, proved_bill
 from cujit.values import NamedTuple
 
 MEDIA_TYPE = "application/vnd.cujit.pack.v1"
@@ -36,7 +37,7 @@ SIGNATURE = "cujit.signature"
 _SCHEME = "oci://"
 _DOMAIN = b"cujit pack v1\0"  # a signature of this key for something else is none for a pack
 _MOST_MANIFEST_BYTES = 1 << 20
-_MOST_PACK_BYTES = 1 << 36
+_MOST_PACK_BYTES, _MOST_ATTESTATION_BYTES = 1 << 36, 1 << 28
 _CHUNK_BYTES = 1 << 18
 _LOCAL = ("localhost", "127.0.0.1", "[::1]")
 _MANIFEST_TYPES = "application/vnd.oci.image.manifest.v1+json"
@@ -84,18 +85,21 @@ def _pushed(place: _PackTag, pack: Path, signer: Signer) -> PushedPack:
     signed_by(*opened.signers(), signer.id)
     stats = opened.stats()
     with tempfile.TemporaryDirectory() as folder:  # in place: oras uploads files
-        config = Path(folder, "config.json")
+        config, attestation = Path(folder, "config.json"), Path(folder, "attestation.json")
         about = {"records": stats.records, "bytes": stats.file_bytes}
         config.write_bytes(json.dumps(about).encode())  # in place: as above
         layer = place.layer(pack, MEDIA_TYPE)
+        statement = attestation_of(opened, pack.name, _hex(layer["digest"]), signer)
+        attestation.write_bytes(statement)  # in place: as above
+        attested = place.layer(attestation, ENVELOPE_TYPE)
         manifest = {
             "schemaVersion": 2,
             "mediaType": _MANIFEST_TYPES,
             "config": place.layer(config, CONFIG_TYPE),
-            "layers": [layer],
+            "layers": [layer, attested],
             "annotations": {SIGNATURE: _signature(signer, place.tag, layer["digest"], layer["size"])},
         }
-        for path, blob in ((pack, layer), (config, manifest["config"])):
+        for path, blob in ((pack, layer), (attestation, attested), (config, manifest["config"])):
             place.ask(functools.partial(place.client.upload_blob, str(path), place.container, blob))
         answer = place.ask(functools.partial(place.client.upload_manifest, manifest, place.container))
     digest = answer.headers.get("Docker-Content-Digest", "")
@@ -103,8 +107,8 @@ def _pushed(place: _PackTag, pack: Path, signer: Signer) -> PushedPack:
 
 
 @file_errors()
-def pull_pack(url: str, output: Path, trust: Path) -> PulledPack:
-    """Pull a pack from a registry, prove its signature and its digest, and write it to a file.
+def pull_pack(url: str, output: Path, trust: Path, *, bom: Path | None = None) -> PulledPack:
+    """Pull a pack from a registry, prove its signature, attestation and digest, and write it to a file.
 
     The file is replaced only by a whole pack that a trusted key signed for this tag, and never by one that was signed
     before the pack that is there. The head of the file names the key: ``Cache`` refuses the pack of a revoked key.
@@ -113,6 +117,7 @@ def pull_pack(url: str, output: Path, trust: Path) -> PulledPack:
         url: ``oci://HOST/REPOSITORY:TAG``, with ``@sha256:…`` to take only the manifest with this digest.
         output: the file to write.
         trust: the file of keys that are believed, as in ``CUJIT_TRUST``.
+        bom: the file to write the attested bill of materials to, in CycloneDX's JSON.
 
     Raises:
         CacheRefusedError: others could have written to the file of keys, or the pack is older than the one there.
@@ -124,17 +129,19 @@ def pull_pack(url: str, output: Path, trust: Path) -> PulledPack:
     """
     keys = TrustedKeys.read(trust)
     with contextlib.closing(_PackTag.of(url)) as place:
-        return _pulled(place, output, keys)
+        return _pulled(place, output, keys, bom)
 
 
-def _pulled(place: _PackTag, output: Path, keys: TrustedKeys) -> PulledPack:
+def _pulled(place: _PackTag, output: Path, keys: TrustedKeys, bom: Path | None) -> PulledPack:
     layer = _SignedLayer.of(_manifest(place), place, keys)
     if output.exists() and output.stat().st_mtime > layer.signed_s + 1:
         raise CacheRefusedError(
             f"the pack at {place.url} was signed before {output} was written; cujit doesn't go back to an older pack",
             help=f"delete {output} to use the older pack",
         )
-    with replacing(output) as file, contextlib.closing(layer.pieces(place)) as pieces:
+    attestation = b"".join(_pieces(place, *layer.attestation))
+    bill = proved_bill(attestation, _hex(layer.digest), keys.keys[layer.signer_id])
+    with replacing(output) as file, contextlib.closing(_pieces(place, layer.digest, layer.size)) as pieces:
         head = b""
         for piece in pieces:
             head += piece[: HEAD_BYTES - len(head)]
@@ -142,17 +149,20 @@ def _pulled(place: _PackTag, output: Path, keys: TrustedKeys) -> PulledPack:
         name_signers(file, signed_by(*signers_in(head), layer.signer_id))
         file.flush()
         os.utime(file.fileno(), (layer.signed_s, layer.signed_s))
+    if bom is not None:
+        write_file(bom, json.dumps(bill, indent=2))
     return PulledPack(output, layer.size, layer.signer, layer.signed_s)
 
 
 class _SignedLayer(NamedTuple):
-    """The layer that a manifest names, after its signature was proved."""
+    """The pack that a manifest names, after its signature was proved; ``attestation`` is a digest and a size."""
 
     digest: str
     size: int
     signer: str
     signer_id: str
     signed_s: int
+    attestation: tuple[str, int]
 
     @classmethod
     def of(cls, manifest: bytes, place: _PackTag, keys: TrustedKeys) -> _SignedLayer:
@@ -163,8 +173,9 @@ class _SignedLayer(NamedTuple):
         """
         try:
             content = json.loads(manifest)
-            (layer,) = content["layers"]
-            digest, size, kind = str(layer["digest"]), int(layer["size"]), layer["mediaType"]
+            layer, attested = content["layers"]
+            digest, size = str(layer["digest"]), int(layer["size"])
+            attestation, kinds = (str(attested["digest"]), int(attested["size"])), _media_types(layer, attested)
             declared = json.loads(content["annotations"][SIGNATURE])
             scope, signer, signed_s = str(declared["scope"]), str(declared["signer"]), int(declared["signed_s"])
             not_after_s, signature = int(declared["not_after_s"]), base64.b64decode(declared["ed25519"], validate=True)
@@ -173,31 +184,15 @@ class _SignedLayer(NamedTuple):
             raise FormatError(
                 f"{place.url} is not a signed pack: {e}", help="run cujit pack push to publish one"
             ) from e
-        if kind != MEDIA_TYPE or not 0 < size <= _MOST_PACK_BYTES:
-            raise FormatError(f"{place.url} has a layer of {size} bytes of type {spell(kind)}, expected a pack")
+        if kinds != (MEDIA_TYPE, ENVELOPE_TYPE) or not 0 < size <= _MOST_PACK_BYTES:
+            raise FormatError(f"{place.url} has layers of types {spell(kinds)}, expected a pack and its attestation")
+        if not 0 < attestation[1] <= _MOST_ATTESTATION_BYTES:
+            raise FormatError(f"{place.url} has an attestation of {attestation[1]} bytes")
         try:
             key = keys.check(message, signature, signer, scope, not_after_s, now_s=time.time())
         except FormatError as e:
             raise FormatError(f"cujit refuses {place.url}: {e.message}") from e
-        return cls(digest, size, key.name, key.id, signed_s)
-
-    def pieces(self, place: _PackTag) -> Generator[bytes, None, None]:
-        """Download the layer.
-
-        Raises:
-            FormatError: it is not the one that was signed.
-        """
-        answer = place.ask(lambda: place.client.get_blob(place.container, self.digest, stream=True))
-        found, size = hashlib.sha256(), 0
-        with contextlib.closing(answer):
-            for piece in _content(answer, self.size):
-                found.update(piece)
-                size += len(piece)
-                yield piece
-        if size < self.size:
-            raise RemoteError(f"the pack is truncated: {size} of {self.size} bytes arrived")
-        if self.digest != f"sha256:{found.hexdigest()}":
-            raise FormatError("this is not the signed pack: its SHA-256 doesn't match")
+        return cls(digest, size, key.name, key.id, signed_s, attestation)
 
 
 class _PackTag:
@@ -296,6 +291,33 @@ def _manifest(place: _PackTag) -> bytes:
     if place.digest and place.digest != f"sha256:{hashlib.sha256(content).hexdigest()}":
         raise FormatError(f"{place.url} has another manifest than {place.digest}")
     return content
+
+
+def _pieces(place: _PackTag, digest: str, size: int) -> Generator[bytes, None, None]:
+    """Download a layer.
+
+    Raises:
+        FormatError: it is not the one with this digest.
+    """
+    answer = place.ask(lambda: place.client.get_blob(place.container, digest, stream=True))
+    found, came = hashlib.sha256(), 0
+    with contextlib.closing(answer):
+        for piece in _content(answer, size):
+            found.update(piece)
+            came += len(piece)
+            yield piece
+    if came < size:
+        raise RemoteError(f"a layer of {place.url} is truncated: {came} of {size} bytes arrived")
+    if digest != f"sha256:{found.hexdigest()}":
+        raise FormatError(f"a layer of {place.url} is not the signed one: its SHA-256 doesn't match")
+
+
+def _media_types(*layers: Any) -> tuple[Any, ...]:
+    return tuple(layer["mediaType"] for layer in layers)
+
+
+def _hex(digest: str) -> str:
+    return digest.removeprefix("sha256:")
 
 
 def _content(answer: Any, most_bytes: int) -> Iterator[bytes]:

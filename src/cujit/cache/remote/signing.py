@@ -45,7 +45,7 @@ _MAGIC = b"\x93cujitS\n"  # not ASCII, and broken by a transfer that changes lin
 _VERSION = 1
 _DOMAIN = b"cujit record v1\0"  # a signature of this key for something else is none for a record
 _SCOPE = re.compile(r"[a-z0-9][a-z0-9._/-]{0,63}")
-_KEY_BYTES = 32
+_KEY_BYTES, _SIGNATURE_BYTES = 32, 64
 _SHOWN = 16
 _DAY_S = 86400
 _MOST_BYTES = 1 << 20
@@ -78,6 +78,14 @@ class TrustedKey:
     def id(self) -> str:
         """The SHA-256 of the key, in hex."""
         return hashlib.sha256(self.public).hexdigest()
+
+    def verifies(self, message: bytes, signature: bytes) -> bool:
+        """Return whether this key signed a message.
+
+        Raises:
+            MissingError: the package that verifies is not installed.
+        """
+        return len(signature) == _SIGNATURE_BYTES and _verifies(signature, message, self.public)
 
 
 class TrustedKeys:
@@ -144,7 +152,7 @@ class TrustedKeys:
         key = self._key_of(signer, scope, now_s)
         if now_s > not_after_s:
             raise FormatError(f"{key.name} signed the image, but the signature has expired")
-        if not _verifies(signature, message, key.public):
+        if not key.verifies(message, signature):
             raise FormatError(f"the signature names {key.name}, but that key didn't create it")
         return key
 
