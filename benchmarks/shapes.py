@@ -5,10 +5,10 @@ under limits, and fail if one misses them.
 
 Each shape repeats one construct. A process measures it in ``SIZES``, without the cache, after a small kernel: CPU
 seconds of ``load`` and of the first compile, and the most memory. If the seconds are ``bytes ** exponent``, fitted to
-the logarithms, an exponent of 1 tells that they are linear in the text. A shape that an assembler refuses may be
-refused as well: then the seconds are those until the error. ``--write`` records each row for docs/performance.md as
-soon as it is there, with the commit, and leaves out those that this commit has: so a run that ends early goes on later.
-Rows of other shapes stay, with the commits that they are of.
+the logarithms, an exponent of 1 tells that they are linear in the text. The bytes are those of what repeats. A shape
+that an assembler refuses may be refused as well: then the seconds are those until the error. ``--write`` records each
+row for docs/performance.md as soon as it is there, with the commit, and leaves out those that this commit has: so a run
+that ends early goes on later. Rows of other shapes stay, with the commits that they are of.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ LARGE = 1_000_000
 LOAD_S, LAUNCH_S, LOAD_BYTES = 10, 60, 1 << 30
 """CPU seconds in which a megabyte of any text is loaded or refused, and is compiled or refused; bytes of memory."""
 
-_ROUNDS, _SHORT_S = 3, 1.0
+_ROUNDS, _SHORT_S = 3, 3.0
 """How often a text is measured that takes less than so long; the least counts."""
 
 _LEAST_S = 0.02
@@ -79,25 +79,27 @@ def _peak() -> int:
 
 def measure(name: str) -> None:
     """Measure a shape in this process, and print a row of the record."""
-    device, rows = _device(), []
-    before = _peak()
-    for size in SIZES:
-        text = sized(name, size)
-        found = [_took(text, device)]
-        while sum(found[0][:2]) < _SHORT_S and len(found) < _ROUNDS:
-            found.append(_took(text, device))
-        load, launch, outcome = min(found, key=lambda each: each[0] + each[1])
-        rows.append((len(text), load, launch, outcome))
-    text_bytes, load, launch, outcome = rows[-1]
-    same = [row for row in rows if row[3] == outcome and row[1] + row[2] > _LEAST_S]
+    device, texts = _device(), [sized(name, size) for size in SIZES]
+    found: list[list[tuple[float, float, str]]] = [[] for _ in texts]
+    before, peaks = _peak(), []
+    for _ in range(_ROUNDS):  # of all texts in turn, as what else runs slows each for a while
+        for text, runs in zip(texts, found, strict=True):
+            if not runs or sum(runs[0][:2]) < _SHORT_S:
+                runs.append(_took(text, device))
+        peaks.append(_peak())
+    least = [min(runs, key=lambda run: run[0] + run[1]) for runs in found]
+    load, launch, outcome = least[-1]
+    once = len(SHAPES[name](0))  # which each text has, however often it repeats the construct
+    rows = [(len(text) - once, sum(run[:2])) for text, run in zip(texts, least, strict=True) if run[2] == outcome]
+    same = [row for row in rows if row[1] > _LEAST_S]
     exponent = None
     if len(same) > 1:
-        exponent = float(np.polyfit(np.log([row[0] for row in same]), np.log([row[1] + row[2] for row in same]), 1)[0])
+        exponent = float(np.polyfit(np.log([row[0] for row in same]), np.log([row[1] for row in same]), 1)[0])
     row = {
-        "bytes": text_bytes,
+        "bytes": len(texts[-1]),
         "load": round(load, 3),
         "launch": round(launch, 3),
-        "megabytes": (_peak() - before) >> 10,
+        "megabytes": (peaks[0] - before) >> 10,
         "exponent": None if exponent is None else round(exponent, 2),
         "outcome": outcome,
     }

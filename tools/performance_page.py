@@ -138,19 +138,19 @@ _SHAPES = """
 
 This table shows how long the CPU device takes to load and compile large PTX, and how much memory it uses.
 `benchmarks/shapes.py` generates PTX that repeats one construct, such as a call or an `if`. The benchmark measures PTX
-of several sizes, up to the size in the table, without a cache. CPU time grows as the size to the power of the exponent.
-An exponent of 1 means that the time is proportional to the PTX size. A dash means that the times are too short to
-determine an exponent. The measurements are from commit {commits}, {date}, on two
-cores shared with other processes. The table shows {measured} of the constructs in `benchmarks/ptx_shapes.py`.
+of several sizes, up to the size in the table, without a cache. CPU time grows as the size of the repeated PTX to the
+power of the exponent. An exponent of 1 means that the time is proportional to that size. A dash means that the times
+are too short to determine an exponent. The table shows {measured} of the constructs in
+`benchmarks/ptx_shapes.py`. The measurements are from {date} (commits {commits}), on two cores
+shared with other processes.
 
 | Repeated construct | PTX size, KB | Load, s | First compile, s | Memory, MB | Exponent | Result |
 |---|---|---|---|---|---|---|
 {rows}
 * An exponent below 1 means that LLVM compiles larger PTX without optimization, or that a fixed cost dominates.
-* Exponents above 1.15 are due to single LLVM passes whose time grows faster than the size of the function. In
-  `loops in a row`, these passes are `IndVarSimplify` and `LoopDeletion`; in `calls`, `InstCombine`. In `wide switch`,
-  most time goes to instruction selection; in `atomics`, to the register allocator. In `matrices` and `mma`, most time
-  goes to instruction selection and the register allocator. `kernels` and `selections` were not profiled.
+* Exponents above 1.15 are due to LLVM passes whose time grows faster than the size of a function: in `selections`,
+  instruction selection, the register allocator and the two-address pass. LLVM skips its optimizer, and compiles
+  faster, if such a chain of selections has more than 5,000 steps.
 * If the result is *rejected*, cujit raises an error within the time shown. Either the assembler rejects this PTX too,
   or the PTX exceeds a [limit](limits.md#large-ptx-on-the-cpu-device).
 """
@@ -251,7 +251,7 @@ def _start(record: dict[str, Any]) -> str:
 def _shapes(record: dict[str, Any]) -> str:
     """Write the section about large PTX."""
     rows = "".join(itertools.starmap(_shape, record["shapes"].items()))
-    commits = " and commit ".join(sorted({row["commit"] for row in record["shapes"].values()}))
+    commits = ", ".join(sorted({row["commit"] for row in record["shapes"].values()}))
     return _SHAPES.format(date=record["date"], rows=rows, commits=commits, measured=len(record["shapes"]))
 
 
