@@ -230,7 +230,7 @@ def test_the_death_of_a_process_apart_is_an_error_and_the_next_work_is_done() ->
     os.write(idle._words.fileno(), b"said at work before")
     with pytest.raises(ToolCrashError) as caught:
         cujit.compile(cujit.Source.nvvm(ir(UNFORESEEN), name="bad.ll"), arch="compute_90", isolate=True)
-    assert "libNVVM died of SIGSEGV on the request to compile bad.ll for compute_90" in str(caught.value)
+    assert "the request to compile bad.ll for compute_90 failed, because libNVVM died of SIGSEGV" in str(caught.value)
     assert (caught.value.result, idle.is_alive) == ("SIGSEGV", False)
     assert "said at work before" not in caught.value.log
     assert cujit.compile(cujit.Source.nvvm(SCALE), arch="compute_90", isolate=True, cache=False).data

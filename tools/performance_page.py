@@ -44,7 +44,7 @@ _PEERS = """
   Versions: {without}. numba-cuda and Warp compile Python, not CUDA C++.
 * *Cache compiled kernels*: the disk cache of the tool stores both a plain kernel and the template instantiation
   `add<float>`. CuPy's result is from a run on an H200.
-* *Notice edited headers*: the tool's disk cache tracks included headers without help from the caller.
+* *Notice edited headers*: the tool's disk cache tracks included headers automatically.
 * The H200 rows were measured with this configuration: {machine}, {date}. Versions: {on}.
 * *Time per launch*: the time of a launch with four arguments, relative to a C loop that launches the same kernel with
   `cuLaunchKernel`. For cujit, the arguments include cujit arrays. For all kinds of arguments, see

@@ -188,7 +188,7 @@ _CODES_HEAD = """
 ## Error codes
 
 A traceback ends with the command that explains the error. `cujit` commands print the code in brackets after the
-message. With `--json`, they print `{"error": {"code": …, "message": …, "help": …}}`.
+message. With `--json`, the commands print `{"error": {"code": …, "message": …, "help": …}}`.
 
 ```console
 $ cujit explain grid-missing
@@ -305,8 +305,9 @@ _PRECOMPILED = """
 A process that compiles many sources with the same includes can parse the headers once. The first compile with
 `pch=True` writes a precompiled header, and later compiles in the same process use the precompiled header. Without the
 option, cujit writes the precompiled header in the third compile with the same includes. cujit does this only if each
-earlier compile took 0.5 s and 8 GiB of disk space are free. With `pch=False`, cujit never precompiles headers. The
-image is the same with and without precompiled headers, so the option isn't part of the cache key.
+earlier compile took at least 0.5 s, and if at least 8 GiB of disk space is free. With `pch=False`, cujit never
+precompiles headers. The image is the same with and without precompiled headers, so the option isn't part of the cache
+key.
 
 CPU time of a compile with NVRTC 13.5 (`benchmarks/pch.py`, medians of 7 runs on a shared machine):
 
@@ -346,7 +347,10 @@ def _compiler_option(option: Option) -> str:
 
 def _spelled(option: Option, tool: Tool) -> str:
     spelling = option.spelling(tool)
-    return "–" if isinstance(spelling, Rejects) else f"`{spelling.text}`"
+    if isinstance(spelling, Rejects):
+        return "–"
+    code, comma, words = spelling.text.partition(", ")
+    return f"`{code}`{comma}{words}" if code.startswith("-") else spelling.text
 
 
 PAGES = {

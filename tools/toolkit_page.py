@@ -86,7 +86,7 @@ WITHOUT_A_LINK = {
     "OPTIXIR": "OptiX links it",
     "TILEIR": "tileiras assembles it before the link",
     "TUNING": "measured times, not an image",
-    "FILES": "files of another compiler's cache, not an image",
+    "FILES": "files from another compiler's cache, not an image",
     "OTHER": "an entry of a fatbin that cujit doesn't know",
 }
 
@@ -180,7 +180,7 @@ _GAPS = """
 {arches}
 ## What cujit doesn't use
 
-A name in this table can be absent from CUDA {release} and present in CUDA 12.9.
+Some names in this table exist in CUDA 12.9, but not in CUDA {release}.
 
 | of the toolkit | names | reason |
 |---|---|---|

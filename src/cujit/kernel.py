@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Launch(PreparedLaunch):
-    """A kernel with its grid, block, dynamic shared memory, stream and options. Call it with the kernel's arguments.
+    """A kernel with its grid, block, dynamic shared memory, stream and options. Call the launch to run the kernel.
 
     Native code checks the arguments and starts the kernel. Native code handles ints, floats and bools (but no
     subclasses), None, ``Pointer``, NumPy scalars, structures and cujit arrays. Native code also handles PyTorch

@@ -285,7 +285,7 @@ def load(
 
     Raises:
         FormatError: the image has an unknown format or is damaged.
-        LoadError: the image can't run on the device. The message states which images can.
+        LoadError: the image can't run on the device. The message states which images can run.
         NotCompiledError: the image is PTX for a GPU, and ``CUJIT_COMPILE`` doesn't allow the driver to compile it.
         DriverError: the driver rejected the image. ``log`` contains the output of the driver's compiler.
         OptionError: an option is unknown or has a wrong value.

@@ -452,7 +452,7 @@ def present_arches() -> Sequence[Arch]:
     arches = [device.arch for device in process_devices().gpus()]
     if not arches:
         raise DeviceNotFoundError(
-            "the target 'native' means the GPUs of this machine, but it doesn't have any",
+            "the target 'native' requires a GPU, but this machine has none",
             help="specify an architecture, such as 'sm_90'",
         )
     return arches

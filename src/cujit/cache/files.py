@@ -43,12 +43,12 @@ def unpack_files(data: bytes) -> dict[str, bytes]:
     head, _, content = data.partition(b"\n")
     try:
         if not head.startswith(magic.FILES):
-            raise ValueError("its first bytes are not those of files")
+            raise ValueError("the data doesn't begin with the prefix of a file set")
         rows = [(str(name), int(size)) for name, size in json.loads(head)["files"]]
     except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as e:
         raise FormatError(f"the list of files is invalid: {e}") from e
     if len(dict(rows)) < len(rows) or any(size < 0 for _, size in rows):
-        raise FormatError("the list of files has a name twice, or a negative size")
+        raise FormatError("the list of files contains a duplicate name or a negative size")
     declared = sum(size for _, size in rows)
     if declared != len(content):
         raise FormatError(f"the files have {len(content)} bytes, but their list declares {declared}")

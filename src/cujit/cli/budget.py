@@ -100,7 +100,7 @@ _limits = several(
 @click.option(
     "--on",
     metavar="GPU",
-    help="Check the code that this GPU runs, and its occupancy. GPU is H200, 'RTX 4090', sm_90 or cuda:0, for example.",
+    help="Check the code that this GPU runs, and its occupancy. Examples: H200, 'RTX 4090', sm_90, cuda:0.",
 )
 @click.option(
     "--assembler-log",

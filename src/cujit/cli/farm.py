@@ -114,7 +114,7 @@ def _complete(folder: Path) -> list[Pack]:
     missing = [f"{one.number}/{count}" for one in shards if one.file_name not in names]
     if missing:
         raise OptionError(
-            f"{folder} lacks {len(missing)} of {count} shards: {listed(missing, 8)}",
+            f"{folder} doesn't contain {len(missing)} of the {count} shards: {listed(missing, 8)}",
             help=f"run cujit farm shard {missing[0]} with the same worklist",
         )
     return [Pack((folder / one.file_name).absolute(), Trust.of_process()) for one in shards]
@@ -166,7 +166,7 @@ def build(
     cujit compiles each key once and keeps existing images. If a compile kills its process or exceeds a limit, cujit
     retries it once, on its own. If the retry fails, cujit lists the compile with the reason. The exit status is 1 if a
     kernel could not be compiled or published. If the remote cache already has an image signed with the key, cujit
-    recompiles the image only to write a pack.
+    recompiles the image only if it writes a pack.
     """
     if output is not None:
         check_name(output)

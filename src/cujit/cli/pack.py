@@ -246,7 +246,7 @@ def export(file: Path, folder: Path, as_json: bool, **about: Any) -> None:
     """Write a pack and a package in the kernel hub's layout.
 
     The kernels library loads the directory with get_local_kernel. The package finds its pack beside its __init__.py,
-    as kernels.pack. The variant contains no extension module, so it works with every version of torch.
+    as kernels.pack. The variant doesn't contain an extension module, so it works with every version of torch.
     """
     variant = export_hub(file, output=folder, **about)
     if as_json:

@@ -55,7 +55,8 @@ class GreenContext:
         return self._make_stream(priority)
 
     def close(self) -> None:
-        """Close the green context. Its streams keep their SMs until they are closed. Closing it again has no effect.
+        """Close the green context. Its streams keep their SMs until they are closed. Closing the green
+        context again has no effect.
 
         Example::
 

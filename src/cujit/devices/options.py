@@ -147,8 +147,9 @@ def check_cooperative(kernel: str, shape: LaunchShape, most: int) -> None:
             f"{kernel}: a cooperative grid of {shape.grid.volume} blocks with {shape.block.volume} threads "
             f"each is too large; the device can run {most} of them concurrently",
             help=Hint(
-                "kernel.cooperative_shape() returns a block and a grid that fill the device; loop over the elements",
-                shell="--cooperative without --grid fills the device; loop over the elements",
+                "kernel.cooperative_shape() returns a block and a grid that fill the device; the kernel must "
+                "loop over the elements",
+                shell="without --grid, --cooperative fills the device; the kernel must loop over the elements",
             ),
             code="cooperative-size",
         )

@@ -144,7 +144,7 @@ def build(
         OptionError: an argument has a wrong type or value, or the cache is off.
         MissingError: there is no compiler, or the executor needs Dask, Ray or MPI, which isn't installed.
         ToolCrashError: the executor failed. Completed images stay in the cache.
-        CujitError: the first request for a compiler can't start. The report contains the errors of later requests.
+        CujitError: the compiler of the first request can't start. The report contains the errors of later requests.
         FileError: cujit can't write the pack or read the cache.
 
     Example::

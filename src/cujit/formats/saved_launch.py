@@ -140,7 +140,7 @@ def write_saved(saved: SavedLaunch) -> bytes:
         raise FormatError(
             f"{saved.kernel} and its arguments need {size:,} bytes; a saved launch can contain at most "
             f"{MAX_BODY_BYTES:,}",
-            help="launch it over fewer elements, if the failure still occurs",
+            help="launch the kernel with fewer elements, if the failure still occurs",
         )
     header = json.dumps(_header(saved, [len(text) for text in texts]), separators=(",", ":")).encode("ascii")
     if len(header) > MAX_HEADER_BYTES:

@@ -74,7 +74,7 @@ def _files(package: Path) -> Iterator[tuple[str, bytes]]:
         if any(part.startswith(".") or part in _SKIPPED for part in parts) or path.is_dir():
             continue
         if path.is_symlink():
-            raise OptionError(f"{path} is a symbolic link", help="replace the link by a copy of the file")
+            raise OptionError(f"{path} is a symbolic link", help="replace the link with a copy of the file")
         yield "/".join(parts), path.read_bytes()
 
 

@@ -213,7 +213,9 @@ class _PackTag:
             MissingError: the package that speaks with registries is not installed.
             OptionError: it names no tag in a registry.
         """
-        fault = OptionError(f"{spell(url)} names no pack in a registry", help="write oci://HOST/REPOSITORY:TAG")
+        fault = OptionError(
+            f"{spell(url)} is not the URL of a pack in a registry", help="write oci://HOST/REPOSITORY:TAG"
+        )
         name = url.removeprefix(_SCHEME) if isinstance(url, str) else ""
         host, _, path = name.partition("/")
         repository, _, tag = path.partition("@")[0].rpartition(":")
@@ -289,7 +291,7 @@ def _manifest(place: _PackTag) -> bytes:
     with contextlib.closing(answer):
         content = b"".join(_content(answer, _MOST_MANIFEST_BYTES))
     if place.digest and place.digest != f"sha256:{hashlib.sha256(content).hexdigest()}":
-        raise FormatError(f"{place.url} has another manifest than {place.digest}")
+        raise FormatError(f"{place.url} has a different manifest from {place.digest}")
     return content
 
 

@@ -134,8 +134,9 @@ def tune(
 
     cujit stores the result in the cache. The cache key covers the source and its headers, the compiler, the shape, the
     candidates, the GPU and its driver. On a cache hit, cujit compiles only the winner and measures nothing. If a result
-    is from a different driver version, cujit uses the result and marks it as ``stale``. If several candidates tie with
-    the fastest, within its spread and at most 2%, the first of them wins. See docs/tuning.md.
+    is from a different driver version, cujit uses the result and marks it as ``stale``. A candidate ties with the
+    fastest if its median is within the spread of the fastest and at most 2% higher. The first of the tied candidates
+    wins. See docs/tuning.md.
 
     Args:
         source: CUDA C++, as for ``cujit.jit``.

@@ -97,6 +97,20 @@ def test_one_element_too_far_is_found_whatever_the_argument_is(kind: str, kernel
             assert words in str(caught.value), (touch, at)
 
 
+def test_one_byte_past_an_end_is_singular() -> None:
+    source = 'extern "C" __global__ void k(unsigned char *x) { *(int *)(x + 4) = 1; }'
+    kernel = cujit.jit(source, device=cujit.cpu(check="memory"))["k"]
+    for size, words in (
+        (7, "the last byte is past the end of"),
+        (6, "the last 2 bytes are past the end of"),
+        (3, "1 byte past the end of"),
+        (2, "2 bytes past the end of"),
+    ):
+        with pytest.raises(KernelFaultError) as caught:
+            kernel[1, 1](np.zeros(size, np.uint8))
+        assert words in str(caught.value)
+
+
 def _views() -> dict[str, tuple[Any, int, int]]:
     """Arrays that are a part of another, with the first and the last element of that, counted from the part's."""
     whole = np.zeros(100, np.float32)

@@ -52,7 +52,7 @@ def link_images(
     linker = toolchain.nvjitlink
     if to is ImageKind.LTOIR and linker.version < LTOIR_SINCE:
         raise OptionError(
-            f"{linker.tool} can't link to LTO-IR; the first release that can is {dotted(LTOIR_SINCE)}",
+            f"{linker.tool} can't create LTO-IR; the first release that can is {dotted(LTOIR_SINCE)}",
             help=f"run pip install 'nvidia-nvjitlink>={dotted(LTOIR_SINCE)}'",
             code="option-rejected",
         )

@@ -226,6 +226,8 @@ class _Walk:
             try:
                 named = (tested_headers if is_call else headers_named)(directive.name, macros)
             except UnresolvedError as e:
-                raise NotModelledError(f"#{directive.verb.value} {directive.name} in {includer.name}: {e}") from None
+                raise NotModelledError(
+                    f"the directive #{directive.verb.value} {directive.name} in {includer.name}: {e}"
+                ) from None
             for form, name in named:
                 self.follow(Inclusion(Verb.PROBE if is_call else directive.verb, form, name), includer)

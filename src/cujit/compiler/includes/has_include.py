@@ -52,7 +52,7 @@ def askers(defines: Iterable[str]) -> dict[str, bool]:
                 if _DEFINED.search(body[: match.start()]):
                     continue
                 if before[match[0]] and balanced(body, match.end()) is None:
-                    raise ValueError(f"{match[0]} is referred to by another name")
+                    raise ValueError(f"{match[0]} is used under another name")
                 known[head[1]] = known.get(head[1], False) or head[2] is not None
         if known == before:
             return {name: takes for name, takes in known.items() if name != HAS_INCLUDE}

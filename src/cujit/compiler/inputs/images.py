@@ -82,9 +82,11 @@ class InputImage:
         if artifact.kind is ImageKind.TILEIR:
             raise not_linked(index)
         if artifact.kind is ImageKind.TUNING:
-            raise LinkError(f"input {index + 1} is a record of cujit.tune, not an image", code="link-input")
+            raise LinkError(f"input {index + 1} is a record from cujit.tune, not an image", code="link-input")
         if artifact.kind is ImageKind.FILES:
-            raise LinkError(f"input {index + 1} is files of another compiler's cache, not an image", code="link-input")
+            raise LinkError(
+                f"input {index + 1} contains files from another compiler's cache, not an image", code="link-input"
+            )
         return cls(artifact, index)
 
     @classmethod

@@ -223,7 +223,7 @@ def _death(job: Job, child: _CompilerChild, memory_mib: int | None) -> ToolCrash
         how += f", with {memory_mib} MiB of address space at most"
         help = _MEMORY_HELP
     return ToolCrashError(
-        f"{job.tool} {how} on the request to {job.step} {job.subject}",
+        f"the request to {job.step} {job.subject} failed, because {job.tool} {how}",
         tool=job.tool,
         call=f"{job.step} in a separate process",
         result=result,

@@ -244,7 +244,7 @@ def _generated(word: str, value: str) -> list[str]:
     match = re.fullmatch(r"arch=(\w+)(?:,code=(\[[^\]]*\]|\"[^\"]*\"|[\w,]+))?", value)
     if match is None:
         raise OptionError(
-            f"{word} {value} specifies no targets" if word != value else f"{word} specifies no targets",
+            f"{word} {value} doesn't specify a target" if word != value else f"{word} doesn't specify a target",
             help=f"-{_GENCODE[0]} arch=compute_90,code=[sm_90,compute_90]",
         )
     return _list(match[2]) if match[2] else [match[1]]

@@ -230,16 +230,16 @@ _ROWS: tuple[Option, ...] = (
     Option("host_headers", _T,
            "`stub` provides empty versions of `<vector>`, `<iostream>` and other host headers. Including an unknown "
            "header is still an error.",
-           Spelling("a directory searched after the others", lambda _: [f"--include-path={HOST_DIRECTORY}"]),
+           Spelling("cujit adds an include directory.", lambda _: [f"--include-path={HOST_DIRECTORY}"]),
            choices=("stub",)),
     Option("host_code", _T,
            "`skip` compiles an ordinary `.cu` file: cujit ignores host functions, launches and host includes "
            "(docs/how-to/ordinary-files.md). The option implies `dialect`, `host_headers` and `default_device`.",
-           Spelling("the source without host code", lambda _: []), choices=("skip",)),
+           Spelling("cujit removes host code from the source.", lambda _: []), choices=("skip",)),
     Option("dialect", _T,
            "`nvcc` defines names that the nvcc compiler accepts but NVRTC doesn't, such as `__asm__`, `__builtin_ctz`, "
            "`uint` and `M_PI`.",
-           Spelling("headers included before the first line", lambda _: []), choices=("nvcc",)),
+           Spelling("cujit includes additional headers.", lambda _: []), choices=("nvcc",)),
     # After a compile with `debug` or the fastest `ofast_compile`, NVRTC 13.5 reads `__grid_constant__` parameters of
     # all later ones otherwise: measured by PTX before and after, one option at a time.
     # NVRTC 12.9 and 13.5 take all later compiles of a process so, once one was: measured by PTX before and after.

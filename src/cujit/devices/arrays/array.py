@@ -274,8 +274,8 @@ class DeviceArray:
     def copy_to(self, out: npt.NDArray[Any] | None = None, *, stream: object = None) -> npt.NDArray[Any]:
         """Copy the elements to ``out``, or to a new NumPy array, after all earlier work in the stream.
 
-        The call waits for the copy, unless ``out`` is from ``device.pinned`` and there is a stream. If the call doesn't
-        wait, the copy is complete when the stream is done.
+        The call waits for the copy, unless ``out`` is from ``device.pinned`` and the copy uses a stream. If the call
+        doesn't wait, the copy is complete when the stream is done.
 
         Args:
             out: a NumPy array. Default: a new array.

@@ -32,7 +32,7 @@ from cujit.devices.cpu.observe.records import AccessRecords
 from cujit.devices.cpu.observe.unwritten import ByteMarks, RawStores, first_raw
 from cujit.devices.cpu.run.launch import CHANGES, HostBlock, count_change, live_blocks
 from cujit.devices.cpu.run.mappings import GUARD_BYTES, is_readable, readable_ranges
-from cujit.errors import ArgumentError, KernelFaultError
+from cujit.errors import ArgumentError, KernelFaultError, counted
 from cujit.forks import Lock
 from cujit.values import dataclass, replace
 
@@ -122,12 +122,12 @@ def _relation(known: Known, address: int, size: int) -> str:
     inside = address - known.begin + known.before
     if address >= known.end:
         beyond = address - known.end
-        where = f"{beyond:,} bytes past the end of" if beyond else "just past the end of"
+        where = f"{counted(beyond, 'byte')} past the end of" if beyond else "just past the end of"
     elif address < known.begin:
-        before = known.begin - address
-        where = f"{before:,} bytes before"
+        where = f"{counted(known.begin - address, 'byte')} before"
     elif address + size > known.end:
-        where = f"the last {address + size - known.end:,} bytes are past the end of"
+        past = address + size - known.end
+        where = f"{'the last byte is' if past == 1 else f'the last {past:,} bytes are'} past the end of"
     else:
         where = f"at byte {inside:,} of"
     return f"{where} {known.words}"

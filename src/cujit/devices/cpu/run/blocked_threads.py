@@ -198,7 +198,7 @@ def report(launch: Launch, words_of: Callable[[int], str], line_of: Callable[[in
     lines_of_places = _first_of([f"    {place.text}" for place in places])
     begun = min(launch.begun, launch.blocks)
     left = launch.blocks - begun
-    counts = [f"    {left} of {launch.blocks} blocks had not begun"] if left else []
+    counts = [f"    {left} of {launch.blocks} blocks had not started"] if left else []
     first = next((place for place in places if place.line), next(iter(places), None))
     return BlockedState(
         "\n".join([_why(launch), *lines_of_places, *counts]),
@@ -231,16 +231,16 @@ class _Place(NamedTuple):
 def _why(launch: Launch) -> str:
     if launch.fault_kind == FaultKind.TIMEOUT:
         return f"it ran longer than timeout_s={launch.timeout_ns / 1e9:g}"
-    return "it was cancelled" if launch.fault_kind == FaultKind.CANCELLED else "it was interrupted"
+    return "it was canceled" if launch.fault_kind == FaultKind.CANCELLED else "it was interrupted"
 
 
 def _help(launch: Launch, waits: bool) -> str:
     if waits and launch.together == 1 and launch.blocks > 1:
         return (
-            "blocks begin in the order of their numbers: one that waits for a later one waits for ever, unless all run "
-            "side by side: kernel.prepare(grid, block, cooperative=True)"
+            "blocks start in order, so a block that waits for a later block waits forever; to run all blocks at the "
+            "same time, use kernel.prepare(grid, block, cooperative=True)"
         )
-    return "see what ends the loop, and whether anybody writes what it waits for; or give the launch more time"
+    return "check which write ends the loop, and whether a thread makes it; or increase timeout_s"
 
 
 def _places(
@@ -270,7 +270,7 @@ def _of_block(
         yield _Place(f"{name}, warp {running} ran{where}", block.number, line or warp.line * spins, spins)
     spinning = [n for n in range(block.warps) if n != running and block.warp[n].state == State.SPINNING]
     for at, warps in group_by((block.warp[n].line, n) for n in spinning).items():
-        who = f"{_named('warp', warps)} look{'s' * (len(warps) == 1)} again and again"
+        who = f"{_named('warp', warps)} poll{'s' * (len(warps) == 1)} memory"
         yield _Place(f"{name}, {who}{_at(at, words_of)}", block.number, at, True)
     for text, at in _waiting(block, words_of, running):
         yield _Place(f"{name}, {text}", block.number, at, True)

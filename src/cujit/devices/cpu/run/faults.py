@@ -16,7 +16,7 @@ from cujit.devices.cpu.run.launch import SYSTEM_BYTES, WINDOW_BITS, Launch, live
 from cujit.devices.cpu.run.mappings import is_readable
 from cujit.devices.cpu.run.site import FaultSite, no_line, says_nothing
 from cujit.devices.shapes import WARP
-from cujit.errors import KernelFaultError
+from cujit.errors import KernelFaultError, counted
 from cujit.values import replace
 
 _UNKNOWN_BLOCK, _UNKNOWN_THREAD = (1 << 64) - 1, (1 << 32) - 1
@@ -155,7 +155,7 @@ _WORDS: dict[FaultKind, tuple[str, str | None]] = {
         "put __syncthreads() (__syncwarp() within a warp) between the two accesses, or make both atomic",
     ),
     FaultKind.SYNC: (
-        "wrong synchronisation",
+        "incorrect synchronization",
         "make sure that exactly the threads of a barrier or mask reach it",
     ),
     FaultKind.INIT: (
@@ -358,9 +358,9 @@ def _access(launch: Launch, site: FaultSite) -> str:
     address = launch.fault_address
     code = ctypes.c_int64(launch.fault_more[1]).value
     if code == _SI_TKILL:
-        return "an access to an address where there is no memory; another handler of signals kept the address"
+        return "an access to unmapped memory; another signal handler consumed the address"
     if code == _SI_KERNEL:
-        return "an access to an address that no memory can have, or that is not a multiple of its vector's size"
+        return "an access to an invalid or misaligned address"
     windows = _in_windows(launch)
     if windows:
         return f"an access to {windows}" if launch.fault_more[0] else f"a write to {windows}"
@@ -377,7 +377,7 @@ def _neighbour(launch: Launch, site: FaultSite) -> str:
     distance, start, size = min(distances, default=(_NEAR, 0, 0))
     if distance >= _NEAR:
         return ""
-    where = f"{distance:,} bytes " + ("before" if address < start else "behind the end of")
+    where = f"{counted(distance, 'byte')} " + ("before" if address < start else "past the end of")
     buffer = f"{size:,} bytes allocated at {start:#x}{_arguments(launch, site, start, size)}"
     return f"{'in' if start <= address < start + size else where} the {buffer}"
 
