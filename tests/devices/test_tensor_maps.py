@@ -23,6 +23,8 @@ from devices.tensor_table import CASES, GOLDENS, Case, run
 from pages import Page
 from raising import raises
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 Array = npt.NDArray[Any]
 
 PAGE = Page("tensor-maps.md")

@@ -16,6 +16,8 @@ from pages import Page
 from raising import raises
 from real.running import Array, rng
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 
 @functools.cache
 def page() -> dict[str, Any]:

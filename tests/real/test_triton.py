@@ -200,6 +200,7 @@ def test_flash_attention_in_tensor_memory(cpu: Device) -> None:
     attention_in_tensor_memory(cpu)
 
 
+@pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("schedule", [1, 2, 3])
 def test_no_schedule_changes_products_in_tensor_memory(schedule: int) -> None:
     attention_in_tensor_memory(cujit.cpu(schedule=schedule))
@@ -212,11 +213,13 @@ SILENT: dict[str, Callable[[Device], None]] = {
 }
 
 
+@pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("name", SILENT)
 def test_checks_find_nothing_in_products_in_tensor_memory(name: str) -> None:
     SILENT[name](cujit.cpu(check="all"))
 
 
+@pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("name", ["attention", "matmul fp16-64", "scaled nvfp4"])
 def test_checks_and_schedules_find_nothing_in_products_in_tensor_memory(name: str) -> None:
     SILENT[name](cujit.cpu(check="race", schedule=7))
@@ -226,6 +229,7 @@ WAIT = """mbarrier.try_wait.parity.shared::cta.b64 complete, [%r383], %r384;
 \t@!complete bra.uni waitLoop;"""
 
 
+@pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize(
     ("lacks", "check", "words"),
     [("fence.proxy.async.shared::cta;", "race", ("fence.proxy.async", "tcgen05.mma")),

@@ -13,6 +13,8 @@ from cujit.errors import KernelFaultError
 from cujit.values import NamedTuple
 from sweeps import part
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 THREADS, ELEMENTS = 64, 256
 MANY = int(os.environ.get("CUJIT_RACES", "72"))
 """Programs of the sweep, of which a run tries a part."""

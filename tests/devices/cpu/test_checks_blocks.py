@@ -12,6 +12,8 @@ import cujit
 from cujit.devices.device import Device
 from cujit.errors import KernelFaultError
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 # Each kernel is `name(int *a, int *b, int fault)` for four blocks of 64 threads. It is right with fault 0; a line that
 # a finding has to name ends in // and the number of a fault.
 CODE = r"""

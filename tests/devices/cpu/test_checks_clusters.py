@@ -12,6 +12,8 @@ import cujit
 from cujit.devices.device import Device
 from cujit.errors import KernelFaultError
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 # Each kernel is `name(int *out, int fault)` in clusters of four blocks of 64 threads, which writes 64 words a block.
 # It is right with fault 0; a line that a finding has to name ends in // and the letter of a fault.
 CODE = r"""

@@ -12,6 +12,8 @@ from cujit.devices.device import Device
 from cujit.devices.process import process_devices
 from cujit.errors import KernelFaultError
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 KERNELS = r"""
 #include <cooperative_groups.h>
 namespace cg = cooperative_groups;

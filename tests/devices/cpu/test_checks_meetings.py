@@ -17,6 +17,8 @@ from cujit.errors import KernelFaultError
 from cujit.values import NamedTuple
 from sweeps import part
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 THREADS, ELEMENTS = 128, 512
 MANY = int(os.environ.get("CUJIT_RACES", "60"))
 """Programs of each sweep, of which a run tries a part."""

@@ -12,6 +12,8 @@ import cujit
 from cujit.errors import KernelFaultError
 from devices.cpu.launching import blank, run_ptx
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 THREADS, WORDS, EPOCHS, STEPS = 64, 160, 3, 5
 READ, WRITE, ADD, MEET = range(4)
 MANY = int(os.environ.get("CUJIT_RACES", "25"))

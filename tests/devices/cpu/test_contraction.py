@@ -181,11 +181,10 @@ def test_a_trace_shows_what_is_executed() -> None:
 def test_the_command_line_contracts_if_it_is_asked(tmp_path: Path) -> None:
     (tmp_path / "k.ptx").write_text(CALLS)
     np.save(tmp_path / "x.npy", NUMBERS)
-    command = ["run", str(tmp_path / "k.ptx"), "--grid", "1", "--block", "1", "--arg", str(tmp_path / "x.npy")]
+    command = ["run", "--device", "cpu", str(tmp_path / "k.ptx"), "--grid", "1", "--block", "1"]
+    arguments = ["--arg", str(tmp_path / "x.npy"), "--arg", "zeros:f32:6"]
     printed = [
-        CliRunner()
-        .invoke(main, [*command, "--arg", "zeros:f32:6", "--print", "2", *more], catch_exceptions=False)
-        .stdout
+        CliRunner().invoke(main, [*command, *arguments, "--print", "2", *more], catch_exceptions=False).stdout
         for more in ((), ("--contract", "off"), ("--contract", "ptxas"))
     ]
     assert printed[0] == printed[1] != printed[2]

@@ -20,6 +20,8 @@ from devices.cpu.halves_exactly import FORMATS
 from raising import raises
 from toolkits.minimal import module_of
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 Array = npt.NDArray[Any]
 COUNT = 512
 RANDOM = np.random.default_rng(95)

@@ -18,6 +18,8 @@ from instructions.scene import Scene, entry, run_scene
 from instructions.tensor_layouts import COUNTS, LANE, moved_cells
 from raising import raises
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 Array = npt.NDArray[Any]
 
 COLUMNS, LANES = 512, 128

@@ -23,6 +23,8 @@ from instructions.sums_rule import aligned_sum
 from instructions.tensor_layouts import LANE, rows_of, store
 from raising import raises
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 Array = npt.NDArray[Any]
 
 COLUMNS, LANES = 512, 128

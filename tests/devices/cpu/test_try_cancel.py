@@ -13,6 +13,8 @@ from cujit.devices.device import Device
 from cujit.errors import KernelFaultError
 from devices.cpu.launching import Array
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 # `done` counts how often each tile was worked on, `began` which blocks ran. Each `fault` is one mistake.
 CODE = r"""
 #include <cstdint>
