@@ -1,9 +1,9 @@
 """Where matrices lie in tensor memory and in shared memory, by shape algebra.
 
 A layout is a shape and strides, both nested alike: the first index of a shape counts fastest. An address in tensor
-memory is ``LANE`` times its lane and its column. The shapes are those of NVIDIA/cutlass (BSD-3-Clause),
-``include/cute/atom/copy_traits_sm100.hpp`` and ``mma_traits_sm100.hpp``, in the notation of PTX ISA 9.1, 9.7.16.5.1;
-the run-time of the CPU device has formulas instead.
+memory is ``BLOCK`` times its block in a pair, ``LANE`` times its lane and its column. The shapes are those of
+NVIDIA/cutlass (BSD-3-Clause), ``include/cute/atom/copy_traits_sm100.hpp`` and ``mma_traits_sm100.hpp``; the run-time
+of the CPU device has formulas instead.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["COUNTS", "LANE", "Stored", "moved_cells", "rows_of", "store"]
+__all__ = ["BLOCK", "COUNTS", "LANE", "Stored", "factor_cells", "left_rows", "moved_cells", "store", "sum_cells"]
 
 Array = npt.NDArray[Any]
 Shape: TypeAlias = "int | tuple[Shape, ...]"
 
 LANE = 1 << 16
+BLOCK = 1 << 32
 
 
 def _flat(shape: Shape) -> Iterator[int]:
@@ -65,9 +66,42 @@ def moved_cells(shape: str, times: int, split: int, packs: bool) -> Array:
     return np.asarray(found[:, :, None] + np.arange(column))
 
 
-def rows_of(count: int, first_lane: int = 0) -> Array:
-    """Give the address of every row of A or D: layouts D and F."""
-    return first_lane * LANE + (_offsets(128, LANE) if count == 128 else _offsets((16, 4), (LANE, 32 * LANE)))
+_HALF = 64 * LANE
+
+
+def sum_cells(m: int, n: int, blocks: int, first_lane: int = 0) -> Array:
+    """Give the address of every element of D: layouts A and B of pairs, D and F of one block."""
+    layouts: dict[tuple[int, int], tuple[tuple[Shape, Shape], tuple[Shape, Shape]]] = {
+        (1, 64): (((16, 4), (LANE, 32 * LANE)), (n, 1)),
+        (1, 128): ((128, LANE), (n, 1)),
+        (2, 128): (((64, 2), (LANE, BLOCK)), ((n // 2, 2), (1, _HALF))),
+        (2, 256): (((128, 2), (LANE, BLOCK)), (n, 1)),
+    }
+    rows, columns = layouts[blocks, m]
+    return first_lane * LANE + _offsets(*rows)[:, None] + _offsets(*columns)[None, :]
+
+
+def left_rows(m: int, blocks: int, first_lane: int = 0) -> list[Array]:
+    """Give the addresses of the rows of A: where D has its first column and, of a pair with D in halves, its last."""
+    cells = sum_cells(m, 2, blocks, first_lane)
+    return [cells[:, 0]] if (blocks, m) != (2, 128) else [cells[:, 0], cells[:, 1]]
+
+
+def factor_cells(rows: int, m: int, blocks: int, of_b: bool) -> Array:
+    """Give the addresses of the scale factors of rows of A or, with ``of_b``, columns of B: all places of one in a row.
+
+    A block of a pair has those of its own rows of A, and of all columns of B.
+    """
+    if of_b and (blocks, m) == (2, 128):
+        half = rows // 2
+        own = _offsets((32, -(-half // 32)), (LANE, 1))[:half]
+        own, copies = np.concatenate([own, own + _HALF]), _offsets((2, 2), (32 * LANE, BLOCK))
+    elif of_b:
+        own, copies = _offsets((32, -(-rows // 32)), (LANE, 1))[:rows], _offsets((4, blocks), (32 * LANE, BLOCK))
+    else:
+        each = rows // blocks
+        own, copies = _offsets((32, each // 32, blocks), (LANE, 1, BLOCK)), _offsets(4, 32 * LANE)
+    return np.asarray(own[:, None] + copies[None, :])
 
 
 # -- shared memory ----------------------------------------------------------------------------------------

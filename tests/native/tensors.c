@@ -6,8 +6,8 @@
 
 enum { BLOCKS = 6, ROWS = 128, COLUMNS = 64, STEPS = 16, LEFT_BYTES = 2 * ROWS * STEPS, SHARED_BYTES = 24576 };
 
-u32 cujit_tensor_alloc(struct Block *state, u8 *shared, u32 warp, u32 line, u32 count, void *pass);
-void cujit_tensor_dealloc(const struct Block *state, u8 *shared, u32 warp, u32 line, u32 address, u32 count);
+u32 cujit_tensor_alloc(struct Block *state, u8 *shared, u32 warp, u32 line, u32 count, flag pair, void *pass);
+void cujit_tensor_dealloc(struct Block *state, u8 *shared, u32 warp, u32 line, u32 address, u32 count, flag pair, void *pass);
 void cujit_tensor_stored(const struct Block *state, u8 *shared, u32 warp);
 void cujit_tensor_relinquish(const struct Block *state, u8 *shared);
 void cujit_matrix_tensor_load(u32 *frame, const struct Block *state, u8 *shared, u32 warp, u32 line, u32 address,
@@ -17,7 +17,8 @@ void cujit_matrix_tensor_store(const u32 *frame, const struct Block *state, u8 *
 Multiply cujit_tensor_product, cujit_tensor_fill;
 void cujit_pending_product(const struct Block *state, u8 *shared, u32 warp, u32 lanes, u32 line, u32 d, u64 a, u64 b,
                            u32 descriptor, u32 keeps, u32 kind, u32 from_tensor, u32 scale, u32 mask0, u32 mask1,
-                           u32 mask2, u32 mask3, u32 chunks, u32 factors_a, u32 factors_b, Multiply *multiply);
+                           u32 mask2, u32 mask3, u32 mask4, u32 mask5, u32 mask6, u32 mask7, u32 chunks, u32 factors_a,
+                           u32 factors_b, flag pair, Multiply *multiply);
 
 /* What is stored in each shape is loaded again. */
 static void registers(u8 *shared, u32 column) {
@@ -41,6 +42,10 @@ static struct TensorSite site_of(u8 *shared) {
   return (struct TensorSite){running_of(0, shared), cujit_pending_tensor_memory(0, shared), 0, 0, 1};
 }
 
+static struct TensorBlocks blocks_of(const struct TensorSite *site, const u8 *shared) {
+  return (struct TensorBlocks){1, {{site->memory, shared - SYSTEM_BYTES}}};
+}
+
 /* Factors without a swizzle: pieces of eight rows and 16 bytes. */
 static u64 matrix(u32 first, u32 rows) { return (first + SYSTEM_BYTES) >> 4 | (u64)rows << 16 | 8ull << 32; }
 static u32 place(u32 row, u32 k, u32 rows) { return k / 8 * rows * 8 + row * 8 + k % 8; }
@@ -50,7 +55,7 @@ static f32 right(u32 column, u32 k) { return (f32)((3 * column + k) % 5) - 2; }
 /* A product of halves, and the same once more on top of it; one warp's lanes of D stay as they are at first. */
 static void product(u8 *shared, u32 column) {
   struct TensorSite site = site_of(shared);
-  struct TensorWork work = {cujit_tensor_product, shared - SYSTEM_BYTES, matrix(0, ROWS), matrix(LEFT_BYTES, COLUMNS), column};
+  struct TensorWork work = {cujit_tensor_product, blocks_of(&site, shared), matrix(0, ROWS), matrix(LEFT_BYTES, COLUMNS), column};
   work.descriptor = 1u << 4 | COLUMNS / 8 << 17 | ROWS / 16 << 24, work.kind = KIND_F16;
   for (u32 k = 0; k < STEPS; k++) {
     for (u32 row = 0; row < ROWS; row++) ((_Float16 *)shared)[place(row, k, ROWS)] = (_Float16)left(row, k);
@@ -59,9 +64,9 @@ static void product(u8 *shared, u32 column) {
     }
   }
   for (u32 at = column; at < column + COLUMNS; at++) memset(site.memory->cells[at], 0, sizeof *site.memory->cells);
-  work.masked[1] = ~0u;
+  work.masked[0][1] = ~0u;
   cujit_tensor_product(&site, &work);
-  work.masked[1] = 0, work.keeps = 1;
+  work.masked[0][1] = 0, work.keeps = 1;
   cujit_tensor_product(&site, &work);
   for (u32 row = 0; row < ROWS; row++) {
     for (u32 at = 0; at < COLUMNS; at++) {
@@ -241,7 +246,7 @@ static u32 word_of(const struct Form *x) {
 static void hold_form(u8 *shared, u32 column, const struct Form *x) {
   struct TensorSite site = site_of(shared);
   struct TensorMemory *memory = site.memory;
-  struct TensorWork work = {cujit_tensor_product, shared - SYSTEM_BYTES, described(&x->a, 0), described(&x->b, RIGHT_BYTES), column};
+  struct TensorWork work = {cujit_tensor_product, blocks_of(&site, shared), described(&x->a, 0), described(&x->b, RIGHT_BYTES), column};
   work.descriptor = word_of(x), work.kind = x->kind->number, work.keeps = 1, work.scale = x->scale, work.chunks = x->chunks;
   memset(shared, 0x55, SHARED_BYTES);
   place_in_shared(&x->b, shared + RIGHT_BYTES);
@@ -314,7 +319,7 @@ static void hold_copies(u8 *shared, u32 column) {
   struct TensorSite site = site_of(shared);
   for (u32 k = 0; k < 4 * sizeof copies / sizeof *copies; k++) {
     struct Matrix rows = {U8, copies[k / 4].rows, copies[k / 4].bytes, modes[k % 4], 0, k};
-    struct TensorWork work = {cujit_tensor_fill, shared - SYSTEM_BYTES, 0, described(&rows, 0), column};
+    struct TensorWork work = {cujit_tensor_fill, blocks_of(&site, shared), 0, described(&rows, 0), column};
     work.kind = copies[k / 4].number;
     place_in_shared(&rows, shared);
     cujit_tensor_fill(&site, &work);
@@ -326,68 +331,68 @@ static void hold_copies(u8 *shared, u32 column) {
 }
 
 static void forms(struct Launch *launch, u8 *shared, u8 *local) {
-  u32 first = cujit_tensor_alloc(0, shared, 0, 1, COLUMNS, 0);
+  u32 first = cujit_tensor_alloc(0, shared, 0, 1, COLUMNS, 0, 0);
   (void)launch, (void)local;
   hold_kinds(shared, first);
   hold_copies(shared, first);
-  cujit_tensor_dealloc(0, shared, 0, 2, first, COLUMNS);
+  cujit_tensor_dealloc(0, shared, 0, 2, first, COLUMNS, 0, 0);
 }
 
 static void kernel(struct Launch *launch, u8 *shared, u8 *local) {
   (void)local;
   while (__atomic_fetch_add(&launch->next, 1, __ATOMIC_RELAXED) < launch->blocks) {
-    u32 first = cujit_tensor_alloc(0, shared, 0, 1, COLUMNS, 0), second = cujit_tensor_alloc(0, shared, 0, 2, 32, 0);
+    u32 first = cujit_tensor_alloc(0, shared, 0, 1, COLUMNS, 0, 0), second = cujit_tensor_alloc(0, shared, 0, 2, 32, 0, 0);
     HOLDS(first != second);
     registers(shared, second);
     product(shared, first);
-    cujit_tensor_dealloc(0, shared, 0, 3, first, COLUMNS);
-    cujit_tensor_dealloc(0, shared, 0, 3, second, 32);
+    cujit_tensor_dealloc(0, shared, 0, 3, first, COLUMNS, 0, 0);
+    cujit_tensor_dealloc(0, shared, 0, 3, second, 32, 0, 0);
   }
 }
 
 static void freed(struct Launch *launch, u8 *shared, u8 *local) {
   u32 frame[WARP];
   (void)launch, (void)local;
-  u32 first = cujit_tensor_alloc(0, shared, 0, 1, 32, 0);
-  cujit_tensor_dealloc(0, shared, 0, 2, first, 32);
+  u32 first = cujit_tensor_alloc(0, shared, 0, 1, 32, 0, 0);
+  cujit_tensor_dealloc(0, shared, 0, 2, first, 32, 0, 0);
   cujit_matrix_tensor_load(frame, 0, shared, 0, 3, first, SHAPE_32X32B, 1, 0, 0);
 }
 
 static void relinquished(struct Launch *launch, u8 *shared, u8 *local) {
   (void)launch, (void)local;
   cujit_tensor_relinquish(0, shared);
-  cujit_tensor_alloc(0, shared, 0, 4, 32, 0);
+  cujit_tensor_alloc(0, shared, 0, 4, 32, 0, 0);
 }
 
 /* The last 16 bytes of the last row are not in shared memory. */
 static void outside(struct Launch *launch, u8 *shared, u8 *local) {
   (void)launch, (void)local;
-  u32 first = cujit_tensor_alloc(0, shared, 0, 1, 32, 0);
+  u32 first = cujit_tensor_alloc(0, shared, 0, 1, 32, 0, 0);
   struct TensorSite site = site_of(shared);
-  struct TensorWork work = {cujit_tensor_fill, shared - SYSTEM_BYTES, 0, matrix(SHARED_BYTES - ROWS * 16 + 16, ROWS), first};
+  struct TensorWork work = {cujit_tensor_fill, blocks_of(&site, shared), 0, matrix(SHARED_BYTES - ROWS * 16 + 16, ROWS), first};
   work.kind = COPY_128X128B;
   cujit_tensor_fill(&site, &work);
 }
 
 /* A load of what a queued product writes. */
 static void busy(struct Launch *launch, u8 *shared, u8 *local) {
-  u32 frame[WARP], first = cujit_tensor_alloc(0, shared, 0, 1, 32, 0);
+  u32 frame[WARP], first = cujit_tensor_alloc(0, shared, 0, 1, 32, 0, 0);
   (void)launch, (void)local;
-  cujit_pending_product(0, shared, 0, 1, 2, first, 0, matrix(0, ROWS), 0, 0, COPY_128X128B, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-                        cujit_tensor_fill);
+  cujit_pending_product(0, shared, 0, 1, 2, first, 0, matrix(0, ROWS), 0, 0, COPY_128X128B, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+                        0, 0, cujit_tensor_fill);
   cujit_matrix_tensor_load(frame, 0, shared, 0, 3, first + 4, SHAPE_32X32B, 1, 0, 0);
   cujit_matrix_tensor_load(frame, 0, shared, 0, 3, first + 3, SHAPE_32X32B, 1, 0, 0);
 }
 
 /* A product of what a warp stored and has not waited for: of many stores the last ones count. */
 static void unstored(struct Launch *launch, u8 *shared, u8 *local) {
-  u32 frame[WARP] = {0}, first = cujit_tensor_alloc(0, shared, 0, 1, 32, 0);
+  u32 frame[WARP] = {0}, first = cujit_tensor_alloc(0, shared, 0, 1, 32, 0, 0);
   (void)launch, (void)local;
   for (u32 k = 0; k < 2 * MOST_STORED; k++) {
     cujit_matrix_tensor_store(frame, 0, shared, 0, 3, first + k % 8, SHAPE_32X32B, 1, 0, 0);
   }
-  cujit_pending_product(0, shared, 0, 1, 2, first, 0, matrix(0, ROWS), 0, 0, COPY_128X128B, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-                        cujit_tensor_fill);
+  cujit_pending_product(0, shared, 0, 1, 2, first, 0, matrix(0, ROWS), 0, 0, COPY_128X128B, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+                        0, 0, cujit_tensor_fill);
 }
 
 static void run(struct Crew *crew, void *code, u64 blocks, u32 fault) {

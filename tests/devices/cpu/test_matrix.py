@@ -212,7 +212,7 @@ def test_a_fragment_of_too_few_registers_is_refused_by_line_and_number(cpu: Devi
     [
         "tcgen05.cp.cta_group::1.4x256b [t], d",
         "tcgen05.shift.cta_group::1.down [t]",
-        "tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [t], 32",
+        "tcgen05.cp.cta_group::2.128x128b.b8x16.b4x16_p64 [t], d",
         "tcgen05.mma.ws.cta_group::1.kind::f16 [t], d, d, t, p",
         "tcgen05.mma.sp.cta_group::1.kind::f16 [t], d, d, [t], t, p",
         "tcgen05.mma.sp.cta_group::1.kind::mxf4.block_scale [t], d, d, [t], t, [t], [t], p",

@@ -144,9 +144,10 @@ def test_what_was_not_stored_is_no_number(cpu: Device) -> None:
     assert np.isnan(run_scene(cpu, Scene("raw", kernel(body), (np.zeros(128, np.float32),), 1, 128))[0]).all()
 
 
-def test_columns_are_given_out_again(cpu: Device) -> None:
+@pytest.mark.parametrize("frees", [0, 1])
+def test_columns_are_given_out_again(cpu: Device, frees: int) -> None:
     """A warp that asks for more than there is waits for the other one."""
-    body = f"""{HEAD} .shared .align 4 .b32 other; .reg .b32 u;
+    body = f"""{HEAD} .shared .align 4 .b32 other; .reg .b32 u; setp.eq.u32 first, warp, {frees};
         @first {ALLOC.format(512)} bar.sync 0; @first bra FIRST;
         tcgen05.alloc.cta_group::1.sync.aligned.b32 [other], 64; ld.shared.b32 t, [other]; {DEALLOC.format("t", 64)}
         bra DONE;

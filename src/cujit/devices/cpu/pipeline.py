@@ -21,7 +21,7 @@ from cujit.devices.cpu.control.flow import Flow
 from cujit.devices.cpu.control.frame import emit_function, emit_regions
 from cujit.devices.cpu.control.plan import ControlPlan, fenced, make_plan
 from cujit.devices.cpu.control.regions import RegionBoundary, boundaries
-from cujit.devices.cpu.control.rules import all_rules, check
+from cujit.devices.cpu.control.rules import all_rules, check, check_groups
 from cujit.devices.cpu.frontend.flatten import flatten
 from cujit.devices.cpu.frontend.layout import ModuleLayout
 from cujit.devices.cpu.ir.cfg import BasicBlock, ControlFlowGraph, build_graph
@@ -42,6 +42,7 @@ def prepare(entry: Function, layout: ModuleLayout, refusals: Refusals, *, contra
     name = entry.name
     program = stage("flatten", name, lambda: flatten(entry, layout, refusals), _of_program)
     body = stage("blocks", name, lambda: _with_blocks(program, refusals), _of_body)
+    check_groups((each.program for each in body.bodies), refusals)
     return body if not contract or refusals.items or refusals.mistakes else _contracted(body)
 
 

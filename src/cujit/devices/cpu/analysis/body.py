@@ -75,8 +75,14 @@ class Body:
     @property
     def suspends(self) -> bool:
         """Whether every warp needs a stack of its own: it may stop half-way, take memory of it, or call what may."""
-        stops = any(op.form.collective > Collective.WARP or op.opcode in _STOPPING for op in self.graph.ops)
-        return stops or self.calls or self.uses_cluster or self.clears or bool(polling_loops(self.graph))
+        meets = any(op.form.collective > Collective.WARP for op in self.graph.ops)
+        stops = meets or self.needs_stacks or bool(polling_loops(self.graph))
+        return stops or self.calls or self.uses_cluster or self.clears
+
+    @property
+    def needs_stacks(self) -> bool:
+        """Whether warps need stacks even where all meet at barriers alone: see ``_STOPPING``."""
+        return any(op.opcode in _STOPPING for op in self.graph.ops)
 
     @property
     def calls(self) -> bool:

@@ -142,7 +142,7 @@ def _may_split(body: Body, divergence: Divergence) -> bool:
     if groups or len(numbers) != 1 or None in numbers or any(Trait.STACK in op.form.meaning.traits for op in ops):
         return False
     divergent = divergence.non_reconverging or polling_loops(body.graph)
-    return not (body.functions or body.clears or body.uses_cluster or divergent)
+    return not (body.functions or body.clears or body.uses_cluster or body.needs_stacks or divergent)
 
 
 def _number(op: Op, divergence: Divergence) -> int | None:

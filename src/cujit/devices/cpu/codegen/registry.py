@@ -113,7 +113,6 @@ _ALLOCATION = "how large the memory of a tensor map is, which maps of the CPU de
 _REPORT = "reports of copies that fail, and no copy of the CPU device does"
 
 _REASONS = (
-    ("tcgen05 .cta_group::2", "tensor memory of a pair of blocks"),
     ("tcgen05 .cp .4x256b|b8x16", "copies of four rows, or of packed numbers, to tensor memory"),
     ("tcgen05 .shift|ashift", "rows of tensor memory that move"),
     ("tcgen05 .ld .red", "loads from tensor memory that reduce, of sm_103"),

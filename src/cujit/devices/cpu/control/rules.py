@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from cujit.devices.cpu.codegen.registry import NOT_YET, Rules, reason
 from cujit.devices.cpu.codegen.special import SPECIAL_REGISTERS
 from cujit.devices.cpu.frontend.operands import mismatch
@@ -42,6 +44,9 @@ def all_rules() -> Rules:
     return rules
 
 
+_GROUPS = frozenset({"cta_group::1", "cta_group::2"})
+
+
 def check(program: KernelProgram, refusals: Refusals) -> None:
     """Note every operation that no rule takes, and every operand that a rule cannot read."""
     rules = all_rules()
@@ -64,6 +69,20 @@ def check(program: KernelProgram, refusals: Refusals) -> None:
         for reg in (*op.read_registers(), *op.written):
             if reg.bits not in (1, 8, 16, 32, 64, 128):
                 refusals.add(op.line, op.text or op.name, f"registers of {reg.bits} bits")
+
+
+def check_groups(programs: Iterable[KernelProgram], refusals: Refusals) -> None:
+    """Note a kernel whose instructions of tensor memory are some for one block and some for a pair.
+
+    Source: PTX ISA 9.1, "tcgen05.alloc"; ptxas 13.0.
+    """
+    tensor = [op for program in programs for op in program.ops if op.opcode == "tcgen05"]
+    first = {group: op for group in _GROUPS for op in reversed(tensor) if group in op.modifiers}
+    if len(first) > 1:
+        before, wrong = sorted(first.values(), key=lambda op: op.line)
+        (group,) = _GROUPS.intersection(before.modifiers)
+        why = f"a kernel has one .cta_group in all of its tcgen05 instructions, and line {before.line} has .{group}"
+        refusals.mistake(wrong.line, wrong.text or wrong.name, why, f"Write .{group} here, or the other group there.")
 
 
 def _check_operand(op: Op, operand: Operand, refusals: Refusals) -> None:

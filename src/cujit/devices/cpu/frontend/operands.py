@@ -314,6 +314,11 @@ def _mask(form: Form) -> str:
     return _if(is_short, *_INT16, "c") or _if("multicast::cluster::32b" in form.words, *_COUNT, "c")
 
 
+def _lanes_of(form: Form) -> str:
+    """Count the words of a mask of lanes, of one block or a pair; of offsets into a texture, any number."""
+    return "+" if form.opcode != "tcgen05" else "{8}" if "cta_group::2" in form.words else "{4}"
+
+
 def _if(condition: object, *words: str) -> str:
     return _one(*words) if condition else ""
 
@@ -350,7 +355,7 @@ _LETTERS: dict[str, Callable[[Form, bool], str]] = {
     "E": lambda *_: rf"(?:{_one(*_WORD32)}|\{{(?:{'|'.join(_WORD32)})}} )",
     "g": lambda *_: _braced(rf"\{{(?:{'|'.join((*_INT16, 'c'))}),(?:{'|'.join((*_INT16, 'c'))})}}"),
     "I": lambda form, _: _offsets(form),
-    "l": lambda *_: _braced(_vector(Type("s32"), "+")),
+    "l": lambda form, _: _braced(_vector(Type("s32"), _lanes_of(form))),
     "G": lambda *_: f"(?:{_scalar(Type('f32'))}|{_braced(_vector(Type('f32'), '+'))})",
     "B": lambda form, _: _if(
         {"and", "or", "xor"} & set(form.words), "pred", *("c" * (not any("bf" in each for each in form.types)))

@@ -413,3 +413,9 @@ class TensorFault(enum.IntEnum):
     """An access of what a product or a copy still accesses."""
     UNSTORED = 14
     """A product of what a warp stored without waiting for its store."""
+    ALONE = 15
+    """An instruction of a pair of blocks in a block that has no other one."""
+    UNPAIRED = 16
+    """An allocation or deallocation of a pair to which a warp of the other block never comes."""
+    DISAGREED = 17
+    """An allocation or deallocation of a pair for which the other block names other columns."""

@@ -9,6 +9,9 @@ from cujit.devices.cpu.run.launch import SYSTEM_BYTES, Launch
 
 _ALLOCATE = "allocate the columns first: tcgen05.alloc writes their address to shared memory"
 
+_ELSEWHERE = (TensorFault.BUSY, TensorFault.UNSTORED, TensorFault.DISAGREED)
+"""Faults whose number is the line of another instruction."""
+
 _UNKNOWN = ("tensor memory in a way that PTX doesn't allow", _ALLOCATE)
 _WORDS: dict[int, tuple[str, str]] = {
     TensorFault.UNALLOCATED: ("column {number} of tensor memory, which the block never allocated", _ALLOCATE),
@@ -48,7 +51,7 @@ _WORDS: dict[int, tuple[str, str]] = {
     ),
     TensorFault.INSTRUCTION: (
         "a product that doesn't exist: its instruction descriptor is {number:#010x}",
-        "compare types, M (64 or 128), N, transposes and the sparsity bit with section 9.7.16.4.2 of NVIDIA's PTX "
+        "compare types, M, N, transposes and the sparsity bit with section 9.7.16.4.2 of NVIDIA's PTX "
         "manual, \"Instruction descriptor\". Don't transpose an A in tensor memory, and begin it at the lane of D",
     ),
     TensorFault.DESCRIPTOR: (
@@ -70,6 +73,21 @@ _WORDS: dict[int, tuple[str, str]] = {
         "a product that accesses column {column} of tensor memory, and a warp that stored there did not wait: {there}",
         "execute tcgen05.wait::st.sync.aligned after tcgen05.st, and then the barrier before the product",
     ),
+    TensorFault.ALONE: (
+        "an instruction with .cta_group::2 in a block that is not in a pair",
+        "launch with a cluster of an even number of blocks: write kernel.prepare(grid, block, cluster=2)(…), or "
+        "declare the kernel __cluster_dims__(2, 1, 1)",
+    ),
+    TensorFault.UNPAIRED: (
+        "an instruction of a pair with {number} columns of tensor memory, and the other block never executes its part",
+        "execute tcgen05.alloc.cta_group::2 and tcgen05.dealloc.cta_group::2 in one warp of each block, and no barrier "
+        "between the blocks where the warp of one of them waits for the other",
+    ),
+    TensorFault.DISAGREED: (
+        "an instruction of a pair at column {column} of tensor memory, and the other block names other columns: "
+        "{there}",
+        "execute tcgen05.alloc and tcgen05.dealloc in both blocks in the same order, with the same columns",
+    ),
 }  # fmt: skip
 
 
@@ -77,7 +95,7 @@ def words_of(launch: Launch, line_of: Callable[[int], str]) -> tuple[str, str]:
     """Describe what a launch did wrong in tensor memory, and what to try; ``line_of`` describes a line of the PTX."""
     _, _, code, address, number, *_ = launch.fault_more
     what, help_ = _WORDS.get(code, _UNKNOWN)
-    there = line_of(number) if code in (TensorFault.BUSY, TensorFault.UNSTORED) else ""
+    there = line_of(number) if code in _ELSEWHERE else ""
     column, lane = address & 0xFFFF, address >> 16
     return what.format(
         number=number,

@@ -129,10 +129,12 @@ void cujit_check_fenced(struct Place *place) {
   place->piece->unfenced = place->piece->events + 1;
 }
 
-/* A lane's product in tensor memory reads a part of a matrix, as `event` if an earlier part made one, which is returned. */
+/* A lane's product in tensor memory reads a part of a matrix, in its block or the other one of its pair, as `event` if an
+   earlier part made one, which is returned. */
 u32 cujit_check_piece(struct Place *place, u32 lane, u64 address, u64 bytes, u32 line, u32 event) {
-  u32 flags = ACCESS_READ | ACCESS_ASYNC | SPACE_SHARED << 8 | 1 << 16;
+  u32 flags = ACCESS_READ | ACCESS_ASYNC | SPACE_CLUSTER << 8 | 1 << 16;
   if (!event) event = begin_spans(place, flags, line);
+  if (in_shared(place, address, bytes)) flags ^= (SPACE_CLUSTER ^ SPACE_SHARED) << 8;
   check_span(place, &(struct Access){lane, flags, line, address, bytes}, event);
   return event;
 }

@@ -79,7 +79,7 @@ static void find_site(struct TensorSite *to, struct Running *running, const stru
   u32 warp = running->group ? copy->slot % running->group->blocks->warps : copy->slot;
   u64 block = block_of(running, copy->slot);
   u32 thread = warp * WARP + first_lane(copy->lanes);
-  *to = (struct TensorSite){running, (struct TensorMemory *)copy->to, block, thread, copy->line, 0, 0};
+  *to = (struct TensorSite){running, copy->work.blocks.each[0].memory, block, thread, copy->line, 0, 0};
 }
 
 /* Have a product or a copy to tensor memory done, or with `piece` only named what it reads of shared memory. */
@@ -361,21 +361,23 @@ u32 cujit_pending_in_tensor(const struct Running *running, const struct TensorMe
   const struct Copies *copies = running->copies;
   for (u32 k = 0; k < copies->count; k++) {
     const struct Async *copy = &copies->each[k];
-    struct Cells operands[TENSOR_OPERANDS];
-    if (copy->kind != PRODUCT || copy->to != (u64)memory) continue;
-    u32 count = find_operands(operands, &copy->work);
-    for (u32 n = 0; n < (reads ? count : 1); n++) {
-      if (!are_apart(&operands[n], cells)) return copy->line;
+    const struct TensorBlocks *blocks = &copy->work.blocks;
+    for (u32 block = 0; copy->kind == PRODUCT && block < blocks->count; block++) {
+      struct Cells operands[TENSOR_OPERANDS];
+      u32 count = find_operands(operands, &copy->work, block);
+      for (u32 n = 0; n < (reads ? count : 1) && blocks->each[block].memory == memory; n++) {
+        if (!are_apart(&operands[n], cells)) return copy->line;
+      }
     }
   }
   return 0;
 }
 
-/* What a product is about to access was not stored by a warp that has not waited for its store. */
-static void meet_stores(struct Running *running, const struct Async *copy) {
-  const struct TensorMemory *memory = (const struct TensorMemory *)copy->to;
+/* What a product is about to access in a block was not stored by a warp that has not waited for its store. */
+static void meet_stores(struct Running *running, const struct Async *copy, u32 block) {
+  const struct TensorMemory *memory = copy->work.blocks.each[block].memory;
   struct Cells operands[TENSOR_OPERANDS];
-  u32 count = find_operands(operands, &copy->work);
+  u32 count = find_operands(operands, &copy->work, block);
   for (u32 k = 0; k < memory->stores; k++) {
     for (u32 n = 0; n < count; n++) {
       const struct TensorStore *stored = &memory->stored[k];
@@ -387,18 +389,22 @@ static void meet_stores(struct Running *running, const struct Async *copy) {
   }
 }
 
-/* A product of one lane (`lanes` is its bit). Descriptors count from where the system's shared memory begins. */
+/* A product of one lane (`lanes` is its bit), in its block or with `pair` in both of its pair. Descriptors count from where the
+   system's shared memory begins. */
 void cujit_pending_product(const struct Block *state, u8 *shared, u32 warp, u32 lanes, u32 line, u32 d, u64 a, u64 b,
                            u32 descriptor, u32 keeps, u32 kind, u32 from_tensor, u32 scale, u32 mask0, u32 mask1,
-                           u32 mask2, u32 mask3, u32 chunks, u32 factors_a, u32 factors_b, Multiply *multiply) {
+                           u32 mask2, u32 mask3, u32 mask4, u32 mask5, u32 mask6, u32 mask7, u32 chunks, u32 factors_a,
+                           u32 factors_b, flag pair, Multiply *multiply) {
   struct Running *running = running_of(state, shared);
-  u64 memory = (u64)cujit_pending_tensor_memory(state, shared);
+  u64 block = state ? state->number : running->block;
+  struct TensorSite site = {running, 0, block, warp * WARP + first_lane(lanes), line, 0, 0};
+  struct TensorBlocks blocks;
+  find_blocks(&blocks, &site, state, shared, pair);
   struct Async *copy = new_async(running, slot_of(state, warp), PRODUCT, lanes, line, 0);
-  copy->to = memory;
   copy->work = (struct TensorWork){
-      multiply, shared - SYSTEM_BYTES, a, b, d, descriptor, kind, keeps, from_tensor, scale,
-      {mask0, mask1, mask2, mask3}, chunks, {factors_a, factors_b}};
-  meet_stores(running, copy);
+      multiply, blocks, a, b, d, descriptor, kind, keeps, from_tensor, scale,
+      {{mask0, mask1, mask2, mask3}, {mask4, mask5, mask6, mask7}}, chunks, {factors_a, factors_b}};
+  for (u32 k = 0; k < blocks.count; k++) meet_stores(running, copy, k);
 }
 
 /* One lane has an mbarrier told when the products are done that it issued before. */

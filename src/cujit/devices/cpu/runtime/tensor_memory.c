@@ -23,11 +23,11 @@ static void meet_products(const struct TensorSite *site, u32 address, const stru
 
 /* -- allocation ------------------------------------------------------------------------------------------------------- */
 
-/* Where so many neighbouring columns are free that begin at a multiple of their number; TENSOR_COLUMNS if nowhere. */
-static u32 find_free(const struct TensorMemory *memory, u32 count) {
+/* The first of so many columns side by side that no block has allocated, from a multiple of their number on. */
+static u32 find_free(const struct TensorBlocks *blocks, u32 count) {
   for (u32 first = 0; first < TENSOR_COLUMNS; first += count) {
     u32 taken = 0;
-    for (u32 column = first; column < first + count; column++) taken |= memory->lines[column];
+    for (u32 k = 0; k < blocks->count * count; k++) taken |= blocks->each[k / count].memory->lines[first + k % count];
     if (!taken) return first;
   }
   return TENSOR_COLUMNS;
@@ -35,32 +35,17 @@ static u32 find_free(const struct TensorMemory *memory, u32 count) {
 
 static flag is_count(u32 count) { return count >= LEAST_COLUMNS && count <= TENSOR_COLUMNS && !(count & (count - 1)); }
 
-/* Allocate columns; what is in them is no number, or what the schedule fills memory with. While none are free, other warps
-   run, which may free some. */
-u32 cujit_tensor_alloc(struct Block *state, u8 *shared, u32 warp, u32 line, u32 count, Pass *pass) {
-  struct TensorSite site;
-  find_site(&site, state, shared, warp, line);
-  struct TensorMemory *memory = site.memory;
-  if (!is_count(count)) fail_in_tensor(&site, TENSOR_COUNT, 0, count);
-  u32 first = find_free(memory, count);
-  for (u32 turn = 0; first == TENSOR_COLUMNS && !memory->relinquished; turn++) {
-    if (!pass || turn == MOST_TURNS) fail_in_tensor(&site, TENSOR_EXHAUSTED, 0, count);
-    pass(state, warp);
-    first = find_free(memory, count);
-  }
-  if (memory->relinquished) fail_in_tensor(&site, TENSOR_RELINQUISHED, 0, count);
-  u64 schedule = site.running->launch->schedule;
+/* Columns become the block's; what is in them is no number, or what the schedule fills memory with. */
+static void take_columns(struct TensorMemory *memory, u64 schedule, u32 line, u32 first, u32 count) {
   memset(memory->cells[first], schedule ? (int)schedule : 0xff, count * sizeof *memory->cells);
   for (u32 column = first; column < first + count; column++) memory->lines[column] = line ? line : 1;
   memory->counts[first] = (u16)count;
   memory->held += count;
-  return first;
 }
 
-void cujit_tensor_dealloc(const struct Block *state, u8 *shared, u32 warp, u32 line, u32 address, u32 count) {
-  struct TensorSite site;
-  find_site(&site, state, shared, warp, line);
-  struct TensorMemory *memory = site.memory;
+static void give_columns(const struct TensorSite *from, struct TensorMemory *memory, u32 address, u32 count) {
+  struct TensorSite site = *from;
+  site.memory = memory;
   u32 first = columns_at(&site, address, count);
   if (memory->counts[first] != count) fail_in_tensor(&site, TENSOR_MISMATCHED, address, count);
   meet_products(&site, address, &(struct Cells){first, count, 0xff}, 1);
@@ -68,6 +53,86 @@ void cujit_tensor_dealloc(const struct Block *state, u8 *shared, u32 warp, u32 l
   memory->held -= count;
   memset(&memory->lines[first], 0, count * sizeof *memory->lines);
   memset(&memory->freed[first], 1, count);
+}
+
+/* Allocate columns, the same in all blocks. While none are free, other warps run, which may free some. */
+static u32 allocate(const struct TensorSite *site, const struct TensorBlocks *blocks, struct Block *state, u32 warp, u32 count,
+                    Pass *pass) {
+  struct TensorMemory *memory = site->memory;
+  u32 first = find_free(blocks, count);
+  for (u32 turn = 0; first == TENSOR_COLUMNS && !memory->relinquished; turn++) {
+    if (!pass || turn == MOST_TURNS) fail_in_tensor(site, TENSOR_EXHAUSTED, 0, count);
+    pass(state, warp);
+    first = find_free(blocks, count);
+  }
+  if (memory->relinquished) fail_in_tensor(site, TENSOR_RELINQUISHED, 0, count);
+  for (u32 k = 0; k < blocks->count; k++) {
+    take_columns(blocks->each[k].memory, site->running->launch->schedule, site->line, first, count);
+  }
+  return first;
+}
+
+static void release(const struct TensorSite *site, const struct TensorBlocks *blocks, u32 address, u32 count) {
+  for (u32 k = 0; k < blocks->count; k++) give_columns(site, blocks->each[k].memory, address, count);
+}
+
+/* Wait until the other block of the pair has come, too, and has done what both do. */
+static void await_peer(const struct TensorSite *site, struct Block *state, u32 warp, const struct TensorMeeting *own, Pass *pass) {
+  const struct Block *peer = peer_of(state);
+  u32 changes = 0;
+  for (u32 turn = 0; !own->done; turn++) {
+    if (changes != state->changes + peer->changes) turn = 0;
+    changes = state->changes + peer->changes;
+    flag gone = peer->done == peer->warps;
+    if (!pass || gone || turn == MOST_TURNS) fail_in_tensor(site, TENSOR_UNPAIRED, own->address, own->count);
+    pass(state, warp);
+  }
+}
+
+/* Do what the warps of a pair's blocks do together, allocations and what `frees` each in their order: who comes last does it for
+   both. PTX ISA 9.1, 9.7.16.5 "Issue Granularity". */
+static u32 meet_peer(const struct TensorSite *site, const struct TensorBlocks *blocks, struct Block *state, u32 warp,
+                     struct TensorMeeting asked, flag frees, Pass *pass) {
+  struct TensorMeetings *here = &site->memory->meetings[frees];
+  struct TensorMeetings *there = &blocks->each[!(state->rank & 1)].memory->meetings[frees];
+  u32 number = here->count++;
+  struct TensorMeeting *own = &here->last[number % MOST_MEETINGS], *met = &there->last[number % MOST_MEETINGS];
+  *own = asked;
+  if ((i32)(there->count - number) <= 0) {
+    await_peer(site, state, warp, own, pass);
+    return own->address;
+  }
+  if (own->count != met->count || own->address != met->address) fail_in_tensor(site, TENSOR_DISAGREED, own->address, met->line);
+  if (frees) {
+    release(site, blocks, own->address, own->count);
+  } else {
+    met->address = own->address = allocate(site, blocks, state, warp, own->count, pass);
+  }
+  met->done = own->done = 1;
+  return own->address;
+}
+
+/* Allocate columns of a block, or with `pair` the same of both. */
+u32 cujit_tensor_alloc(struct Block *state, u8 *shared, u32 warp, u32 line, u32 count, flag pair, Pass *pass) {
+  struct TensorSite site;
+  struct TensorBlocks blocks;
+  find_site(&site, state, shared, warp, line);
+  find_blocks(&blocks, &site, state, shared, pair);
+  if (!is_count(count)) fail_in_tensor(&site, TENSOR_COUNT, 0, count);
+  if (!pair) return allocate(&site, &blocks, state, warp, count, pass);
+  return meet_peer(&site, &blocks, state, warp, (struct TensorMeeting){line, count, 0, 0}, 0, pass);
+}
+
+void cujit_tensor_dealloc(struct Block *state, u8 *shared, u32 warp, u32 line, u32 address, u32 count, flag pair, Pass *pass) {
+  struct TensorSite site;
+  struct TensorBlocks blocks;
+  find_site(&site, state, shared, warp, line);
+  find_blocks(&blocks, &site, state, shared, pair);
+  if (pair) {
+    meet_peer(&site, &blocks, state, warp, (struct TensorMeeting){line, count, address, 0}, 1, pass);
+  } else {
+    release(&site, &blocks, address, count);
+  }
 }
 
 void cujit_tensor_relinquish(const struct Block *state, u8 *shared) {

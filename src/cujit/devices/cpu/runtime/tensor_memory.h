@@ -22,11 +22,26 @@ struct TensorStore {
 };
 enum { MOST_STORED = 64 };
 
+/* What a block does together with the other one of its pair: allocate columns, or free those at an address. When both have
+   come it is `done`, and `address` is where the columns are. */
+struct TensorMeeting {
+  u32 line, count, address;
+  flag done;
+};
+enum { MOST_MEETINGS = 64 };
+
+/* All allocations of a block with its peer, or all that free: how many there were, and the last ones. */
+struct TensorMeetings {
+  u32 count;
+  struct TensorMeeting last[MOST_MEETINGS];
+};
+
 /* `lines` are those of the alloc that a column is of, 0 where it is of none; `counts` are the columns of the allocation that
    begins at a column. `held` counts the columns of all allocations. The cells of a column lie side by side. */
 struct TensorMemory {
   u32 held, stores;
   flag relinquished;
+  struct TensorMeetings meetings[2];
   struct TensorStore stored[MOST_STORED];
   u32 lines[TENSOR_COLUMNS];
   u16 counts[TENSOR_COLUMNS];
@@ -47,17 +62,28 @@ struct TensorSite {
   void *context;
 };
 
+/* A block that a product is done in: its tensor memory, and where its shared memory begins with the system's. Those of a pair
+   are in the order of their ranks. */
+struct TensorBlock {
+  struct TensorMemory *memory;
+  const u8 *shared;
+};
+struct TensorBlocks {
+  u32 count;
+  struct TensorBlock each[2];
+};
+
 struct TensorWork;
 typedef void Multiply(const struct TensorSite *site, const struct TensorWork *work);
 
-/* A product that was issued, and what does it. `a` is a descriptor, or with `from_tensor` an address; `masked` are the lanes of D that stay
-   as they are; without `keeps` the sum begins at 0, else at D times 2 ** -scale. With `chunks`, that many scale factors of
+/* A product that was issued, in one block or a pair, and what does it. `a` is a descriptor, or with `from_tensor` an address; `masked` are the lanes of D that stay
+   as they are, of each block; without `keeps` the sum begins at 0, else at D times 2 ** -scale. With `chunks`, that many scale factors of
    each row of A and column of B are in tensor memory from the two addresses on. */
 struct TensorWork {
   Multiply *multiply;
-  const u8 *shared;
+  struct TensorBlocks blocks;
   u64 a, b;
-  u32 d, descriptor, kind, keeps, from_tensor, scale, masked[TENSOR_LANES / 32], chunks, factors[2];
+  u32 d, descriptor, kind, keeps, from_tensor, scale, masked[2][TENSOR_LANES / 32], chunks, factors[2];
 };
 
 INLINE u32 field(u32 word, u32 at, u32 bits) { return word >> (at & 31) & ((1u << (bits & 31)) - 1); }
@@ -66,21 +92,39 @@ INLINE u32 field(u32 word, u32 at, u32 bits) { return word >> (at & 31) & ((1u <
 static const u8 COPY_COLUMNS[] = {[COPY_128X256B] = 8, [COPY_128X128B] = 4, [COPY_64X128B_02_13] = 4,
                                   [COPY_64X128B_01_23] = 4, [COPY_32X128B] = 4};
 
-/* Groups of lanes of D: 64 rows are in every other group. Those are left out of which no lane is written. */
-INLINE u32 groups_of(const struct TensorWork *work, u32 rows) {
-  u32 groups = rows == 128 ? 0xff : work->d >> 20 & 1 ? 0xaa : 0x55;
-  for (u32 k = 0; k < 8; k++) groups &= ~((u32)((work->masked[k / 2] >> k % 2 * 16 & 0xffff) == 0xffff) << k);
+/* How D lies in each block: so many rows, and columns of tensor memory. 64 rows of one block alone are `spread` to every other
+   16 lanes. Those of a pair are in the lower lanes, and `folded`: the columns of the second half are in the upper lanes.
+   Source: PTX ISA 9.1, 9.7.16.10.5 "Data Path Layout Organization", layouts A, B, D and F. */
+struct Shape {
+  u32 rows, columns;
+  flag spread, folded;
+};
+
+INLINE struct Shape shape_of(const struct TensorWork *work) {
+  u32 count = work->blocks.count, rows = field(work->descriptor, 24, 5) * 16 / count;
+  u32 columns = field(work->descriptor, 17, 6) * 8;
+  flag folded = count == 2 && rows == 64;
+  return (struct Shape){rows, folded ? columns / 2 : columns, rows == 64 && !folded, folded};
+}
+
+/* Groups of lanes of D in a block. Those are left out of which no lane is written. */
+INLINE u32 groups_of(const struct TensorWork *work, const struct Shape *shape, u32 block) {
+  u32 groups = !shape->spread ? 0xff : work->d >> 20 & 1 ? 0xaa : 0x55;
+  for (u32 k = 0; k < 8; k++) groups &= ~((u32)((work->masked[block][k / 2] >> k % 2 * 16 & 0xffff) == 0xffff) << k);
   return groups;
 }
 
-/* What a product or a copy (without an instruction descriptor) accesses: first what it writes. How many are found. */
+/* What a product or a copy (without an instruction descriptor) accesses in a block: first what it writes. How many are
+   found. */
 enum { TENSOR_OPERANDS = 4, LEFT_COLUMNS = 8 };
-INLINE u32 find_operands(struct Cells *to, const struct TensorWork *work) {
-  u32 word = work->descriptor, rows = field(word, 24, 5) * 16, columns = field(word, 17, 6) * 8, count = 1;
-  to[0] = (struct Cells){work->d & 0xffff, word ? columns : COPY_COLUMNS[work->kind], word ? groups_of(work, rows) : 0xff};
+INLINE u32 find_operands(struct Cells *to, const struct TensorWork *work, u32 block) {
+  struct Shape shape = shape_of(work);
+  u32 count = 1, columns[] = {shape.rows, shape.columns};
+  to[0] = (struct Cells){work->d & 0xffff, shape.columns, groups_of(work, &shape, block)};
+  if (!work->descriptor) to[0].count = COPY_COLUMNS[work->kind], to[0].groups = 0xff;
   if (work->from_tensor) to[count++] = (struct Cells){(u32)work->a & 0xffff, LEFT_COLUMNS, to[0].groups};
   for (u32 k = 0; k < 2 && work->chunks; k++) {
-    to[count++] = (struct Cells){work->factors[k] & 0xffff, ((k ? columns : rows) + 31) / 32, 0xff};
+    to[count++] = (struct Cells){work->factors[k] & 0xffff, (columns[k] + 31) / 32, 0xff};
   }
   return count;
 }
@@ -93,6 +137,13 @@ u32 cujit_pending_in_tensor(const struct Running *running, const struct TensorMe
                             flag reads);
 struct TensorMemory *cujit_pending_tensor_memory(const struct Block *state, u8 *shared);
 
+/* The other block of a block's pair: the ranks of two in a cluster differ in the last bit alone. Null if there is none. PTX ISA
+   9.1, 9.7.16.5.1 "CTA Pair". */
+INLINE const struct Block *peer_of(const struct Block *state) {
+  const struct Group *cluster = state ? state->group : 0;
+  return cluster && (state->rank ^ 1) < cluster->count ? &cluster->blocks[state->rank ^ 1] : 0;
+}
+
 /* The launch ends: a code, the address in tensor memory, and a number that the code tells of. */
 static NORETURN NOINLINE void fail_in_tensor(const struct TensorSite *site, u32 code, u64 address, u64 number) {
   struct Launch *launch = site->running->launch;
@@ -102,6 +153,18 @@ static NORETURN NOINLINE void fail_in_tensor(const struct TensorSite *site, u32 
     memcpy(launch->fault_more, more, sizeof more);
   }
   cujit_stop();
+}
+
+/* The block of a warp, or with `pair` both of its pair. */
+INLINE void find_blocks(struct TensorBlocks *to, const struct TensorSite *site, const struct Block *state, u8 *shared,
+                        flag pair) {
+  u32 own = pair && state ? state->rank & 1 : 0;
+  to->count = pair ? 2 : 1;
+  to->each[own] = (struct TensorBlock){cujit_pending_tensor_memory(state, shared), shared - SYSTEM_BYTES};
+  if (!pair) return;
+  const struct Block *peer = peer_of(state);
+  if (!peer) fail_in_tensor(site, TENSOR_ALONE, 0, 0);
+  to->each[!own] = (struct TensorBlock){cujit_pending_tensor_memory(peer, peer->shared), peer->shared - SYSTEM_BYTES};
 }
 
 /* The columns from the one of an address on, which must be allocated; the first of them. */

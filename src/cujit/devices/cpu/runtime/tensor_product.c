@@ -1,4 +1,5 @@
-/* Products in tensor memory: D, of 64 or 128 rows, is A times B, of shared memory, and what D was.
+/* Products in tensor memory: D, of 64 or 128 rows of one block or as many of each block of a pair, is A times B, of shared
+   memory, and what D was.
 
    Sums are those of one alignment over all of k: see sums.h. Source: microsoft/MMA-Sim at 735c9b7 (arXiv 2511.10909), of
    Blackwell; never compared with hardware. */
@@ -17,12 +18,12 @@ struct Factor {
   const u8 *shared;
   u64 descriptor;
   const struct TensorMemory *memory;
-  u32 lane, column, rows;
+  u32 lane, column;
+  flag spread;
 };
 
-/* The lane of a row of A or D. Source: PTX ISA 9.1, 9.7.16.10.5 "Data Path Layout Organization": layout D has 128 rows in
-   as many lanes, layout F has 64 rows in every other 16. */
-INLINE u32 lane_of(u32 rows, u32 first, u32 row) { return first + (rows == 128 ? row : row / 16 * 32 + row % 16); }
+/* The lane of a row of A or D: see struct Shape. */
+INLINE u32 lane_of(flag spread, u32 first, u32 row) { return first + (spread ? row / 16 * 32 + row % 16 : row); }
 
 /* -- what descriptors say --------------------------------------------------------------------------------------------- */
 
@@ -70,7 +71,7 @@ static u32 code_in_shared(const struct Factor *factor, u32 row, u32 k) {
 /* In tensor memory elements of less than a byte have one each, but for FP4 alone. */
 static u32 code_in_tensor(const struct Factor *factor, u32 row, u32 k) {
   u32 bits = factor->bits < 8 && !factor->dense ? 8 : factor->bits, per_cell = 32 / bits;
-  return factor->memory->cells[factor->column + k / per_cell][lane_of(factor->rows, factor->lane, row)] >> k % per_cell * bits;
+  return factor->memory->cells[factor->column + k / per_cell][lane_of(factor->spread, factor->lane, row)] >> k % per_cell * bits;
 }
 
 /* -- strips ----------------------------------------------------------------------------------------------------------- */
@@ -109,16 +110,17 @@ static void read_rows(struct Side *to, u32 at, const struct Factor *factor, u32 
 
 /* -- D ---------------------------------------------------------------------------------------------------------------- */
 
-/* D in tensor memory: so many rows from a lane and a column on, of which some stay as they are. */
+/* D in tensor memory: rows from a lane and a column on, of which some stay as they are. */
 struct Sums {
   struct TensorMemory *memory;
-  u32 lane, column, rows;
+  u32 lane, column;
+  flag spread;
   const u32 *masked;
 };
 
 /* The cell of a lane's element in register k of the tile at a row and a column: see tiles.h. */
 INLINE u32 *sum_at(const struct Sums *sums, u32 row, u32 column, u32 k, u32 lane) {
-  u32 own = lane_of(sums->rows, sums->lane, row + k / 2 * 8 + lane / 4);
+  u32 own = lane_of(sums->spread, sums->lane, row + k / 2 * 8 + lane / 4);
   return &sums->memory->cells[sums->column + column + lane % 4 * 2 + k % 2][own];
 }
 
@@ -142,7 +144,7 @@ static void read_sums(u32x32 *tile, const struct Sums *sums, u32 row, u32 column
 static void write_sums(const u32x32 *tile, const struct Sums *sums, u32 row, u32 column, u32 type) {
   for (u32 k = 0; k < 4; k++) {
     for (u32 lane = 0; lane < WARP; lane++) {
-      u32 own = lane_of(sums->rows, sums->lane, row + k / 2 * 8 + lane / 4);
+      u32 own = lane_of(sums->spread, sums->lane, row + k / 2 * 8 + lane / 4);
       if (sums->masked[own / 32] >> own % 32 & 1) continue;
       const u32 *from = (const u32 *)&tile[type == TYPE_F16 ? k / 2 : k] + lane;
       *sum_at(sums, row, column, k, lane) = type == TYPE_F16 ? *from >> k % 2 * 16 & 0xffff : *from;
@@ -186,9 +188,10 @@ INLINE u32 bits_of(u32 type) {
   }
 }
 
-/* A product as its instruction descriptor has it. */
+/* A product as its instruction descriptor has it: `m`, `n` and `k` are of all blocks together. */
 struct Described {
   struct Product product;
+  struct Shape shape;
   u32 m, n, k;
 };
 
@@ -197,17 +200,25 @@ static flag are_factors(const struct TensorWork *work) {
   u32 word = work->descriptor, last = 4 - work->chunks, first_a = field(word, 29, 2), first_b = field(word, 4, 2);
   flag is_type = work->kind == KIND_MXF4NVF4 || field(word, 23, 1);
   flag is_place = first_a <= last && first_b <= last && !((first_a | first_b) & (work->chunks - 1));
-  return is_type && is_place && field(word, 24, 5) == 8 && !(word >> 31);
+  return is_type && is_place && !(word >> 31);
+}
+
+/* Whether there are products of M rows and N columns. Source: PTX ISA 9.1, 9.7.16.2.1 "Matrix Shape", and for B across, of
+   8 bits, 9.7.16.10.1 "Transpose and Negate operations". */
+static flag is_shape(const struct TensorWork *work, u32 m, u32 n, u32 bits_of_b) {
+  u32 count = work->blocks.count, step = 8 * count;
+  flag wide = work->kind == KIND_I8 && (count == 2 || n > 32), across = field(work->descriptor, 16, 1) && bits_of_b == 8;
+  if (wide || across) step *= 2;
+  return (m == 128 * count || (m == 64 * count && (count == 2 || !work->chunks))) && n && n <= 256 && n % step == 0;
 }
 
 static void describe(const struct TensorSite *site, const struct TensorWork *work, struct Described *to) {
   u32 word = work->descriptor, kind = work->kind, chunks = work->chunks;
   u32 a = FACTORS[kind][field(word, 7, 3)], b = FACTORS[kind][field(word, 10, 3)];
   u32 d = chunks ? TYPE_F32 + 1 : SUMS[kind][field(word, 4, 2)];
-  to->m = field(word, 24, 5) * 16, to->n = field(word, 17, 6) * 8, to->k = STEPS[kind];
-  flag is_shape = (to->m == 64 && to->n) || (to->m == 128 && to->n && (chunks || to->n % 16 == 0));
-  flag is_wrong = field(word, 2, 1) || (chunks && !are_factors(work)) || to->n > 256;
-  if (!a || !b || !d || !is_shape || is_wrong) fail_in_tensor(site, TENSOR_INSTRUCTION, 0, word);
+  to->m = field(word, 24, 5) * 16, to->n = field(word, 17, 6) * 8, to->k = STEPS[kind], to->shape = shape_of(work);
+  flag is_wrong = field(word, 2, 1) || (chunks && !are_factors(work)) || !a || !b || !d;
+  if (is_wrong || !is_shape(work, to->m, to->n, bits_of(b - 1))) fail_in_tensor(site, TENSOR_INSTRUCTION, 0, word);
   memset(&to->product, 0, sizeof to->product);
   struct Product *p = &to->product;
   p->a = a - 1, p->b = b - 1, p->c = p->d = d - 1;
@@ -245,38 +256,40 @@ static void see_pieces(const struct Factor *factor, const struct TensorSite *sit
   }
 }
 
-/* A factor in shared memory, by its descriptor. */
-static void find_in_shared(struct Factor *to, const struct TensorSite *site, const struct TensorWork *work, u64 descriptor,
-                           u32 rows, u32 steps) {
+/* A factor in shared memory of a block, by its descriptor. */
+static void find_in_shared(struct Factor *to, const struct TensorSite *site, const u8 *shared, u64 descriptor, u32 rows,
+                           u32 steps) {
   flag is_wrong = !LINE_BYTES[descriptor >> MODE_AT] || descriptor >> ABSOLUTE_AT & 1 || (to->across && to->bits < 8);
   to->dense = to->type == TYPE_FP4;
   if (is_wrong) fail_in_tensor(site, TENSOR_DESCRIPTOR, 0, descriptor);
-  to->shared = work->shared, to->descriptor = descriptor, to->memory = 0;
+  to->shared = shared, to->descriptor = descriptor, to->memory = 0;
   if (to->type == TYPE_E2M1) to->type = TYPE_FP4;
   see_pieces(to, site, rows, to->dense ? steps / 2 : steps);
 }
 
-/* A in tensor memory. */
-static void find_in_tensor(struct Factor *to, const struct TensorSite *site, const struct TensorWork *work, u32 steps) {
+/* A in tensor memory of a block. */
+static void find_in_tensor(struct Factor *to, const struct TensorSite *site, const struct TensorWork *work,
+                           const struct Described *x) {
   u32 address = (u32)work->a;
   if (address >> 16 != work->d >> 16 || to->across) fail_in_tensor(site, TENSOR_INSTRUCTION, address, work->descriptor);
-  to->memory = site->memory, to->lane = address >> 16;
+  to->memory = site->memory, to->lane = address >> 16, to->spread = x->shape.spread;
   to->dense = to->type == TYPE_FP4;
-  to->column = columns_at(site, address, steps * (to->bits < 8 && !to->dense ? 8 : to->bits) / 32);
+  to->column = columns_at(site, address, x->k * (to->bits < 8 && !to->dense ? 8 : to->bits) / 32);
 }
 
 /* -- scale factors ---------------------------------------------------------------------------------------------------- */
 
 /* Factors of rows of A, or of columns of B: that of the first chunk of row r is byte `first` of a word in lane r % 32, and
-   column r / 32. All four groups of 32 lanes have the same. Source: PTX ISA 9.1, 9.7.16.10.7 "Block Scaling";
-   NVIDIA/cutlass, sm100_blockscaled_layout.hpp. */
+   column r / 32. All four groups of 32 lanes have the same, in every block. Of a `folded` product those of B are in halves, as D
+   is: the second half of the columns has its factors from `lane` 64 on. Source: PTX ISA 9.1, 9.7.16.10.7 "Block Scaling";
+   NVIDIA/cutlass, sm100_blockscaled_layout.hpp, and mma_traits_sm100.hpp for what is folded. */
 struct Scales {
   const struct TensorMemory *memory;
-  u32 column, first, type;
+  u32 lane, column, first, type;
 };
 
 static void find_scales(struct Scales *to, const struct TensorSite *site, u32 address, u32 rows, u32 first, u32 type) {
-  to->memory = site->memory, to->first = first, to->type = type;
+  to->memory = site->memory, to->lane = 0, to->first = first, to->type = type;
   to->column = columns_at(site, address, (rows + 31) / 32);
 }
 
@@ -284,8 +297,8 @@ static void find_scales(struct Scales *to, const struct TensorSite *site, u32 ad
 static void read_scales(f32x32 *to, const struct Scales *scales, u32 row, u32 chunk) {
   u32x32 codes;
   for (u32 lane = 0; lane < WARP; lane++) {
-    u32 own = row + lane / 4;
-    ((u32 *)&codes)[lane] = scales->memory->cells[scales->column + own / 32][own % 32] >> (scales->first + chunk) % 4 * 8;
+    u32 own = row + lane / 4, word = scales->memory->cells[scales->column + own / 32][scales->lane + own % 32];
+    ((u32 *)&codes)[lane] = word >> (scales->first + chunk) % 4 * 8;
   }
   decode(&codes, 1, scales->type);
   *to = AS(f32x32, codes);
@@ -315,37 +328,69 @@ static void read_right(struct Side *to, const struct Factor *b, u32 column, cons
   if (p->groups) to->furthest = find_powers(to->powers, to->numbers, p->strips, p->floors[1]);
 }
 
-/* A Multiply. */
+/* What a block has of a product: its rows of A and D, its columns of B, and its factors. */
+struct Share {
+  struct Factor a, b;
+  struct Sums sums;
+  struct Scales scales[2];
+};
+
+static void find_share(struct Share *to, const struct TensorSite *from, const struct TensorWork *work, const struct Described *x,
+                      u32 block) {
+  const struct Product *p = &x->product;
+  const struct TensorBlock *own = &work->blocks.each[block];
+  struct TensorSite site = *from;
+  u32 word = work->descriptor, lane = work->d >> 16;
+  site.memory = own->memory;
+  memset(to, 0, sizeof *to);
+  to->sums = (struct Sums){own->memory, lane, columns_at(&site, work->d, x->shape.columns), x->shape.spread, work->masked[block]};
+  to->a = (struct Factor){.type = p->a, .bits = bits_of(p->a), .signs = field(word, 13, 1) << 31, .across = field(word, 15, 1)};
+  to->b = (struct Factor){.type = p->b, .bits = bits_of(p->b), .signs = field(word, 14, 1) << 31, .across = field(word, 16, 1)};
+  find_in_shared(&to->b, &site, own->shared, work->b, x->n / work->blocks.count, x->k);
+  if (work->from_tensor) {
+    find_in_tensor(&to->a, &site, work, x);
+  } else {
+    find_in_shared(&to->a, &site, own->shared, work->a, x->shape.rows, x->k);
+  }
+  if (!p->chunks) return;
+  find_scales(&to->scales[0], &site, work->factors[0], x->shape.rows, field(word, 29, 2), p->scale);
+  find_scales(&to->scales[1], &site, work->factors[1], x->shape.columns, field(word, 4, 2), p->scale);
+}
+
+/* Multiply the rows of a block by so many columns of B, which begin at a column of D. */
+static void multiply(const struct Share *own, const struct Factor *b, const struct TensorWork *work, const struct Described *x,
+                     u32 first, u32 columns) {
+  const struct Product *p = &x->product;
+  u32 rows = ALL_STRIPS * 8 / p->strips, m = x->shape.rows;
+  struct Side left[PARTS], right;
+  struct Factors factors;
+  rows = rows < m ? rows : m;
+  for (u32 k = 0; k * rows < m; k++) read_left(&left[k], &own->a, k * rows, rows, p);
+  for (u32 column = 0; column < columns; column += 8) {
+    read_right(&right, b, column, p);
+    for (u32 row = 0; row < m; row += 16) {
+      u32x32 d[4] = {0};
+      if (work->keeps) read_sums(d, &own->sums, row, first + column, p->d, work->scale);
+      if (p->chunks) read_factors(&factors, &own->scales[0], &own->scales[1], row, first + column, p->chunks);
+      tile(p, d, d, &left[row / rows], row % rows / 8 * p->strips, &right, &factors);
+      write_sums(d, &own->sums, row, first + column, p->d);
+    }
+  }
+}
+
+/* A Multiply. Each block of a pair has half of the rows of A and half of the columns of B. */
 void cujit_tensor_product(const struct TensorSite *site, const struct TensorWork *work) {
   struct Described x;
-  struct Side left[PARTS], right;
-  struct Scales scales[2];
-  struct Factors factors;
+  struct Share shares[2];
   describe(site, work, &x);
-  const struct Product *p = &x.product;
-  u32 word = work->descriptor, lane = work->d >> 16, rows = ALL_STRIPS * 8 / p->strips;
-  if (lane && (x.m == 128 || lane != 16)) fail_in_tensor(site, TENSOR_LANES_APART, work->d, 0);
-  struct Sums sums = {site->memory, lane, columns_at(site, work->d, x.n), x.m, work->masked};
-  struct Factor a = {.type = p->a, .bits = bits_of(p->a), .signs = field(word, 13, 1) << 31, .across = field(word, 15, 1)};
-  struct Factor b = {.type = p->b, .bits = bits_of(p->b), .signs = field(word, 14, 1) << 31, .across = field(word, 16, 1)};
-  a.rows = x.m, rows = rows < x.m ? rows : x.m;
-  find_in_shared(&b, site, work, work->b, x.n, x.k);
-  work->from_tensor ? find_in_tensor(&a, site, work, x.k) : find_in_shared(&a, site, work, work->a, x.m, x.k);
-  if (p->chunks) {
-    find_scales(&scales[0], site, work->factors[0], x.m, field(word, 29, 2), p->scale);
-    find_scales(&scales[1], site, work->factors[1], x.n, field(word, 4, 2), p->scale);
-  }
-  if (site->piece) return;
-  for (u32 k = 0; k * rows < x.m; k++) read_left(&left[k], &a, k * rows, rows, p);
-  for (u32 column = 0; column < x.n; column += 8) {
-    read_right(&right, &b, column, p);
-    for (u32 row = 0; row < x.m; row += 16) {
-      u32x32 d[4] = {0};
-      if (work->keeps) read_sums(d, &sums, row, column, p->d, work->scale);
-      if (p->chunks) read_factors(&factors, &scales[0], &scales[1], row, column, p->chunks);
-      tile(p, d, d, &left[row / rows], row % rows / 8 * p->strips, &right, &factors);
-      write_sums(d, &sums, row, column, p->d);
-    }
+  u32 lane = work->d >> 16, count = work->blocks.count, columns = x.n / count;
+  if (lane && (!x.shape.spread || lane != 16)) fail_in_tensor(site, TENSOR_LANES_APART, work->d, 0);
+  for (u32 block = 0; block < count; block++) find_share(&shares[block], site, work, &x, block);
+  for (u32 k = 0; k < count * count && !site->piece; k++) {
+    struct Share own = shares[k / 2];
+    u32 other = k % 2, up = x.shape.folded ? other * TENSOR_LANES / 2 : 0;
+    own.a.lane += up, own.sums.lane += up, own.scales[1].lane = up;
+    multiply(&own, &shares[other].b, work, &x, x.shape.folded ? 0 : other * columns, columns);
   }
 }
 
@@ -355,19 +400,22 @@ static const u8 ROWS_OF[][TENSOR_LANES / 32] = {
     [COPY_64X128B_01_23] = {0, 0, 1, 1}, [COPY_32X128B] = {0, 0, 0, 0},
 };
 
-/* A Multiply that copies rows of bytes, which `b` describes, to columns from the one of `d` on. PTX ISA 9.1, 9.7.16.9.2
-   "tcgen05.cp". */
-void cujit_tensor_fill(const struct TensorSite *site, const struct TensorWork *work) {
-  struct Factor rows = {.type = TYPE_U8, .bits = 8};
+/* A Multiply that copies rows of bytes, which `b` describes, to columns from the one of `d` on; in each block of a pair from its
+   own shared memory. PTX ISA 9.1, 9.7.16.9.2 "tcgen05.cp"; NVIDIA/cutlass, copy_traits_sm100.hpp, for pairs. */
+void cujit_tensor_fill(const struct TensorSite *from, const struct TensorWork *work) {
   const u8 *rows_of = ROWS_OF[work->kind];
-  u32 bytes = COPY_COLUMNS[work->kind] * 4, first = columns_at(site, work->d, bytes / 4);
-  if (work->d >> 16) fail_in_tensor(site, TENSOR_LANES_APART, work->d, 0);
-  find_in_shared(&rows, site, work, work->b, (rows_of[TENSOR_LANES / 32 - 1] + 1u) * 32, bytes);
-  if (site->piece) return;
-  for (u32 lane = 0; lane < TENSOR_LANES; lane++) {
-    u32 row = rows_of[lane / 32] * 32 + lane % 32;
-    for (u32 byte = 0; byte < bytes; byte += 4) {
-      memcpy(&site->memory->cells[first + byte / 4][lane], rows.shared + offset_in_shared(&rows, row, byte), 4);
+  u32 bytes = COPY_COLUMNS[work->kind] * 4;
+  if (work->d >> 16) fail_in_tensor(from, TENSOR_LANES_APART, work->d, 0);
+  for (u32 block = 0; block < work->blocks.count; block++) {
+    const struct TensorBlock *own = &work->blocks.each[block];
+    struct Factor rows = {.type = TYPE_U8, .bits = 8};
+    struct TensorSite site = *from;
+    site.memory = own->memory;
+    u32 first = columns_at(&site, work->d, bytes / 4);
+    find_in_shared(&rows, &site, own->shared, work->b, (rows_of[TENSOR_LANES / 32 - 1] + 1u) * 32, bytes);
+    for (u32 cell = 0; cell < TENSOR_LANES * bytes / 4 && !site.piece; cell++) {
+      u32 lane = cell % TENSOR_LANES, byte = cell / TENSOR_LANES * 4, row = rows_of[lane / 32] * 32 + lane % 32;
+      memcpy(&own->memory->cells[first + byte / 4][lane], rows.shared + offset_in_shared(&rows, row, byte), 4);
     }
   }
 }

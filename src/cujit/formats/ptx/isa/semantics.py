@@ -533,8 +533,9 @@ class Form:
 
     @cached_property
     def names_cluster(self) -> bool:
-        """Whether it may have to do with the shared memory of another block of the cluster."""
-        return "cluster" in self.spaces or Trait.CLUSTER in self.meaning.traits
+        """Whether it may have to do with the memory of another block of the cluster."""
+        pairs = "cta_group::2" in self.words
+        return pairs or "cluster" in self.spaces or Trait.CLUSTER in self.meaning.traits
 
     @property
     def needs_cluster(self) -> bool:

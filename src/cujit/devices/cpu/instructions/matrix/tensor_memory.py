@@ -19,8 +19,8 @@ from cujit.devices.cpu.instructions.pending import lane_queue, own_queue, passin
 from cujit.devices.cpu.ir.program import IntConstant, MemoryOperand, Op, Operand, OperandGroup, items_of
 from cujit.devices.cpu.native.structures import TENSOR_COPIES, TENSOR_KINDS, TENSOR_SHAPES
 
-_MASK_WORDS = 4
-"""Words of the lanes that a product leaves as they are."""
+_MASK_WORDS = 8
+"""Words of the lanes that a product leaves as they are: four of each block."""
 
 _REGISTERS = {"16x128b": 2, "16x256b": 4}
 """Registers of one repetition of a shape; others have one."""
@@ -52,6 +52,11 @@ def _owner(e: WarpEmitter, op: Op) -> list[Value]:
     return [*own_queue(e), e.builder.integer(op.line, 32)]
 
 
+def _is_of_pair(e: WarpEmitter, op: Op) -> Value:
+    """Return whether both blocks of a pair do an instruction together."""
+    return e.builder.integer("cta_group::2" in op.modifiers, 32)
+
+
 def _address(e: WarpEmitter, operand: Operand) -> Value:
     """Return an address in tensor memory (i32), of brackets."""
     assert isinstance(operand, MemoryOperand)
@@ -67,14 +72,14 @@ def _allocate(e: WarpEmitter, op: Op) -> None:
     b = e.builder
     with when_any_lane(e, op):
         count = one_of(e, op, e.source(op, 1, "i32"))
-        found = b.call("cujit_tensor_alloc", "i32", *_owner(e, op), count, passing(e))
+        found = b.call("cujit_tensor_alloc", "i32", *_owner(e, op), count, _is_of_pair(e, op), passing(e))
         b.store(found, b.cast("inttoptr", one_of(e, op, address_in(e, op.memory, op.space)), "ptr"), align=4)
 
 
 def _free(e: WarpEmitter, op: Op) -> None:
     with when_any_lane(e, op):
         operands = [one_of(e, op, e.source(op, k, "i32")) for k in (0, 1)]
-        e.builder.call("cujit_tensor_dealloc", "void", *_owner(e, op), *operands)
+        e.builder.call("cujit_tensor_dealloc", "void", *_owner(e, op), *operands, _is_of_pair(e, op), passing(e))
 
 
 def _relinquish(e: WarpEmitter, op: Op) -> None:
@@ -133,7 +138,8 @@ def _multiply(e: WarpEmitter, op: Op) -> None:
     b = e.builder
     d, a, right, described, *rest = op.sources
     factors = [_address(e, rest.pop(0)) for _ in range(2)] if "block_scale" in op.modifiers else [b.integer(0, 32)] * 2
-    masked = items_of(rest.pop(0)) if isinstance(rest[0], OperandGroup) else (IntConstant(0),) * _MASK_WORDS
+    masked = items_of(rest.pop(0)) if isinstance(rest[0], OperandGroup) else ()
+    masked += (IntConstant(0),) * (_MASK_WORDS - len(masked))
     keeps, *scale = rest
     in_tensor = isinstance(a, MemoryOperand)
     kind = next(k for k, word in enumerate(TENSOR_KINDS) if f"kind::{word}" in op.modifiers)
@@ -143,6 +149,7 @@ def _multiply(e: WarpEmitter, op: Op) -> None:
         _address(e, d), of_a, e.read(right, "i64"), e.read(described, "i32"),
         b.cast("zext", e.read(keeps, "i1"), "i32"), *(b.integer(n, 32) for n in (kind, in_tensor, power)),
         *(e.read(word, "i32") for word in masked), b.integer(_chunks(op), 32), *factors,
+        _is_of_pair(e, op),
     ]  # fmt: skip
     _issue(e, op, operands, "cujit_tensor_product")
 
@@ -153,7 +160,7 @@ def _copy(e: WarpEmitter, op: Op) -> None:
     kind = next(k for k, word in enumerate(TENSOR_COPIES) if word in op.modifiers)
     nothing, wide = b.integer(0, 32), b.integer(0, 64)
     described = [_address(e, op.memory), wide, e.source(op, 1, "i64"), nothing, nothing, b.integer(kind, 32)]
-    _issue(e, op, [*described, *[nothing] * (_MASK_WORDS + 5)], "cujit_tensor_fill")
+    _issue(e, op, [*described, *[nothing] * (_MASK_WORDS + 5), _is_of_pair(e, op)], "cujit_tensor_fill")
 
 
 def _issue(e: WarpEmitter, op: Op, operands: Sequence[Value], name: str) -> None:
