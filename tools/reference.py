@@ -164,9 +164,9 @@ _ERRORS_HEAD = """\
 # Errors
 
 All errors that cujit raises on purpose derive from `CujitError`, so `except cujit.errors.CujitError` catches them all.
-The message states what is wrong and where. The `help` attribute is a hint for fixing the error, or empty. The `code`
-attribute identifies the error and doesn't change between versions; see [Error codes](#error-codes). In tests and
-scripts, compare codes, because messages may change.
+The message states what is wrong and where. The `help` attribute contains a hint for fixing the error, if there is one.
+The `code` attribute identifies the error and doesn't change between versions; see [Error codes](#error-codes). In tests
+and scripts, compare codes, because messages may change.
 
 ```
 """
@@ -187,8 +187,8 @@ def errors_page() -> str:
 _CODES_HEAD = """
 ## Error codes
 
-A traceback ends with the command that explains the error. `cujit` commands print the code in brackets after the
-message. With `--json`, the commands print `{"error": {"code": …, "message": …, "help": …}}`.
+A traceback ends with a `cujit explain` command, which explains the error. `cujit` commands print the code in brackets
+after the message. With `--json`, the commands print `{"error": {"code": …, "message": …, "help": …}}`.
 
 ```console
 $ cujit explain grid-missing

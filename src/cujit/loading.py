@@ -233,7 +233,7 @@ class Module(ModuleSlots, Mapping[str, Kernel]):
         return self._image.loaded is None
 
     def close(self) -> None:
-        """Unload the module. After this call, its kernels can't run. Closing the module again has no effect.
+        """Unload the module. After this call, the module's kernels can't run. Closing the module again has no effect.
 
         Example::
 
