@@ -176,11 +176,9 @@ def of_emulator() -> str:
         _enum("CAPTURE", emulated.CaptureStatus.__members__),
         _enum("ASK", emulated.CaptureQuestion.__members__),
         _enum("STEP", emulated.StepKind.__members__),
-        _enum("PROMISE", emulated.PromiseCall.__members__),
     )
     head = f"/* Made by tools/runtime.py. */\n\n#pragma once\n\n#include <stddef.h>\n#include <stdint.h>\n\n{words}\n"
     head += f"#define CELL_BYTES {emulated.CELL_BYTES}\n#define GO_ON {emulated.GO_ON}\n"
-    head += f"#define PROMISE_ARGUMENTS {emulated.PROMISE_ARGUMENTS}\n"
     return head + "\n".join([*enums, _structure(Launch), *map(_structure, _of_package("cujit.emulator"))])
 
 

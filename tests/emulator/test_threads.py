@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 
 from cujit.emulator import library_files
+from cujit.emulator.functions import exports
 from cujit.emulator.settings import EmulatorSettings
 from emulator.programs import compiled, emulated
 
 JOINED = r"""
+#include <poll.h>
 #include <pthread.h>
 #include <stddef.h>
+#include <unistd.h>
 typedef unsigned long long u64;
 int cuCtxSetCurrent(void *), cuCtxSynchronize(void);
 int cuDeviceGetAttribute(int *, int, int), cuDeviceGetName(char *, int, int);
@@ -61,6 +64,42 @@ int joined(struct Asked *asked) {
   pthread_t started; void *answer = 0;
   pthread_create(&started, 0, call, asked); pthread_join(started, &answer);
   return (int)(u64)answer;
+}
+int cuParamSetf(void *, int, float);
+static void *set_float(void *given) {
+  void **each = given;
+  cuCtxSetCurrent(each[0]);
+  return (void *)(u64)cuParamSetf(each[1], 0, 0.625f);
+}
+int with_float(void *context, void *function) {
+  pthread_t started; void *answer = 0, *given[] = {context, function};
+  pthread_create(&started, 0, set_float, given); pthread_join(started, &answer);
+  return (int)(u64)answer;
+}
+static int ended;
+static void *call_and_tell(void *asked) {
+  void *answer = call(asked);
+  __atomic_store_n(&ended, 1, __ATOMIC_SEQ_CST);
+  return answer;
+}
+static int waited(struct Asked *asked, int nap) {
+  pthread_t started; void *answer = 0;
+  ended = 0;
+  pthread_create(&started, 0, call_and_tell, asked);
+  while (!__atomic_load_n(&ended, __ATOMIC_SEQ_CST)) if (nap) usleep(1000);
+  pthread_join(started, &answer);
+  return (int)(u64)answer;
+}
+int spun(struct Asked *asked) { return waited(asked, 0); }
+int slept(struct Asked *asked) { return waited(asked, 1); }
+static void *poll_all(void *result) { *(int *)result = poll(0, 0, 700); return 0; }
+/* 1 if a thread that sleeps in poll was interrupted while another one was joined. */
+int disturbed(struct Asked *asked) {
+  pthread_t sleeps; int result = 7;
+  pthread_create(&sleeps, 0, poll_all, &result);
+  for (int k = 0; k < 3; k++) if (joined(asked)) return 2;
+  pthread_join(sleeps, 0);
+  return result != 0;
 }
 """
 
@@ -150,11 +189,11 @@ CALLS = r"""
 class Asked(ctypes.Structure):
     _fields_ = ("context", ctypes.c_void_p), ("call", ctypes.c_void_p), ("given", ctypes.c_void_p * 8)
 
-def in_thread(name, *given, library=joined):
+def in_thread(name, *given, library=joined, way="joined"):
     # Makes a call in a thread of C's, and keeps Python's lock until that ends.
     call = ctypes.cast(getattr(driver, name), ctypes.c_void_p)
     places = [at if isinstance(at, (int, type(None))) else ctypes.cast(at, ctypes.c_void_p) for at in given]
-    return library.joined(ctypes.byref(Asked(context, call, (ctypes.c_void_p * 8)(*places))))
+    return getattr(library, way)(ctypes.byref(Asked(context, call, (ctypes.c_void_p * 8)(*places))))
 
 free = ctypes.CDLL(sys.argv[1])
 module, function, words = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_char_p()
@@ -178,12 +217,46 @@ PROGRAMS = pytest.mark.parametrize(
 )
 
 
+_MODE = 'assert in_thread("cuModuleGetLoadingMode", ctypes.byref(ctypes.c_int()), way="{}") == 0'
+
+
 @PROGRAMS
-def test_a_call_that_waits_for_who_waits_for_it_ends_with_the_timeout(joined: Path, program: str) -> None:
-    code = program + CALLS + 'in_thread("cuModuleGetLoadingMode", ctypes.byref(ctypes.c_int()))'
-    done = emulated(sys.executable, "-c", code, joined, settings=EmulatorSettings(timeout_s=1.0))
+@pytest.mark.parametrize("way", ["joined", "slept"])
+def test_a_call_ends_while_who_waits_for_it_keeps_pythons_lock_and_sleeps(joined: Path, program: str, way: str) -> None:
+    done = emulated(sys.executable, "-c", program + CALLS + _MODE.format(way), joined, timeout_s=30)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@PROGRAMS
+def test_a_call_that_waits_for_who_never_sleeps_ends_with_the_timeout(joined: Path, program: str) -> None:
+    settings = EmulatorSettings(timeout_s=1.0)
+    done = emulated(sys.executable, "-c", program + CALLS + _MODE.format("spun"), joined, settings=settings)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "cuModuleGetLoadingMode waited 1.0 s for Python's lock, and --timeout ends the process" in done.stderr
+
+
+def test_threads_that_sleep_in_other_calls_are_not_interrupted(joined: Path) -> None:
+    code = 'print(in_thread("cuModuleGetLoadingMode", ctypes.byref(ctypes.c_int()), way="disturbed"))'
+    done = emulated(sys.executable, "-c", BASE + CALLS + code, joined, timeout_s=30)
+    assert done.stdout.split() == ["0"], done.stdout + done.stderr
+
+
+def test_a_thread_that_is_joined_passes_floats(joined: Path) -> None:
+    code = """
+own = ctypes.PyDLL(sys.argv[1])
+own.with_float.argtypes = [ctypes.c_void_p] * 2
+PTX = PTX.replace(b".param .u64 at", b".param .f32 x")
+PTX = PTX[:PTX.index(b"  ld.param")] + b"ld.param.f32 %f1, [x]; setp.neu.f32 %p1, %f1, 0f3F200000; @%p1 trap; ret; }"
+PTX = PTX.replace(b".reg .b32 %r<2>;", b".reg .f32 %f<2>; .reg .pred %p<2>;")
+function = made("cuModuleGetFunction", made("cuModuleLoadData", PTX), b"add")
+assert own.with_float(context, function) == 0
+good("cuFuncSetBlockShape", function, 1, 1, 1)
+good("cuParamSetSize", function, 4)
+good("cuLaunch", function)
+print(driver.cuCtxSynchronize())
+"""
+    done = emulated(sys.executable, "-c", BASE + CALLS + code, joined, timeout_s=30)
+    assert done.stdout.split() == ["0"], done.stdout + done.stderr
 
 
 LOADED = r"""
@@ -248,28 +321,25 @@ said, time = text.value, values[2]
 text.value = b""
 values[1], values[2] = 400, 7
 
-assert in_thread(*ex, library=free) == 218
-assert text.value == said and b"rot" in said and values[1] == len(said) + 1 and values[2] is time, (text.value, said)
-text.value = b""
-values[1] = 400
-assert in_thread(*ex) == 0 and module.value
-assert driver.cuModuleGetFunction(ctypes.byref(function), module, b"add") == 218
-driver.cuGetErrorString(218, ctypes.byref(words))
-assert b"rot" in words.value, words.value
-assert driver.cuModuleUnload(module) == 218 and not text.value and values[1] == 400
-
+for library in (free, joined):
+    assert in_thread(*ex, library=library) == 218
+    assert text.value == said and b"rot" in said and values[2] is time, (text.value, said)
+    assert values[1] == len(said) + 1
+    text.value = b""
+    values[1] = 400
 numbers[0] = 99
 for answer, name, *given in (
     (1, "cuModuleLoadData", None, PTX), (1, "cuModuleLoadData", ctypes.byref(module), None),
     (200, "cuModuleLoadData", ctypes.byref(module), 4096), (1, *ex), (1, *ex[:4], None, values),
     (301, "cuModuleLoad", ctypes.byref(module), b"/nowhere"),
 ):
-    assert in_thread(name, *given, library=free) == answer, (name, given, answer)
+    for library in (free, joined):
+        assert in_thread(name, *given, library=library) == answer, (name, given, answer)
 print("refused")
 """
 
 
-def test_a_load_that_fails_answers_at_once_or_at_the_first_use_if_it_could_not(joined: Path) -> None:
+def test_a_load_that_fails_in_a_thread_that_is_joined_gives_its_reason(joined: Path) -> None:
     done = emulated(sys.executable, "-c", BASE + CALLS + REFUSED, joined)
     assert done.stdout.split() == ["refused"], done.stdout + done.stderr
 
@@ -344,27 +414,82 @@ def test_look_ups_settings_and_links_work_in_a_thread_that_is_joined(joined: Pat
 NOT_FOUND = r"""
 module = made("cuModuleLoadData", PTX)
 library = made("cuLibraryLoadData", PTX, None, None, 0, None, None, 0)
-assert in_thread("cuModuleGetFunction", ctypes.byref(function), module, b"sub", library=free) == 500
-assert in_thread("cuModuleGetFunction", None, module, b"add", library=free) == 1
-assert in_thread("cuModuleGetFunction", ctypes.byref(function), module, None, library=free) == 1
-assert in_thread("cuFuncSetAttribute", made("cuModuleGetFunction", module, b"add"), 9, 101, library=free) == 1
-for launch in ("cuFuncLoad", "cuLaunchKernel"):
-    assert in_thread("cuModuleGetFunction", ctypes.byref(function), module, b"sub") == 0
-    sizes = (1, 1, 1, 1, 1, 1, 0, None, None, None) if launch == "cuLaunchKernel" else ()
-    assert getattr(driver, launch)(function, *sizes) == 500, launch
-assert in_thread("cuLibraryGetKernel", ctypes.byref(function), library, b"sub") == 0
-assert driver.cuKernelGetFunction(ctypes.byref(ctypes.c_void_p()), function) == 500
-assert in_thread("cuModuleUnload", library) == 0
-driver.cuModuleGetLoadingMode(ctypes.byref(ctypes.c_int()))
-time.sleep(0.2)
+add = made("cuModuleGetFunction", module, b"add")
+address, size = ctypes.c_uint64(), ctypes.c_size_t()
+for calls in (free, joined):
+    for answer, name, *given in (
+        (500, "cuModuleGetFunction", ctypes.byref(function), module, b"sub"),
+        (1, "cuModuleGetFunction", None, module, b"add"),
+        (1, "cuModuleGetFunction", ctypes.byref(function), module, None),
+        (1, "cuFuncSetAttribute", add, 9, 101),
+        (500, "cuLibraryGetKernel", ctypes.byref(function), library, b"sub"),
+        (400, "cuModuleUnload", library),
+        (500, "cuModuleGetGlobal_v2", ctypes.byref(address), ctypes.byref(size), module, b"none"),
+        (801, "cuModuleGetTexRef", ctypes.byref(function), module, b"none"),
+    ):
+        assert in_thread(name, *given, library=calls) == answer, (name, given)
 print("refused")
 """
 
 
-def test_a_look_up_that_fails_answers_at_once_or_at_the_first_use_if_it_could_not(joined: Path) -> None:
+def test_a_look_up_that_fails_in_a_thread_that_is_joined_gives_its_reason(joined: Path) -> None:
     done = emulated(sys.executable, "-c", BASE + CALLS + NOT_FOUND, joined)
     assert done.stdout.split() == ["refused"], done.stdout + done.stderr
-    assert "cuModuleUnload reported success early, and then failed: invalid handle" in done.stderr
+
+
+FIRST_LAUNCH = r"""
+PTX = PTX.replace(b".visible .entry", b".visible .global .align 8 .b8 counts[24];\n.visible .entry")
+address, size, total = ctypes.c_uint64(), ctypes.c_size_t(), ctypes.c_uint32()
+for block in (1, 2, 3):
+    for library in (joined, free):
+        answers = [in_thread("cuModuleLoadData", ctypes.byref(module), PTX, library=library)]
+        answers += [in_thread("cuModuleGetFunction", ctypes.byref(function), module, b"add", library=library)]
+        places = ctypes.byref(address), ctypes.byref(size)
+        answers += [in_thread("cuModuleGetGlobal_v2", *places, module, b"counts", library=library)]
+        assert size.value == 24
+        given = (ctypes.c_void_p * 1)(ctypes.addressof(address))
+        sizes = (ctypes.c_uint32 * 14)(1, 1, 1, block, 1, 1)
+        answers += [in_thread("cuLaunchKernelEx", sizes, function, given, None, library=library)]
+        answers += [in_thread("cuMemcpyDtoH_v2", ctypes.byref(total), address.value, 4, library=library)]
+        assert answers == [0] * 5 and total.value == block, (answers, total.value)
+print("launched")
+"""
+
+
+def test_first_launches_and_variables_are_there_in_a_thread_that_is_joined(joined: Path) -> None:
+    done = emulated(sys.executable, "-c", BASE + CALLS + FIRST_LAUNCH, joined, timeout_s=60)
+    assert done.stdout.split() == ["launched"], done.stdout + done.stderr
+
+
+EVERY_ENTRY = r"""
+from cujit.emulator import machine
+from cujit.emulator.entries import ENTRIES
+from cujit.emulator.functions import exports
+from cujit.emulator.library import slots_of
+from cujit.emulator.shared_library import TABLE_SYMBOL
+from cujit.emulator.structures import BootTable
+library = BootTable.in_dll(driver, TABLE_SYMBOL)
+in_c = set(machine.native().entries.values())
+own = [[int(at, 16) for at in line.split()[0].split("-")] for line in open("/proc/self/maps") if "/libcuda.so" in line]
+assert max(len(entry.types) for entry in ENTRIES.values()) <= 16  # which is what waits.c passes on
+assert library.resolve == machine.native().address("enter")
+answers = dict.fromkeys(("C", "watched", "nobody"), 0)
+for index, name in enumerate(exports()):
+    in_thread(name, *[0] * 8)
+    at = slots_of(ctypes.addressof(library))[index]
+    call = (machine.PythonCall * library.count).from_address(library.targets)[index].call
+    assert at in in_c or any(begin <= at < end for begin, end in own), name  # it never leads into Python
+    answers["C" if at in in_c else "watched" if call else "nobody"] += 1
+print(*answers.values())
+"""
+
+
+def test_no_entry_waits_for_who_joins_the_thread_that_calls_it(joined: Path) -> None:
+    done = emulated(sys.executable, "-c", BASE + CALLS + EVERY_ENTRY, joined)
+    answers = dict(zip(("C", "watched", "nobody"), map(int, done.stdout.split()), strict=True))
+    assert sum(answers.values()) == len(exports()), done.stdout + done.stderr
+    assert answers["C"] >= 179, answers
+    assert answers["watched"] >= 300, answers
 
 
 LOAD_STRESS = r"""
@@ -390,7 +515,8 @@ def of_python(library):
         ):
             given = [at.value if at in (link, image, own, found) else at for at in given]
             assert in_thread(name, *given, library=library) == 0, name
-        good("cuLaunchKernel", found, 1, 1, 1, 1, 1, 1, 0, None, values, None)
+        launch = (ctypes.c_uint32 * 14)(1, 1, 1, 1, 1, 1)
+        assert in_thread("cuLaunchKernelEx", launch, found.value, values, None, library=library) == 0
         assert in_thread("cuModuleUnload", own.value, library=library) == 0
         count += 1
     counts.append(count)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from cujit.emulator import library
 from cujit.emulator.compiler_files import FUNCTION, folder
+from cujit.emulator.machine import Targets
 from cujit.emulator.shared_library import TABLE_SYMBOL
 from cujit.emulator.structures import BootTable, BootText
 from cujit.emulator.toolkit_shims import compiler_functions, linker_functions
@@ -48,8 +49,11 @@ def attach(table: int) -> None:
         is_nvrtc = Path(path).name.startswith("libnvrtc")
         _LOADED.extend(ctypes.CDLL(str(each)) for each in Path(path).parent.glob("libnvrtc-builtins.so.*") if is_nvrtc)
         ours = compiler_functions(real) if is_nvrtc else linker_functions(real)
-        slots = library.slots_of(table)
+        slots, targets = library.slots_of(table), Targets(table, names)
         for index, name in enumerate(names):
             base = FUNCTION.fullmatch(name)
             body = ours.get(base[1]) if base else None
-            slots[index] = ctypes.cast(body or real[name], ctypes.c_void_p).value or slots[index]
+            if body is not None:
+                targets.give(index, body)
+            else:
+                slots[index] = ctypes.cast(real[name], ctypes.c_void_p).value or slots[index]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import ctypes
 import re
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from cujit.emulator.machine import cell_new, for_c, in_c, native
@@ -88,10 +88,6 @@ class EntryPoint(NamedTuple):
         except BaseException:
             say(f"{self.name} failed because of a bug in cujit:\n{traceback.format_exc()}")
             return Result.UNKNOWN
-
-    def answer_words(self, words: Sequence[int]) -> int:
-        """Answer a call whose arguments are in words of 64 bits, as C passes them."""
-        return self.answer(*(_TYPES[letter](word).value for letter, word in zip(self.types, words, strict=False)))
 
     def pointer(self, own_stream: bool = False, *, is_noted: bool = True) -> Any:
         """Make the function that C calls, or the flavour of it; it lives as long as what is given. What C asks by

@@ -18,11 +18,8 @@ from cujit.arch import Arch
 from cujit.arch.support import dotted
 from cujit.artifact import Artifact, ImageKind, magic
 from cujit.emulator.entries import load_u64, require
-from cujit.emulator.machine import cell_is
 from cujit.emulator.process import emulation
-from cujit.emulator.promised import found
 from cujit.emulator.results import RefusedCall, Result
-from cujit.emulator.structures import CellKind
 from cujit.errors import CujitError, FormatError, PtxSyntaxError, UnsupportedError, spell
 from cujit.formats.container import (
     HEADER_BYTES,
@@ -91,10 +88,6 @@ def _read_by_pages(address: int, size: int) -> bytes:
     return bytes(found)
 
 
-PROMISED: dict[int, int] = {}
-"""Addresses of linked images, by the cells that stand for them."""
-
-
 def bytes_at(address: int) -> bytes:
     """Copy the image at an address, which says in its header how long it is; PTX ends with a NUL.
 
@@ -102,8 +95,6 @@ def bytes_at(address: int) -> bytes:
         Refused: it is none that a driver takes.
     """
     require(address)
-    if cell_is(address, CellKind.IMAGE):
-        address = found(PROMISED, CellKind.IMAGE, address)
     head = _read(address, HEADER_BYTES, at_least=1)
     if head.startswith(magic.FATBIN_WRAPPER) and len(head) >= _WRAPPER_HEADER.size:
         address = _WRAPPER_HEADER.unpack_from(head)[2]

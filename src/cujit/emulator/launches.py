@@ -268,11 +268,10 @@ def _unfinished(context: int, _handle: int, ready: int, work: int) -> int:
     return _answer(ends)
 
 
-def _find(handle: int, context: int) -> int:
-    """Return the function of a kernel in a context, or the one that was promised. 0 if there is none."""
+def _find(kernel: int, context: int) -> int:
+    """Return the function of a kernel in a context. 0 if there is none."""
     try:
-        is_kernel = cell_is(handle, CellKind.KERNEL)
-        return (kernel_of(handle).function(context) if is_kernel else function_of(handle)).handle
+        return kernel_of(kernel).function(context).handle
     except (RefusedCall, CujitError) as e:
         emulation().remember(e if isinstance(e, RefusedCall) else RefusedCall(Result.INVALID_HANDLE, str(e)))
         return 0

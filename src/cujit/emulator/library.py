@@ -15,7 +15,7 @@ from typing import Any
 from cujit.emulator.entries import AFTER_END, ENTRIES, gives_back
 from cujit.emulator.functions import exports
 from cujit.emulator.library_files import SONAME, folder
-from cujit.emulator.machine import constant, for_c, guarded, outliving
+from cujit.emulator.machine import Targets, constant, for_c, outliving
 from cujit.emulator.process import emulation
 from cujit.emulator.results import Result
 from cujit.emulator.shared_library import TABLE_SYMBOL
@@ -37,12 +37,14 @@ class _Slots:
     """A library's table, filled in: what C has at once, what Python has when it is called first."""
 
     def __init__(self, address: int) -> None:
-        self._table = BootTable.from_address(address)
         self._slots = slots_of(address)
         self._names = list(exports().items())
         self._kept: dict[str, Any] = {}
-        self._guards: dict[str, int] = {}
         self._native = emulation().native.entries
+        self._refuse = emulation().native.address("not_supported")
+        at_end = emulation().native.address("deinitialized")
+        ask = for_c(ctypes.c_uint64, (ctypes.c_uint64, ctypes.c_uint64), self._on_first_call, at_end)
+        self._targets = Targets(address, list(exports()), ask)
         for index, (_, function) in enumerate(self._names):
             at = self._in_c(index)
             if at and not emulation().notes.watches:
@@ -50,42 +52,33 @@ class _Slots:
             # These may be called for the first time when Python has ended.
             if function in AFTER_END or (not at and function in ENTRIES and gives_back(function)):
                 self._place(index)
-        self._refuse = for_c(ctypes.c_int32, (), lambda: int(Result.NOT_SUPPORTED), Result.DEINITIALIZED)
-        callback_type = (ctypes.c_uint64, (ctypes.c_uint64, ctypes.c_uint64), self._on_first_call)
-        resolve = for_c(*callback_type, _address(self._refuse))
-        self._table.resolve = guarded("", resolve)
 
     def _in_c(self, index: int) -> int:
         """Return the address of a function in C. 0 if Python has it, or nobody."""
         export, function = self._names[index]
-        if function in ENTRIES and emulation().notes.watches:  # which notes what it is called with
-            return 0
         return self._native.get(export) or self._native.get(function, 0)
 
     def _on_first_call(self, index: int, table: int) -> int:
-        """Return where a call continues: in Python, from now on, or in an answer that there is no such function."""
+        """Return where a call continues in C, if Python has no such function. If it has, C calls that from now on."""
         del table
         export, function = self._names[index]
         if not self._in_c(index) and function not in ENTRIES:
             emulation().refuse(export)
-            return _address(self._refuse)
+            return self._refuse
         emulation().notes.requested(export)
         with _LOCK:
-            return self._place(index)
+            self._place(index)
+        return self._refuse
 
-    def _place(self, index: int) -> int:
-        """Lead a function's slot to where it is, and return that."""
+    def _place(self, index: int) -> None:
+        """Register a function of Python's for C to call."""
         export, function = self._names[index]
-        native, entry = self._in_c(index), ENTRIES.get(function)
         if export not in self._kept:
-            own = export != function
-            self._kept[export] = _noted(export, native) if native or entry is None else entry.pointer(own_stream=own)
-        if export not in self._guards:
-            takes_float = entry is not None and "F" in entry.types
-            made = self._kept[export]
-            self._guards[export] = _address(made) if takes_float else guarded(export, made)
-        self._slots[index] = at = self._guards[export]
-        return at
+            native = self._in_c(index)
+            self._kept[export] = (
+                _noted(export, native) if native else ENTRIES[function].pointer(own_stream=export != function)
+            )
+            self._targets.give(index, self._kept[export])
 
 
 _ANY = [ctypes.c_uint64] * 12

@@ -7,12 +7,11 @@ from collections.abc import Callable
 
 from cujit.arch import Arch
 from cujit.artifact import Artifact, ImageKind
-from cujit.emulator import images, promised
+from cujit.emulator import images
 from cujit.emulator.entries import in_context, new_cell, require, started, store_u64, text_at
 from cujit.emulator.images import JitLog
-from cujit.emulator.machine import cell_free
+from cujit.emulator.machine import cell_free, cell_is
 from cujit.emulator.process import emulation
-from cujit.emulator.promised import found
 from cujit.emulator.results import RefusedCall, Result
 from cujit.emulator.structures import CellKind
 from cujit.errors import CujitError
@@ -30,34 +29,20 @@ _KINDS = {
 
 
 class _LinkState:
-    """A link that goes on: its log, what was added, and the image once it is complete.
+    """A link that goes on: its log, what was added, and the image once it is complete."""
 
-    ``promised`` is the cell that stands for the image, 0 if that was not promised.
-    """
-
-    def __init__(self, handle: int, log: JitLog) -> None:
-        self.handle, self.log = handle, log
+    def __init__(self, log: JitLog) -> None:
+        self.log = log
         self.inputs: list[Artifact] = []
         self.made: ctypes.Array[ctypes.c_char] | None = None
-        self.promised = 0
 
 
 _LINKS: dict[int, _LinkState] = {}
 
 
 def _link_of(handle: int) -> _LinkState:
-    return found(_LINKS, CellKind.LINK, handle)
-
-
-def late_link(handle: int, made: int) -> None:
-    """Put a link behind the handle that was promised."""
-    promised.keep(_LINKS, handle, made)
-
-
-def late_image(handle: int, made: int, link: int) -> None:
-    """Put the image of a link behind the address that was promised."""
-    images.PROMISED[handle] = made
-    _link_of(link).promised = handle
+    require(cell_is(handle, CellKind.LINK) and handle in _LINKS, Result.INVALID_HANDLE)
+    return _LINKS[handle]
 
 
 @in_context("cuLinkCreate cuLinkCreate_v2", "UPPP")
@@ -66,7 +51,7 @@ def link_create(context: int, count: int, options: int, values: int, out: int) -
     require(out)
     log = JitLog(count, options, values)
     handle = new_cell(CellKind.LINK, context)
-    _LINKS[handle] = _LinkState(handle, log)
+    _LINKS[handle] = _LinkState(log)
     store_u64(out, handle)
 
 
@@ -133,9 +118,6 @@ def link_complete(handle: int, out: int, size: int) -> None:
 @started("cuLinkDestroy", "P")
 def link_destroy(handle: int) -> None:
     """End a link, and let go of its image."""
-    link = _link_of(handle)
+    _link_of(handle)
     cell_free(handle, CellKind.LINK)
     del _LINKS[handle]
-    if link.promised:
-        cell_free(link.promised, CellKind.IMAGE)
-        del images.PROMISED[link.promised]

@@ -16,7 +16,7 @@ from cujit.cache.key import Part
 from cujit.devices.jit import name_address, processor, publish
 from cujit.devices.objects import CompileTask, machine_code, object_of
 from cujit.devices.sources import read_file
-from cujit.emulator.structures import Emulator
+from cujit.emulator.structures import BootTable, Emulator, PythonCall, PythonLock
 from cujit.errors import CujitError, UnsupportedError
 from cujit.forks import once
 from cujit.formats.elf import read_elf
@@ -27,7 +27,7 @@ _NATIVE = Path(data_path("emulator", "native"))
 _ENTRY = "cujit_cu"
 """How entry points begin in C; what else is there is for Python, or for other parts."""
 
-_BOOT, _STATE, _MEMORY, _PROMISES, _GRAPHS = "boot", "state", "memory", "promises", "graphs"
+_BOOT, _STATE, _MEMORY, _GRAPHS = "boot", "state", "memory", "graphs"
 
 
 def machine() -> str:
@@ -75,8 +75,8 @@ class Native:
             raise CujitError("there isn't enough memory for the emulator's tables", code="out-of-memory")
         self.state = Emulator.from_address(address)
         name_address("cujit_state", address)
-        others = (part for part in _parts() if part not in (_BOOT, _STATE, _MEMORY, _PROMISES, _GRAPHS))
-        for part in (_MEMORY, _PROMISES, *others, _GRAPHS):
+        others = (part for part in _parts() if part not in (_BOOT, _STATE, _MEMORY, _GRAPHS))
+        for part in (_MEMORY, *others, _GRAPHS):
             found.update(self._part(part, _parts()[part]))
         self._found = found
         self.entries = {name[6:]: at for name, at in found.items() if name.startswith(_ENTRY)}
@@ -92,8 +92,8 @@ class Native:
 
 @functools.cache
 def _parts() -> dict[str, list[str]]:
-    """List the parts, and the functions of each. A part calls others only by what Python gives it, but for ``state``,
-    ``memory`` and ``promises``; ``graphs`` is last, and calls all.
+    """List the parts, and the functions of each. A part calls others only by what Python gives it, but for ``state``
+    and ``memory``; ``graphs`` is last, and calls all.
     """
     rows = (line.split() for line in (_NATIVE / "functions.txt").read_text().splitlines())
     return {part: names for part, *names in rows}
@@ -177,11 +177,52 @@ _wait_guard = in_c("wait_guard", ctypes.c_uint64, ctypes.c_void_p, ctypes.c_void
 
 
 def guarded(name: str, function: Any) -> int:
-    """Return the address by which C calls what ``for_c`` made, so that ``--timeout`` ends a wait for Python's lock, and
-    says the name; "" is for a function whose first argument is a place among all exports. None may take a float.
+    """Return the address by which C calls what ``for_c`` made, so that no wait for Python's lock is for ever: see
+    ``native/waits.c``. A message that ends such a wait has the name.
     """
-    at = ctypes.cast(function, ctypes.c_void_p).value or 0
-    return _wait_guard(at, constant(name) if name else 0) or at
+    guard = _wait_guard(ctypes.cast(function, ctypes.c_void_p), constant(name))
+    assert guard, "there are more guards in waits.c"
+    return int(guard)
+
+
+_waits_begin = in_c("waits_begin", ctypes.c_uint32, ctypes.POINTER(PythonLock))
+
+
+@once
+def watch_waits() -> None:
+    """Begin to watch the calls that C makes of Python, so that no thread waits for Python's lock for ever.
+
+    Raises:
+        CujitError: there is no memory for it.
+    """
+    python = ctypes.pythonapi
+    names = "_PyThreadState_UncheckedGet", "PyGILState_GetThisThreadState", "PyEval_SaveThread", "PyEval_RestoreThread"
+    addresses = (ctypes.cast(getattr(python, name), ctypes.c_void_p).value for name in names)
+    if not _waits_begin(PythonLock(*addresses)):
+        raise CujitError("there isn't enough memory for the emulator's tables", code="out-of-memory")
+
+
+class Targets:
+    """The functions of Python's that a library calls: what its slots lead to where no code in C answers.
+
+    Python is asked by ``ask``, a function for C of a place and the table, about functions that were not given.
+    """
+
+    def __init__(self, table: int, names: Sequence[str], ask: Any = None) -> None:
+        watch_waits()
+        self._texts = outliving(ctypes.create_string_buffer("\0".join(names).encode()))
+        self._targets = outliving((PythonCall * len(names))())
+        at = ctypes.addressof(self._texts)
+        for target, name in zip(self._targets, names, strict=True):
+            target.name = at
+            at += len(name) + 1
+        library = BootTable.from_address(table)
+        library.targets, library.ask = ctypes.addressof(self._targets), ctypes.cast(ask, ctypes.c_void_p).value or 0
+        library.resolve = native().address("enter")
+
+    def give(self, index: int, function: Any) -> None:
+        """Register the function of a place: one that ``for_c`` made."""
+        self._targets[index].call = ctypes.cast(function, ctypes.c_void_p).value
 
 
 _TEXTS: dict[str, ctypes.Array[ctypes.c_char]] = {}

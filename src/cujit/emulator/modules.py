@@ -6,13 +6,13 @@ import ctypes
 import os
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from cujit.artifact import Artifact
 from cujit.devices.backend import BackendKernel
 from cujit.devices.cpu.module import CpuModule
 from cujit.devices.shapes import Resources
-from cujit.emulator import contexts, images, promised
+from cujit.emulator import contexts, images
 from cujit.emulator.device_runtime import with_driver_functions
 from cujit.emulator.entries import (
     current_context,
@@ -28,7 +28,6 @@ from cujit.emulator.entries import (
 from cujit.emulator.images import JitLog
 from cujit.emulator.machine import cell_free, cell_is, memory_adopt, memory_forget
 from cujit.emulator.process import emulation
-from cujit.emulator.promised import found
 from cujit.emulator.results import RefusedCall, Result
 from cujit.emulator.structures import BlockKind, CellKind, FunctionCell, KernelCell, ParameterSpan
 from cujit.errors import CujitError, NameNotFoundError, spell
@@ -62,9 +61,7 @@ class FunctionSettings:
 
 
 class LoadedFunction:
-    """A function of a module; ``spans`` are its parameters as offset and size in bytes, ``aliases`` handles that were
-    promised before it was there.
-    """
+    """A function of a module; ``spans`` are its parameters as offset and size in bytes."""
 
     def __init__(self, module: LoadedModule, kernel: BackendKernel, settings: FunctionSettings) -> None:
         self.module, self.kernel, self.settings = module, kernel, settings
@@ -75,7 +72,6 @@ class LoadedFunction:
         self._table = (ctypes.c_uint64 * _MOST_READY)()
         self._next = 0
         self._gone: list[int] = []
-        self.aliases: list[int] = []
         self.handle = new_cell(CellKind.FUNCTION, module.context)
         self.cell = FunctionCell.from_address(self.handle)
         self.cell.parameters, self.cell.parameter_count = ctypes.addressof(self._spans), len(self.spans)
@@ -108,9 +104,8 @@ class LoadedFunction:
 
     def free(self) -> None:
         """Let nobody launch it any more, and wait for those who do."""
-        for handle in (self.handle, *self.aliases):
-            cell_free(handle, CellKind.FUNCTION)
-            FUNCTIONS.pop(handle, None)
+        cell_free(self.handle, CellKind.FUNCTION)
+        FUNCTIONS.pop(self.handle, None)
         while self.cell.running and self.cell.kind == CellKind.FREE:
             time.sleep(0.0002)
         self.unready()
@@ -190,9 +185,8 @@ class KernelLibrary:
         LIBRARIES.pop(self.handle, None)
         cell_free(self.handle, CellKind.LIBRARY)
         for kernel in self.kernels.values():
-            for handle in (kernel.handle, *kernel.aliases):
-                KERNELS.pop(handle, None)
-                cell_free(handle, CellKind.KERNEL)
+            KERNELS.pop(kernel.handle, None)
+            cell_free(kernel.handle, CellKind.KERNEL)
         for module in self.modules.values():
             module.unload()
 
@@ -202,20 +196,18 @@ class KernelLibrary:
 
 
 class LibraryKernel:
-    """A kernel of a library, which is a function in each context; ``aliases`` are as of ``LoadedFunction``."""
+    """A kernel of a library, which is a function in each context."""
 
     def __init__(self, library: KernelLibrary, name: str, kernel: BackendKernel) -> None:
         self.library, self.name, self.kernel = library, name, kernel
         self.settings = FunctionSettings(kernel)
-        self.aliases: list[int] = []
         self.handle = new_cell(CellKind.KERNEL)
         KERNELS[self.handle] = self
 
     def function(self, context: int) -> LoadedFunction:
         """Return the function of the kernel in a context, which C finds from now on."""
         function = self.library.module(context).function(self.name, self.settings)
-        for handle in (self.handle, *self.aliases):
-            KernelCell.from_address(handle).function = function.handle
+        KernelCell.from_address(self.handle).function = function.handle
         return function
 
 
@@ -248,34 +240,27 @@ def _ended(context: int, _is_primary: bool) -> None:
         module.unload()
 
 
-def late(handle: int, made: int) -> None:
-    """Put what a promised call made behind the handle that its caller got before."""
-    if made in MODULES:
-        promised.keep(MODULES, handle, made)
-    elif made in LIBRARIES:
-        promised.keep(LIBRARIES, handle, made)
-    elif made in KERNELS:
-        KERNELS[handle] = KERNELS[made]
-        KERNELS[made].aliases.append(handle)
-    else:
-        FUNCTIONS[handle] = FUNCTIONS[made]
-        FUNCTIONS[made].aliases.append(handle)
-        FunctionCell.from_address(handle).behind = made
+_Kept = TypeVar("_Kept")
+
+
+def _found(table: dict[int, _Kept], kind: CellKind, handle: int) -> _Kept:
+    require(cell_is(handle, kind) and handle in table, Result.INVALID_HANDLE)
+    return table[handle]
 
 
 def module_of(handle: int) -> LoadedModule:
     """Find a module of the current context. Raises ``RefusedCall`` for handles of something else."""
-    return found(MODULES, CellKind.MODULE, handle)
+    return _found(MODULES, CellKind.MODULE, handle)
 
 
 def library_of(handle: int) -> KernelLibrary:
     """Find a library. Raises ``RefusedCall`` for handles of something else."""
-    return found(LIBRARIES, CellKind.LIBRARY, handle)
+    return _found(LIBRARIES, CellKind.LIBRARY, handle)
 
 
 def kernel_of(handle: int) -> LibraryKernel:
     """Find a kernel of a library. Raises ``RefusedCall`` for handles of something else."""
-    return found(KERNELS, CellKind.KERNEL, handle)
+    return _found(KERNELS, CellKind.KERNEL, handle)
 
 
 def function_of(handle: int) -> LoadedFunction:
@@ -286,7 +271,7 @@ def function_of(handle: int) -> LoadedFunction:
     """
     if cell_is(handle, CellKind.KERNEL):
         return kernel_of(handle).function(current_context())
-    return found(FUNCTIONS, CellKind.FUNCTION, handle)
+    return _found(FUNCTIONS, CellKind.FUNCTION, handle)
 
 
 # -- loading ----------------------------------------------------------------------------------------------------

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import ctypes
 import os
 import sys
+import threading
 
 from cujit.devices.cpu.backend import CpuBackend
 from cujit.emulator.call_log import Notes
-from cujit.emulator.machine import Native, in_c, native
+from cujit.emulator.machine import Native, native
 from cujit.emulator.results import RefusedCall, Result
 from cujit.emulator.settings import EmulatorSettings
 from cujit.forks import cached_property, once
@@ -56,17 +56,13 @@ class Emulation:
 
     def remember(self, error: RefusedCall) -> None:
         """Keep the words of a refusal for who asks this thread's ``cuGetErrorString``."""
-        self.last_errors[_asker()] = (error.result, error.words)
+        self.last_errors[threading.get_native_id()] = (error.result, error.words)
 
     def words(self, result: int) -> str:
         """Return the message of this thread's last refusal, or of the last fault, if it is of that kind."""
-        kept, words = self.last_errors.get(_asker(), (None, ""))
+        kept, words = self.last_errors.get(threading.get_native_id(), (None, ""))
         fault, what = self.fault
         return (words if kept is result else "") or (what if fault is result else "")
-
-
-_asker = in_c("promises_asker", ctypes.c_uint64)
-"""Return the number of the thread that made the current call, in whichever thread the emulator answers it."""
 
 
 def say(words: str) -> None:

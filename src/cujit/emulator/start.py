@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 
 from cujit.devices.watch import watch_emulated
@@ -27,7 +26,6 @@ from cujit.emulator import (  # noqa: F401  # most of them are here to declare t
     node_work,
     occupancy,
     pools,
-    promises,
     streams,
     tensor_maps,
     textures,
@@ -35,12 +33,10 @@ from cujit.emulator import (  # noqa: F401  # most of them are here to declare t
     virtual_memory,
 )
 from cujit.emulator.environment import environment_of
-from cujit.emulator.functions import exports
-from cujit.emulator.machine import constant, in_c, outliving
+from cujit.emulator.machine import watch_waits
 from cujit.emulator.process import emulation
 from cujit.emulator.settings import VARIABLE, EmulatorSettings
 from cujit.errors import CujitError
-from cujit.forks import on_fork_child
 
 
 def attach(table: int) -> None:
@@ -49,23 +45,16 @@ def attach(table: int) -> None:
     library.attach(table)
 
 
-_limit_waits = in_c("waits_begin", None, ctypes.c_uint64, ctypes.c_void_p)
-
-
 def _prepare() -> None:
     memory.prepare()
     launches.prepare()
-    promises.prepare()
     node_work.prepare()
     graph_execs.prepare()
     device.write_facts(emulation().native.state.device)
     settings = emulation().settings
     emulation().native.state.errors_now = settings.errors_now
-    if settings.timeout_s is not None:
-        names = [constant(name) for name in exports()]
-        limit = int(settings.timeout_s * 1e9), outliving((ctypes.c_uint64 * len(names))(*names))
-        _limit_waits(*limit)
-        on_fork_child(lambda: _limit_waits(*limit))
+    emulation().native.state.wait_ns = int((settings.timeout_s or 0) * 1e9)
+    watch_waits()
     watch_emulated(lambda: emulation().device.watchers)
 
 

@@ -38,10 +38,25 @@ class BootTable(Shared):
 
     ``resolve`` is asked about calls of slots that nobody has filled. ``dlopen`` and ``dlsym`` are the C library's;
     ``state`` is the boot code's own, ``texts`` what it needs to know, ``failed`` a function that answers
-    ``CUDA_ERROR_UNKNOWN``, ``count`` the number of slots, which follow.
+    ``CUDA_ERROR_UNKNOWN``, ``count`` the number of slots, which follow. ``targets`` are as many ``PythonCall``;
+    ``ask`` is called where one is empty.
     """
 
-    _fields_ = Fields("u64 count, state, resolve, failed, dlopen, dlsym, texts[16]")
+    _fields_ = Fields("u64 count, state, resolve, failed, dlopen, dlsym, texts[16], targets, ask")
+
+
+class PythonCall(Shared):
+    """A function of Python's that C calls, and what a message calls it."""
+
+    _fields_ = Fields("u64 call; const char *name")
+
+
+class PythonLock(Shared):
+    """Functions of Python that tell which thread state has the global lock and which is the thread's own, and that
+    release the lock and take it again.
+    """
+
+    _fields_ = Fields("u64 current, own, release, take")
 
 
 class CellKind(enum.IntEnum):
@@ -64,8 +79,6 @@ class CellKind(enum.IntEnum):
     GREEN_CONTEXT = 14
     RESOURCES = 15
     USER_OBJECT = 16
-    IMAGE = 17
-    """What a link will make, for who waited no longer."""
 
 
 class Cell(Shared):
@@ -291,12 +304,11 @@ class FunctionCell(Shared):
     """The cell of a function of a module: its parameters, ``count`` launches that are ready, newest last.
 
     ``running`` counts the threads that look at those now: what ``ready`` no longer has is let go when nobody does.
-    ``behind`` is the function that a promised one has become, 0 before that and for all others.
     """
 
     _fields_ = Fields(
         "u32 kind, error; u64 context, id, next; struct ParameterSpan *parameters; u64 parameter_count, "
-        "parameter_bytes, ready, count, running, behind, words[5]"
+        "parameter_bytes, ready, count, running, words[6]"
     )
 
 
@@ -356,50 +368,6 @@ class GraphExecCell(Shared):
     _fields_ = Fields("u32 kind, error; u64 context, id, next; struct GraphStep *steps; u64 running, words[10]")
 
 
-class PromiseCall(enum.IntEnum):
-    """The calls that the emulator's own thread makes for threads that Python doesn't know, as C numbers them."""
-
-    MODULE_DATA = 0
-    MODULE_FAT_BINARY = 1
-    MODULE_DATA_EX = 2
-    MODULE_FILE = 3
-    LIBRARY_DATA = 4
-    LIBRARY_FILE = 5
-    FUNCTION = 6
-    KERNEL = 7
-    KERNEL_FUNCTION = 8
-    MODULE_UNLOAD = 9
-    LIBRARY_UNLOAD = 10
-    FUNCTION_LOAD = 11
-    FUNCTION_ATTRIBUTE = 12
-    KERNEL_ATTRIBUTE = 13
-    FUNCTION_CACHE = 14
-    FUNCTION_BANKS = 15
-    KERNEL_CACHE = 16
-    LINK = 17
-    LINK_DATA = 18
-    LINK_FILE = 19
-    LINKED = 20
-    LINK_END = 21
-
-
-PROMISE_ARGUMENTS = 8
-"""The most arguments that such a call has."""
-
-
-class Promise(Shared):
-    """A call that the emulator's own thread makes for another one: a ``PromiseCall`` with copies of its arguments.
-
-    ``context`` is the one of the thread that asks, whose number is ``asker``. The call writes its result to ``made``.
-    ``is_promised`` is set if the asker waits no longer; ``handle`` is what it got then, 0 if the call gives none.
-    """
-
-    _fields_ = Fields(
-        f"u64 next, arguments[{PROMISE_ARGUMENTS}], context, asker, made, handle; u32 call; i32 answer; "
-        "u32 is_done, is_promised"
-    )
-
-
 class ErrorText(Shared):
     """What a ``CUresult`` is called and what it means: addresses of strings that outlive Python."""
 
@@ -418,8 +386,7 @@ class Emulator(Shared):
     ``ended`` is set when the process ends, ``errors_now`` where faults of kernels are answered by the launch itself.
     ``primary`` is the cell of the primary context, 0 while nobody retains it. ``capturing`` is the address of what
     answers a ``CaptureQuestion``, 0 while no stream is captured. ``host_calls`` counts host functions that run now.
-    ``wait_ns`` is how long a thread may wait for Python's lock, 0 for ever. ``promises`` counts the promised calls that
-    are not made yet.
+    ``wait_ns`` is how long a thread may wait for Python's lock, 0 for ever.
     ``table`` is the driver's, whose slots the end of the process fills anew: all but those of ``cuGetErrorName`` and
     ``cuGetErrorString``, which go on by ``errors``. The rest is ``state.c``'s own.
     """
@@ -427,6 +394,5 @@ class Emulator(Shared):
     _fields_ = Fields(
         "u64 *alive; u64 ended, errors_now, primary, begin, end, fresh, free_first, free_last, frees, ids, thread_key, "
         "capturing, host_calls; struct Memory memory; struct BootTable *table; "
-        "struct ErrorText *errors; u64 error_count, name_slot, string_slot, wait_ns, promises; "
-        "struct DeviceFacts device"
+        "struct ErrorText *errors; u64 error_count, name_slot, string_slot, wait_ns; struct DeviceFacts device"
     )

@@ -34,37 +34,20 @@ void cujit_launches_begin(Prepare *on_new, Unfinished *on_rest, Find *on_kernel,
   interrupt = on_interrupt;
 }
 
-/* Whether calls that are promised are about a handle: see promises.c. */
-u32 cujit_promises_about(u64 handle);
-
-/* The function that a handle stands for in a context, where it is a kernel's or was promised; else the handle. Python
-   waits for promised calls that are about it. */
-static u64 behind(u64 handle, u64 context) {
-  if (state.promises && cujit_promises_about(handle)) return find(handle, context);
-  struct FunctionCell *function = (struct FunctionCell *)cell_of(handle, CELL_FUNCTION);
-  if (function) return function->behind ? function->behind : handle;
-  struct KernelCell *kernel = (struct KernelCell *)cell_of(handle, CELL_KERNEL);
-  if (!kernel) return handle;
-  u64 known = __atomic_load_n(&kernel->function, __ATOMIC_ACQUIRE);
-  struct Cell *cell = cell_of(known, CELL_FUNCTION);
-  return cell && cell->context == context ? known : find(handle, context);
-}
-
 /* The function of a handle in a context, counted as running; null where there is none. */
 static struct FunctionCell *enter(u64 handle, u64 context) {
-  handle = behind(handle, context);
+  struct KernelCell *kernel = (struct KernelCell *)cell_of(handle, CELL_KERNEL);
+  if (kernel) {
+    u64 known = __atomic_load_n(&kernel->function, __ATOMIC_ACQUIRE);
+    struct Cell *cell = cell_of(known, CELL_FUNCTION);
+    handle = cell && cell->context == context ? known : find(handle, context);
+  }
   struct FunctionCell *function = (struct FunctionCell *)cell_of(handle, CELL_FUNCTION);
   if (!function || function->context != context) return 0;
   __atomic_fetch_add(&function->running, 1, __ATOMIC_SEQ_CST);
   if (__atomic_load_n(&function->kind, __ATOMIC_SEQ_CST) == CELL_FUNCTION) return function;
   __atomic_fetch_sub(&function->running, 1, __ATOMIC_SEQ_CST);
   return 0;
-}
-
-/* What a launch answers where there is no function: what came of a promised one, if that failed. */
-static Answer refused(u64 handle) {
-  const struct Cell *cell = cell_of(handle, CELL_FUNCTION);
-  return cell && cell->error ? (Answer)cell->error : RESULT_INVALID_HANDLE;
 }
 
 static u32 is_for(const struct ReadyLaunch *ready, const struct AskedLaunch *config) {
@@ -135,7 +118,7 @@ static Answer launch(struct AskedLaunch *config, u64 handle, void **each, void *
   ON_STREAM(context, config->stream);
   config->more |= state.capturing != 0;
   struct FunctionCell *function = enter(handle, (u64)context);
-  if (!function) return refused(handle);
+  NEEDS(function, INVALID_HANDLE);
   Answer answer = launch_of((u64)context, function, config, each, list);
   if (answer & INTERRUPTED) interrupt(); /* it is for the caller: Python would have it before, within what C asked */
   answer &= ~INTERRUPTED;

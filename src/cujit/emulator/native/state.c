@@ -84,7 +84,9 @@ struct Emulator *cujit_emulator_start(void) {
   return &state;
 }
 
-static Answer after_the_end(void) { return RESULT_DEINITIALIZED; }
+/* What functions answer that are not emulated, and what all answer when Python ends. */
+Answer cujit_not_supported(void) { return RESULT_NOT_SUPPORTED; }
+Answer cujit_deinitialized(void) { return RESULT_DEINITIALIZED; }
 
 static Answer write_text(u32 code, const char **text, u64 is_sentence) {
   if (!text) return RESULT_INVALID_VALUE;
@@ -103,7 +105,7 @@ Answer cujit_error_string(u32 code, const char **text) { return write_text(code,
 void cujit_emulator_end(void) {
   state.ended = 1;
   u64 *slots = (u64 *)(state.table + 1);
-  for (u64 k = 0; state.table && k < state.table->count; k++) slots[k] = (u64)after_the_end;
+  for (u64 k = 0; state.table && k < state.table->count; k++) slots[k] = (u64)cujit_deinitialized;
   if (!state.table) return;
   slots[state.name_slot] = (u64)cujit_error_name;
   slots[state.string_slot] = (u64)cujit_error_string;

@@ -50,8 +50,7 @@ u32 cujit_cell_free(u64 handle, u32 kind);
 
 struct Thread {
   u64 depth, room, capture_mode, in_host, streams; /* its own default streams: cells */
-  u64 waits; /* for Python's lock: see waits.c */
-  u64 asker; /* the thread for which it makes a call: see promises.c */
+  u64 calls, waits, entering; /* of Python's: see waits.c */
   u64 *contexts;
 };
 

@@ -1,30 +1,62 @@
-/* Waits for Python's lock, which --timeout ends.
+/* Calls of Python's, and waits for its lock.
 
-   Whoever holds the lock may wait for the very thread that waits for it: an extension that starts threads and joins them.
-   Nobody can take the lock away, and no wait for it can be given up. So what C calls of Python's goes through a guard
-   that notes since when it waits, and a thread that needs no Python ends a process in which one waits for too long. */
+   Whoever holds the lock may wait for the very thread that needs it: an extension that starts threads and joins them. So
+   a thread that needs no Python looks for calls that don't end. It interrupts the threads that sleep, and the one that
+   sleeps with the lock lets others have it until the calls have ended. Where that doesn't help, --timeout ends the
+   process. */
 
 #include "state.h"
 
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <ucontext.h>
 #include <unistd.h>
 
-enum { GUARDS = 256, WAITS = 256, STATUS = 1 };
+enum { GUARDS = 16, WAITS = 256, STATUS = 1, IDLE_LOOKS = 100 };
+enum {
+  LOOK_NS = 10000000,     /* between two looks at all calls */
+  FIRST_NS = 80000000,    /* how long a call may last before anybody is interrupted */
+  LEAST_NS = 10000000,    /* the same once that helped */
+  MOST_NS = 320000000,    /* the same where it doesn't */
+  LINGER_NS = 2000000,    /* without any call before the lock is taken back: who made one may make another one */
+  AWAY_NS = 20000000,     /* without the lock while there are only calls that began later */
+  ALL_AWAY_NS = 200000000,
+  NAP_NS = 200000,
+};
 
-typedef u64 Call(u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, u64);
+/* The arguments of the longest function; functions that take less find what they take where they look for it. */
+#define PARAMETERS                                                                                                     \
+  u64 a, u64 b, u64 c, u64 d, u64 e, u64 f, u64 g, u64 h, u64 i, u64 j, u64 k, u64 l, u64 m, u64 n, u64 o, u64 p, float x
+#define ARGUMENTS a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, x
 
-static Call *targets[GUARDS];
-static const char *names[GUARDS]; /* null where the first argument is a place among all exports */
-static const char *const *exports;
+typedef u64 Call(PARAMETERS);
+
+static struct PythonCall inner[GUARDS];
 static u32 guards;
 
-/* Since when a thread waits, in ns, 0 in a place that is free; and for what. */
-static struct Wait {
-  u64 since, first;
-  u32 guard;
-} waits[WAITS];
+/* A call: when it began, in ns, 0 in a place that is free; since when it waits for the lock, 0 if it had it; and its
+   name. */
+struct Wait {
+  u64 begun, since;
+  const char *name;
+};
+
+/* What a forked child finds empty: whether a thread watches, and all calls. */
+static struct Watch {
+  u64 runs;
+  struct Wait waits[WAITS];
+} *watched_calls;
+
+static struct PythonLock python;
+static int interrupt_signal;
+static u64 yields; /* how often a thread has let others have the lock */
 
 static u64 now(void) {
   struct timespec time;
@@ -32,94 +64,262 @@ static u64 now(void) {
   return (u64)time.tv_sec * 1000000000 + (u64)time.tv_nsec;
 }
 
-/* Note that this thread waits from now on. More threads than there are places wait unseen. */
-static __attribute__((noinline)) void begin(u32 guard, u64 first) {
-  struct Thread *thread = cujit_this_thread();
-  u64 time = now();
-  for (u32 k = 0; thread && k < WAITS; k++) {
-    u64 none = 0;
-    if (!__atomic_compare_exchange_n(&waits[k].since, &none, time, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) continue;
-    waits[k].guard = guard;
-    waits[k].first = first;
-    thread->waits = k + 1;
-    return;
+static void nap(i64 ns) { nanosleep(&(struct timespec){.tv_nsec = ns}, 0); }
+
+/* -- who holds the lock ---------------------------------------------------------------------------------------------- */
+
+static u32 holds_lock(void) {
+  void *current = ((void *(*)(void))python.current)();
+  return current && current == ((void *(*)(void))python.own)();
+}
+
+/* Whether a signal has come while this thread slept in a system call: then it holds no lock of the C library. Linux has
+   it call again, or answers EINTR. */
+#ifdef __x86_64__
+static u32 was_asleep(const ucontext_t *context) {
+  const greg_t *registers = context->uc_mcontext.gregs;
+  const u8 *at = (const u8 *)registers[REG_RIP];
+  const u8 call[] = {0x0f, 0x05};
+  return !memcmp(at, call, sizeof call) || (registers[REG_RAX] == -EINTR && !memcmp(at - sizeof call, call, sizeof call));
+}
+#else
+static u32 was_asleep(const ucontext_t *context) {
+  const u32 *at = (const u32 *)context->uc_mcontext.pc;
+  const u32 call = 0xd4000001;
+  return *at == call || ((i64)context->uc_mcontext.regs[0] == -EINTR && at[-1] == call);
+}
+#endif
+
+/* Whether there are calls that began before a time. */
+static u32 any_calls(u64 before) {
+  u32 any = 0;
+  for (u32 k = 0; k < WAITS; k++) {
+    u64 begun = __atomic_load_n(&watched_calls->waits[k].begun, __ATOMIC_ACQUIRE);
+    any |= begun && begun < before;
   }
+  return any;
 }
 
-/* What Python calls first: this thread has the lock. */
-void cujit_wait_over(void) {
-  struct Thread *thread = cujit_this_thread();
-  if (!thread || !thread->waits) return;
-  __atomic_store_n(&waits[thread->waits - 1].since, 0, __ATOMIC_RELEASE);
-  thread->waits = 0;
-}
-
-#define PARAMETERS u64 a, u64 b, u64 c, u64 d, u64 e, u64 f, u64 g, u64 h, u64 i, u64 j, u64 k, u64 l
-
-/* Functions that take less find what they take where they look for it. */
-#define GUARD(n)                                         \
-  static u64 guard_##n(PARAMETERS) {                     \
-    if (state.wait_ns) begin(0x##n, a);                  \
-    return targets[0x##n](a, b, c, d, e, f, g, h, i, j, k, l); \
+/* Let other threads have the lock while they make calls. What runs here is asleep in code that doesn't know of it, and
+   goes on only with the lock. */
+static void let_others(void) {
+  __atomic_fetch_add(&yields, 1, __ATOMIC_ACQ_REL);
+  void *saved = ((void *(*)(void))python.release)();
+  u64 begin = now(), last = begin, quiet = begin, time = begin;
+  while (time < quiet + LINGER_NS && time < last + AWAY_NS && time < begin + ALL_AWAY_NS) {
+    nap(NAP_NS);
+    time = now();
+    if (any_calls(time)) quiet = time;
+    if (any_calls(begin)) last = time;
   }
-#define EACH(of, n)                                                                          \
-  of(n##0) of(n##1) of(n##2) of(n##3) of(n##4) of(n##5) of(n##6) of(n##7) of(n##8) of(n##9)  \
-  of(n##a) of(n##b) of(n##c) of(n##d) of(n##e) of(n##f)
-#define ALL(of)                                                                              \
-  EACH(of, 0) EACH(of, 1) EACH(of, 2) EACH(of, 3) EACH(of, 4) EACH(of, 5) EACH(of, 6)         \
-  EACH(of, 7) EACH(of, 8) EACH(of, 9) EACH(of, a) EACH(of, b) EACH(of, c) EACH(of, d)         \
-  EACH(of, e) EACH(of, f)
-ALL(GUARD)
+  ((void (*)(void *))python.take)(saved);
+}
 
-#define NAME(n) case 0x##n: return (u64)guard_##n;
+/* Forget an interrupt that came while this thread was in one. */
+static void forget_interrupt(void) {
+  sigset_t one;
+  sigemptyset(&one);
+  sigaddset(&one, interrupt_signal);
+  sigtimedwait(&one, 0, &(struct timespec){0});
+}
 
-static u64 guard_of(u32 guard) {
-  switch (guard) {
-    ALL(NAME)
+static void on_interrupt(int number, siginfo_t *info, void *context) {
+  (void)number;
+  (void)info;
+  int error = errno;
+  struct Thread *thread = pthread_getspecific((pthread_key_t)state.thread_key);
+  u32 calls = thread && thread->calls; /* then the lock is held for the emulator's own code */
+  if (!state.ended && !calls && was_asleep(context) && any_calls(now()) && holds_lock()) {
+    let_others();
+    forget_interrupt();
   }
-  return 0;
+  errno = error;
 }
 
-/* Return a function that calls another one of Python's, under the watch; 0 where there are no more. */
-u64 cujit_wait_guard(Call *target, const char *name) {
-  u32 guard = __atomic_fetch_add(&guards, 1, __ATOMIC_ACQ_REL);
-  if (guard >= GUARDS) return 0;
-  targets[guard] = target;
-  names[guard] = name;
-  return guard_of(guard);
+/* Take a signal that nobody uses; 0 where there is none. */
+static int take_signal(void) {
+  struct sigaction action, ours = {.sa_sigaction = on_interrupt, .sa_flags = SA_SIGINFO | SA_RESTART};
+  if (interrupt_signal && !sigaction(interrupt_signal, 0, &action) && action.sa_sigaction == on_interrupt)
+    return interrupt_signal;
+  interrupt_signal = 0;
+  for (int number = SIGRTMAX - 1; number > SIGRTMIN && !interrupt_signal; number--)
+    if (!sigaction(number, 0, &action) && action.sa_handler == SIG_DFL && !sigaction(number, &ours, 0))
+      interrupt_signal = number;
+  return interrupt_signal;
 }
+
+/* Whether a thread sleeps until another one wakes it, or a time has passed. All others are left alone: their system calls
+   may end when they are interrupted. */
+static u32 sleeps(int thread) {
+  char path[64], text[32] = "";
+  snprintf(path, sizeof path, "/proc/self/task/%d/syscall", thread);
+  int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return 0;
+  ssize_t size = read(file, text, sizeof text - 1);
+  close(file);
+  if (size <= 0 || text[0] < '0' || text[0] > '9') return 0;
+  int number = atoi(text);
+  return number == SYS_futex || number == SYS_nanosleep || number == SYS_clock_nanosleep;
+}
+
+/* Interrupt all threads that sleep; 1 where one of them let others have the lock. */
+static u32 interrupt_sleepers(void) {
+  u64 before = __atomic_load_n(&yields, __ATOMIC_ACQUIRE);
+  DIR *threads = take_signal() ? opendir("/proc/self/task") : 0;
+  if (!threads) return 0;
+  int own = (int)syscall(SYS_gettid);
+  for (struct dirent *entry; (entry = readdir(threads));) {
+    int thread = atoi(entry->d_name);
+    if (thread > 0 && thread != own && sleeps(thread)) syscall(SYS_tgkill, getpid(), thread, interrupt_signal);
+  }
+  closedir(threads);
+  nap(NAP_NS);
+  return __atomic_load_n(&yields, __ATOMIC_ACQUIRE) != before;
+}
+
+/* -- the thread that watches ----------------------------------------------------------------------------------------- */
 
 static void end(const struct Wait *wait) {
-  const char *name = names[wait->guard];
   char words[512];
   int size = snprintf(words, sizeof words,
                       "cujit emulate: %s waited %.1f s for Python's lock, and --timeout ends the process: another thread "
                       "keeps the lock, perhaps while it waits for this one. Release the lock around that wait "
                       "(Py_BEGIN_ALLOW_THREADS), or make the call before it\n",
-                      name ? name : exports[wait->first], (double)state.wait_ns / 1e9);
+                      wait->name, (double)state.wait_ns / 1e9);
   if (size > 0 && write(2, words, (size_t)size) < 0) _exit(STATUS);
   _exit(STATUS);
 }
 
+/* How long the oldest call has lasted, 0 where there is none. The process ends if one waits for too long. */
+static u64 oldest(void) {
+  u64 time = now(), longest = 0;
+  for (u32 k = 0; k < WAITS; k++) {
+    struct Wait *wait = watched_calls->waits + k;
+    u64 begun = __atomic_load_n(&wait->begun, __ATOMIC_SEQ_CST), since = __atomic_load_n(&wait->since, __ATOMIC_ACQUIRE);
+    if (begun && begun <= time && time - begun >= longest) longest = time - begun + 1;
+    if (begun && since && state.wait_ns && time > since + state.wait_ns) end(wait);
+  }
+  return longest;
+}
+
+/* Watch until there have been no calls for a while. */
 static void *watch(void *unused) {
   (void)unused;
+  u64 pause = FIRST_NS, next = 0;
   for (;;) {
-    usleep((u32)(state.wait_ns < 400000000 ? state.wait_ns / 4000 : 100000));
-    u64 time = now();
-    for (u32 k = 0; k < WAITS; k++) {
-      u64 since = __atomic_load_n(&waits[k].since, __ATOMIC_ACQUIRE);
-      if (since && time > since + state.wait_ns) end(waits + k);
+    for (u32 idle = 0; idle < IDLE_LOOKS;) {
+      nap(LOOK_NS);
+      u64 longest = oldest();
+      idle = longest ? 0 : idle + 1;
+      if (longest < pause || now() < next) continue;
+      u32 helped = interrupt_sleepers();
+      pause = helped ? LEAST_NS : pause < MOST_NS / 2 ? 2 * pause : MOST_NS;
+      next = now() + pause;
     }
+    __atomic_store_n(&watched_calls->runs, 0, __ATOMIC_SEQ_CST);
+    u64 none = 0; /* a call that began before that relies on this thread */
+    if (!oldest() || !__atomic_compare_exchange_n(&watched_calls->runs, &none, 1, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+      return 0;
   }
+}
+
+static __attribute__((noinline)) void start_watch(void) {
+  u64 none = 0;
+  pthread_t thread;
+  sigset_t all, before;
+  if (!__atomic_compare_exchange_n(&watched_calls->runs, &none, 1, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) return;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  if (pthread_create(&thread, 0, watch, 0)) __atomic_store_n(&watched_calls->runs, 0, __ATOMIC_SEQ_CST);
+  else pthread_detach(thread);
+  pthread_sigmask(SIG_SETMASK, &before, 0);
+}
+
+/* -- calls of Python's ----------------------------------------------------------------------------------------------- */
+
+/* Note that this thread makes a call. More threads than there are places make theirs unseen. */
+static void begin(struct Thread *thread, const char *name) {
+  u64 time = now();
+  struct Wait *wait = thread->waits ? watched_calls->waits + thread->waits - 1 : 0;
+  for (u32 k = 0; !thread->calls && !wait && k < WAITS; k++) {
+    u64 none = 0;
+    if (!__atomic_compare_exchange_n(&watched_calls->waits[k].begun, &none, time, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
+      continue;
+    thread->waits = k + 1;
+    wait = watched_calls->waits + k;
+  }
+  thread->calls++;
+  if (!wait) return;
+  wait->name = name;
+  __atomic_store_n(&wait->since, time, __ATOMIC_RELEASE);
+  if (!__atomic_load_n(&watched_calls->runs, __ATOMIC_SEQ_CST)) start_watch();
+}
+
+/* What Python calls first: this thread has the lock. */
+void cujit_wait_over(void) {
+  struct Thread *thread = cujit_this_thread();
+  if (thread && thread->waits) __atomic_store_n(&watched_calls->waits[thread->waits - 1].since, 0, __ATOMIC_RELEASE);
+}
+
+static void finish(struct Thread *thread) {
+  if (--thread->calls || !thread->waits) return;
+  struct Wait *wait = watched_calls->waits + thread->waits - 1;
+  thread->waits = 0;
+  __atomic_store_n(&wait->since, 0, __ATOMIC_RELEASE);
+  __atomic_store_n(&wait->begun, 0, __ATOMIC_SEQ_CST);
+}
+
+static u64 call_watched(const struct PythonCall *target, PARAMETERS) {
+  struct Thread *thread = cujit_this_thread();
+  if (!thread || !watched_calls) return ((Call *)target->call)(ARGUMENTS);
+  begin(thread, target->name);
+  u64 answer = ((Call *)target->call)(ARGUMENTS);
+  finish(thread);
+  return answer;
+}
+
+static u64 call_entered(PARAMETERS) {
+  struct Thread *thread = pthread_getspecific((pthread_key_t)state.thread_key);
+  return call_watched((const struct PythonCall *)thread->entering, ARGUMENTS);
+}
+
+/* Say where a call of a function goes on that no code in C answers: what a library asks. Python says it once. */
+void *cujit_enter(u64 index, struct BootTable *table) {
+  struct Thread *thread = cujit_this_thread();
+  if (!thread) return (void *)table->failed;
+  struct PythonCall *target = (struct PythonCall *)table->targets + index;
+  if (!__atomic_load_n(&target->call, __ATOMIC_ACQUIRE)) {
+    struct PythonCall ask = {.call = table->ask, .name = target->name};
+    u64 found = call_watched(&ask, index, (u64)table, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+    if (!__atomic_load_n(&target->call, __ATOMIC_ACQUIRE)) return (void *)found;
+  }
+  thread->entering = (u64)target;
+  return (void *)call_entered;
+}
+
+#define GUARD(n) \
+  static u64 guard_##n(PARAMETERS) { return call_watched(inner + 0x##n, ARGUMENTS); }
+#define EACH(of) \
+  of(0) of(1) of(2) of(3) of(4) of(5) of(6) of(7) of(8) of(9) of(a) of(b) of(c) of(d) of(e) of(f)
+EACH(GUARD)
+
+#define NAME(n) case 0x##n: return (u64)guard_##n;
+
+/* Return a function that makes a call of Python's for other code in C; 0 where there are no more. */
+u64 cujit_wait_guard(u64 call, const char *name) {
+  u32 guard = __atomic_fetch_add(&guards, 1, __ATOMIC_ACQ_REL);
+  if (guard >= GUARDS) return 0;
+  inner[guard] = (struct PythonCall){.call = call, .name = name};
+  switch (guard) { EACH(NAME) }
   return 0;
 }
 
-/* End the process where a thread waits longer for Python's lock than so many ns. A child that was forked asks again: it
-   has one thread, which does not wait. */
-void cujit_waits_begin(u64 ns, const char *const *all) {
-  pthread_t thread;
-  exports = all;
-  memset(waits, 0, sizeof waits);
-  state.wait_ns = ns;
-  if (ns && !pthread_create(&thread, 0, watch, 0)) pthread_detach(thread);
+/* Watch all calls of Python's from now on; 0 without memory. */
+u32 cujit_waits_begin(const struct PythonLock *lock) {
+  void *memory = mmap(0, sizeof *watched_calls, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return 0;
+  madvise(memory, sizeof *watched_calls, MADV_WIPEONFORK);
+  python = *lock;
+  watched_calls = memory;
+  return 1;
 }
