@@ -45,6 +45,19 @@ def test_the_snippets_for_registries_run(registry: Registry, tmp_path: Path, mon
     assert Path("new.pack").exists()
 
 
+def test_a_tools_directory_travels_as_the_page_says(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("compiled", "kernel").mkdir(parents=True)
+    Path("compiled", "kernel", "kernel.cubin").write_bytes(b"\x7fELF")
+    shell("cujit cache keygen farm.key > believed.json")
+    for title, code in PAGE.snippets("shell"):
+        for line in code.splitlines() if title == "Tools with a cache directory" else ():
+            shell(line.replace("oci://registry.example", f"oci://127.0.0.1:{registry.port}"))
+    assert Path("tilelang", "kernel", "kernel.cubin").read_bytes() == b"\x7fELF"
+
+
 def test_what_the_page_declares_is_warmed_up_and_covered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -28,7 +28,7 @@ def pack_files(files: Mapping[str, bytes]) -> bytes:
     """
     ordered = sorted(files.items())
     for name, _ in ordered:
-        _check_name(name)
+        check_name(name)
     rows = [[name, len(data)] for name, data in ordered]
     head = json.dumps({"cujit files": 1, "files": rows}, separators=(",", ":")).encode("ascii")
     return b"".join((head, b"\n", *(data for _, data in ordered)))
@@ -54,7 +54,7 @@ def unpack_files(data: bytes) -> dict[str, bytes]:
         raise FormatError(f"the files have {len(content)} bytes, but their list declares {declared}")
     files, begin = {}, 0
     for name, size in rows:
-        _check_name(name)
+        check_name(name)
         files[name] = content[begin : begin + size]
         begin += size
     return files
@@ -86,7 +86,12 @@ def _fields(name: str, content: bytes) -> dict[str, object] | None:
     return value if isinstance(value, dict) else None
 
 
-def _check_name(name: str) -> None:
+def check_name(name: str) -> None:
+    """Check that a name is one component of a path, and no hidden file.
+
+    Raises:
+        FormatError: it could lead elsewhere.
+    """
     is_plain = name.isprintable() and "/" not in name and not name.startswith((".", "__grp__"))
     if not name or not is_plain or len(name.encode("utf-8", "replace")) > _MOST_NAME_BYTES:
         raise FormatError(f"{spell(name)} is not a valid file name")

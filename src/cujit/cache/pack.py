@@ -321,15 +321,15 @@ class Pack:
         """Raise FormatError where it is not the file that somebody else says it is, for who knows such a one."""
 
 
-def open_verified(path: Path) -> Pack:
-    """Open a pack, and prove every record.
+def open_verified(path: Path, objection_to: Callable[[Sequence[str]], str] | None = None) -> Pack:
+    """Open a pack, and prove every record; ``objection_to`` is as of ``Pack``.
 
     Raises:
         FormatError: a record is damaged.
         CacheRefusedError, OSError: as ``Pack.is_there``.
         FileNotFoundError: it is not there.
     """
-    pack = Pack(path.absolute(), Trust.of_process())
+    pack = Pack(path.absolute(), Trust.of_process(), objection_to)
     for digest, fault in pack.verify():
         if fault:
             raise FormatError(f"{path}: the record {digest[:12]} is damaged: {fault}")

@@ -38,7 +38,7 @@ VERSION = 1
 MAX_RECORD_BYTES = 1 << 30
 """A larger file is no record: it is refused before memory is taken for it."""
 
-PORTABLE = frozenset(("nvrtc", "nvvm", "tileiras", "link", "bundle", "tuning", "triton"))
+PORTABLE = frozenset(("nvrtc", "nvvm", "tileiras", "link", "bundle", "tuning", "triton", "directory"))
 """Work whose result is good on every machine. Machine code of this processor and modules by version are not."""
 
 _MAGIC = b"\x93cujit\r\n"  # not ASCII, and broken by a transfer that changes line ends

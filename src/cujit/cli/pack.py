@@ -25,7 +25,7 @@ from cujit.cli.help import CommandGroup
 from cujit.cli.worklist import build_options, run_build, source_date_epoch
 from cujit.errors import OptionError
 from cujit.program import runner
-from cujit.remote import export_hub, pull_pack, push_pack
+from cujit.remote import export_hub, extract_directory, pack_directory, pull_pack, push_pack
 
 _OUTPUT = output_option("Pack to write.", required=True)
 _GROUPS: dict[str, Callable[[Summary], str]] = {
@@ -278,6 +278,49 @@ def pull(url: str, output: Path, trust: Path | None, bom: Path | None, as_json: 
         print_json({**pulled._asdict(), "path": str(pulled.path)})
     else:
         note(printable(f"{pulled.path}: {shown_size(pulled.pack_bytes)}, signed by {pulled.signer}"))
+
+
+_TOOL = click.option(
+    "--tool", "name", required=True, metavar="NAME", help="Name of the tool and its version, such as tilelang-0.1.15."
+)
+
+
+@command.command("directory")
+@click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="DIR")
+@_TOOL
+@_OUTPUT
+@json_option
+def directory(directory: Path, output: Path, name: str, as_json: bool) -> None:
+    """Write the cache directory of another tool to a pack.
+
+    cujit leaves out links, hidden files, and files that end in .lock or .tmp. Push the pack to a registry with cujit
+    pack push. On the other machines, run cujit pack pull and cujit pack extract.
+    """
+    check_name(output)
+    stats = pack_directory(directory, output, name=name)
+    if as_json:
+        print_json({"output": str(output), **stats._asdict()})
+    else:
+        note(printable(f"{output}: {stats.records} directories in {shown_size(stats.file_bytes)}"))
+
+
+@command.command("extract")
+@file_argument
+@_TOOL
+@folder_option("Cache directory of the tool.")
+@trust_option
+@json_option
+def extract(file: Path, folder: Path, name: str, trust: Path | None, as_json: bool) -> None:
+    """Write a tool's files from a signed pack to its directory.
+
+    DIR is the tool's cache directory. The files are executable code, so cujit writes them only if trusted keys signed
+    the pack. cujit verifies every record before it writes the first file, and keeps files with the same content.
+    """
+    extracted = extract_directory(file, folder, trust_of(trust), name=name)
+    if as_json:
+        print_json(extracted._asdict())
+    else:
+        note(printable(f"{folder}: {extracted.new} new files, {extracted.kept} kept"))
 
 
 def _grouped(rows: Sequence[tuple[Summary, int]], words: Sequence[str]) -> list[tuple[tuple[str, ...], int]]:
