@@ -85,7 +85,7 @@ ran alternately on a shared host.
 * Unless another size is shown, arrays are 4 KB each and are copied to and from NumPy arrays. `device.zeros` and
   `device.array` don't wait for the fill or copy to complete. Launches in other streams wait for the fill or copy. Small
   arrays reuse memory from freed arrays of the same size.
-* *Touched host memory* has been written to before. Up to four threads copy the 256 MB through page-locked memory. If
+* *Touched host memory* has been written to before. Up to eight threads copy the 256 MB through page-locked memory. If
   the destination itself is page-locked, the copy takes {pinned:.1f} ms.
 * The measurements are in `tests/goldens/life.json` (driver {driver}, {date}).
 * `tests/null_driver.py` replaces the driver with a driver that does nothing, which leaves each library's own time. The

@@ -95,9 +95,9 @@ class Gpu:
         return self.copies.copy(self.native, self.memory.ctypes.data, data, is_in=is_in)
 
 
-@pytest.mark.parametrize("threads", [2, 3, 4, 64])
+@pytest.mark.parametrize(("threads", "parts"), [(2, 2), (3, 3), (4, 4), (7, 4), (12, 6), (16, 8), (64, 8)])
 @pytest.mark.parametrize("size", [1, PIECE, PIECE + 1, 9 * PIECE - 1, 16 * PIECE])
-def test_every_byte_arrives(monkeypatch: pytest.MonkeyPatch, threads: int, size: int) -> None:
+def test_every_byte_arrives(monkeypatch: pytest.MonkeyPatch, threads: int, parts: int, size: int) -> None:
     gpu = Gpu(monkeypatch, threads=threads)
     data = np.random.default_rng(size).integers(0, 256, size, np.uint8)
     for _ in range(3):
@@ -110,7 +110,7 @@ def test_every_byte_arrives(monkeypatch: pytest.MonkeyPatch, threads: int, size:
         assert (whole[1:-1] == data).all()
         assert not whole[[0, -1]].any()
     assert len(gpu.pinned) == 2, "the memory is kept"
-    assert len(gpu.pinned[1]) == 2 * PIECE * min(threads, 4)
+    assert len(gpu.pinned[1]) == 2 * PIECE * parts
     assert len(gpu.threads) > 1
 
 
