@@ -148,9 +148,9 @@ shared with other processes.
 |---|---|---|---|---|---|---|
 {rows}
 * An exponent below 1 means that LLVM compiles larger PTX without optimization, or that a fixed cost dominates.
-* Exponents above 1.15 are due to LLVM passes whose time grows faster than the size of a function: in `selections`,
-  instruction selection, the register allocator and the two-address pass. LLVM skips its optimizer, and compiles
-  faster, if such a chain of selections has more than 5,000 steps.
+* Exponents above 1.15 are due to LLVM passes whose time grows faster than the size of a function: instruction selection
+  and the register allocator, and in `selections` also the two-address pass. If a kernel reaches a limit for the
+  [optimizer](cpu.md#how-fast), LLVM uses faster passes instead.
 * If the result is *rejected*, cujit raises an error within the time shown. Either the assembler rejects this PTX too,
   or the PTX exceeds a [limit](limits.md#large-ptx-on-the-cpu-device).
 """
