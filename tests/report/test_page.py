@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 import cujit
@@ -430,3 +431,24 @@ def test_lines_of_tile_ir_belong_to_those_of_source_and_ptx(visit: Visits, tmp_p
     assert "store_view_tko" in texts(page, "tileir")
     assert "load_view_tko" not in texts(page, "tileir")
     assert page.wrong == []
+
+
+def test_a_race_is_drawn_as_what_two_threads_did(visit: Visits, tmp_path: Path) -> None:
+    code = """extern "C" __global__ void turned(float *out) {
+    __shared__ float part[64];
+    part[threadIdx.x] = 1;
+    out[threadIdx.x] = part[63 - threadIdx.x];
+}"""
+    device = cujit.cpu(check="race")
+    with pytest.raises(cujit.errors.KernelFaultError) as caught:
+        cujit.jit(code, device=device, name="turned.cu")["turned"][1, 64](device.zeros(64, np.float32))
+    path = tmp_path / "race.html"
+    path.write_text(ReportPage("turned", (), errors=(caught.value,)).html())
+    picture = visit(path).page.locator("#finding-list svg")
+    assert picture.is_visible()
+    assert picture.get_attribute("aria-label") == ("thread (31, 0, 0) and thread (32, 0, 0): missing: __syncthreads()")
+    boxes = [picture.locator("rect").nth(number).bounding_box() for number in (0, 1)]
+    assert boxes[0] is not None
+    assert boxes[1] is not None
+    assert boxes[0]["x"] < boxes[1]["x"]
+    assert boxes[0]["y"] < boxes[1]["y"]

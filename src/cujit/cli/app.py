@@ -16,7 +16,7 @@ from cujit.cli.common import common_options, environment_text, with_common
 from cujit.cli.console import FINDINGS, JSON, print_error, print_json
 from cujit.cli.exit_codes import ExitCode, exit_code_of
 from cujit.cli.help import RENAMED_COMMANDS, CommandGroup
-from cujit.errors import CujitError, alike
+from cujit.errors import CujitError, KernelFaultError, alike
 from cujit.version import __version__
 
 TASKS = {
@@ -88,6 +88,8 @@ class Commands(CommandGroup):
             if ctx.meta.get(JSON):
                 print_json({"error": {"code": e.code, "message": e.message, "help": e.help}})
             print_error(str(e), e.code)
+            if isinstance(e, KernelFaultError) and e.story is not None:
+                click.echo(f"\n{e.story}", err=True)
             ctx.exit(exit_code_of(e))
 
     def main(self, *args: Any, **extra: Any) -> Any:

@@ -139,6 +139,8 @@ def _compare(
         print_json(report.as_json())
     else:
         click.echo(str(report))
+        if report.difference is not None and report.difference.story is not None:
+            click.echo(f"\n{report.difference.story}")
     if not report.equal:
         add_findings([Diagnostic("error", str(report), code="schedules")])
         raise click.exceptions.Exit(1)

@@ -18,6 +18,7 @@ from cujit.devices.options import LaunchOptions
 from cujit.devices.process import process_devices
 from cujit.devices.shapes import LaunchShape
 from cujit.errors import OptionError, spell
+from cujit.errors.stories import Story, StoryStep
 from cujit.values import NamedTuple, dataclass
 
 TOLERANCE = 1e-3
@@ -65,6 +66,20 @@ class Difference:
             lines += [] if run.writes else ["    the kernel did not write it, or by a texture or tensor instruction"]
         lines += [_NO_CONTRACTION] * self.by_contraction
         return "\n".join(lines)
+
+    @property
+    def story(self) -> Story | None:
+        """The last writes of both schedules; None if it isn't the order of writes that decides."""
+        runs = (self.first, self.second)
+        steps = tuple(
+            StoryStep(number, f"block {w.block}, thread {w.thread} writes", w.text)
+            for number, run in enumerate(runs)
+            for w in run.writes[-_SHOWN:]
+        )
+        if self.by_contraction or not steps:
+            return None
+        first, second = (f"schedule {run.seed}: {run.value}" for run in runs)
+        return Story((first, second), steps, "the kernel doesn't fix the order of these writes", len(steps))
 
 
 _SHOWN = 3

@@ -45,6 +45,10 @@ from collections.abc import Iterable, Sequence
 
 from cujit.values import dataclass
 
+TYPE_CHECKING = False  # start-up: as of typing, which takes long to import
+if TYPE_CHECKING:
+    from cujit.errors.stories import Story
+
 __all__ = [
     "ArchError",
     "ArgumentError",
@@ -417,7 +421,8 @@ class KernelFaultError(CujitError):
 
     ``kind`` is the reason, and ``kernel`` is the kernel's name as in its source. ``block`` and ``thread`` are indices
     ``(x, y, z)``, or None if unknown. ``line`` is the PTX line, or 0 if unknown. ``address`` is the accessed address,
-    or None. ``source`` is the line of the source as ``file:line``, or empty if unknown.
+    or None. ``source`` is the line of the source as ``file:line``, or empty if unknown. ``story`` shows a race or a
+    deadlock as what two threads did, or is None: ``print(error.story)``, or ``error.story.svg()`` for a picture.
     """
 
     def __init__(
@@ -440,6 +445,12 @@ class KernelFaultError(CujitError):
         self.line = line
         self.address = address
         self.source = ""
+        self.story: Story | None = None
+
+    def tell(self, story: Story) -> None:
+        """Add a story, also to the end of the traceback."""
+        self.story = story
+        self.__notes__.insert(0, str(story))
 
 
 class BudgetError(CujitError, AssertionError):

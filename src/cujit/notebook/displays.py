@@ -19,12 +19,13 @@ from cujit.cli.occupancy import render_occupancy
 from cujit.cli.profile import render_bounds, render_cost_changes, render_costs
 from cujit.devices.cpu.observe.profile import Profile
 from cujit.errors import MEMORY, BudgetError, CompileError, CujitError, KernelFaultError, counted
+from cujit.errors.stories import Story
 from cujit.inspection.read import inspect
 from cujit.inspection.values import Inspection
 from cujit.program import Request
 from cujit.report.listings import Listing
 
-Rendered = Iterable[str | Rows]
+Rendered = Iterable[str | Rows | Story]
 
 _MOST_ERRORS = 20
 _AROUND = 2
@@ -123,7 +124,9 @@ def _of_fault(error: KernelFaultError) -> Rendered:
         yield from _excerpt(file, int(line), 0, "".join(quoted_lines(file)))
     if error.help:
         yield f"hint: {error.help}"
-    yield from getattr(error, "__notes__", ())
+    if error.story is not None:
+        yield error.story
+    yield from (note for note in getattr(error, "__notes__", ()) if note != str(error.story))
 
 
 # -- as HTML ------------------------------------------------------------------------------------------------
@@ -157,10 +160,7 @@ _FONT = "font-family:var(--jp-code-font-family,monospace)"
 
 def html_of(parts: Rendered) -> str:
     """Write what is said as HTML without scripts and colours of text, and nothing in it as markup."""
-    written = "".join(
-        "".join(map(_table, group)) if is_table else _lines(group)  # type: ignore[arg-type]
-        for is_table, group in groupby(parts, lambda part: isinstance(part, Rows))
-    )
+    written = "".join(_WRITERS[kind](group) for kind, group in groupby(parts, type))
     # JupyterLab would read what stands between two dollars as a formula.
     return f'<div class="tex2jax_ignore mathjax_ignore" style="overflow-x:auto">{written}</div>'
 
@@ -174,6 +174,10 @@ def _lines(texts: Iterable[str]) -> str:
         for text in (each.strip("\n") for each in texts)
         if text
     )
+
+
+def _pictures(stories: Iterable[Story]) -> str:
+    return "".join(f'<div style="margin:.6em 0">{story.svg()}</div>' for story in stories)
 
 
 def _table(table: Rows) -> str:
@@ -194,3 +198,10 @@ def _row(tag: str, cells: Iterable[str], sides: Iterable[str], style: str) -> st
 def _escaped(text: str) -> str:
     lines = ("\t".join(map(printable, line.split("\t"))) for line in text.split("\n"))
     return html.escape("\n".join(lines))
+
+
+_WRITERS: dict[type, Callable[[Any], str]] = {
+    str: _lines,
+    Rows: lambda tables: "".join(map(_table, tables)),
+    Story: _pictures,
+}

@@ -11,6 +11,7 @@ from typing import Any
 
 from cujit.cli.console import Rows
 from cujit.errors import BudgetError, CompileError, CujitError, KernelFaultError
+from cujit.errors.stories import Story
 from cujit.notebook.displays import RENDERERS, html_of
 
 _SHOWN = (CompileError, KernelFaultError, BudgetError)
@@ -54,7 +55,7 @@ def _shown(shell: Any, error: Any, raised_in: tuple[FrameType, int] | None = Non
 
     linecache.checkcache()  # a file may be another since
     kind = next(kind for kind in _SHOWN if isinstance(error, kind))
-    parts: list[str | Rows] = list(RENDERERS["cujit.errors", kind.__name__](error))
+    parts: list[str | Rows | Story] = list(RENDERERS["cujit.errors", kind.__name__](error))
     saving = _saving(*raised_in) if kind is KernelFaultError and raised_in is not None else ""
     if saving:  # that is what the notes say, too, without the names
         parts = [*(part for part in parts if part not in getattr(error, "__notes__", ())), saving]

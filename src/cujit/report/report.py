@@ -402,4 +402,6 @@ def _error_records(error: CujitError) -> list[dict[str, Any]]:
         ]
     rule = error.kind if isinstance(error, KernelFaultError) and error.kind else "error"
     line, source = (error.line, error.source) if isinstance(error, KernelFaultError) else (0, "")
-    return [{"rule": rule, "text": error.message, "cure": error.help or "", "source": source, "ptx_line": line}]
+    found = {"rule": rule, "text": error.message, "cure": error.help or "", "source": source, "ptx_line": line}
+    story = error.story if isinstance(error, KernelFaultError) else None
+    return [found if story is None else {**found, "story": story.svg()}]

@@ -62,6 +62,7 @@ from cujit.values import NamedTuple, replace
 if TYPE_CHECKING:
     from cujit.devices.cpu.observe.checked_launch import CheckedLaunch
     from cujit.devices.cpu.run.dwarf import MachineLines
+    from cujit.errors.stories import Story
 
 _RESIDENT_THREADS = 2048
 """Threads that count as running side by side on one core, as on one processor of a GPU (same source)."""
@@ -345,12 +346,16 @@ class CpuKernel(BackendKernel):
                 return _NOT_COOPERATIVE
             return next(filter(None, (watch.explain(launch) for watch in self._watches)), None)
 
+        def story_of(launch: Launch) -> Story | None:
+            return next(filter(None, (watch.story_of(launch) for watch in self._watches)), None)
+
         return FaultSite(
             self.title,
             shape.block,
             lines.text_of,
             lines.origin_of,
             explain,
+            story_of,
             functools.partial(self._line_of, shape.block, function),
             tuple(
                 (k, offset)

@@ -418,6 +418,13 @@ const cujitReport = (() => {
     return [...state.record.errors, ...advice.map(said)];
   }
 
+  /* The picture of what two threads did; its markup is our own, and its texts are escaped. */
+  function pictureOf(story) {
+    if (!story) return null;
+    const picture = new DOMParser().parseFromString(story, "image/svg+xml").documentElement;
+    return h("div", { class: "scrolled", tabindex: 0, role: "group", "aria-label": "What the threads did" }, picture);
+  }
+
   function itemOf(finding) {
     const kind = finding.source ? "source" : finding.ptx_line ? "ptx" : "", key = finding.source || finding.ptx_line;
     const follow = (event) => followed(event, kind, key, finding.measure);
@@ -428,7 +435,7 @@ const cujitReport = (() => {
     const rule = parts.length ? h("details", {}, h("summary", {}, "About this rule"),
       ...parts.map(([title, text]) => h("p", {}, h("b", {}, `${title}: `), text))) : null;
     const name = h("strong", { class: "rule" }, spaced(finding.rule));
-    return h("li", {}, name, " ", place, finding.text, cure, estimate, rule);
+    return h("li", {}, name, " ", place, finding.text, cure, estimate, rule, pictureOf(finding.story));
   }
 
   function drawFindings() {

@@ -18,6 +18,7 @@ from cujit.devices.cpu.native.structures import STACK_BYTES
 from cujit.devices.cpu.observe.checked_launch import CheckedLaunch
 from cujit.devices.cpu.observe.findings import CheckedRun, finding_of, words_outside
 from cujit.devices.cpu.observe.ledger import Known, MemoryLedger, Table
+from cujit.devices.cpu.observe.stories import story_of
 from cujit.devices.cpu.observe.watching import Checks
 from cujit.devices.cpu.observe.watching import WatchedKernel as KernelWatch
 from cujit.devices.cpu.run.launch import WORKSPACE_BYTES
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from cujit.devices.cpu.run.launch import Launch
     from cujit.devices.cpu.run.source_map import Lines
     from cujit.devices.shapes import HostExtent, LaunchShape
+    from cujit.errors.stories import Story
 
 
 class CheckingWatcher:
@@ -175,6 +177,11 @@ class _CheckedKernel(KernelWatch):
         """Describe what a check found. None for a fault that no check found."""
         run = self._runs.get(ctypes.addressof(launch))
         return None if run is None else finding_of(launch, run, self._lines)
+
+    def story_of(self, launch: Launch) -> Story | None:
+        """Describe what a check found by what two threads did. None for a fault that no check found."""
+        run = self._runs.get(ctypes.addressof(launch))
+        return None if run is None else story_of(launch, run, self._lines)
 
 
 _NUMBERS = itertools.count(1)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # what compiles kernels is imported for the first that is in 
     from cujit.devices.cpu.observe.checked_launch import CheckedLaunch
     from cujit.devices.cpu.run.launch import Launch
     from cujit.devices.cpu.run.source_map import Lines
+    from cujit.errors.stories import Story
 
 
 class WatchedKernel(Protocol):
@@ -51,6 +52,11 @@ class WatchedKernel(Protocol):
 
     def explain(self, launch: Launch) -> str | None:
         """Describe what the watch knows of a fault, while the launch is running. None if it knows nothing."""
+        del launch
+        return None
+
+    def story_of(self, launch: Launch) -> Story | None:
+        """Describe a fault by what two threads did, while the launch is running. None if the watch knows nothing."""
         del launch
         return None
 

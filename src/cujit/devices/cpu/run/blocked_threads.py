@@ -25,6 +25,7 @@ from cujit.devices.cpu.native.structures import (
 from cujit.devices.cpu.run.launch import Launch, release
 from cujit.devices.shapes import WARP
 from cujit.errors import counted
+from cujit.errors.stories import Story, StoryStep
 from cujit.values import NamedTuple, group_by
 
 _MOST = 8
@@ -85,11 +86,7 @@ def _first_of(lines: list[str]) -> list[str]:
 def _waiting(block: Block, words_of: Callable[[int], str], but: int | None = None) -> list[tuple[str, int]]:
     """Describe the threads of a block that wait, those at a place together, with their lines; ``but`` one warp."""
     warps = [w for w in range(block.warps) if block.warp[w].state == State.WAITING and w != but]
-    places: dict[tuple[int, int], list[int]] = {}
-    for warp in warps:
-        state = block.warp[warp]
-        threads = places.setdefault((state.barrier, state.line), [])
-        threads += [32 * warp + lane for lane in range(32) if state.lanes >> lane & 1]
+    places = _at_barriers(block, warps)
     exited = f"; {block.exited} have exited" if block.exited else ""
     lines = [
         (f"threads {ranges(threads)} at {_barrier(block, number)}{exited}: {words_of(line)}", line)
@@ -97,6 +94,38 @@ def _waiting(block: Block, words_of: Callable[[int], str], but: int | None = Non
     ]
     polling = [w for w in range(block.warps) if block.warp[w].state == State.SPINNING and w != but]
     return lines + _split_lanes([(w, place) for w in warps + polling for place in block.warp[w].apart], words_of)
+
+
+def _at_barriers(block: Block, warps: Iterable[int]) -> dict[tuple[int, int], list[int]]:
+    """Group the threads of warps that wait at barriers, by the barrier and the line."""
+    places: dict[tuple[int, int], list[int]] = {}
+    for warp in warps:
+        state = block.warp[warp]
+        threads = places.setdefault((state.barrier, state.line), [])
+        threads += [32 * warp + lane for lane in range(32) if state.lanes >> lane & 1]
+    return places
+
+
+def story_of(launch: Launch, place_of: Callable[[int], str]) -> Story | None:
+    """Describe a deadlock by what two groups of threads wait for. None for other faults, and for one group alone.
+
+    ``place_of`` writes the place of a line of the PTX.
+    """
+    sides: list[tuple[str, str, int]] = []
+    if launch.fault_kind == FaultKind.LANES_APART:
+        meetings = (Meeting * (Launch.fault_more.size // ctypes.sizeof(Meeting))).from_buffer_copy(launch.fault_more)
+        meant = _meeting_threads([(launch.fault_thread // 32, meeting) for meeting in meetings])
+        sides = [(_named("thread", threads), "wait for other lanes", line) for (line, _), threads in meant.items()]
+    elif launch.fault_kind == FaultKind.DEADLOCK and launch.fault_more[0]:
+        block = (Block * launch.fault_more[1]).from_address(launch.fault_more[0])[0]
+        waiting = [w for w in range(block.warps) if block.warp[w].state == State.WAITING]
+        for (number, line), threads in _at_barriers(block, waiting).items():
+            sides.append((_named("thread", threads), f"wait at {_barrier(block, number).partition(',')[0]}", line))
+        sides += [(counted(block.exited, "other thread"), "exited", 0)] * bool(block.exited)
+    if len(sides) < 2:
+        return None
+    steps = [StoryStep(k, does, place_of(line) if line else "") for k, (_, does, line) in enumerate(sides[:2])]
+    return Story((sides[0][0], sides[1][0]), tuple(steps), "neither can continue", 2)
 
 
 def _barrier(block: Block, number: int) -> str:
@@ -139,15 +168,20 @@ def _lacking(word: int) -> str:
 
 def _split_lanes(places: Iterable[tuple[int, Meeting]], words_of: Callable[[int], str]) -> list[tuple[str, int]]:
     """Describe the places where lanes of a warp wait for others of it; the warp's number comes with each."""
+    return [
+        (f"threads {ranges(numbers)}{_with(members)}: {words_of(line)}", line)
+        for (line, members), numbers in _meeting_threads(places).items()
+    ]
+
+
+def _meeting_threads(places: Iterable[tuple[int, Meeting]]) -> dict[tuple[int, int], list[int]]:
+    """Group the threads that wait for others of their warp, by the line and the mask."""
     threads: dict[tuple[int, int], list[int]] = {}
     for warp, place in places:
         if place.lanes:
             here = threads.setdefault((place.line, place.members), [])
             here += [32 * warp + lane for lane in range(32) if place.lanes >> lane & 1]
-    return [
-        (f"threads {ranges(numbers)}{_with(members)}: {words_of(line)}", line)
-        for (line, members), numbers in threads.items()
-    ]
+    return threads
 
 
 def _with(members: int) -> str:

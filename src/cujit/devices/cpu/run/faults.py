@@ -11,7 +11,7 @@ from cujit.devices.cpu.native.checking import Code
 from cujit.devices.cpu.native.library import install_handlers
 from cujit.devices.cpu.native.structures import Assertion, FaultKind, Printed
 from cujit.devices.cpu.run import tensor_faults
-from cujit.devices.cpu.run.blocked_threads import ENDED, let_go, report, stuck
+from cujit.devices.cpu.run.blocked_threads import ENDED, let_go, report, story_of, stuck
 from cujit.devices.cpu.run.launch import SYSTEM_BYTES, WINDOW_BITS, Launch, live_blocks, release
 from cujit.devices.cpu.run.mappings import is_readable
 from cujit.devices.cpu.run.site import FaultSite, no_line, says_nothing
@@ -221,6 +221,7 @@ def _error(launch: Launch, site: FaultSite) -> KernelFaultError:
         return _ended(kind, launch, site)
     block = None if launch.fault_block == _UNKNOWN_BLOCK else launch.place(launch.fault_block)
     thread = None if launch.fault_thread == _UNKNOWN_THREAD else site.block.place(launch.fault_thread)
+    story = site.story_of(launch) or story_of(launch, site.place_of)  # before the blocks are released
     explanation = site.explain(launch) or stuck(launch, site.words_of)
     line = launch.fault_line or _line_of_access(kind, launch, site)
     what, help_ = (explanation, _help(kind, launch)) if explanation else _what(kind, launch, site, site.text_of(line))
@@ -238,6 +239,8 @@ def _error(launch: Launch, site: FaultSite) -> KernelFaultError:
         help=help_,
     )
     error.source = site.source_of(line) if line else ""
+    if story is not None:
+        error.tell(story)
     return error
 
 

@@ -1,0 +1,170 @@
+"""Races, deadlocks and differences between schedules, told as what two threads did: as text and as a picture."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import traceback
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import cujit
+from cujit.cli.app import main
+from cujit.errors.stories import Story, StoryStep
+from cujit.notebook.displays import RENDERERS, html_of
+
+TURNED = """extern "C" __global__ void turned(float *out) {
+    __shared__ float part[64];
+    part[threadIdx.x] = 1;
+    out[threadIdx.x] = part[63 - threadIdx.x];
+}
+"""
+ACROSS = """extern "C" __global__ void across(float *out) {
+    out[0] = blockIdx.x;
+}
+"""
+APART = """extern "C" __global__ void apart(float *out) {
+    if (threadIdx.x < 32) asm volatile("bar.sync 1, 64;");
+    else asm volatile("bar.sync 2, 64;");
+    out[threadIdx.x] = 1;
+}
+"""
+LANES = """extern "C" __global__ void lanes(float *out) {
+    if (threadIdx.x < 16) out[threadIdx.x] = __shfl_sync(~0u, 1, 0);
+    else __syncwarp();
+}
+"""
+
+
+def fault(code: str, name: str, grid: int = 1, block: int = 64, check: str = "race") -> cujit.errors.KernelFaultError:
+    """Launch a kernel that can't continue, or that a check stops."""
+    device = cujit.cpu(check=check)
+    kernel = cujit.jit(code, device=device, name=f"{name}.cu", options={"lineinfo": True})[name]
+    with pytest.raises(cujit.errors.KernelFaultError) as caught:
+        kernel[grid, block](device.zeros(64, np.float32))
+    return caught.value
+
+
+def test_a_race_is_two_threads_and_the_barrier_that_is_missing() -> None:
+    error = fault(TURNED, "turned")
+    assert error.story == Story(
+        ("thread (31, 0, 0)", "thread (32, 0, 0)"),
+        (
+            StoryStep(0, "reads byte 128 of shared memory", "turned.cu:4"),
+            StoryStep(1, "writes 4 bytes there", "turned.cu:3"),
+        ),
+        "missing: __syncthreads()",
+        1,
+    )
+    assert str(error.story).splitlines() == [
+        "  thread (31, 0, 0)                   thread (32, 0, 0)",
+        "  -----------------                   -----------------",
+        "  reads byte 128 of shared memory",
+        "    turned.cu:4",
+        "  ....................... missing: __syncthreads() .......................",
+        "                                      writes 4 bytes there",
+        "                                        turned.cu:3",
+    ]
+
+
+def test_a_race_within_a_warp_lacks_syncwarp() -> None:
+    error = fault(TURNED.replace("63 -", "31 ^"), "turned", block=32)
+    assert error.story is not None
+    assert error.story.missing == "missing: __syncwarp()"
+
+
+def test_a_race_between_blocks_names_them() -> None:
+    story = fault(ACROSS, "across", grid=2, block=1).story
+    assert story is not None
+    assert story.actors == ("thread (0, 0, 0) of block (0, 0, 0)", "thread (0, 0, 0) of block (1, 0, 0)")
+    assert [step.action for step in story.steps] == ["writes global memory", "writes 4 bytes there"]
+    assert story.missing == "missing: synchronization between the blocks"
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "block", "sides"),
+    [
+        (
+            APART, "apart", 64,
+            {("threads 0-31", "wait at barrier 1", "apart.cu:2"), ("threads 32-63", "wait at barrier 2", "apart.cu:3")},
+        ),
+        (
+            APART.replace('asm volatile("bar.sync 2, 64;")', "return"), "apart", 64,
+            {("threads 0-31", "wait at barrier 1", "apart.cu:2"), ("32 other threads", "exited", "")},
+        ),
+        (
+            LANES, "lanes", 32,
+            {("threads 0-15", "wait for other lanes", "lanes.cu:2"),
+             ("threads 16-31", "wait for other lanes", "lanes.cu:3")},
+        ),
+    ],
+)  # fmt: skip
+def test_a_deadlock_is_two_groups_of_threads(
+    code: str, name: str, block: int, sides: set[tuple[str, str, str]]
+) -> None:
+    story = fault(code, name, block=block, check="memory").story
+    assert story is not None
+    assert {(story.actors[step.actor], step.action, step.place) for step in story.steps} == sides
+    assert story.after == len(story.steps)
+
+
+def test_a_fault_of_one_thread_has_no_story() -> None:
+    wild = 'extern "C" __global__ void wild(float *out) { out[threadIdx.x + 64] = 1; }'
+    assert fault(wild, "wild", check="memory").story is None
+
+
+def test_an_error_keeps_its_story_as_it_travels() -> None:
+    error = fault(TURNED, "turned")
+    assert pickle.loads(pickle.dumps(error)).story == error.story
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="earlier tracebacks have no notes")
+def test_a_traceback_ends_with_the_story() -> None:
+    error = fault(TURNED, "turned")
+    assert str(error.story) in "".join(traceback.format_exception(error))
+
+
+def test_the_command_line_prints_the_story(tmp_path: Path) -> None:
+    path = tmp_path / "turned.cu"
+    path.write_text(TURNED)
+    launch = ["--grid", "1", "--block", "64", "--arg", "zeros:f32:64", "--check", "race", "-O", "lineinfo"]
+    result = CliRunner().invoke(main, ["run", str(path), "-k", "turned", *launch])
+    assert result.exit_code == 1
+    assert "  reads byte 128 of shared memory\n    turned.cu:4\n" in result.stderr
+    assert " missing: __syncthreads() " in result.stderr
+
+
+def test_the_picture_holds_hostile_names_as_text() -> None:
+    name = "</text><script>alert(1)</script>\"'&"
+    story = Story((name, name), (StoryStep(0, name, name), StoryStep(1, "x" * 99, "")), name, 1)
+    found = ElementTree.fromstring(story.svg())
+    kinds = {each.tag.rpartition("}")[2] for each in found.iter()}
+    assert kinds == {"svg", "text", "path", "rect"}
+    assert "".join(found.itertext()).count("alert(1)") == 5
+    assert f"{'x' * 41}…" in "".join(found.itertext())
+
+
+def test_a_notebook_draws_the_story() -> None:
+    error = fault(TURNED, "turned")
+    html = html_of(RENDERERS["cujit.errors", "KernelFaultError"](error))
+    assert html.count("<svg ") == 1
+    assert str(error.story) not in html
+    assert "cujit explain fault-race" in html
+
+
+def test_a_difference_between_schedules_is_two_schedules_and_their_writes() -> None:
+    device = cujit.cpu()
+    last = cujit.jit(ACROSS, device=device, name="across.cu", options={"lineinfo": True})["across"]
+    difference = last[8, 1].under_schedules(device.zeros(1, np.float32), schedules=50).difference
+    assert difference is not None
+    story = difference.story
+    assert story is not None
+    runs = (difference.first, difference.second)
+    assert story.actors == tuple(f"schedule {run.seed}: {run.value}" for run in runs)
+    assert [step.actor for step in story.steps] == sorted(step.actor for step in story.steps)
+    assert story.steps[-1].action == f"block {difference.second.writes[-1].block}, thread (0, 0, 0) writes"
+    assert all("across.cu:2" in step.place for step in story.steps)
