@@ -21,6 +21,7 @@ from cujit.errors import CacheWarning, MissingError, NotCompiledError, OptionErr
 from cujit.events import Fallback, Happening, subscribe
 from emulator.programs import python
 from installed import install
+from processes import printed
 from raising import raises
 
 CODE = 'extern "C" __global__ void k(float *x) { x[threadIdx.x] = 3; }\n'
@@ -121,6 +122,21 @@ def test_that_a_pack_was_read_whole_is_noted_until_it_changes(
     monkeypatch.setenv("CUJIT_CACHE_ROOTS", str(site / "mylib"))
     with pytest.raises(ValueError, match="must not be zero"):
         cujit.compile(CODE, arch="sm_80", cache=Cache.packaged("mylib"))
+
+
+def test_openssl_is_loaded_for_a_pack_that_nobody_has_read_alone(site: Path, pack_of: Packs) -> None:
+    install(site, "mylib", {"mylib/k.pack": pack_of("sm_80")})
+    code = """
+        import sys
+        import cujit
+        from cujit.devices.launcher.library import library
+        is_native = library().digest.call() is not None
+        found = cujit.compile(sys.argv[1], arch="sm_80", cache=cujit.Cache.packaged("mylib"))
+        loaded = {"_hashlib", "base64"} & {*sys.modules}
+        print(found.provenance.root.name, *(sorted(loaded) if is_native else ()))
+        """
+    assert printed(code, CODE).split()[0] == "k.pack"
+    assert printed(code, CODE).split() == ["k.pack"]
 
 
 def test_a_pack_is_believed_as_the_code_beside_it(site: Path, pack_of: Packs) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import base64
+import binascii
 import contextlib
-import hashlib
 import os
 import re
 import sys
@@ -118,7 +117,8 @@ def _packs_in(metadata: str, under: str, named: str, *, is_own: bool) -> Iterato
 def _hex(digits: str) -> str:
     kind, _, text = digits.partition("=")
     try:
-        return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).hex() if kind == "sha256" else ""
+        padded = text.replace("-", "+").replace("_", "/") + "=" * (-len(text) % 4)
+        return binascii.a2b_base64(padded).hex() if kind == "sha256" else ""
     except ValueError:
         return ""
 
@@ -153,6 +153,8 @@ class PackagedPack(Pack):
         stamp = f"{self.root} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}".encode()
         if self._hints is not None and self._hints.get(name) == stamp:
             return
+        import hashlib  # start-up: for a pack that nobody has read yet; it loads OpenSSL
+
         digest = hashlib.sha256()
         for at in range(0, status.st_size, _CHUNK_BYTES):
             digest.update(file.read(at, min(_CHUNK_BYTES, status.st_size - at)))

@@ -9,7 +9,6 @@ Nothing is sampled. What cannot be proved is not believed, and costs a scan.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import stat
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,6 +27,7 @@ from cujit.compiler.includes.files import (
 )
 from cujit.compiler.includes.stat_cache import Manifest, directories_of
 from cujit.values import NamedTuple
+from cujit.values.hashing import sha256
 from cujit.values.json_text import only_value
 from cujit.values.typed import TYPE_CHECKING, Any, TypeAlias
 
@@ -220,7 +220,7 @@ def _digest(text: str) -> bytes:
 
 def _holds(path: str, digest: bytes, stamp: Stamp) -> bool:
     data, now = content(path)
-    return now == stamp and hashlib.sha256(data).digest() == digest
+    return now == stamp and sha256(data).digest() == digest
 
 
 _Lines: TypeAlias = dict[str, tuple[str, Stamp]]
