@@ -279,6 +279,16 @@ class Scattered(Shared):
     _fields_ = Fields(f"u32 offsets[{WARP}]; u64 size; u32 flags, line")
 
 
+class StoredLines(Shared):
+    """Memory from ``begin`` on in which an operation of a block stores one grain a lane, and the ``lines`` of it.
+
+    Rows of a warp that begin before ``room`` lie in it. The lines note a ``record`` for warp 0. Both count as long as
+    the block's first deed since its last fence is ``own``.
+    """
+
+    _fields_ = Fields("u64 begin, room, lines; u32 launch, record, own, grain")
+
+
 SPANS = 16
 """Spans of global memory that the code of a warp is known to access, by where it does."""
 

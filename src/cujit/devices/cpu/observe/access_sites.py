@@ -437,7 +437,7 @@ def updates_across(block: BasicBlock, e: WarpEmitter) -> list[Batch]:
         growing = {key: ops for key, ops in growing.items() if key[0] not in op.written}
     written = [{op.memory.offset for op in ops if op.opcode == "st"} for ops in found]
     groups = [[op for op in ops if op.memory.offset in at] for ops, at in zip(found, written, strict=True)]
-    return [Batch(tuple(ops)) for ops in groups if len(ops) > 1]
+    return [Batch(tuple(ops)) for ops in groups if ops]
 
 
 def _is_plain_store(op: Op) -> bool:
@@ -462,7 +462,7 @@ def _may_update(op: Op, e: WarpEmitter, space: str) -> bool:
         return False
     shape, size = e.shape(op.memory.base), bytes_of(op)
     apart = shape.stride is not None and abs(shape.stride) >= size and shape.row == WARP
-    return apart and not shape.guarded and not op.memory.offset % size
+    return apart and not op.memory.offset % size and (space == "global" or not shape.guarded)
 
 
 def bytes_of(op: Op) -> int:

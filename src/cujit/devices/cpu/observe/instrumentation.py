@@ -36,6 +36,7 @@ from cujit.devices.cpu.observe.access_sites import (
 )  # fmt: skip
 from cujit.devices.cpu.observe.described import look, look_at_products, orders_proxies
 from cujit.devices.cpu.observe.raw import RawValues
+from cujit.devices.cpu.observe.stored_lines import is_noted, may_fill_lines, reserve_lines
 from cujit.devices.cpu.run.launch import SYSTEM_BYTES, Launch
 from cujit.formats.ptx.isa.semantics import Collective, Effect
 from cujit.values import replace
@@ -412,7 +413,7 @@ class Checker:
                     left = [op for op in batch.ops if op not in update.ops]
                     found |= dict.fromkeys(left, Batch(tuple(left)))
                 found |= dict.fromkeys(update.ops, update)
-            self._batches[e.graph] = {op: batch for op, batch in found.items() if len(batch.ops) > 1}
+            self._batches[e.graph] = {op: batch for op, batch in found.items() if len(batch.ops) > 1 or batch.stores}
         return self._batches[e.graph].get(op)
 
     def _look(self, e: WarpEmitter, batch: Batch) -> Value:
@@ -420,8 +421,21 @@ class Checker:
         b, op = e.builder, batch.ops[0]
         memory = replace(op.memory, offset=batch.offset)
         where, space = where_in(e, memory, op.space)
-        if batch.stores:
-            return (self._look_at_stores if space is Space.GLOBAL else self._look_at_update)(e, batch, where)
+        if batch.stores and space is not Space.GLOBAL:
+            return self._look_at_update(e, batch, where)
+
+        def looked() -> list[Value]:
+            return [
+                self._look_at_stores(e, batch, where) if batch.stores else self._look_at_loads(e, batch, where, space)
+            ]
+
+        if where.holds is None:
+            return looked()[0]
+        return b.either(where.holds, looked, lambda: [b.integer(0, 1)], "rows")[0]
+
+    def _look_at_loads(self, e: WarpEmitter, batch: Batch, where: Where, space: Space) -> Value:
+        """Look at loads of rows."""
+        b, op = e.builder, batch.ops[0]
         row, lanes = row_of(batch, batch.ops, where, space), _lanes(e, op)
         across = self._is_across(row)
 
@@ -448,9 +462,7 @@ class Checker:
             self._call_rows(e, row, lanes, "cujit_check_global", Value(quiet, "ptr"))
             return placed() if self._looks_at_places else [b.integer(1, 1)]
 
-        if where.holds is None:
-            return looked()[0]
-        return b.either(where.holds, looked, lambda: [b.integer(0, 1)], "rows")[0]
+        return looked()[0]
 
     def _look_at_update(self, e: WarpEmitter, batch: Batch, where: Where) -> Value:
         """Look at stores and the loads before them, but for loads of what is stored to."""
@@ -468,15 +480,24 @@ class Checker:
         b, lanes = e.builder, _lanes(e, batch.ops[0])
         stores = {op.memory.offset: op for op in reversed(batch.stores)}
         row = row_of(batch, [*stores.values()], where, Space.GLOBAL)
+        lines = f"{self._windows.setdefault(row.op, f'%check.window.{len(self._windows)}')}.lines"
+        reserve_lines(b, lines)
+
+        def looked() -> list[Value]:
+            if not may_fill_lines(row):
+                return called()
+            noted = is_noted(b, self.place(e), row, lanes, lines)
+            return b.either(noted, lambda: [b.integer(1, 1)], called, "noted")
 
         def called() -> list[Value]:
-            (done,) = self._call_rows(e, row, lanes, "cujit_check_stores", returned="i32")
+            place = Value(lines, "ptr")
+            (done,) = self._call_rows(e, row, lanes, "cujit_check_stores", place, returned="i32")
             return [b.compare("icmp ne", done, b.integer(0, 32))]
 
         if not self._looks_at_places:
-            return called()[0]
+            return looked()[0]
         inside = self._is_inside(e, row, self._window(e, batch.ops[0], Space.GLOBAL))
-        return b.either(inside, called, lambda: [b.integer(0, 1)], "placed")[0]
+        return b.either(inside, looked, lambda: [b.integer(0, 1)], "placed")[0]
 
     def _store_data(self, e: WarpEmitter, values: tuple[Value, ...]) -> None:
         """Put what a store writes where native code finds it, part by part."""

@@ -274,17 +274,15 @@ struct LineSlot {
 };
 
 /* What is known of a line in a `launch`, by its first deed. As long as it is not LINE_APART, its slots say all: of each kind
-   `state` has the logarithm of the grains that a thread accesses. All slots are of one block since its last fence, or
-   nobody wrote.
-
-   Where it is LINE_APART, each grain has records, and of slots only this counts: who wrote or read the grains of a mask is
-   the block of that deed, and has nothing to look at there; of those of the last mask two blocks read each. */
+   `state` has the logarithm of the grains that a thread accesses. All slots are of one block since its last fence; or
+   nobody wrote, and the last slot is of another block than the one before; or the first and the last slot are
+   LINE_WRITERS of different grains, and nobody read. Where a line is LINE_APART, each grain has records. */
 struct Line {
   u32 launch, state;
   struct LineSlot slots[RECORDS];
 };
 
-enum { LINE_LOG = 3, LINE_APART = 1 << 16, LINE_WROTE = 1 << 17, LINE_READ = 1 << 18 };
+enum { LINE_LOG = 3, LINE_APART = 1 << 16, LINE_WROTE = 1 << 17, LINE_READ = 1 << 18, LINE_WRITERS = 1 << 19 };
 
 /* Where the records of a span are: those of a kind for each grain, then those of the next kind, then lines. */
 struct Plane {
@@ -335,14 +333,14 @@ INLINE u32 record_in(const struct Line *line, u32 kind, u32 k) {
 /* From now on each grain of a line has records. */
 static NOINLINE void spread_line(const struct Plane *plane, u64 grain, u32 launch) {
   struct Line *line = line_at(plane, grain);
-  struct LineSlot *slots = line->slots;
-  u32 *records = plane->records + (grain & -(u64)LINE);
+  u32 *records = plane->records + (grain & -(u64)LINE), state = LINE_APART;
   if (line->launch != launch) *line = (struct Line){.launch = launch};
   for (u32 kind = WROTE; kind < RECORDS; kind++) {
-    EACH_LANE(k, slots[kind].mask) records[kind * plane->step + k] = record_in(line, kind, k);
+    u32 as = line->state & LINE_WRITERS ? WROTE : kind;
+    EACH_LANE(k, line->slots[kind].mask) records[as * plane->step + k] = record_in(line, kind, k);
+    if (line->slots[kind].mask) state |= as == WROTE ? LINE_WROTE : LINE_READ;
   }
-  line->state = LINE_APART | (slots[WROTE].mask ? LINE_WROTE : 0) | (slots[READ_FIRST].mask | slots[READ_TOO].mask ? LINE_READ : 0);
-  slots[READ_TOO].mask &= slots[READ_FIRST].mask;
+  *line = (struct Line){launch, state, {{0, 0}}};
 }
 
 /* The line of a grain, of which each grain has records. */
@@ -350,19 +348,6 @@ INLINE struct Line *line_apart(const struct Plane *plane, u64 grain, u32 launch)
   struct Line *line = line_at(plane, grain);
   if (line->launch != launch || !(line->state & LINE_APART)) spread_line(plane, grain, launch);
   return line;
-}
-
-/* Whether this block did the same, since its last fence, to all grains of a mask, and nobody else has accessed them since. */
-INLINE flag is_covered(const struct Across *own, const struct LineSlot *slot, u32 mask) {
-  return !(mask & ~slot->mask) && is_own(own, slot->record >> THREAD_BITS);
-}
-
-/* A block does something to the grains `mask` of a line that is apart, and knows of all before; others do not know of it. */
-INLINE void note_in_line(const struct Across *own, struct Line *line, u32 record, u32 mask, flag writes) {
-  struct LineSlot *slot = &line->slots[writes ? WROTE : READ_FIRST], *other = &line->slots[writes ? READ_FIRST : WROTE];
-  *slot = (struct LineSlot){record, is_own(own, slot->record >> THREAD_BITS) ? slot->mask | mask : mask};
-  if (!is_own(own, other->record >> THREAD_BITS)) other->mask &= ~mask;
-  line->state |= writes ? LINE_WROTE : LINE_READ;
 }
 
 /* Turns in which a block of another thread has stored what it was about to. */
@@ -410,13 +395,8 @@ static NOINLINE void check_grains(const struct Place *place, const struct Access
   u64 grain = grain_at(plane, access->address);
   u32 *record = plane->records + grain, writes = access->flags & ACCESS_WRITE;
   u32 now = deed_of(place, access->flags, access->line) | (place->first + access->lane);
-  const struct Across *own = &place->piece->across;
   for (u64 k = 0; k < access->size; k += step, record++, grain++) {
-    struct Line *line = line_apart(plane, grain, place->watch->first_deed);
-    line->state |= writes ? LINE_WROTE : LINE_READ;
-    for (u32 kind = WROTE; kind < READ_TOO; kind++) {
-      if (!is_own(own, line->slots[kind].record >> THREAD_BITS)) line->slots[kind].mask &= ~(1u << grain % LINE);
-    }
+    line_apart(plane, grain, place->watch->first_deed)->state |= writes ? LINE_WROTE : LINE_READ;
     for (u32 kind = WROTE; kind < (writes ? RECORDS : READ_FIRST); kind++) {
       const struct Deed *deed = race_across(place, record[kind * plane->step], access->flags);
       if (!deed || (writes && stores_same_grain(place, access, k, step))) continue;
@@ -516,10 +496,14 @@ struct Share {
   u32 record, mask, log, writes;
 };
 
-/* Which grains of a line several blocks read, of whom two are known. */
-INLINE u32 read_by_two(const struct Line *line) {
-  u32 first = line->state & LINE_APART ? ~0u : line->slots[READ_FIRST].mask;
-  return line->state & LINE_WROTE || (!(line->state & LINE_APART) && line->slots[WROTE].mask) ? 0 : first & line->slots[READ_TOO].mask;
+/* Whether a slot is of this block since its last fence, or empty. */
+INLINE flag is_slot_own(const struct Across *own, const struct LineSlot *slot) {
+  return !slot->mask || is_own(own, slot->record >> THREAD_BITS);
+}
+
+/* Whether this block did the same, since its last fence, to all grains of a mask. */
+INLINE flag is_covered(const struct Across *own, const struct LineSlot *slot, u32 mask) {
+  return !(mask & ~slot->mask) && is_own(own, slot->record >> THREAD_BITS);
 }
 
 /* The slot goes on to more grains, if the same threads do the same to them, or takes the share in place of what it held. */
@@ -537,21 +521,32 @@ INLINE flag slot_takes(struct Line *line, u32 kind, const struct Share *share) {
   return 1;
 }
 
+/* Whether a line takes a share of which other blocks read grains, if nobody wrote any. */
+INLINE flag line_takes_read(const struct Place *place, struct Line *line, const struct Share *share) {
+  struct LineSlot *first = &line->slots[READ_FIRST], *too = &line->slots[READ_TOO];
+  const struct Deed *deed = deed_in(place, first->record);
+  if (!place->watch->ordered && !(share->mask & ~(first->mask & too->mask))) return 1;
+  if (!deed || deed->block == (u32)place->block) return slot_takes(line, READ_FIRST, share);
+  return is_slot_own(&place->piece->across, too) && slot_takes(line, READ_TOO, share);
+}
+
+/* Whether a line takes a share of other grains than another block wrote, if nobody read any. */
+INLINE flag line_takes_writer(const struct Place *place, struct Line *line, const struct Share *share) {
+  const struct LineSlot *slots = line->slots;
+  if (share->mask & slots[WROTE].mask || slots[READ_FIRST].mask) return 0;
+  if (slots[READ_TOO].mask && !(line->state & LINE_WRITERS)) return 0;
+  if (!is_slot_own(&place->piece->across, &slots[READ_TOO]) || !slot_takes(line, READ_TOO, share)) return 0;
+  line->state |= LINE_WRITERS;
+  return 1;
+}
+
 /* Whether a share of a line that is not apart fits into its slots, by deeds of other blocks, too. */
 static NOINLINE flag line_takes_others(const struct Place *place, struct Line *line, const struct Share *share) {
-  const struct Across *own = &place->piece->across;
-  struct LineSlot *slots = line->slots;
-  if (!share->writes && !slots[WROTE].mask) {
-    const struct Deed *first = deed_in(place, slots[READ_FIRST].record);
-    flag is_first = !first || first->block == (u32)place->block;
-    if (!is_first && slots[READ_TOO].mask && !is_own(own, slots[READ_TOO].record >> THREAD_BITS)) return 0;
-    return slot_takes(line, is_first ? READ_FIRST : READ_TOO, share);
-  }
-  if (!share->writes) return 0;
+  if (!share->writes) return !line->slots[WROTE].mask && line_takes_read(place, line, share);
+  if (line_takes_writer(place, line, share)) return 1;
   for (u32 kind = WROTE; kind < RECORDS; kind++) {
-    const struct LineSlot *slot = &slots[kind];
-    if (!slot->mask) continue;
-    const struct Deed *deed = deed_in(place, slot->record);
+    const struct LineSlot *slot = &line->slots[kind];
+    const struct Deed *deed = slot->mask ? deed_in(place, slot->record) : 0;
     if (slot->mask & ~share->mask || (deed && !is_known_across(place, deed))) return 0;
   }
   *line = (struct Line){line->launch, share->log, {{share->record, share->mask}}};
@@ -561,45 +556,35 @@ static NOINLINE flag line_takes_others(const struct Place *place, struct Line *l
 /* Whether a share of a line is plainly no race, and is noted in a slot. */
 INLINE flag line_takes(const struct Place *place, struct Line *line, const struct Share *share) {
   const struct Across *own = &place->piece->across;
-  const struct Watch *watch = place->watch;
   struct LineSlot *slots = line->slots;
-  u32 kind = share->writes ? WROTE : READ_FIRST;
-  if (line->launch != watch->first_deed) {
-    *line = (struct Line){watch->first_deed, share->log << LINE_LOG * kind, {{0, 0}}};
+  u32 kind = share->writes ? WROTE : READ_FIRST, launch = place->watch->first_deed;
+  if (line->launch != launch) {
+    *line = (struct Line){launch, share->log << LINE_LOG * kind, {{0, 0}}};
     slots[kind] = (struct LineSlot){share->record, share->mask};
     return 1;
   }
-  if (is_covered(own, &slots[kind], share->mask)) return 1;
-  if (!share->writes && is_covered(own, &slots[WROTE], share->mask)) return 1;
-  if (!share->writes && !watch->ordered && !(share->mask & ~read_by_two(line))) return 1;
   if (line->state & LINE_APART) return 0;
-  flag other = slots[READ_TOO].mask != 0;
-  other |= slots[WROTE].mask && !is_own(own, slots[WROTE].record >> THREAD_BITS);
-  other |= slots[READ_FIRST].mask && !is_own(own, slots[READ_FIRST].record >> THREAD_BITS);
-  return other ? line_takes_others(place, line, share) : slot_takes(line, kind, share);
+  if (!is_slot_own(own, &slots[WROTE]) || !is_slot_own(own, &slots[READ_FIRST]) || slots[READ_TOO].mask) {
+    return line_takes_others(place, line, share);
+  }
+  if (is_covered(own, &slots[WROTE], share->mask) || is_covered(own, &slots[kind], share->mask)) return 1;
+  return slot_takes(line, kind, share);
 }
 
-/* Whether what lanes do to grains of a line is plainly no race, by the records of each grain. `first` is the record of the
-   thread that accesses the first of them. */
+/* Whether what lanes do to grains of a line, the first of them `grain`, is plainly no race, by the records of each grain. */
 static NOINLINE flag line_is_quick(const struct Place *place, const struct Plane *plane, u64 grain, const struct Share *share) {
-  struct Line *line = line_apart(plane, grain, place->watch->first_deed);
-  struct LineSlot *too = &line->slots[READ_TOO];
   struct Since since;
   begin_since(place, &since);
+  struct Line *line = line_apart(plane, grain, since.launch);
   u32 record = share->record & -(u32)THREADS, thread = share->record & (THREADS - 1);
   for (u32 k = 0; k < LINE; k += CHUNK) {
-    u32 *at = plane->records + grain + k;
     chunk number = NEXT + k, now = record | ((thread + (number >> share->log)) & (THREADS - 1));
     answers active = (answers)(0 - (share->mask >> number & 1));
-    flag known = share->writes ? chunk_is_written(line, at, plane->step, now, active, &since)
-                               : chunk_is_read(line, at, plane->step, now, active, &since);
+    flag known = share->writes ? chunk_is_written(line, plane->records + grain + k, plane->step, now, active, &since)
+                               : chunk_is_read(line, plane->records + grain + k, plane->step, now, active, &since);
     if (!known) return 0;
-    if (share->writes || since.ordered) continue;
-    EACH_LANE(one, (share->mask & ~too->mask) >> k & ((1u << CHUNK) - 1)) {
-      if (at[READ_TOO * plane->step + one] >> THREAD_BITS >= since.launch) too->mask |= 1u << (k + one);
-    }
   }
-  note_in_line(&place->piece->across, line, share->record, share->mask, (flag)share->writes);
+  line->state |= share->writes ? LINE_WROTE : LINE_READ;
   return 1;
 }
 
@@ -620,16 +605,23 @@ INLINE u32 grains_in_line(i64 before, u64 count, u32 log, u32 lanes) {
   return found;
 }
 
+/* Whether the line of a row takes its part, which is the `begin`th grain of all lines and those behind it. */
+INLINE flag line_takes_part(const struct Place *place, struct Line *lines, u64 k, u64 begin, u64 count, u32 lanes,
+                            struct Share *share) {
+  i64 before = (i64)(begin - k);
+  u32 thread = place->warp * WARP + first_lane(lanes) - (u32)(before >> share->log);
+  share->record = (share->record & -(u32)THREADS) | (thread & (THREADS - 1));
+  share->mask = grains_in_line(before, count, share->log, lanes);
+  return !share->mask || line_takes(place, lines + k / LINE, share);
+}
+
 /* Whether what `lanes` do to grains side by side, 1 << `log` each, is plainly no race, which is then noted; the first of the
    lanes is at the grain `begin`, the last one's grains end after `count`. */
 INLINE flag grains_are_quick(const struct Place *place, const struct Plane *plane, u64 begin, u64 count, u32 log, u32 lanes,
                              u32 flags, u32 line) {
-  u32 now = deed_of(place, flags, line), thread = place->warp * WARP + first_lane(lanes);
+  struct Share share = {deed_of(place, flags, line), 0, log, flags & ACCESS_WRITE};
   for (u64 k = begin & -(u64)LINE; k < begin + count; k += LINE) {
-    i64 before = (i64)(begin - k);
-    u32 record = now | ((thread - (u32)(before >> log)) & (THREADS - 1));
-    struct Share share = {record, grains_in_line(before, count, log, lanes), log, flags & ACCESS_WRITE};
-    if (!share.mask || line_takes(place, line_at(plane, k), &share)) continue;
+    if (line_takes_part(place, line_at(plane, 0), k, begin, count, lanes, &share)) continue;
     if (!line_is_quick(place, plane, k, &share)) return 0;
   }
   return 1;
@@ -658,6 +650,32 @@ INLINE flag row_is_quick(struct Place *place, u32 lanes, u64 base, const struct 
   u64 begin = grain_at(&plane, at);
   count <<= log;
   return grains_are_quick(place, &plane, begin, count, log, lanes, site->flags, line);
+}
+
+/* Remember the memory that a site stores to, one grain a lane, by its lines. */
+static NOINLINE void open_stored(struct Place *place, const struct Site *site, u32 line, struct StoredLines *to) {
+  const struct Span *span = (const struct Span *)*span_of_site(place, site);
+  struct Plane plane;
+  *to = (struct StoredLines){.own = place->piece->across.own};
+  if (site->count != 1 || site->stride != site->size || !span || !plane_of(place, span, site->flags, &plane)) return;
+  if (site->size != 1u << plane.grain) return;
+  u64 bytes = (u64)LINE << plane.grain, begin = (span->begin + bytes - 1) & -bytes;
+  if (span->end < begin + bytes) return;
+  *to = (struct StoredLines){begin, span->end - begin - bytes + 1, (u64)line_at(&plane, grain_at(&plane, begin)),
+                         place->watch->first_deed, deed_of(place, site->flags, line), place->piece->across.own, plane.grain};
+}
+
+/* Whether what lanes store there is plainly no race, which is then noted. */
+INLINE flag stored_takes(const struct Place *place, const struct StoredLines *stored, u32 lanes, u64 base) {
+  u32 first = first_lane(lanes), count = last_lane(lanes) - first + 1;
+  u64 offset = base + ((u64)first << (stored->grain & 3)) - stored->begin, begin = offset >> (stored->grain & 3);
+  if (offset >= stored->room || begin << (stored->grain & 3) != offset) return 0;
+  if (place->piece->across.own != stored->own) return 0;
+  struct Share share = {stored->record, 0, 0, ACCESS_WRITE};
+  u64 k = begin & -(u64)LINE;
+  if (!line_takes_part(place, (struct Line *)stored->lines, k, begin, count, lanes, &share)) return 0;
+  return k + LINE >= begin + count ||
+         line_takes_part(place, (struct Line *)stored->lines, k + LINE, begin, count, lanes, &share);
 }
 
 /* -- lanes ---------------------------------------------------------------------------------------------------------------- */
@@ -696,19 +714,16 @@ INLINE flag is_side_by_side(const struct Lanes *all) {
 /* Which lanes are left to be looked at, of those that access `count` grains each. */
 INLINE u32 lanes_left(const struct Place *place, const struct Lanes *all, const struct Plane *plane, u64 count, flag writes) {
   const u64 *addresses = (const u64 *)all->addresses;
-  const struct Across *own = &place->piece->across;
   struct Since since;
-  u32 left = 0, now = deed_of(place, all->flags, all->line) | place->warp * WARP;
+  u32 left = 0, now = deed_of(place, all->flags, all->line) | place->warp * WARP, does = writes ? LINE_WROTE : LINE_READ;
   begin_since(place, &since);
   EACH_LANE(lane, all->lanes) {
     u64 grain = grain_at(plane, addresses[lane]);
     flag quick = 1;
     for (u64 k = grain; k < grain + count && quick; k++) {
       struct Line *line = line_apart(plane, k, since.launch);
-      u32 mask = 1u << k % LINE;
-      if (is_covered(own, &line->slots[writes ? WROTE : READ_FIRST], mask)) continue;
       quick = grain_is_quick(line, plane->records + k, plane->step, now | lane, writes, &since);
-      if (quick) note_in_line(own, line, now, mask, writes);
+      if (!(line->state & does)) line->state |= does;
     }
     left |= (u32)(quick ^ 1) << lane;
   }

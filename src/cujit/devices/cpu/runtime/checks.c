@@ -535,11 +535,18 @@ static NOINLINE flag stores_are_quick(struct Place *place, u32 lanes, u64 base, 
 
 /* Whether stores of lanes to global memory by rows are plainly no races with other blocks, nor are loads of the same. 0: each
    of them has to be looked at. */
-flag cujit_check_stores(struct Place *place, u32 lanes, u64 base, const struct Site *site) {
-  if (!lanes || (is_steady(place) && members_are_quick(place, lanes, base, site))) return 1;
+flag cujit_check_stores(struct Place *place, u32 lanes, u64 base, const struct Site *site, struct StoredLines *stored) {
+  if (!lanes) return 1;
+  if (is_steady(place)) {
+    if (stored_takes(place, stored, lanes, base)) return 1;
+    flag is_open = stored->own == place->piece->across.own;
+    if (is_open && members_are_quick(place, lanes, base, site)) return 1;
+  }
   enter(place);
   catch_up(place);
-  return stores_are_quick(place, lanes, base, site);
+  if (!stores_are_quick(place, lanes, base, site)) return 0;
+  open_stored(place, site, members_of(site)->line, stored);
+  return 1;
 }
 
 static NOINLINE flag batch_is_common(struct Place *place, u32 lanes, u64 base, const struct Site *site, u64 *window) {
