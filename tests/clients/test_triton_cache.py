@@ -323,6 +323,40 @@ def _warps(machine: Machine, key: str) -> int:
     return int(json.loads(content[begin : begin + sizes["axpy.json"]])["num_warps"])
 
 
+_REMOTE = {
+    "TRITON_CACHE_MANAGER": "triton.runtime.cache:RemoteCacheManager",
+    "TRITON_REMOTE_CACHE_BACKEND": "cujit.integrations.triton:RemoteBackend",
+}
+
+
+def test_tritons_own_remote_manager_shares_the_entries(machine: Machine, other: Machine, tmp_path: Path) -> None:
+    assert machine.hits("make(); make(); make(num_warps=8)", **_REMOTE) == [False, True, False]
+    before = machine.files()
+    shutil.rmtree(machine.triton)
+    assert machine.hits(CUJIT_COMPILE="never", **_REMOTE) == [True]
+    assert machine.files().items() < before.items()
+    shell(f"cujit pack merge {machine.cache} -o {tmp_path / 'kernels.pack'}")
+    variables = {"CUJIT_COMPILE": "never", "CUJIT_CACHE_ROOTS": str(tmp_path / "kernels.pack")}
+    assert other.hits(**variables) == [True]  # by CacheManager
+    shutil.rmtree(other.triton)
+    assert other.hits("make(num_warps=8)", **variables, **_REMOTE) == [True]
+    failed = other.run("make(num_warps=2)", **variables, **_REMOTE)
+    assert "NotCompiledError" in failed.stderr
+
+
+def test_tritons_own_remote_manager_gets_only_what_is_signed(
+    store: tuple[Server, dict[str, str], Path], machine: Machine, other: Machine
+) -> None:
+    server, variables, _ = store
+    ((name, data),) = ((name, data) for name, data in server.files.items() if "/e/" in name)
+    server.files[name] = data[:-1] + bytes([data[-1] ^ 1])
+    assert "NotCompiledError" in other.run(CUJIT_COMPILE="never", **variables, **_REMOTE).stderr
+    assert other.files() == {}
+    server.files[name] = data
+    assert other.hits(CUJIT_COMPILE="never", **variables, **_REMOTE) == [True]
+    assert other.files() == machine.files()
+
+
 def test_without_a_cache_of_cujits_triton_works_as_before(machine: Machine) -> None:
     assert machine.hits("make(); make()", CUJIT_CACHE="0") == [False, True]
     assert machine.hits(CUJIT_CACHE="0") == [True]

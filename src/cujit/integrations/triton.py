@@ -17,7 +17,7 @@ import threading
 import time
 import types
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -160,10 +160,7 @@ class CacheManager(triton_cache.CacheManager):  # type: ignore[misc]  # Triton h
 
     def _keep(self, filename: str, names: list[str], make_ms: float) -> None:
         files = {name: Path(self._path(name)).read_bytes() for name in names}
-        key = _key_of(self._key, filename)
-        artifact = Artifact(
-            ImageKind.FILES, pack_files(files), _arch_of(files.get(filename, b"")), name=key.name, tool=_TOOL
-        )
+        key, artifact = _entry_of(self._key, filename, files)
         kept = self._cache.keep(key, artifact, make_ms=make_ms)
         self._list(filename, files, None if kept.outcome is Outcome.UNCACHED else key)
 
@@ -185,6 +182,51 @@ class CacheManager(triton_cache.CacheManager):  # type: ignore[misc]  # Triton h
 
     def _path(self, filename: str) -> str:
         return f"{self._directory}/{filename}"
+
+
+class RemoteBackend(triton_cache.RemoteCacheBackend):  # type: ignore[misc]  # Triton has no types
+    """What Triton's own ``RemoteCacheManager`` asks for the files of a kernel: ``TRITON_REMOTE_CACHE_BACKEND``.
+
+    The entries are those of ``CacheManager``. Triton writes the files to its directory, and nobody waits for anybody.
+    """
+
+    def __init__(self, key: str) -> None:
+        """Take the key of a kernel.
+
+        Raises:
+            OptionError: a variable of cujit's cache has an invalid value.
+        """
+        self._key = key
+        self._cache = default_cache()
+        self._files: dict[str, bytes] = {}
+
+    def get(self, filenames: Iterable[str]) -> dict[str, bytes]:
+        """Return the files that are there, by their names. The list of a kernel's files is asked first.
+
+        Raises:
+            NotCompiledError: nobody has the kernel, and ``CUJIT_COMPILE`` forbids to compile it.
+        """
+        names = list(filenames)
+        for name in names:
+            if name.startswith(_GROUP) and name not in self._files:
+                self._files |= self._found(name)
+        return {name: self._files[name] for name in names if name in self._files}
+
+    def put(self, filename: str, data: bytes) -> None:
+        """Take a file; with the list of a kernel's files, keep the kernel in cujit's cache. Other files stay here."""
+        self._files[filename] = data
+        if filename.startswith(_GROUP):
+            files = {name: self._files[name] for name in json.loads(data)["child_paths"]}
+            self._cache.keep(*_entry_of(self._key, filename[len(_GROUP) :], files))
+
+    def _found(self, listed: str) -> dict[str, bytes]:
+        key = _key_of(self._key, listed[len(_GROUP) :])
+        had = self._cache.find(key, is_read=True)
+        if had is None:
+            _require_compiling(key, self._cache)
+            return {}
+        files = unpack_files(had[0].data)
+        return {**files, listed: json.dumps({"child_paths": sorted(files)}).encode()}
 
 
 _TOOL = f"Triton {triton.__version__}"
@@ -243,6 +285,12 @@ class _Claim:
 def _key_of(key: str, filename: str) -> Key:
     """Make the key of a kernel: Triton's own covers its compiler, the source, the options and the target."""
     return make_key("triton", [Part.text("name", filename.removesuffix(".json")), Part.text("triton key", key)])
+
+
+def _entry_of(key: str, filename: str, files: Mapping[str, bytes]) -> tuple[Key, Artifact]:
+    """Make the entry of a kernel: its key, and its files."""
+    made, arch = _key_of(key, filename), _arch_of(files.get(filename, b""))
+    return made, Artifact(ImageKind.FILES, pack_files(files), arch, name=made.name, tool=_TOOL)
 
 
 @functools.lru_cache(8)
