@@ -84,6 +84,10 @@ CHECKED = {
     "a tile written too early": (
         "race", WAIT, f"if (step + STEP >= k) {WAIT}", "tile[at / 8 *", ("a product still reads", "tcgen05.commit")
     ),
+    "a sum that begins with what is there": (
+        "tensor-memory", '"r"(step + i) : "memory"', '"r"(1) : "memory"', '"tcgen05.mma.',
+        ("never wrote", "enable-input-d"),
+    ),
     "a part of a tile never written": (
         "init", "i < rows * STEP; i", "i < rows * STEP - 64; i", '"tcgen05.mma.', ("never written",)
     ),
@@ -96,7 +100,7 @@ def test_checks_see_the_shared_memory_of_products(name: str, schedule: int | Non
     check, old, new, instruction, words = CHECKED[name]
     wrong, line = planted(old, new, instruction)
     with raises(KernelFaultError, f"fault-{check}", *words) as e:
-        right(cujit.cpu(check=check, schedule=schedule), 128, 64, 256, wrong)
+        right(cujit.cpu(check="init" if check == "tensor-memory" else check, schedule=schedule), 128, 64, 256, wrong)
     assert str(line) in re.findall(r"source\.cu:(\d+)", str(e.value)) or abs(first_line(e.value) - line) <= 2
 
 

@@ -144,6 +144,19 @@ def test_what_was_not_stored_is_no_number(cpu: Device) -> None:
     assert np.isnan(run_scene(cpu, Scene("raw", kernel(body), (np.zeros(128, np.float32),), 1, 128))[0]).all()
 
 
+@pytest.mark.parametrize("stored", ["", "t", "t+1"])
+def test_a_load_of_what_nobody_wrote(stored: str) -> None:
+    """Two columns are loaded; that one of them was stored is enough."""
+    store = f"tcgen05.st.sync.aligned.32x32b.x1.b32 [{stored}], {{i}};" if stored else ""
+    load = "tcgen05.ld.sync.aligned.32x32b.x2.b32 {r0, r1}, [t];"
+    scene = Scene("unwritten", kernel(f"{START} {store}\n{load} {END}"), (np.zeros(1),), 1, 128)
+    if stored:
+        run_scene(cujit.cpu(check="init"), scene)
+        return
+    with raises(KernelFaultError, "fault-tensor-memory", "never wrote", "2 columns", "tcgen05.ld"):
+        run_scene(cujit.cpu(check="init"), scene)
+
+
 @pytest.mark.parametrize("frees", [0, 1])
 def test_columns_are_given_out_again(cpu: Device, frees: int) -> None:
     """A warp that asks for more than there is waits for the other one."""

@@ -267,6 +267,27 @@ def test_a_product_of_what_is_not_stored_yet(cpu: Device, operand: str) -> None:
     run_scene(cpu, Scene("stored", waited, arrays, 1, 128))
 
 
+@pytest.mark.parametrize(("operand", "chunk"), [("d", 0), ("a", 256), ("factors", 320)])
+@pytest.mark.parametrize("issuer", [None, 1])
+def test_a_product_of_what_nobody_wrote(operand: str, chunk: int, issuer: int | None) -> None:
+    """Nobody stores the 64 columns that begin at ``chunk``; of a pair, in its first block."""
+    x = Product("mxf8f6f4", "e4m3", "e4m3", m=128, chunks=1, from_tensor=True, issuer=issuer)
+    a, b = (codes("e4m3", rows, 32, 1) for rows in (x.m, x.n))
+    own = "mov.u32 at, %cluster_ctarank; setp.eq.and.u32 done, at, 0, done;"
+    kept = f"setp.eq.u32 done, n, {chunk}; {own} add.u32 at, t, n; @done bra KEPT; tcgen05.st"
+    text = (
+        text_of(x)
+        .replace("add.u32 at, t, n; tcgen05.st", kept)
+        .replace("add.u64 a, a, 32768;", "KEPT: add.u64 a, a, 32768;", 1)
+    )
+    arrays = arrays_of(x, a, b, np.zeros((x.blocks, COLUMNS, LANES), np.uint32))
+    with raises(KernelFaultError, "fault-tensor-memory", "never wrote", f"from column {chunk} on", "mma"):
+        run_scene(cujit.cpu(check="init"), Scene("unwritten", text, arrays, x.blocks, 128))
+    if operand == "d":
+        arrays[3][2] = x.described  # enable-input-d is false
+        run_scene(cujit.cpu(check="init"), Scene("written", text, arrays, x.blocks, 128))
+
+
 ALL = [(kind, type_, across) for kind, types in CODES.items() for type_ in types for across in (False, True)
        if not across or bits_of(type_) >= 8]  # fmt: skip
 

@@ -419,3 +419,5 @@ class TensorFault(enum.IntEnum):
     """An allocation or deallocation of a pair to which a warp of the other block never comes."""
     DISAGREED = 17
     """An allocation or deallocation of a pair for which the other block names other columns."""
+    UNWRITTEN = 18
+    """A read of what nobody wrote, under the check ``init``."""

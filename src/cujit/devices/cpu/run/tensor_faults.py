@@ -73,6 +73,11 @@ _WORDS: dict[int, tuple[str, str]] = {
         "a product that accesses column {column} of tensor memory, and a warp that stored there did not wait: {there}",
         "execute tcgen05.wait::st.sync.aligned after tcgen05.st, and then the barrier before the product",
     ),
+    TensorFault.UNWRITTEN: (
+        "a read of tensor memory that the kernel never wrote, {number} columns from column {column} on",
+        "execute tcgen05.st, tcgen05.cp or tcgen05.mma for these columns and lanes first, and the first tcgen05.mma of "
+        "a sum with a false enable-input-d. Copy scale factors to all 128 lanes",
+    ),
     TensorFault.ALONE: (
         "an instruction with .cta_group::2 in a block that is not in a pair",
         "launch with a cluster of an even number of blocks: write kernel.prepare(grid, block, cluster=2)(…), or "

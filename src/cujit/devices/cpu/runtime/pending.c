@@ -82,12 +82,31 @@ static void find_site(struct TensorSite *to, struct Running *running, const stru
   *to = (struct TensorSite){running, copy->work.blocks.each[0].memory, block, thread, copy->line, 0, 0};
 }
 
+/* Nobody has written something that a product is about to read in a block: D, A or scale factors, of which the lower half of
+   each 32 lanes may be all that it needs. */
+static void meet_unwritten(const struct TensorSite *site, const struct TensorWork *work, u32 block) {
+  struct Cells operands[TENSOR_OPERANDS];
+  u32 count = find_operands(operands, work, block);
+  for (u32 k = !work->keeps; k < count; k++) {
+    if (k + 2 >= count && work->chunks) operands[k].groups &= 0x55;
+    u32 column = find_unwritten(work->blocks.each[block].memory, &operands[k]);
+    if (column < TENSOR_COLUMNS) fail_in_tensor(site, TENSOR_UNWRITTEN, column, 1);
+  }
+}
+
 /* Have a product or a copy to tensor memory done, or with `piece` only named what it reads of shared memory. */
 static void run_product(struct Running *running, const struct Async *copy, Piece *piece, void *context) {
+  const struct TensorWork *work = &copy->work;
   struct TensorSite site;
   find_site(&site, running, copy);
   site.piece = piece, site.context = context;
-  copy->work.multiply(&site, &copy->work);
+  for (u32 k = 0; k < work->blocks.count && !piece && looks_for_unwritten(running); k++) meet_unwritten(&site, work, k);
+  work->multiply(&site, work);
+  for (u32 k = 0; k < work->blocks.count && !piece; k++) {
+    struct Cells operands[TENSOR_OPERANDS];
+    find_operands(operands, work, k);
+    note_written(work->blocks.each[k].memory, &operands[0]);
+  }
 }
 
 static void unmark_piece(void *all, u64 address, u64 bytes) { unmark_reads(all, address, bytes); }

@@ -39,6 +39,7 @@ static flag is_count(u32 count) { return count >= LEAST_COLUMNS && count <= TENS
 static void take_columns(struct TensorMemory *memory, u64 schedule, u32 line, u32 first, u32 count) {
   memset(memory->cells[first], schedule ? (int)schedule : 0xff, count * sizeof *memory->cells);
   for (u32 column = first; column < first + count; column++) memory->lines[column] = line ? line : 1;
+  memset(&memory->written[first], 0, count);
   memory->counts[first] = (u16)count;
   memory->held += count;
 }
@@ -186,6 +187,13 @@ void cujit_tensor_stored(const struct Block *state, u8 *shared, u32 warp) {
   memory->stores = kept;
 }
 
+/* A load of which nobody has written anything. Of a shape with other lanes than the product's, some are not written. */
+static void meet_unwritten(const struct TensorSite *site, const struct Cells *cells, u32 address) {
+  u32 written = 0;
+  for (u32 k = 0; k < cells->count; k++) written |= cells->groups & site->memory->written[cells->first + k];
+  if (!written && looks_for_unwritten(site->running)) fail_in_tensor(site, TENSOR_UNWRITTEN, address, cells->count);
+}
+
 /* The lane and the first column that a warp accesses: it has 32 lanes, by its number modulo 4, or 16 of these. */
 static struct Cell place_of(const struct TensorSite *site, const struct Moved *moved, u32 warp, u32 address, flag writes) {
   u32 lane = address >> 16, own = warp % 4 * 32, groups = moved->shape == SHAPE_32X32B ? 3 : 1;
@@ -194,7 +202,12 @@ static struct Cell place_of(const struct TensorSite *site, const struct Moved *m
   for (u32 at = last;; at = 0) {
     struct Cells cells = {columns_at(site, address + at, columns), columns, groups << lane / 16};
     meet_products(site, address + at, &cells, writes);
-    if (writes) note_store(site->memory, warp, site->line, &cells);
+    if (writes) {
+      note_store(site->memory, warp, site->line, &cells);
+      note_written(site->memory, &cells);
+    } else {
+      meet_unwritten(site, &cells, address + at);
+    }
     if (!at) return (struct Cell){lane, cells.first};
   }
 }

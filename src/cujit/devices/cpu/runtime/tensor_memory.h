@@ -37,7 +37,8 @@ struct TensorMeetings {
 };
 
 /* `lines` are those of the alloc that a column is of, 0 where it is of none; `counts` are the columns of the allocation that
-   begins at a column. `held` counts the columns of all allocations. The cells of a column lie side by side. */
+   begins at a column. `held` counts the columns of all allocations. `written` are the groups of lanes of a column that somebody has written. The
+   cells of a column lie side by side. */
 struct TensorMemory {
   u32 held, stores;
   flag relinquished;
@@ -45,7 +46,7 @@ struct TensorMemory {
   struct TensorStore stored[MOST_STORED];
   u32 lines[TENSOR_COLUMNS];
   u16 counts[TENSOR_COLUMNS];
-  u8 freed[TENSOR_COLUMNS];
+  u8 freed[TENSOR_COLUMNS], written[TENSOR_COLUMNS];
   u32 cells[TENSOR_COLUMNS][TENSOR_LANES];
 };
 
@@ -127,6 +128,25 @@ INLINE u32 find_operands(struct Cells *to, const struct TensorWork *work, u32 bl
     to[count++] = (struct Cells){work->factors[k] & 0xffff, (columns[k] + 31) / 32, 0xff};
   }
   return count;
+}
+
+/* Somebody has written cells. */
+INLINE void note_written(struct TensorMemory *memory, const struct Cells *cells) {
+  for (u32 k = 0; k < cells->count && cells->first + k < TENSOR_COLUMNS; k++) memory->written[cells->first + k] |= (u8)cells->groups;
+}
+
+/* The first column of which nobody has written some of these cells; TENSOR_COLUMNS if there is none. */
+INLINE u32 find_unwritten(const struct TensorMemory *memory, const struct Cells *cells) {
+  for (u32 column = cells->first; column < cells->first + cells->count && column < TENSOR_COLUMNS; column++) {
+    if (cells->groups & ~memory->written[column]) return column;
+  }
+  return TENSOR_COLUMNS;
+}
+
+/* Whether the check of what is never written is on. */
+INLINE flag looks_for_unwritten(const struct Running *running) {
+  const struct Watch *watch = running->launch->checks;
+  return watch && watch->checks & CHECK_INIT;
 }
 
 INLINE flag are_apart(const struct Cells *x, const struct Cells *y) {

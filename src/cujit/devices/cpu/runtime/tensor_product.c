@@ -36,7 +36,7 @@ enum { MODE_AT = 61, BY_32_BYTES = 1, OFFSET_AT = 49, ABSOLUTE_AT = 52 };
    In units of T elements of 16 bytes, n of which are a line of a pattern. Straight: ((8,m),(T,2k)):((nT,SBO),(1,T)), or
    without a pattern ((1T,SBO),(1,LBO)). Across: ((T,n,m),(8,k)):((1,T,LBO),(nT,SBO)), or ((1,T,SBO),(1T,LBO)). By pieces of
    32 bytes the pattern is Swizzle<2,5,2> and four steps deep. Source: PTX ISA 9.1, 9.7.16.4.1 "Shared memory descriptor",
-   9.7.16.5.1; NVIDIA/cutlass, mma_traits_sm100.hpp, for the last. */
+   9.7.16.3.3 "Canonical Layouts"; NVIDIA/cutlass, mma_traits_sm100.hpp, for the last. */
 static u64 offset_in_shared(const struct Factor *factor, u32 row, u32 k) {
   u64 descriptor = factor->descriptor, mode = descriptor >> MODE_AT, line = LINE_BYTES[mode];
   u64 leading = (descriptor >> 16 & 0x3fff) << 4, stride = (descriptor >> 32 & 0x3fff) << 4;
