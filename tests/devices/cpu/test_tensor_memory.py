@@ -201,7 +201,7 @@ MISTAKES = {
         f"{HEAD} @first {ALLOC.format(32)} bar.sync 0; shl.b32 t, warp, 21;\n{HERE} {LOAD.format('t+32')}", "column 32"
     ),
     "lanes of another warp": (f"{START} mov.u32 t, 0;\n{HERE} {LOAD.format('t')}", "lane 0"),
-    "upper lanes of 32": (f"{START}\n{HERE} {LOAD.format('t+1048576')}", "lane 16"),
+    "upper lanes of 32": (f"{START}\n{HERE} @first {LOAD.format('t+1048576')}", "lane 16"),
     "columns that cannot be allocated": (f"{HEAD}\n{HERE} @first {ALLOC.format(48)}", "48"),
     "more columns than there are": (f"{HEAD} @first {ALLOC.format(512)}\n{HERE} @first {ALLOC.format(32)}", "32"),
     "alloc without the permit": (

@@ -238,3 +238,19 @@ def test_one_kernel_has_one_group(cpu: Device, inside: bool) -> None:
     text = entry(body, 1, target="sm_100a", version="8.8", outside=outside)
     with raises(PtxSyntaxError, "ptx-syntax", "cta_group::1", "cta_group::2"):
         run_scene(cpu, Scene("mixed", text, (np.zeros(1),), 2, 32))
+
+
+@pytest.mark.verbatim
+@pytest.mark.parametrize(("blocks", "words", "right"), [(1, 4, True), (2, 8, True), (1, 8, False), (2, 4, False)])
+def test_a_mask_of_lanes_has_four_words_of_each_block(cpu: Device, blocks: int, words: int, right: bool) -> None:
+    """As for ptxas."""
+    mask = ", ".join(["n"] * words)
+    product = f"setp.ne.u32 odd, n, n; @odd tcgen05.mma.cta_group::{blocks}.kind::f16 [t], d, d, t, {{{mask}}}, 1;"
+    scene = Scene(
+        "mask", entry(f"{HEAD} mov.u32 n, 0; {product}", 1, target="sm_100a", version="8.8"), (np.zeros(1),), 1, 32
+    )
+    if right:
+        run_scene(cpu, scene)
+        return
+    with raises(PtxSyntaxError, "ptx-syntax", "tcgen05.mma"):
+        run_scene(cpu, scene)
