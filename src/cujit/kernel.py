@@ -599,7 +599,7 @@ class Kernel(KeepsLaunches):
             try:
                 kernel(2.0, x, y, 1000)
             except cujit.errors.LaunchError as error:
-                print(error.help)                   # kernel[grid, block](…) or kernel.over(n)(…)
+                print(error.help)                   # write kernel[grid, block](…) or kernel.over(n)(…)
         """
         raise without_grid(self.name, arguments, keywords)
 

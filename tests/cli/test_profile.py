@@ -40,7 +40,7 @@ def test_a_line_is_told_with_its_sectors(cujit: Cujit, copy: Path) -> None:
     line = next(line for line in result.stdout.splitlines() if line.startswith("copy.cu:3"))
     assert "y[i] = x[i * stride];" in line
     assert line.split()[-2:] == ["288", "18.0"]
-    assert "16 requests, 288 sectors, 9,216 bytes moved for 2,048 asked; 288 sectors are distinct" in result.stdout
+    assert "16 requests, 288 sectors (288 distinct), 9,216 bytes moved for 2,048 requested bytes" in result.stdout
 
 
 def test_a_line_of_a_header_names_the_line_of_the_kernel(cujit: Cujit, copy: Path) -> None:
@@ -165,7 +165,7 @@ def test_a_roofline_is_drawn_of_a_gpu_that_is_named(cujit: Cujit, copy: Path) ->
 def test_where_no_line_is_known_it_tells_by_line_of_the_ptx_and_says_why(cujit: Cujit, copy: Path) -> None:
     compile(Source.cuda(copy), arch="compute_80").save("copy.ptx")
     lines = cujit("profile", "copy.ptx", *LAUNCH, "--arg", "8").stdout.splitlines()
-    assert any(line.startswith("no line of source is known (compile with -O lineinfo") for line in lines)
+    assert any(line.startswith("no source lines are known (compile with -O lineinfo") for line in lines)
     told = [line for line in lines if line.startswith("PTX:")]
     (load,) = (line for line in told if "ld.global.f32" in line)
     assert load.split()[-2:] == ["256", "32.0"]

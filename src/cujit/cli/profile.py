@@ -154,11 +154,12 @@ class _ProfileRequest:
 def render_costs(kernel: ProfiledKernel, on: str | None = None) -> Iterator[str | Rows]:
     """Yield what a kernel costs, line by line, and the advice for it, with estimates for a GPU."""
     total = kernel.totals
-    yield f"{kernel.name}: {total.active:,} instructions of threads, {total.warps:,} of warps, counted in PTX"
+    yield f"{kernel.name}: {total.active:,} thread instructions, {total.warps:,} warp instructions, counted in PTX"
     if total.sectors:
         yield (
-            f"global memory: {total.requests:,} requests, {total.sectors:,} sectors, {total.moved_bytes:,} bytes moved "
-            f"for {total.asked_bytes:,} asked; {kernel.distinct_sectors:,} sectors are distinct"
+            f"global memory: {total.requests:,} requests, {total.sectors:,} sectors "
+            f"({kernel.distinct_sectors:,} distinct), {total.moved_bytes:,} bytes moved for {total.asked_bytes:,} "
+            "requested bytes"
         )
     if total.wavefronts:
         yield f"shared memory: {total.wavefronts:,} wavefronts, {total.bank_conflicts:,} for bank conflicts"
@@ -174,7 +175,7 @@ def _table(kernel: ProfiledKernel) -> Iterator[str | Rows]:
     rows = [_cells_of_line(line) for line in kernel.lines() if line.measures.warps]
     by_ptx = [] if any(row["line"] for row in rows) else _cells_of_ptx(kernel)
     if by_ptx:
-        yield "no line of source is known (compile with -O lineinfo, nvcc with -lineinfo), so by line of the PTX:"
+        yield "no source lines are known (compile with -O lineinfo, or nvcc -lineinfo), so the rows are PTX lines:"
         rows = by_ptx
     columns = [name for name in (rows or [{}])[0] if _has_values(name, [row[name] for row in rows])]
     right = [name for name in columns if name not in ("line", "source")]

@@ -143,7 +143,7 @@ def without_grid(kernel: str, arguments: Sequence[object], keywords: Mapping[str
     is_cupy = 3 <= len(arguments) <= 4 and all(isinstance(a, tuple) for a in arguments[:3])
     grid, block = arguments[:2] if is_cupy else (keywords.get("grid", 1), keywords.get("block"))
     if block is not None:
-        help = f"kernel[{spell(grid)}, {spell(block)}](…) accepts only the kernel's arguments"
+        help = f"write kernel[{spell(grid)}, {spell(block)}](…), and pass only the kernel's arguments"
     else:
-        help = "kernel[grid, block](…) or kernel.over(n)(…)"
+        help = "write kernel[grid, block](…) or kernel.over(n)(…)"
     return LaunchError(f"{kernel} requires a grid and a block, or a number of elements", help=help, code="grid-missing")

@@ -297,7 +297,7 @@ def _of_units(kernel: ProfiledKernel, gpu: Peaks, unknown: dict[str, None]) -> l
             for name, each in arithmetic
         ),
         *_tensor_units(rows, gpu, unknown),
-        _ExecutionUnit("issue slots", "instructions of warps", SLOTS, _issued, sum(merged.values()) / _WARP),
+        _ExecutionUnit("issue slots", "warp instructions", SLOTS, _issued, sum(merged.values()) / _WARP),
     ]
     return [_bound(kernel, unit, gpu) for unit in units]
 
