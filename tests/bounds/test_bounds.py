@@ -60,9 +60,9 @@ def test_the_first_cache_moves_sixteen_sectors_a_clock_cycle() -> None:
         row("ld.global.f32 %f1, [%rd1];", line=3, pipe="memory", requests=100, sectors=3200, asked_bytes=12800),
         row("st.global.f32 [%rd1], %f1;", line=4, pipe="memory", requests=100, sectors=400, asked_bytes=12800),
     )
-    assert clocks(of, "first cache") == pytest.approx(3600 / 16)
+    assert clocks(of, "L1 cache") == pytest.approx(3600 / 16)
     assert clocks(of, "load/store unit") == pytest.approx(200)
-    found = bound(of, "first cache")
+    found = bound(of, "L1 cache")
     assert (found.place, found.cause) == ("k.cu:3", "32 sectors a request")
     assert found.share == pytest.approx(32 / 36)
 
@@ -70,14 +70,14 @@ def test_the_first_cache_moves_sixteen_sectors_a_clock_cycle() -> None:
 @pytest.mark.parametrize(("sectors", "cause"), [(800, ""), (801, "8.01 sectors a request")])
 def test_an_access_is_scattered_that_moves_more_than_twice_what_it_asks_for(sectors: int, cause: str) -> None:
     load = row("ld.global.f32 %f1, [%rd1];", pipe="memory", requests=100, sectors=sectors, asked_bytes=12800)
-    assert bound(kernel(load), "first cache").cause == cause
+    assert bound(kernel(load), "L1 cache").cause == cause
 
 
 def test_the_second_cache_is_bounded_where_its_bandwidth_is_published() -> None:
     of = kernel(row("ld.global.f32 %f1, [%rd1];", pipe="memory", requests=1, sectors=4), distinct=4, block=40)
-    assert bound(of, "second cache", "A100").per_second == 5120 * 1.41e9
-    assert bound(of, "second cache", "A100").amount == 40 * 32
-    assert "second cache" not in {each.unit for each in bounds(of, "L40S").bounds}
+    assert bound(of, "L2 cache", "A100").per_second == 5120 * 1.41e9
+    assert bound(of, "L2 cache", "A100").amount == 40 * 32
+    assert "L2 cache" not in {each.unit for each in bounds(of, "L40S").bounds}
 
 
 def test_shared_memory_is_told_with_its_conflicts_and_their_line() -> None:
@@ -93,7 +93,8 @@ def test_shared_memory_is_told_with_its_conflicts_and_their_line() -> None:
     assert found.tightest.unit == "shared memory"
     assert found.seconds == found.tightest.seconds > found.bounds[1].seconds
     assert str(found) == (
-        "k on H200 (sm_90), 1,980 MHz: shared memory, a bound of 0.00344 µs, 89% of it at k.cu:7, 8-way bank conflicts"
+        "k on H200 (sm_90), 1,980 MHz: shared memory, a lower bound of 0.00344 µs, "
+        "89% of it at k.cu:7, 8-way bank conflicts"
     )
 
 
@@ -246,7 +247,7 @@ def test_a_launch_has_its_bounds_and_intensities() -> None:
     assert found.flops == 256
     assert found.flops_per_byte == 256 / (32 * (256 + 32))
     assert found.flops_per_l1_byte == 256 / (32 * (256 + 32))
-    assert [each.unit for each in found.bounds][:2] == ["first cache", "load/store unit"]
+    assert [each.unit for each in found.bounds][:2] == ["L1 cache", "load/store unit"]
     said = found.to_json()
     assert said["gpu"] == "H200"
     assert [each["bound_s"] for each in said["bounds"]] == sorted(

@@ -24,7 +24,7 @@ COPIES = kernel(row("ld.global.f32 %f1, [%rd1];", pipe="memory", requests=1, sec
 
 def test_roofs_are_of_what_the_kernel_computes_with() -> None:
     slopes, levels = roofs(bounds(COMPUTES, "H200"))
-    assert [slope.label for slope in slopes] == ["memory", "second cache", "first cache"]
+    assert [slope.label for slope in slopes] == ["memory", "L2 cache", "L1 cache"]
     assert slopes[2].bytes_per_s == 132 * 1.98e9 * 512
     ampere, _ = roofs(bounds(COPIES, "A100"))
     assert [slope.bytes_per_s for slope in ampere] == [2039e9, 5120 * 1.41e9, 108 * 1.41e9 * 512]
@@ -33,7 +33,7 @@ def test_roofs_are_of_what_the_kernel_computes_with() -> None:
         "arithmetic of f64": pytest.approx(132 * 1.98e9 * 128),
     }
     assert [level.label for level in roofs(bounds(COPIES, "A100"))[1]] == ["arithmetic of f32"]
-    assert [slope.label for slope in roofs(bounds(COPIES, "L4"))[0]] == ["memory", "first cache"]
+    assert [slope.label for slope in roofs(bounds(COPIES, "L4"))[0]] == ["memory", "L1 cache"]
 
 
 @pytest.mark.parametrize("ending", ["svg", "png"])
@@ -49,8 +49,8 @@ def test_the_same_counts_give_the_same_bytes(ending: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("of", "shown", "hidden"),
     [
-        (COMPUTES, {"by distinct bytes", "by bytes moved", "a bound of 0.00267 µs"}, "no floating"),
-        (COPIES, {"no floating-point operations", "first cache", "load/store unit"}, "by distinct bytes"),
+        (COMPUTES, {"by distinct bytes", "by bytes moved", "a lower bound of 0.00267 µs"}, "no floating"),
+        (COPIES, {"no floating-point operations", "L1 cache", "load/store unit"}, "by distinct bytes"),
         (kernel(), {"no bound", "no floating-point operations"}, "load/store unit"),
     ],
 )  # fmt: skip

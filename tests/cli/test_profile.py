@@ -133,19 +133,19 @@ def test_bounds_of_a_gpu_are_told_with_the_tightest_and_its_line(cujit: Cujit, c
     result = cujit("profile", str(copy), *LAUNCH, "--arg", "8", "--on", "h200")
     assert result.exit_code == 0, result.stderr
     tightest = next(line for line in result.stdout.splitlines() if line.startswith("copy on H200 (sm_90), 1,980 MHz"))
-    assert "first cache, a bound of 0.00227 µs, 100% of it at copy.cu:3, 18 sectors a request" in tightest
+    assert "L1 cache, a lower bound of 0.00227 µs, 100% of it at copy.cu:3, 18 sectors a request" in tightest
     row = next(line for line in result.stdout.splitlines() if line.startswith("memory"))
     assert row.split()[1:] == ["9,216", "bytes", "0.00192", "µs", "84%"]
-    assert "a bound is not a time; not modelled are latency and occupancy" in result.stdout
+    assert "not predicted run times; not modeled: latency and occupancy" in result.stdout
 
 
 def test_json_and_comparisons_have_bounds(cujit: Cujit, copy: Path) -> None:
     result = cujit("profile", str(copy), *LAUNCH, "--arg", "8", "--on", "H200", "--json")
     found = json.loads(result.stdout)["kernels"][0]["bounds"]
-    assert (found["gpu"], found["bounds"][0]["unit"]) == ("H200", "first cache")
+    assert (found["gpu"], found["bounds"][0]["unit"]) == ("H200", "L1 cache")
     Path("before.json").write_text(result.stdout)
     again = cujit("profile", str(copy), *LAUNCH, "--arg", "1", "--on", "H200", "--against", "before.json", "--json")
-    told = json.loads(again.stdout)["measures"]["bound in ns: first cache"]
+    told = json.loads(again.stdout)["measures"]["bound in ns: L1 cache"]
     assert told == {"before": 2, "after": 1, "difference": -1}
 
 

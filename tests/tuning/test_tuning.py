@@ -454,7 +454,7 @@ def test_without_a_gpu_candidates_are_ranked_by_their_bounds_there(far: Far, mon
     assert far_apart.bound_ms > 1.1 * side_by_side.bound_ms
     assert json.loads(record.to_json())["by"] == "bounds"
     assert TuningRecord.of_json(record.to_json()) == record
-    assert "H200, 132 processors, by bounds, not measured\n* STRIDE=1: a bound of " in str(record)
+    assert "H200, 132 processors, by bounds, not measured\n* STRIDE=1: a lower bound of " in str(record)
     assert tuned.stale == ""
     asked = far.asked
     assert far.tune().provenance.is_hit

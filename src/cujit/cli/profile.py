@@ -264,7 +264,7 @@ def render_bounds(found: KernelBounds) -> Iterator[str | Rows]:
         each = f", {found.flops_per_l1_byte:.3g} per byte moved" if found.flops_per_l1_byte else ""
         yield f"\n{found.flops_per_byte:.3g} floating-point operations per distinct byte of global memory{each}"
     yield from (f"no throughput is known for {missing}" for missing in found.unknown)
-    yield f"\na bound is not a time; not modelled are {NOT_MODELLED}"
+    yield f"\nthese are lower bounds, not predicted run times; not modeled: {NOT_MODELLED}"
 
 
 # -- two launches -----------------------------------------------------------------------------------------------

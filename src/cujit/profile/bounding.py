@@ -23,9 +23,8 @@ from cujit.values import NamedTuple, attributes, dataclass, replace
 _WARP = 32
 
 NOT_MODELLED = (
-    "latency and occupancy; multiprocessors that have less to do than others; texture units, local memory, "
-    "atomic units and contention; integer arithmetic, conversions and moves, which ptxas merges; a clock beyond "
-    "the published one"
+    "latency and occupancy; SM load imbalance; texture units, local memory, atomic units and contention; integer "
+    "arithmetic, conversions and moves, which ptxas merges; clock rates above the published one"
 )
 """What a bound knows nothing of, and a launch pays for."""
 
@@ -62,7 +61,7 @@ class Bound:
         line = f", {self.share:.0%} of it at {self.place}" if self.place else ""
         cause = f", {self.cause}" if self.cause else ""
         assumes = f", if {self.assumes}" if self.assumes else ""
-        return f"{self.unit}, a bound of {micros(self.seconds)}{line}{cause}{assumes}"
+        return f"{self.unit}, a lower bound of {micros(self.seconds)}{line}{cause}{assumes}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the bound as plain values."""
@@ -215,11 +214,11 @@ def _windows(rows: Sequence[ProfiledInstruction]) -> list[list[int]]:
 def _of_memory(kernel: ProfiledKernel, gpu: Peaks) -> list[Bound]:
     """Bound what the caches at best leave to memory, and to the second cache; of which line that is, nobody knows."""
     size = f" of {gpu.l2_mib} MiB" if gpu.l2_mib else ""
-    cold = f"nothing of it lies in the second cache{size} from before, and all is written back"
+    cold = f"the L2 cache{size} contains none of the data at the start, and all results are written back"
     rows = [("memory", kernel.distinct_sectors, gpu.memory_bytes_per_s, cold)]
     if gpu.l2_bytes:
-        own = "nothing stays in the first cache from block to block"
-        rows.append(("second cache", kernel.block_sectors, gpu.l2_bytes * gpu.clock_mhz * 1e6, own))
+        own = "the L1 cache keeps no data from block to block"
+        rows.append(("L2 cache", kernel.block_sectors, gpu.l2_bytes * gpu.clock_mhz * 1e6, own))
     return [
         Bound(unit, sectors * SECTOR_BYTES, "bytes", rate, None, 0, assumes=assumes)
         for unit, sectors, rate, assumes in rows
@@ -281,7 +280,7 @@ def _of_units(kernel: ProfiledKernel, gpu: Peaks, unknown: dict[str, None]) -> l
     merged = {name: _mergeable(rows, name) for name in _TYPES}
     arithmetic = (("f32", gpu.fp32), ("f64", gpu.fp64), ("f16", gpu.fp16))
     units = [
-        _ExecutionUnit("first cache", "sectors", SECTORS, lambda row: row.measures.sectors, cause=_scattered),
+        _ExecutionUnit("L1 cache", "sectors", SECTORS, lambda row: row.measures.sectors, cause=_scattered),
         _ExecutionUnit(
             "shared memory", "wavefronts", WAVEFRONTS, lambda row: row.measures.wavefronts, cause=_conflicting
         ),

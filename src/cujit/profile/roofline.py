@@ -36,8 +36,8 @@ def roofs(found: KernelBounds) -> tuple[list[Roof], list[Roof]]:
     gpu = found.gpu
     slopes = [Roof("memory", math.inf, gpu.memory_bytes_per_s)]
     if gpu.l2_bytes:
-        slopes.append(Roof("second cache", math.inf, gpu.l2_bytes * gpu.clock_mhz * 1e6))
-    slopes.append(Roof("first cache", math.inf, gpu.per_second(SECTORS * SECTOR_BYTES)))
+        slopes.append(Roof("L2 cache", math.inf, gpu.l2_bytes * gpu.clock_mhz * 1e6))
+    slopes.append(Roof("L1 cache", math.inf, gpu.per_second(SECTORS * SECTOR_BYTES)))
     used = {bound.unit for bound in found.bounds}
     return slopes, [level for level in _levels(gpu) if level.label in used] or _levels(gpu)[:1]
 
@@ -96,9 +96,9 @@ def plot(path: str | os.PathLike[str], kernel: ProfiledKernel, on: str | Device,
 def _head(figure: Figure, found: KernelBounds, theme: Theme) -> None:
     title = f"{short(found.kernel)} on {found.gpu}"
     figure.text(0.022, 0.925, title, color=theme.text, fontsize=12.5, fontweight="bold")
-    text = f"a bound of {micros(found.seconds)}" if found.bounds else "no bound"
+    text = f"a lower bound of {micros(found.seconds)}" if found.bounds else "no bound"
     figure.text(0.978, 0.925, text, color=theme.text, fontsize=12.5, ha="right")
-    clock = f"at {found.gpu.clock_mhz:,} MHz; latency, occupancy and integer arithmetic are not modelled"
+    clock = f"at {found.gpu.clock_mhz:,} MHz; latency, occupancy and integer arithmetic are not modeled"
     figure.text(0.022, 0.862, clock, color=theme.muted, fontsize=9.5)
 
 

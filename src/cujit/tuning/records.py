@@ -55,7 +55,7 @@ class Measured:
 
     def __str__(self) -> str:
         values = ", ".join(f"{name}={value}" for name, value in self.values.items())
-        bound = "" if self.bound_ms is None else f"a bound of {self.bound_ms:.3g} ms"
+        bound = "" if self.bound_ms is None else f"a lower bound of {self.bound_ms:.3g} ms"
         return f"{values}: {self.timing or self.error or bound or 'not tried'}"
 
 

@@ -530,7 +530,7 @@ const cujitReport = (() => {
 
   function boundsFigure(profile) {
     const { bounds, gpu, clock_mhz: clock, not_modelled: not } = profile.bounds;
-    const said = bounds.length ? `${bounds[0].unit}, a bound of ${micros(bounds[0].bound_s)}` : "no bound";
+    const said = bounds.length ? `${bounds[0].unit}, a lower bound of ${micros(bounds[0].bound_s)}` : "no bound";
     const rows = bounds.map((bound) => [
       bound.unit, `${write(Math.round(bound.amount))} ${bound.what}`, micros(bound.bound_s),
       percent(bound.bound_s / bounds[0].bound_s), bound.line ? `${base(bound.line)}, ${percent(bound.share)}` : "",
