@@ -191,6 +191,10 @@
     }
   }
 
+  /* Advice as a remark at its line. */
+  const noted = ({ line, finding, cause, cure, estimate }) =>
+    ({ rule: "remark", source: line, text: `${finding}: ${cause}`, cure: `${cure}\n${estimate}` });
+
   window.cujitEditor = (container, says) => {
     editor = editor || new Editor();
     return editor.into(container, says);
@@ -280,7 +284,7 @@
     const shown = explorer.is_compiled || !last ? record : { ...last, errors: record.errors, notes: record.notes };
     cujitReport.render(shown);
     if (isFirst && explorer.is_compiled) cujitReport.begin();
-    editor.diagnose(record.errors);
+    editor.diagnose([...record.errors, ...record.kernels.flatMap(({ profile }) => (profile ? profile.advice : []).map(noted))]);
     $("kernels").replaceChildren(...explorer.kernels.map((name) => drawing.h("option", { value: name })));
     print(explorer);
     tell(summary(record), record.errors.some(({ rule }) => rule !== "warning" && rule !== "remark") ? "wrong" : "");
@@ -384,7 +388,8 @@
       h("h2", { id: "printed-title" }, "What the kernel printed"),
       h("pre", { id: "printed-text", tabindex: 0, role: "group", "aria-labelledby": "printed-title" }));
     printed.hidden = true;
-    $("texts").after($("findings"), printed);
+    $("texts").before($("findings"));
+    $("texts").after(printed);
     const keys = [["Ctrl", "Enter", "in the source: pick the line that the cursor is on"], ["F8", "", "go to the next error"],
       ["Ctrl", "S", `save to ${scene.name}`], ["Ctrl", "F", "search the source"]];
     const row = ([a, b, does]) => h("tr", {}, h("th", { scope: "row" }, h("kbd", {}, a), b && [" ", h("kbd", {}, b)]), h("td", {}, does));
