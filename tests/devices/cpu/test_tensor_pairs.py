@@ -254,3 +254,33 @@ def test_a_mask_of_lanes_has_four_words_of_each_block(cpu: Device, blocks: int, 
         return
     with raises(PtxSyntaxError, "ptx-syntax", "tcgen05.mma"):
         run_scene(cpu, scene)
+
+
+# -- what checks find between the blocks ------------------------------------------------------------------
+
+WAIT = "WAIT: mbarrier.try_wait.parity.shared::cta.b64 done, [bar], 0; @!done bra WAIT;"
+STORE = "mov.u32 n, %cluster_ctarank; setp.eq.u32 done, n, 1; mov.u32 r0, left;\n@done st.shared.b32 [r0], n;"
+PLANTED = {
+    "no barrier between the blocks": (MEET, "bar.sync 0;", "race", ("tcgen05.mma", "block (1, 0, 0)")),
+    "the other block writes too early": (WAIT, f"{STORE} {WAIT}", "race", ("tcgen05.mma", "st.shared.b32")),
+    "a part of the other block's matrix is not written": (
+        "mov.u32 n, i; LEFT:", "mov.u32 n, %cluster_ctarank; mad.lo.u32 n, n, 8064, i; LEFT:", "init",
+        ("tcgen05.mma", "never written"),
+    ),
+    "the other block writes after the product": (WAIT, f"{WAIT} {STORE}", "race", ()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_checks_see_the_shared_memory_of_both_blocks(name: str) -> None:
+    old, new, check, words = PLANTED[name]
+    text = text_of(PAIR)
+    assert old in text
+    text = text.replace(old, new, 1)
+    memory = np.zeros((2, COLUMNS, LANES), np.uint32)
+    scene = Scene("both", text, arrays_of(PAIR, codes("f16", 256, 16, 1), codes("f16", 32, 16, 2), memory), 2, 128)
+    if not words:
+        run_scene(cujit.cpu(check=check), scene)
+        return
+    with raises(KernelFaultError, f"fault-{check}", *words):
+        run_scene(cujit.cpu(check=check), scene)
