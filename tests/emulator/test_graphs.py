@@ -545,3 +545,43 @@ def test_graphs_may_be_changed_and_destroyed_while_others_launch_them() -> None:
     assert set(answers) == {0, 1} and not _STEPS, set(answers)
     assert sum(words()) == answers.count(0) + 1
     """)
+
+
+def test_a_module_is_unloaded_when_the_graphs_that_launch_its_kernels_have_ended() -> None:
+    graphs("""
+    waits = ok(d.cuModuleLoadData(PTX.replace(b"atom.global.add.u32 %r2, [%rd1], %r1;", b'''
+      .reg .pred %p<2>;
+      st.volatile.global.u32 [%rd1], 1;
+    again:
+      ld.volatile.global.u32 %r2, [%rd1+4];
+      setp.eq.u32 %p1, %r2, 0;
+      @%p1 bra again;''')))
+    p = launch_of(0, 1)
+    p.func = ok(d.cuModuleGetFunction(waits, b"add"))
+    graph = ok(d.cuGraphCreate(0))
+    ok(d.cuGraphAddKernelNode(graph, [], 0, p))
+    executable = ok(d.cuGraphInstantiate(graph, 0))
+    seen = (ctypes.c_uint32 * 2).from_address(int(memory))
+
+    def in_thread(call, handle, *given):
+        def make():
+            ok(d.cuCtxSetCurrent(context))
+            answers.append(call(ctypes.c_void_p(int(handle)), *given))
+        thread = threading.Thread(target=make, daemon=True)
+        thread.start()
+        return thread
+
+    answers, seen[1] = [], 1
+    ok(d.cuGraphLaunch(executable, stream))
+    seen[0] = seen[1] = 0
+    launch = in_thread(lib.cuGraphLaunch, executable, ctypes.c_void_p(int(stream)))
+    while not seen[0]:
+        threading.Event().wait(0.001)
+    unload = in_thread(lib.cuModuleUnload, waits)
+    unload.join(0.3)
+    assert unload.is_alive() and not answers, answers
+    seen[1] = 1
+    launch.join(), unload.join()
+    assert answers == [0, 0]
+    assert name(d.cuGraphLaunch(executable, stream)) == "INVALID_HANDLE"
+    """)

@@ -16,6 +16,7 @@ from cujit.emulator.capture import captured_node, not_captured, stream_cell
 from cujit.emulator.entries import EntryPoint, got, load_u64, new_cell, require, started, store_u32, store_u64
 from cujit.emulator.graphs import EVENTS, KINDS, body_of, named
 from cujit.emulator.machine import cell_free, guarded, in_c
+from cujit.emulator.modules import FUNCTIONS, LoadedFunction
 from cujit.emulator.node_params import CopyParams
 from cujit.emulator.node_work import begin_launch, step_of, work_of
 from cujit.emulator.nodes import LOCK, EmulatedGraph, GraphCondition, GraphNode, NodeKind, graph_of
@@ -65,7 +66,8 @@ class _Executable:
         """Write the steps for C, if they are not written."""
         if not self._cell.steps:
             begin = [_assigned(each) for each in self.graph.all_conditions() if each.is_assigned]
-            self._kept.append(steps := _Steps(self._begin if self.graph.has_memory else None, self.order, begin))
+            first = self._begin if self.graph.has_memory else None
+            self._kept.append(steps := _Steps(self.handle, first, self.order, begin))
             self._cell.steps = steps.address
 
     def _begin(self) -> None:
@@ -97,11 +99,17 @@ class _Executable:
 
 
 class _Steps:
-    """What C does at a launch: an array of steps, and the calls of Python among them."""
+    """What C does at a launch of a graph: an array of steps, and the calls of Python among them."""
 
     def __init__(
-        self, begin: Callable[[], None] | None, order: list[GraphNode], assigned: Sequence[GraphStep] = ()
+        self,
+        graph: int,
+        begin: Callable[[], None] | None,
+        order: list[GraphNode],
+        assigned: Sequence[GraphStep] = (),
     ) -> None:
+        self._graph = graph
+        self._functions: list[LoadedFunction] = []
         self.calls = [] if begin is None else [begin]
         self._bodies: list[_Steps] = []
         first = [GraphStep(StepKind.PYTHON, number=0) for _ in self.calls]
@@ -112,8 +120,8 @@ class _Steps:
 
     def _step_of(self, node: GraphNode) -> GraphStep | None:
         if not node.bodies:
-            return step_of(node, self.calls)
-        bodies = [_Steps(None, _flat(body, {})) for body in node.bodies]
+            return self._known(step_of(node, self.calls))
+        bodies = [_Steps(self._graph, None, _flat(body, {})) for body in node.bodies]
         self._bodies += bodies
         lists = (ctypes.c_uint64 * len(bodies))(*(body.address for body in bodies))
         step = GraphStep(
@@ -125,8 +133,19 @@ class _Steps:
         step.kept = lists
         return step
 
+    def _known(self, step: GraphStep | None) -> GraphStep | None:
+        """Register the graph with the function that a step launches, and return the step."""
+        function = FUNCTIONS.get(step.function) if step is not None and step.kind == StepKind.KERNEL else None
+        if step is not None and function is not None:
+            function.graphs.add(self._graph)
+            self._functions.append(function)
+            step.number = 1
+        return step
+
     def drop(self) -> None:
         """Forget the steps, and those of conditional nodes among them."""
+        for function in self._functions:
+            function.graphs.discard(self._graph)
         del _STEPS[self.address]
         for body in self._bodies:
             body.drop()

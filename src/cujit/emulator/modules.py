@@ -29,7 +29,7 @@ from cujit.emulator.images import JitLog
 from cujit.emulator.machine import cell_free, cell_is, memory_adopt, memory_forget
 from cujit.emulator.process import emulation
 from cujit.emulator.results import RefusedCall, Result
-from cujit.emulator.structures import BlockKind, CellKind, FunctionCell, KernelCell, ParameterSpan
+from cujit.emulator.structures import BlockKind, CellKind, FunctionCell, GraphExecCell, KernelCell, ParameterSpan
 from cujit.errors import CujitError, NameNotFoundError, spell
 from cujit.forks import Lock
 from cujit.values import replace
@@ -72,6 +72,8 @@ class LoadedFunction:
         self._table = (ctypes.c_uint64 * _MOST_READY)()
         self._next = 0
         self._gone: list[int] = []
+        self.graphs: set[int] = set()
+        """Instantiated graphs that launch it without counting in ``running``."""
         self.handle = new_cell(CellKind.FUNCTION, module.context)
         self.cell = FunctionCell.from_address(self.handle)
         self.cell.parameters, self.cell.parameter_count = ctypes.addressof(self._spans), len(self.spans)
@@ -97,16 +99,20 @@ class LoadedFunction:
     def _drop(self, old: list[int], among: int = 0) -> None:
         """Let go of launches, once no thread looks at them but those ``among`` which this is done."""
         self._gone += old
-        if self.cell.running <= among:
+        if not self._is_running(among):
             for address in self._gone:
                 del READY[address]
             self._gone.clear()
+
+    def _is_running(self, among: int = 0) -> bool:
+        graphs = (GraphExecCell.from_address(graph) for graph in list(self.graphs))
+        return self.cell.running > among or any(graph.running for graph in graphs)
 
     def free(self) -> None:
         """Let nobody launch it any more, and wait for those who do."""
         cell_free(self.handle, CellKind.FUNCTION)
         FUNCTIONS.pop(self.handle, None)
-        while self.cell.running and self.cell.kind == CellKind.FREE:
+        while self._is_running() and self.cell.kind == CellKind.FREE:
             time.sleep(0.0002)
         self.unready()
 

@@ -333,7 +333,8 @@ class StepKind(enum.IntEnum):
     PYTHON = 1
     """Python's: its ``number``."""
     KERNEL = 2
-    """A ``function``, its ``LaunchWords``, pointers to the ``values`` of its parameters, and a context (or 0)."""
+    """A ``function``, its ``LaunchWords``, pointers to the ``values`` of its parameters, and a context (or 0). The
+    ``number`` is 1 if the function knows of the graph, and so stays while that runs."""
     COPY = 3
     """A ``CopyPlan``."""
     SET = 4

@@ -22,6 +22,7 @@ void cujit_copy_run(const struct CopyPlan *plan);
 Answer cujit_set_check(const struct SetPlan *plan);
 void cujit_set_run(const struct SetPlan *plan);
 Answer cujit_cuLaunchKernelEx(const struct LaunchWords *said, u64 function, void **each, void **list);
+Answer cujit_launch_node(const struct GraphStep *step, u64 stream, u64 context);
 
 void cujit_graphs_begin(OnGraph *graph, OnStep *step) {
   on_graph = graph;
@@ -29,9 +30,11 @@ void cujit_graphs_begin(OnGraph *graph, OnStep *step) {
 }
 
 static Answer launch(const struct GraphStep *step, u64 stream) {
+  u64 context = current_handle();
+  u32 pushed = step->context && step->context != context;
+  if (step->number && !pushed) return cujit_launch_node(step, stream, context);
   struct LaunchWords words = *(const struct LaunchWords *)step->plan;
   words.stream = stream;
-  u32 pushed = step->context && step->context != current_handle();
   Answer answer = pushed ? cujit_cuCtxPushCurrent_v2(step->context) : RESULT_SUCCESS;
   if (answer) return answer;
   answer = cujit_cuLaunchKernelEx(&words, step->function, (void **)step->values, 0);
@@ -101,10 +104,11 @@ static Answer make_all(const struct GraphStep *steps, u64 stream) {
 /* Make all steps in a context. A fault of a kernel is for later calls, as it is of a launch. */
 static Answer run(const struct GraphStep *steps, u64 stream, u64 handle) {
   struct Cell *context = (struct Cell *)handle;
-  Answer answer = cujit_cuCtxPushCurrent_v2(handle);
+  u32 pushed = handle != current_handle();
+  Answer answer = pushed ? cujit_cuCtxPushCurrent_v2(handle) : RESULT_SUCCESS;
   if (answer) return answer;
   answer = make_all(steps, stream);
-  cujit_cuCtxPopCurrent_v2(0);
+  if (pushed) cujit_cuCtxPopCurrent_v2(0);
   u32 is_fault = answer && (u32)answer == __atomic_load_n(&context->error, __ATOMIC_ACQUIRE);
   return is_fault && !state.errors_now ? RESULT_SUCCESS : answer;
 }

@@ -114,14 +114,18 @@ static Answer launch_of(u64 context, struct FunctionCell *function, struct Asked
   return run(context, function, ready, parameters);
 }
 
+/* Take from an answer that Python is to be interrupted: Python would have it before, within what C asked. */
+static Answer settled(Answer answer) {
+  if (answer & INTERRUPTED) interrupt();
+  return answer & ~INTERRUPTED;
+}
+
 static Answer launch(struct AskedLaunch *config, u64 handle, void **each, void **list) {
   ON_STREAM(context, config->stream);
   config->more |= state.capturing != 0;
   struct FunctionCell *function = enter(handle, (u64)context);
   NEEDS(function, INVALID_HANDLE);
-  Answer answer = launch_of((u64)context, function, config, each, list);
-  if (answer & INTERRUPTED) interrupt(); /* it is for the caller: Python would have it before, within what C asked */
-  answer &= ~INTERRUPTED;
+  Answer answer = settled(launch_of((u64)context, function, config, each, list));
   __atomic_fetch_sub(&function->running, 1, __ATOMIC_SEQ_CST);
   return answer;
 }
@@ -175,17 +179,42 @@ static Answer read_attribute(struct AskedLaunch *config, const struct Attribute 
   return RESULT_SUCCESS;
 }
 
-static Answer launch_as_said(const struct LaunchWords *said, u64 stream, u64 function, void **each, void **list) {
-  struct AskedLaunch config = {
-      .grid_x = said->grid_x, .grid_y = said->grid_y, .grid_z = said->grid_z, .block_x = said->block_x,
-      .block_y = said->block_y, .block_z = said->block_z, .shared_bytes = said->shared_bytes, .stream = stream,
-      .attributes = said->attributes, .attribute_count = said->count};
-  NEEDS(!said->count || said->attributes, INVALID_VALUE);
-  for (u32 k = 0; k < said->count; k++) {
-    Answer answer = read_attribute(&config, (const struct Attribute *)said->attributes + k);
+#define AS_SAID(said, on)                                                                                \
+  (struct AskedLaunch) {                                                                                 \
+    .grid_x = (said)->grid_x, .grid_y = (said)->grid_y, .grid_z = (said)->grid_z,                        \
+    .block_x = (said)->block_x, .block_y = (said)->block_y, .block_z = (said)->block_z,                  \
+    .shared_bytes = (said)->shared_bytes, .stream = (on), .attributes = (said)->attributes,              \
+    .attribute_count = (said)->count                                                                     \
+  }
+
+static Answer read_attributes(struct AskedLaunch *config) {
+  NEEDS(!config->attribute_count || config->attributes, INVALID_VALUE);
+  for (u32 k = 0; k < config->attribute_count; k++) {
+    Answer answer = read_attribute(config, (const struct Attribute *)config->attributes + k);
     if (answer) return answer;
   }
-  return launch(&config, function, each, list);
+  return RESULT_SUCCESS;
+}
+
+static Answer launch_as_said(const struct LaunchWords *said, u64 stream, u64 function, void **each, void **list) {
+  struct AskedLaunch config = AS_SAID(said, stream);
+  Answer answer = read_attributes(&config);
+  return answer ? answer : launch(&config, function, each, list);
+}
+
+/* Launch the kernel of a graph's node in the context of the stream. The graph, which runs, keeps the function. */
+Answer cujit_launch_node(const struct GraphStep *step, u64 stream, u64 context) {
+  const struct Cell *cell = cell_of(context, CELL_CONTEXT);
+  NEEDS(cell, CONTEXT_IS_DESTROYED);
+  struct AskedLaunch config = AS_SAID((const struct LaunchWords *)step->plan, stream);
+  Answer answer = (Answer)__atomic_load_n(&cell->error, __ATOMIC_ACQUIRE);
+  if (!answer) answer = read_attributes(&config);
+  if (answer) return answer;
+  config.more |= state.capturing != 0;
+  struct FunctionCell *function = (struct FunctionCell *)cell_of(step->function, CELL_FUNCTION);
+  NEEDS(function && function->context == context, INVALID_HANDLE);
+  NEEDS(__atomic_load_n(&function->kind, __ATOMIC_SEQ_CST) == CELL_FUNCTION, INVALID_HANDLE);
+  return settled(launch_of(context, function, &config, (void **)step->values, 0));
 }
 
 Answer cujit_cuLaunchKernelEx(const struct LaunchWords *said, u64 function, void **each, void **list) {
