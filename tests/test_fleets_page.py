@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -69,6 +70,14 @@ def test_what_the_page_declares_is_warmed_up_and_covered(tmp_path: Path, monkeyp
         Path(name).write_text(code)
     done = subprocess.run([sys.executable, "service.py"], capture_output=True, text=True, check=True)
     assert re.fullmatch(r"rank 0: 3 kernels in [0-9.]+ s: 3 made; waited 0.00 s\n", done.stdout)
+    (keyed,) = (code for title, code in PAGE.snippets('python title="keyed.py"') if title == section)
+    Path("keyed.py").write_text(
+        f"{keyed}\nprint(cujit.warmup.run(['keyed'], arch=['sm_90']).counts)\n"
+        "print([Scale().compile(key).provenance.is_hit for key in Scale().get_warmup_keys([64, 128])])\n"
+    )
+    variables = {**os.environ, "CUJIT_CACHE_DIR": str(tmp_path / "keyed")}
+    done = subprocess.run([sys.executable, "keyed.py"], capture_output=True, text=True, check=True, env=variables)
+    assert done.stdout == "{'made': 2}\n[True, True]\n"
     ((code),) = (code for title, code in PAGE.snippets("shell") if title == section)
     said = [shell(line) for line in code.splitlines()]
     assert "6 requests of 3 sources" in said[0]

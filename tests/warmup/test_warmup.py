@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -49,6 +50,45 @@ def test_each_combination_is_a_request() -> None:
         ("scale<float, 2>",), ("scale<float, 3>",), ("scale<double, 2>",)
     ]  # fmt: skip
     assert "--define-macro=FACTOR=3" in variants[1].request.arguments()
+
+
+@dataclasses.dataclass(frozen=True)
+class CompileKey:
+    dtype: str
+    n: int
+
+
+def test_compile_keys_are_asked_for_when_the_kernels_are(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    def keys() -> list[CompileKey]:
+        asked.append(1)
+        return [CompileKey("float", 2), CompileKey("double", 3), CompileKey("double", 2)]
+
+    one = declare(over={}, keys=keys, when=lambda dtype, n: (dtype, n) != ("double", 2))
+    assert asked == []
+    assert [variant.title for variant in one.variants("sm_90")] == [
+        "mylib.scale[dtype=float, n=2]", "mylib.scale[dtype=double, n=3]"
+    ]  # fmt: skip
+    report = warmup.run(arch=["sm_90"], cache=Cache(tmp_path / "cache"))
+    assert report.counts == {"made": 2}
+    assert len(asked) == 2
+    assert len(warmup.worklist(arch=["sm_90", "sm_80"]).uses) == 4
+
+
+@pytest.mark.parametrize("key", [3, {"dtype": "float", "n": 2}, CompileKey, None])
+def test_what_is_no_compile_key_is_refused(key: object) -> None:
+    with raises(OptionError, "option"):
+        list(declare(over={}, keys=lambda: [key]).variants("sm_90"))
+
+
+def test_keys_are_a_function_instead_of_parameters() -> None:
+    with raises(OptionError, "option"):
+        declare(keys=list)
+    with raises(OptionError, "option"):
+        declare(over={}, keys=[CompileKey("float", 2)])
+    with raises(OptionError, "option", "dtype"):
+        list(declare(over={}, names="scale<{head}>", keys=lambda: [CompileKey("float", 2)]).variants("sm_90"))
 
 
 def test_a_start_gets_all_and_says_from_where(tmp_path: Path) -> None:

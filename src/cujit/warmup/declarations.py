@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -47,16 +48,16 @@ class Declared:
     over: Mapping[str, tuple[Any, ...]]
     options: Mapping[str, Any]
     when: Callable[..., object] | None = None
+    keys: Callable[[], Iterable[object]] | None = None
 
     def variants(self, arch: Arch | str) -> Iterator[DeclaredVariant]:
         """Yield a request for each combination of the parameters.
 
         Raises:
             ArchError: the architecture is malformed or unknown.
-            OptionError: a name or a macro has a parameter that isn't declared, or an option is invalid.
+            OptionError: a name or a macro has a parameter that isn't declared; or an option or compile key is invalid.
         """
-        for values in itertools.product(*self.over.values()):
-            chosen = dict(zip(self.over, values, strict=True))
+        for chosen in self._combinations():
             if self.when is not None and not self.when(**chosen):
                 continue
             title = ", ".join(f"{name}={value}" for name, value in chosen.items())
@@ -70,13 +71,34 @@ class Declared:
             wanted = request(self.source, arch=arch, names=names, options=options)
             yield DeclaredVariant(f"{self.name}[{title}]" if title else self.name, wanted)
 
+    def _combinations(self) -> Iterator[dict[str, Any]]:
+        if self.keys is None:
+            for values in itertools.product(*self.over.values()):
+                yield dict(zip(self.over, values, strict=True))
+            return
+        yield from map(_fields, self.keys())
+
     def _filled(self, text: str, chosen: Mapping[str, Any]) -> str:
         try:
             return text.format_map(chosen)
         except (LookupError, ValueError, AttributeError) as e:
             raise OptionError(
-                f"{self.name}: cujit can't fill in {spell(text)}: {e}", help=f"over={{…}} has {', '.join(self.over)}"
+                f"{self.name}: cujit can't fill in {spell(text)}: {e}",
+                help=f"use one of the parameters {', '.join(chosen)}" if chosen else 'over={"head": [64, 128]}',
             ) from e
+
+
+def _fields(key: object) -> dict[str, Any]:
+    """Return the fields of a compile key.
+
+    Raises:
+        OptionError: it is not an instance of a data class.
+    """
+    if isinstance(key, type) or not dataclasses.is_dataclass(key):
+        raise OptionError(
+            f"{spell(key)} is not a compile key", help="return instances of a frozen data class from keys"
+        )
+    return {field.name: getattr(key, field.name) for field in dataclasses.fields(key)}
 
 
 _DECLARED: dict[str, Declared] = {}
@@ -89,6 +111,7 @@ def declare(
     names: Sequence[str] | str = (),
     over: Mapping[str, Iterable[Any]] = MappingProxyType({}),
     when: Callable[..., object] | None = None,
+    keys: Callable[[], Iterable[object]] | None = None,
     **options: Unpack[Keywords],
 ) -> Declared:
     """Declare kernels that a library will compile, and return the declaration. Nothing is compiled or opened.
@@ -102,6 +125,8 @@ def declare(
         names: template instances, with parameters in braces: ``"attention<{dtype}, {head}>"``.
         over: parameter names with their values. cujit requests every combination.
         when: function that gets the parameters as keyword arguments and returns whether a combination is needed.
+        keys: function that returns compile keys, instead of ``over``. A compile key is an instance of a data class, and
+            its fields are the parameters. cujit calls the function when a service starts or a worklist is written.
         options: compiler options. A macro in ``define`` can contain parameters in braces.
 
     Raises:
@@ -117,10 +142,15 @@ def declare(
         raise OptionError(f"when is {spell(when)}, expected a function", help="when=lambda head: head < 256")
     if not isinstance(over, Mapping) or any(isinstance(values, str) for values in over.values()):
         raise OptionError(f"over is {spell(over)}, expected a mapping to lists", help='over={"head": [64, 128]}')
+    if keys is not None and (over or not callable(keys)):
+        raise OptionError(
+            f"keys is {spell(keys)}, expected a function and no over",
+            help="keys=lambda: KERNEL.get_warmup_keys(config)",
+        )
     Options.of(None, options, declare)
     listed = (names,) if isinstance(names, str) else tuple(names)
     values = MappingProxyType({key: tuple(each) for key, each in over.items()})
-    made = Declared(name, Source.of(source), listed, values, MappingProxyType(dict(options)), when)
+    made = Declared(name, Source.of(source), listed, values, MappingProxyType(dict(options)), when, keys)
     _DECLARED[name] = made
     return made
 
