@@ -123,11 +123,11 @@ def test_one_access_is_pictured_by_sectors(visit: Visits, slow_page: Path) -> No
     assert "st.global.f32" in page.page.locator("#access-of option:checked").inner_text()  # what wastes most
     row(page, "source", 3).locator(".digits").click()
     said = page.page.locator("#access .said")
-    assert said.inner_text() == "32 lanes of a warp touch 32 sectors of 32 bytes: 128 of 1,024 bytes are wanted."
-    assert boxes(page)[:2] == [f"sector at byte {at}: 4 of 32 bytes are wanted" for at in (0, 256)]
+    assert said.inner_text() == "32 lanes of a warp touch 32 sectors of 32 bytes: 128 of 1,024 bytes are requested."
+    assert boxes(page)[:2] == [f"sector at byte {at}: 4 of 32 bytes are requested" for at in (0, 256)]
     assert page.page.locator("#access svg .break").count() == 31
     page.page.select_option("#access-of", "0")
-    assert said.inner_text() == "32 lanes of a warp touch 4 sectors of 32 bytes: 128 of 128 bytes are wanted."
+    assert said.inner_text() == "32 lanes of a warp touch 4 sectors of 32 bytes: 128 of 128 bytes are requested."
     assert page.page.locator("#access svg .wanted").count() == 32
     assert page.page.locator("#access svg .break").count() == 0
     page.page.locator("#access summary").click()

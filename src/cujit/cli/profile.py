@@ -192,6 +192,7 @@ def _advice(kernel: ProfiledKernel, on: str | None) -> tuple[Advice, ...]:
     return advice_for(kernel, on)
 
 
+_BOUND_COLUMNS = ("unit", "work", "lower bound", "share of the highest", "most work at", "cause")
 _TELLING = (
     "divergent_branches", "requests", "local_requests", "shared_requests", "texture_requests", "flops"
 )  # fmt: skip
@@ -259,7 +260,7 @@ def render_bounds(found: KernelBounds) -> Iterator[str | Rows]:
     ]
     if rows:
         yield ""
-        yield Rows(("part of the GPU", "has", "bound", "of the tightest", "most at", "for"), rows, ("has", "bound"))
+        yield Rows(_BOUND_COLUMNS, rows, ("work", "lower bound"))
     if found.flops_per_byte:
         each = f", {found.flops_per_l1_byte:.3g} per byte moved" if found.flops_per_l1_byte else ""
         yield f"\n{found.flops_per_byte:.3g} floating-point operations per distinct byte of global memory{each}"

@@ -114,7 +114,7 @@ class KernelBounds:
 
     def __str__(self) -> str:
         where = f"{self.kernel} on {self.gpu}, {self.gpu.clock_mhz:,} MHz"
-        return f"{where}: {self.tightest or 'no bound, as nothing that is counted takes it time'}"
+        return f"{where}: {self.tightest or 'no lower bound, because the launch used no unit that cujit models'}"
 
 
 def micros(seconds: float) -> str:

@@ -185,7 +185,7 @@
         const word = /^\w+/.exec(line.text.slice(from - line.from));
         const to = column && word ? from + word[0].length : column ? Math.min(from + 1, line.to) : line.to;
         const severity = rule === "warning" || rule === "error" ? rule : rule === "remark" ? "info" : "error";
-        return [{ from, to, severity, message: cure ? `${text}\nTry: ${cure}` : text }];
+        return [{ from, to, severity, message: cure ? `${text}\nHint: ${cure}` : text }];
       });
       this.view.dispatch(cm.setDiagnostics(this.view.state, found.sort((a, b) => a.from - b.from)));
     }

@@ -106,7 +106,7 @@ const cujitDrawing = (() => {
     const asked = [...used.values()].reduce((all, bytes) => all + bytes.size, 0);
     const lanes = counted(access.lanes.length, "lane"), many = counted(used.size, "sector");
     const said = `${lanes} of a warp touch ${many} of ${SECTOR} bytes: `
-      + `${write(asked)} of ${write(used.size * SECTOR)} bytes are wanted.`;
+      + `${write(asked)} of ${write(used.size * SECTOR)} bytes are requested.`;
     const boxes = shown.map((sector, k) => {
       const bytes = used.get(sector), words = new Set([...bytes].map((byte) => Math.floor(byte / WORD)));
       const word = (x, y, width) => (at) =>
@@ -115,7 +115,7 @@ const cujitDrawing = (() => {
         height: 44,
         label: write(sector * SECTOR),
         breaks: k > 0 && order[k - 1] !== sector - 1,
-        title: `sector at byte ${sector * SECTOR}: ${bytes.size} of ${SECTOR} bytes are wanted`,
+        title: `sector at byte ${sector * SECTOR}: ${bytes.size} of ${SECTOR} bytes are requested`,
         draw: (x, y, width) =>
           [s("rect", { x, y, width, height: 44, class: "sector" }), ...[...words].map(word(x, y, width))],
       };

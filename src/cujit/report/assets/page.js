@@ -429,7 +429,7 @@ const cujitReport = (() => {
     const kind = finding.source ? "source" : finding.ptx_line ? "ptx" : "", key = finding.source || finding.ptx_line;
     const follow = (event) => followed(event, kind, key, finding.measure);
     const place = kind ? [h("a", { href: "#texts", onclick: follow }, places[kind](key)), ": "] : [];
-    const cure = finding.cure ? h("p", { class: "cure" }, h("b", {}, "Try: "), finding.cure) : null;
+    const cure = finding.cure ? h("p", { class: "cure" }, h("b", {}, "Hint: "), finding.cure) : null;
     const estimate = finding.estimate ? h("p", { class: "estimate" }, finding.estimate) : null;
     const parts = Object.entries((state.record.rules || {})[finding.rule] || {});
     const rule = parts.length ? h("details", {}, h("summary", {}, "About this rule"),
@@ -467,7 +467,7 @@ const cujitReport = (() => {
   function drawLine() {
     const rows = rowsOfPicked(), picked = state.picked;
     if (!picked || !rows.length) {
-      const nothing = picked ? `Nothing was counted at ${places[picked.kind](picked.key)}.` : "Pick a line first.";
+      const nothing = picked ? `Nothing was counted at ${places[picked.kind](picked.key)}.` : "Select a line first.";
       $("line-body").replaceChildren(none(profileNow() ? nothing : "No launch was counted."));
       return;
     }
@@ -536,12 +536,12 @@ const cujitReport = (() => {
       percent(bound.bound_s / bounds[0].bound_s), bound.line ? `${base(bound.line)}, ${percent(bound.share)}` : "",
       bound.cause || bound.assumes,
     ]);
-    const columns = ["part of the GPU", "has", "bound", "of the tightest", "most at", "for, or if"];
+    const columns = ["unit", "work", "lower bound", "share of the highest", "most work at", "cause or assumption"];
     const title = h("b", {}, `Bounds on ${gpu} at ${write(clock)} MHz: ${said}. `);
-    return h("figure", {}, h("figcaption", {}, title, `Not modelled are ${not}.`),
+    return h("figure", {}, h("figcaption", {}, title, `Not modeled: ${not}.`),
       profile.roofs.flops_per_s && profile.bounds.flops_per_byte ? scrolled("Roofline", roofline(profile))
         : none("There are no floating-point operations, so there is no roofline."),
-      scrolled("Bounds", table(`Bounds on ${gpu}, the tightest first`, columns, rows)));
+      scrolled("Bounds", table(`Lower bounds on ${gpu}, highest first`, columns, rows)));
   }
 
   function occupancyFigure(found) {
@@ -549,8 +549,8 @@ const cujitReport = (() => {
     const title = `Occupancy on ${found.gpu}, blocks of ${write(found.block)}: ${percent(found.occupancy)}, `
       + `${counted(found.active_blocks, "block")}, ${write(found.active_warps)} of ${write(found.max_warps)} warps, `
       + `limited by ${found.limited_by.join(" and ")}.`;
-    const uses = ` ${write(found.registers)} registers a thread, `
-      + `${write(found.static_shared_bytes)} bytes of static shared memory a block. The curves are in per cent.`;
+    const uses = ` ${write(found.registers)} registers per thread, `
+      + `${write(found.static_shared_bytes)} bytes of static shared memory per block. The curves show percentages.`;
     const curves = found.curves.map((each) => curve(each, found.occupancy));
     return h("figure", {}, h("figcaption", {}, h("b", {}, title), uses),
       scrolled("Occupancy", h("div", { class: "curves" }, curves)),
