@@ -40,6 +40,22 @@ def test_a_command_and_its_children_see_one_device_and_pass_their_status_on() ->
     assert (done.returncode, done.stdout) == (7, "8\n8\n"), done.stderr
 
 
+_START = """
+import os, sys
+process = os.posix_spawn(sys.executable, [sys.executable, "-m", "cujit", "emulate", "true"], os.environ)
+_, status, used = os.wait4(process, 0)
+print(status, used.ru_maxrss)
+"""
+
+
+def test_a_second_start_takes_little_memory() -> None:
+    for _ in range(2):  # by a small process: a new one counts the memory of who started it
+        done = subprocess.run([sys.executable, "-c", _START], capture_output=True, text=True, timeout=120, check=True)
+    status, kilobytes = map(int, done.stdout.split())
+    assert status == 0
+    assert kilobytes < 40 * 1024
+
+
 def test_needs_ends_with_what_all_processes_asked_in_vain_and_standard_output_is_the_commands() -> None:
     done = _cujit("--unsupported", sys.executable, "-c", _ASKS)
     assert (done.returncode, done.stdout) == (7, "9\n9\n"), done.stderr

@@ -29,6 +29,14 @@ print(driver.cuInit(0)[0].name, driver.cuDeviceGetCount()[1], driver.cuDriverGet
 """
 
 
+@pytest.mark.parametrize("perf", ["0", "1"])
+def test_the_startup_code_is_compiled_for_profilers_too(perf: str, tmp_path: Path) -> None:
+    code = "from cujit.emulator.machine import boot_code; print(boot_code().hex())"
+    variables = {"CUJIT_PERF": perf, "CUJIT_CACHE_DIR": str(tmp_path), "JITDUMPDIR": str(tmp_path)}
+    done = emulated(sys.executable, "-c", code, variables=variables)
+    assert bytes.fromhex(done.stdout), done.stderr
+
+
 def test_a_program_of_python_finds_it_without_a_word_in_the_program() -> None:
     assert python(BINDINGS).split() == ["CUDA_SUCCESS", "1", "13050"]
 

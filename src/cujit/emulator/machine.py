@@ -55,7 +55,7 @@ def boot_code() -> bytes:
     """
     elf = read_elf(object_of(_work(_BOOT)))
     (symbol,) = (each for each in elf.symbols() if each.name == "cujit_boot")
-    if any(section.type in (4, 9) and section.size for section in elf.sections):
+    if any(section.type in (4, 9) and section.info == symbol.section and section.size for section in elf.sections):
         raise CujitError(
             "the startup code requires relocations, which the emulator doesn't support", help="report this bug"
         )
