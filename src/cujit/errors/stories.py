@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from cujit.values import NamedTuple, dataclass
 
@@ -51,6 +52,23 @@ class Story:
     @staticmethod
     def _columns(first: int, *texts: str) -> str:
         return _INDENT + " " * (first * _WIDTH) + "".join(f"{text:{_WIDTH}}" for text in texts)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the story as plain values."""
+        return {**vars(self), "actors": list(self.actors), "steps": [list(step) for step in self.steps]}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Story:
+        """Read what ``to_json`` returned.
+
+        Raises:
+            ValueError: the data isn't a story.
+        """
+        first, second = map(str, data["actors"])
+        steps = tuple(StoryStep(int(actor), str(action), str(place)) for actor, action, place in data["steps"])
+        if any(step.actor not in (0, 1) for step in steps):
+            raise ValueError("a story has two actors, 0 and 1")
+        return cls((first, second), steps, str(data["missing"]), int(data["after"]))
 
     def svg(self) -> str:
         """Draw the story: a line for each actor, its actions on it, and what is missing across both."""

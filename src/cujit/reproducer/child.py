@@ -179,6 +179,7 @@ def _facts(error: CujitError) -> dict[str, Any]:
         known["shell"] = error.help.shell
     if isinstance(error, KernelFaultError):
         known |= attributes(error, "kind kernel block thread line address source")
+        known["story"] = error.story and error.story.to_json()
     return known | (error.facts if isinstance(error, ToolError) else {})
 
 

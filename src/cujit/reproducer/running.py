@@ -36,6 +36,7 @@ from cujit.errors import (
     spell,
 )
 from cujit.errors.hints import Hint
+from cujit.errors.stories import Story
 from cujit.formats.saved_launch import MAX_FILE_BYTES, SavedArgument, SavedLaunch, read_saved, write_saved
 from cujit.machine import default_device
 from cujit.reproducer.fork_server import LENGTH, STATUS, ForkServer, fork
@@ -411,6 +412,8 @@ def _error(facts: Mapping[str, Any]) -> CujitError:
     """Make an error of what the process says of it."""
     error = _of_class(facts)
     error.set_code(str(facts.get("code", error.code)))
+    if isinstance(error, KernelFaultError) and facts["story"] is not None:
+        error.tell(Story.from_json(facts["story"]))
     return error
 
 

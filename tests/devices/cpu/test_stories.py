@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 import cujit
+import cujit.reproducer
 from cujit.cli.app import main
 from cujit.errors.stories import Story, StoryStep
 from cujit.notebook.displays import RENDERERS, html_of
@@ -120,6 +121,26 @@ def test_a_fault_of_one_thread_has_no_story() -> None:
 def test_an_error_keeps_its_story_as_it_travels() -> None:
     error = fault(TURNED, "turned")
     assert pickle.loads(pickle.dumps(error)).story == error.story
+
+
+def test_a_saved_launch_tells_the_story_again(tmp_path: Path) -> None:
+    device = cujit.cpu()
+    kernel = cujit.jit(TURNED, device=device, name="turned.cu", options={"lineinfo": True})["turned"]
+    path = kernel[1, 64].save(tmp_path / "race.launch", device.zeros(64, np.float32))
+    with pytest.raises(cujit.errors.KernelFaultError) as caught:
+        cujit.reproducer.run(path, check="race")
+    story = fault(TURNED, "turned").story
+    assert caught.value.story == story
+    assert str(story) in getattr(caught.value, "__notes__", ())
+
+
+@pytest.mark.parametrize("wrong", [{"steps": [[2, "a", "b"]]}, {"steps": [[0, "a"]]}, {"actors": ["one"]}])
+def test_a_damaged_story_is_refused(wrong: dict[str, object]) -> None:
+    story = fault(TURNED, "turned").story
+    assert story is not None
+    assert Story.from_json(story.to_json()) == story
+    with pytest.raises(ValueError, match=r"actors|unpack"):
+        Story.from_json({**story.to_json(), **wrong})
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="earlier tracebacks have no notes")
