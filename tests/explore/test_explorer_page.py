@@ -15,7 +15,7 @@ from cujit.values import replace
 from explore.conftest import CODE, LAUNCHED, Asking, Serve
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Locator
+    from playwright.sync_api import FloatRect, Locator
 
 WAIT_MS = 60_000
 COUNTED = re.compile(r"launched and counted in")
@@ -109,24 +109,30 @@ def test_padding_a_tile_takes_its_conflicts_away(opened: Opened, serve: Serve) -
     assert page.page.locator(".cm-heat .cm-gutterElement").filter(has_text="3,968").count() == 0
 
 
+def box(of: Locator) -> FloatRect:
+    """Find where an element is on the page."""
+    found = of.bounding_box()
+    assert found is not None
+    return found
+
+
 def test_advice_is_above_the_source_and_in_its_gutter(opened: Opened, serve: Serve) -> None:
     page = opened(serve())
     mark = page.page.locator(".cm-lint-marker-info")
     assert mark.count() == 1
     line = page.page.locator(".cm-lineNumbers .cm-gutterElement", has_text=re.compile("^6$"))
-    assert abs(mark.bounding_box()["y"] - line.bounding_box()["y"]) < 10
+    assert abs(box(mark)["y"] - box(line)["y"]) < 10
     mark.hover()
     tip = page.page.locator(".cm-tooltip-lint")
     tip.wait_for()
     assert "takes 32 wavefronts" in tip.inner_text()
     assert re.search(r"estimate for \w+: saves about \d+% of the run time", tip.inner_text())
-    findings, texts = (page.page.locator(name).bounding_box() for name in ("#findings", "#texts"))
+    findings, texts = (box(page.page.locator(name)) for name in ("#findings", "#texts"))
     assert findings["y"] + findings["height"] <= texts["y"]
     type_over(page, 2, "    __shared__ float s[32][33];")
     says(page, COUNTED)
     mark.wait_for(state="detached")
-    after = page.page.locator("#texts").bounding_box()
-    assert after["y"] == texts["y"]  # the text that is typed in stays where it is
+    assert box(page.page.locator("#texts"))["y"] == texts["y"]  # the text that is typed in stays where it is
 
 
 def test_a_fault_is_at_its_line(opened: Opened, serve: Serve) -> None:
