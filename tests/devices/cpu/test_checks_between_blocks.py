@@ -153,3 +153,30 @@ def test_one_race_between_blocks_in_global_memory_is_found_and_nothing_else(chec
     expected = ["race" if each.races else "" for each in programs]
     found = [_found(kernel, device) for kernel in _kernels_of(programs, device)]
     assert [(programs[k], kind) for k, kind in enumerate(found) if kind != expected[k]] == []
+
+
+@pytest.mark.parametrize(
+    ("arrival", "kind"),
+    [
+        ("barrier.cluster.arrive.aligned;", ""),
+        ("fence.acq_rel.cluster; barrier.cluster.arrive.relaxed.aligned;", ""),
+        ("barrier.cluster.arrive.relaxed.aligned;", "race"),
+    ],
+)
+def test_a_relaxed_arrival_at_the_barrier_of_a_cluster_orders_only_what_a_fence_comes_after(
+    arrival: str, kind: str
+) -> None:
+    code = f"""extern "C" __global__ void __cluster_dims__(2) pair(unsigned *all, unsigned *out) {{
+        if (blockIdx.x == 0) all[threadIdx.x] = threadIdx.x + 1;
+        asm volatile("{arrival} barrier.cluster.wait.aligned;" ::: "memory");
+        out[blockIdx.x * {THREADS} + threadIdx.x] = blockIdx.x ? all[threadIdx.x] : 0;
+    }}"""
+    device = cujit.cpu(1, check="race")
+    array, out = (device.zeros(n, np.uint32) for n in (THREADS, 2 * THREADS))
+    found = ""
+    try:
+        cujit.jit(code, device=device, arch="sm_90")["pair"].prepare(2, THREADS)(array, out)
+        device.synchronize()
+    except KernelFaultError as error:
+        found = error.kind
+    assert found == kind

@@ -100,7 +100,7 @@ class Checker:
             elif checks.sync and "sync" in op.modifiers:
                 self._members(e, op)
         if op.opcode == "warpgroup.meet" and checks.race:
-            self._when_some(e, op, "cujit_check_arrive", _group(e), e.builder.integer(1, 32))
+            self._when_some(e, op, "cujit_check_arrive", _group(e), *(e.builder.integer(n, 32) for n in (1, 0)))
 
     def begin_region(self, e: WarpEmitter, number: int) -> None:
         """Note that a warp goes on behind a barrier to which all have come, or that it begins."""
@@ -539,7 +539,8 @@ class Checker:
             self._check_barrier(e, op, number, threads, aligned=together)
         if checks.race and not (op.scope == "cluster" and op.form.is_barrier):
             waits = op.form.meaning.effect is not Effect.ARRIVES and op.scope != "cluster"
-            self._when_some(e, op, "cujit_check_arrive", _clock(e, number), e.builder.integer(waits, 32))
+            how = (e.builder.integer(each, 32) for each in (waits, "relaxed" in op.modifiers))
+            self._when_some(e, op, "cujit_check_arrive", _clock(e, number), *how)
 
     def _pass(self, e: WarpEmitter, op: Op) -> None:
         checks = self._checks

@@ -796,8 +796,9 @@ INLINE u64 meeting_of(const struct Place *place, u32 generation) {
 }
 
 /* Threads of this warp are about to arrive at a barrier, at which they wait unless they only arrive. As long as all is
-   plain, it is seen behind it whether all warps have come. */
-void cujit_check_arrive(struct Place *place, u32 number, flag waits) {
+   plain, it is seen behind it whether all warps have come. A `relaxed` arrival tells other blocks only of what a fence
+   came after. */
+void cujit_check_arrive(struct Place *place, u32 number, flag waits, flag relaxed) {
   enter(place);
   struct Tracker *piece = place->piece;
   u32 generation = generation_of(place->state, number);
@@ -821,7 +822,7 @@ void cujit_check_arrive(struct Place *place, u32 number, flag waits) {
   if (place->others) arrive_far(place, number, generation);
   if (number != CLUSTER_BARRIER) return;
   catch_up(place);
-  fence_across(place);
+  if (!relaxed) fence_across(place);
   tell_across(place, meeting_of(place, generation));
 }
 
