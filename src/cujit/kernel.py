@@ -486,7 +486,8 @@ class Kernel(KeepsLaunches):
             print(f"compiled in {ready.result():.3f} s, {kernel.compile_s:.3f} s for all blocks")
         """
         check_flag(wait, "wait")
-        launch = self.prepare(1 if cluster is None else cluster, block, cluster=cluster)
+        blocks = self._loaded.own_cluster if cluster is None else cluster
+        launch = self.prepare(1 if blocks is None else blocks, block, cluster=cluster)
 
         def make() -> float:
             start = time.perf_counter()

@@ -230,3 +230,13 @@ def test_a_replay_and_schedules_have_the_cluster_of_the_launch() -> None:
     launch = jit(WHO, names=["k"], device=device, arch="compute_90")["k"].prepare(2, 64, cluster=2)
     assert np.asarray(launch.replay_on_cpu(out)[0]).reshape(2, 12)[:, 8:11].tolist() == [[0, 2, 1], [1, 2, 1]]
     assert launch.under_schedules(out, schedules=2).equal
+
+
+@pytest.mark.parametrize("directive", [".reqnctapercluster 2, 2, 1", ".reqnctapercluster 4", ""])
+def test_a_kernel_with_a_cluster_of_its_own_is_compiled_before_its_first_launch(directive: str) -> None:
+    text = f".version 8.6\n.target sm_90\n.address_size 64\n.visible .entry k() {directive} {{ ret; }}"
+    kernel = cujit.load(text, cujit.cpu())["k"]
+    kernel.compile(64)
+    before = kernel.compile_s
+    kernel[(4, 4), 64]()
+    assert kernel.compile_s == before > 0

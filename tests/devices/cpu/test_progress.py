@@ -164,7 +164,7 @@ def run(ptx: str, device: Device) -> list[int]:
     """Launch a kernel; give the words of the threads that came to the end."""
     out, flag = device.zeros(256, np.uint32), device.zeros(64, np.uint32)
     kernel = load(ptx, device)["k"]
-    kernel.compile(128, cluster=2)  # which the limit is not for
+    kernel.compile(128)  # which the limit is not for
     kernel.prepare(2, 128, timeout_s=10)(out, flag)
     return [int(k) for k in np.flatnonzero(out.numpy() == 0)]
 
