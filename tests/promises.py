@@ -254,6 +254,12 @@ _LISTED = {
         r"^(row_is_quick|check_lanes_across|plane_of|grains_are_quick|grain_at|lanes_left|check_grains): .*"
         r"(= (shl|lshr) |@llvm\.cttz\.)": "by the size of a grain, by a lane of a mask that is not empty, by "
         "the size of an access, which is not 0",
+        r"^(stores_are_quick|open_stored|line_takes(_part)?|line_is_quick|grains_in_line|slot_takes|record_in): .*"
+        r"= (shl|lshr|ashr) ": "by the size of a grain, by three bits for each kind of access, and by less than the "
+        "32 grains of a line, of which a row has one",
+        r"^(shape_of|find_share): .* = udiv i32 ": "by the number of blocks of a product, one or two",
+        r"^is_shape: .* = urem i32 ": "by 8 columns for each block, or 16",
+        r"^find_free: .* = u(div|rem) i32 ": "a count of columns is 32 to 512 by then",
         r"^(chunk_is_\w+|is_others|is_of_launch|note_where): .* align 64$": "vectors that are handed over on the stack",
         r"^(any|put|may_race|note_readers|part_is_ordered|row_is_ordered): .* align 64$": "they lie in reserved memory",
     }.items()
