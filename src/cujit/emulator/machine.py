@@ -196,7 +196,8 @@ def watch_waits() -> None:
         CujitError: there is no memory for it.
     """
     python = ctypes.pythonapi
-    names = "_PyThreadState_UncheckedGet", "PyGILState_GetThisThreadState", "PyEval_SaveThread", "PyEval_RestoreThread"
+    current = "PyThreadState_GetUnchecked" if sys.version_info >= (3, 13) else "_PyThreadState_UncheckedGet"
+    names = current, "PyGILState_GetThisThreadState", "PyEval_SaveThread", "PyEval_RestoreThread"
     addresses = (ctypes.cast(getattr(python, name), ctypes.c_void_p).value for name in names)
     if not _waits_begin(PythonLock(*addresses)):
         raise CujitError("there isn't enough memory for the emulator's tables", code="out-of-memory")
