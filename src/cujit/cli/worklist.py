@@ -66,7 +66,7 @@ def command() -> None:
     "--seen-within",
     callback=lambda _c, _p, text: text and _days(text),
     metavar="DAYS",
-    help="Drop requests that weren't made in the last DAYS days, such as 90d.",
+    help="Drop requests that weren't made within the last DAYS, for example 90d.",
 )
 @click.option("--cap", type=click.IntRange(1), metavar="N", help="Keep only the N requests with the most calls.")
 @arches_option("Architecture to keep. Default: all.")
