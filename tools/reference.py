@@ -48,14 +48,14 @@ __all__ = [
 _HEAD = """\
 # Command line
 
-This page lists every `cujit` command, option and exit status. `cujit COMMAND --help` prints the same text.
+This page lists every `cujit` command, option, and exit status. `cujit COMMAND --help` prints the same text.
 
 cujit prints each error as one message on standard error, with a hint. With `--json`, standard output is a single line
 of JSON.
 
-cujit replaces an output file only when the new content is complete. If an error occurs, the disk is full or the process
-is killed, the old file stays unchanged. The output directory must be writable. The new file keeps the permissions of
-the old file. cujit follows symbolic links and writes directly to devices such as `/dev/stdout`.
+cujit replaces an output file only when the new content is complete. If an error occurs, the disk is full, or the
+process is killed, the old file stays unchanged. The output directory must be writable. The new file keeps the
+permissions of the old file. cujit follows symbolic links and writes directly to devices such as `/dev/stdout`.
 
 | exit status | meaning |
 |---|---|

@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 
 class Launch(PreparedLaunch):
-    """A kernel with its grid, block, dynamic shared memory, stream and options. Call the launch to run the kernel.
+    """A kernel with its grid, block, dynamic shared memory, stream, and options. Call the launch to run the kernel.
 
-    Native code checks the arguments and starts the kernel. Native code handles ints, floats and bools (but no
-    subclasses), None, ``Pointer``, NumPy scalars, structures and cujit arrays. Native code also handles PyTorch
-    tensors, and arrays from Numba, JAX and CuPy (if CuPy uses the stream of the launch). Python code handles all other
-    arguments: halves, vectors and subclasses take one to a few microseconds each.
+    Native code checks the arguments and starts the kernel. Native code handles ints, floats, and bools (but not their
+    subclasses), None, ``Pointer``, NumPy scalars, structures, and cujit arrays. Native code also handles PyTorch
+    tensors, and arrays from Numba, JAX, and CuPy (if CuPy uses the stream of the launch). Python code handles all other
+    arguments: halves, vectors, and subclasses take one to a few microseconds each.
 
     If an array's ``__cuda_array_interface__`` specifies a stream, as CuPy's does, the kernel waits for that stream.
     Later work of the other library waits for the kernel only if both use the same stream, so pass that stream as
@@ -133,12 +133,12 @@ class Launch(PreparedLaunch):
         return compare(self._entry, self.shape, self.options, arguments, how)
 
     def save(self, path: str | os.PathLike[str], *arguments: object) -> Path:
-        """Save the launch to a file, with its image, source, grid, block and current arguments. ``cujit run`` replays
+        """Save the launch to a file, with its image, source, grid, block, and current arguments. ``cujit run`` replays
         the launch.
 
-        The file contains copies of the arrays, and for cujit arrays, of the entire allocations. Arguments that share
-        memory also share it in the file. On a GPU, save before launching, because the memory can't be read after a
-        fault. Module variables are saved if the image contains PTX. See docs/reproducer.md.
+        The file contains copies of the arrays. For a cujit array, the file contains a copy of the entire allocation.
+        Arguments that share memory also share it in the file. On a GPU, save before launching, because the memory can't
+        be read after a fault. Module variables are saved if the image contains PTX. See docs/reproducer.md.
 
         Args:
             path: path of the file, such as ``bug.launch``.
@@ -146,7 +146,7 @@ class Launch(PreparedLaunch):
 
         Raises:
             ArgumentError: the arguments don't match the parameters, or an argument contains addresses that cujit can't
-                follow: a bare address, a structure with pointers, an array of addresses, a texture or a tensor map.
+                follow: a bare address, a structure with pointers, an array of addresses, a texture, or a tensor map.
             LaunchError: the launch covers 0 elements.
             FormatError: the memory and the image together exceed 1 GiB.
             FileError: the file can't be written.
@@ -224,7 +224,7 @@ class Kernel(KeepsLaunches):
 
     @property
     def resources(self) -> Resources:
-        """The registers, memory and barriers that the kernel uses.
+        """The registers, memory, and barriers that the kernel uses.
 
         Raises:
             ClosedError: the module was closed.
@@ -289,7 +289,7 @@ class Kernel(KeepsLaunches):
         return self._loaded.together(shape)
 
     def cooperative_shape(self, shared_bytes: int = 0) -> CooperativeShape:
-        """Return the block size with the most concurrently running threads, and the number of blocks that fill the
+        """Return the block size that lets the most threads run at the same time, and the number of blocks that fill the
         device.
 
         If several block sizes tie, this method returns the largest, so that fewer blocks have to wait for each other.
@@ -313,9 +313,9 @@ class Kernel(KeepsLaunches):
         return max(shapes, key=lambda shape: (shape.block * shape.blocks, shape.block))
 
     def __getitem__(self, shape: GridAndBlock) -> Launch:
-        """Create a launch from ``[grid, block]``, ``[grid, block, shared_bytes]`` or these and a stream.
+        """Create a launch from ``[grid, block]``, optionally followed by ``shared_bytes`` and ``stream``.
 
-        The grid and the block are each an int or a tuple of up to three ints, in blocks and threads.
+        The grid (in blocks) and the block (in threads) are each an int or a tuple of up to three ints.
 
         Args:
             shape: ``grid, block``, optionally followed by ``shared_bytes`` and ``stream``.
@@ -383,7 +383,7 @@ class Kernel(KeepsLaunches):
             cluster: blocks per cluster.
             cooperative: whether all blocks must run at the same time, so that they can wait for each other.
             overlap: whether the kernel can start before the previous kernel in the stream ends (programmatic dependent
-                launch). To wait for the previous kernel, it calls ``cudaGridDependencySynchronize()``.
+                launch). To wait for the previous kernel, the kernel calls ``cudaGridDependencySynchronize()``.
             priority: priority of the launch: a lower number runs first.
             timeout_s: maximum seconds for a launch on the CPU device. A longer launch stops with a ``KernelFaultError``
                 that shows where its blocks were.
@@ -414,8 +414,8 @@ class Kernel(KeepsLaunches):
         """Create a cooperative launch: all blocks run at the same time, so that they can wait for each other
         (``grid.sync()``). By default, the blocks fill the device.
 
-        If fewer blocks cover all elements, fewer blocks run. If there are more elements than threads, the kernel must
-        loop.
+        If fewer blocks are enough to cover all elements, cujit launches only those blocks. If there are more elements
+        than threads, the kernel must loop.
 
         Args:
             size: number of elements, as an int or a tuple. Default: as many elements as can run at the same time.
@@ -467,9 +467,9 @@ class Kernel(KeepsLaunches):
     ) -> float | Future[float]:
         """Compile the kernel for a block size on the CPU device before the first launch, without running the kernel.
 
-        Returns the elapsed seconds, which are almost 0 on a GPU or if the code already exists. With ``wait=False``, a
-        background thread compiles, and the method returns a ``concurrent.futures.Future``. The ``result()`` method of
-        the Future raises any error. A launch during the compile waits until the compile is done.
+        The method returns the elapsed seconds, which are almost 0 on a GPU or if the code already exists. With
+        ``wait=False``, a background thread compiles, and the call returns a ``concurrent.futures.Future``. The
+        ``result()`` method of the Future raises any error. A launch during the compile waits until the compile is done.
 
         Args:
             block: threads per block, as an int or a tuple.
@@ -530,14 +530,14 @@ class Kernel(KeepsLaunches):
         shared_bytes: int = 0,
         stream: object = 0,
     ) -> Launch:
-        """Create a launch with one thread per element. ``size`` is an int, or a tuple of up to three ints along x, y
+        """Create a launch with one thread per element. ``size`` is an int, or a tuple of up to three ints along x, y,
         and z.
 
         The last blocks can extend past ``size``, so the kernel must check its index. If the size is 0, nothing is
         launched.
 
         Args:
-            size: number of elements along x, y and z.
+            size: number of elements along x, y, and z.
             block: threads per block. Default: the block with the highest occupancy.
             shared_bytes: bytes of dynamic shared memory per block.
             stream: stream of the launch.

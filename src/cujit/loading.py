@@ -268,7 +268,7 @@ def load(
     *,
     jit: JitOptions | Mapping[str, object] | None = None,
 ) -> Module:
-    """Load a cubin, PTX or fatbin on a device. The image can be an Artifact, bytes or a file path.
+    """Load a cubin, PTX, or fatbin on a device. The image can be an Artifact, bytes, or a file path.
 
     If the PTX is too new for the GPU's driver, the installed nvJitLink assembles the PTX. Without nvJitLink, cujit
     lowers the ``.version`` of the PTX to the driver's version, if every construct in the PTX allows it.
@@ -278,10 +278,10 @@ def load(
         image: an Artifact, the bytes of an image, the path of a file, or PTX as a multi-line str.
         device: a Device or its name. Default: the first GPU, or the CPU device if there is no GPU.
         jit: options for compiling PTX for a GPU: ``max_registers`` (per thread), ``opt_level`` (0 to 4), ``line_info``,
-            ``debug``, ``cache_mode`` (``none``, ``ca``, ``cg``) and ``split_compile`` (threads). ``max_threads`` and
-            ``min_blocks`` are launch bounds. ``override_directives`` also applies them to kernels with launch bounds.
-            ``assembler`` is ``auto``, ``driver``, ``nvjitlink`` or ``none``. These options don't affect SASS or the CPU
-            device.
+            ``debug``, ``cache_mode`` (``none``, ``ca``, or ``cg``), and ``split_compile`` (threads). ``max_threads``
+            and ``min_blocks`` are launch bounds. ``override_directives`` also applies them to kernels with launch
+            bounds. ``assembler`` is ``auto``, ``driver``, ``nvjitlink``, or ``none``. These options don't affect SASS
+            or the CPU device.
 
     Raises:
         FormatError: the image has an unknown format or is damaged.
@@ -364,10 +364,10 @@ def jit(
     """Compile CUDA C++ for a device and load it there.
 
     If NVRTC supports the GPU, cujit compiles SASS. For a newer GPU, it compiles PTX for the highest architecture below
-    the GPU's, and for the CPU device, PTX. If the architecture has an architecture-specific variant (``sm_90a``,
-    ``compute_90a``), cujit compiles for that variant, so sources can use its instructions. ``Module.artifact.arch``
-    shows the architecture. If compiling is forbidden, or if a distribution ships packs, cujit uses the best available
-    image: SASS for the architecture, its family or an older architecture, or PTX.
+    that of the GPU. For the CPU device, cujit compiles PTX. If the architecture has an architecture-specific variant
+    (``sm_90a``, ``compute_90a``), cujit compiles for that variant, so sources can use its instructions.
+    ``Module.artifact.arch`` shows the architecture. If compiling is forbidden, or if a distribution ships packs, cujit
+    uses the best available image: SASS for the architecture, its family, or an older architecture, or PTX.
 
     Args:
         source: CUDA C++ text, the path of a file, or a ``Source``.

@@ -144,7 +144,7 @@ def request(
         options: compiler options, as a mapping. ``more`` are compiler options as keyword arguments.
 
     Raises:
-        OptionError: an option, ``to`` or a name is invalid.
+        OptionError: an option, ``to``, or a name is invalid.
         ArchError: the architecture is malformed or unknown.
 
     Example::
@@ -232,13 +232,13 @@ def link(
     memory_mib: int | None = None,
     **more: Unpack[Keywords],
 ) -> Artifact:
-    """Link device code: PTX, cubins, LTO-IR, objects, archives and fatbins, as Artifacts, paths or bytes.
+    """Link device code: PTX, cubins, LTO-IR, objects, archives, and fatbins, as Artifacts, paths, or bytes.
 
     nvJitLink links cubins. cujit's own linker links PTX files into PTX without a toolkit; nvJitLink first processes any
     LTO-IR inputs. The result has the names and signatures of all inputs. See docs/linking.md.
 
     Args:
-        inputs: Artifacts, paths, bytes or sources. cujit first compiles sources for the same architecture.
+        inputs: Artifacts, paths, bytes, or sources. cujit first compiles sources for the same architecture.
         to: kind of image: ``"cubin"``, ``"ptx"``, or ``"ltoir"``, which can have unresolved functions and can be linked
             again. Default without a ``device``: a cubin.
         arch: architecture of the result. Default: the architecture of ``device``, otherwise the highest architecture
@@ -309,13 +309,13 @@ def bundle(
     isolate: bool = False,
     memory_mib: int | None = None,
 ) -> Artifact:
-    """Bundle images for several architectures into one fatbin. Images can be Artifacts, Entries, paths or bytes.
+    """Bundle images for several architectures into one fatbin. Images can be Artifacts, Entries, paths, or bytes.
 
     If an entry is a fatbin, cujit adds its images, so ``bundle([fatbin, image])`` adds an image to a fatbin.
     ``Entry(image, options="-O1")`` specifies options for the tool that later compiles the PTX or LTO-IR.
 
     Args:
-        entries: Artifacts, Entries, paths or bytes of images.
+        entries: Artifacts, Entries, paths, or bytes of images.
         compress: ``"none"``, ``"size"``, ``"speed"``, ``"balance"``, ``"concat"`` (compress all images as one),
             ``"default"`` (nvFatbin compresses only PTX), or a bool. True means ``"balance"``. Default: ``"balance"``,
             or no compression if there is LTO-IR, which couldn't be extracted again. ``"balance"`` makes 80 kernels 11
@@ -367,8 +367,8 @@ def build(
 ) -> Artifact:
     """Compile one source for several targets and bundle the images into one fatbin.
 
-    If ``source`` is a list of CUDA C++ sources, LLVM IR and images, cujit compiles and links the list for every target.
-    The cache stores each target and the fatbin separately.
+    If ``source`` is a list of CUDA C++ sources, LLVM IR, and images, cujit compiles and links the list for every
+    target. The cache stores each target and the fatbin separately.
 
     Args:
         source: a source as for ``compile``, or a list of sources and images.

@@ -43,27 +43,27 @@ class Timing:
 
     @property
     def median_ms(self) -> float:
-        """The median."""
+        """The median of the samples."""
         return self.percentile_ms(50)
 
     @property
     def p10_ms(self) -> float:
-        """The 10th percentile."""
+        """The 10th percentile of the samples."""
         return self.percentile_ms(10)
 
     @property
     def p90_ms(self) -> float:
-        """The 90th percentile."""
+        """The 90th percentile of the samples."""
         return self.percentile_ms(90)
 
     @property
     def min_ms(self) -> float:
-        """The shortest."""
+        """The shortest sample."""
         return min(self.samples_ms)
 
     @property
     def max_ms(self) -> float:
-        """The longest."""
+        """The longest sample."""
         return max(self.samples_ms)
 
     @property

@@ -1,4 +1,4 @@
-"""GPU architectures, and which releases of CUDA, its driver and PTX support them."""
+"""GPU architectures, and which releases of CUDA, its driver, and PTX support them."""
 
 from cujit.arch.arch import Arch, ArchKind
 

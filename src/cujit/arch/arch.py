@@ -91,10 +91,10 @@ _NAME = r"(sm|compute|lto)_([1-9][0-9]{1,2})([af]?)"  # compiled when it is firs
 @functools.total_ordering
 @dataclass(frozen=True, repr=False)
 class Arch:
-    """A GPU architecture, such as ``sm_90a``, ``compute_75`` or ``lto_120f``.
+    """A GPU architecture, such as ``sm_90a``, ``compute_75``, or ``lto_120f``.
 
     ``number`` is ten times the compute capability (90, 103, 120). ``suffix`` is ``""``, ``"a"`` (this architecture
-    only) or ``"f"`` (this family only). Architectures are ordered by number, suffix and kind. To create an Arch from a
+    only) or ``"f"`` (this family only). Architectures are ordered by number, suffix, and kind. To create an Arch from a
     string, call ``Arch.parse``, which rejects names that no toolkit supports.
 
     Example::
@@ -122,7 +122,7 @@ class Arch:
 
     @classmethod
     def parse(cls, name: str | Arch) -> Arch:
-        """Parse an architecture name, such as ``sm_90a``, ``compute_75`` or ``lto_100f``.
+        """Parse an architecture name, such as ``sm_90a``, ``compute_75``, or ``lto_100f``.
 
         Args:
             name: name of an architecture. ``parse`` returns an Arch unchanged.

@@ -221,7 +221,7 @@ class Artifact:
     names to kernel signatures, if the build provides them. ``arch`` is the architecture, or None for a fatbin, which
     can contain several architectures. ``log`` is the output of the tools, and ``name`` states where the image is from.
     ``tool`` is the name and version of the tool that created the image. ``provenance`` states whether the image came
-    from the cache. ``provenance`` is None for an image that this process didn't compile, link or bundle. ``places``
+    from the cache. ``provenance`` is None for an image that this process didn't compile, link, or bundle. ``places``
     maps directories that are recorded in line tables (``/cujit-source/src``) to directories on this machine.
     Comparisons of Artifacts ignore ``provenance`` and ``places``.
 
@@ -338,9 +338,9 @@ class Artifact:
         return python_module(self)
 
     def to_c(self, name: str = "image") -> str:
-        """Return a C99 and C++ header that contains the image, its size and the lowered names of its kernels.
+        """Return a C99 and C++ header that contains the image, its size, and the lowered names of its kernels.
 
-        The header declares ``name_image``, ``NAME_SIZE``, ``name_kernel_…`` and ``name_kernels``.
+        The header declares ``name_image``, ``NAME_SIZE``, ``name_kernel_…``, and ``name_kernels``.
 
         Args:
             name: prefix of the declared names.

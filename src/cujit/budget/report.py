@@ -49,12 +49,12 @@ class BudgetRow:
 
     @property
     def verdict(self) -> str:
-        """``ok``, ``over`` or ``not known``."""
+        """``ok``, ``over``, or ``not known``."""
         return "ok" if self.is_within else "not known" if self.slack is None else "over"
 
     @property
     def cells(self) -> tuple[str, str, str, str, str, str]:
-        """The cells of the row as text: kernel, architecture, resource, allowed, used, slack."""
+        """The cells of the row as text: kernel, architecture, resource, allowed, used, and slack."""
         slack = self.slack
         text = "not known" if slack is None else f"{shown(self.what, abs(slack))} {'left' if slack >= 0 else 'over'}"
         numbers = (shown(self.what, self.allowed), shown(self.what, self.measured))
@@ -88,7 +88,7 @@ class BudgetReport:
 
     @property
     def summary(self) -> str:
-        """One sentence."""
+        """A one-sentence summary of the result."""
         over = sum(row.slack is not None for row in self.violations)
         unknown = len(self.violations) - over
         kernels = len({(row.lowered_name, row.arch) for row in self.rows})

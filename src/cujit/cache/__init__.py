@@ -1,4 +1,4 @@
-"""The compile cache: cache keys, entries and the store."""
+"""The compile cache: cache keys, entries, and the store."""
 
 from cujit.cache.provenance import Provenance
 

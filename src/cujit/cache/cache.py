@@ -212,7 +212,7 @@ class Cache:
         editable install, the result is ``default_cache()``.
 
         ``cujit.jit(…, cache=…)`` searches this cache for code that runs on the device, best first: SASS for the
-        architecture, its family and older architectures, and then PTX. If the cache contains no such code, cujit
+        architecture, its family, and older architectures, and then PTX. If the cache contains no such code, cujit
         compiles the source.
 
         Args:

@@ -65,8 +65,8 @@ _limits = several(
     ),
     sizes_option(
         "--block",
-        "Number of threads per block along x, y and z, for --occupancy. Default: the kernel's launch bounds, otherwise "
-        "the best block size.",
+        "Number of threads per block along x, y, and z, for --occupancy. "
+        "Default: the kernel's launch bounds, otherwise the best block size.",
     ),
     click.option(
         "--dynamic-shared-bytes",

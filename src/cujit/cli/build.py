@@ -26,7 +26,7 @@ from cujit.program import build
 @click.command("build", cls=CompilerCommand)
 @file_argument
 @arches_option(
-    "Target to build for: sm_… (cubin), compute_… (PTX), lto_… (LTO-IR), all, portable or native. Default: all.",
+    "Target to build for: sm_… (cubin), compute_… (PTX), lto_… (LTO-IR), all, portable, or native. Default: all.",
     "-t",
     "--target",
     "-a",

@@ -24,7 +24,7 @@ from cujit.program import bundle
 @limit_options
 @json_option
 def command(files: Sequence[Path], output: Path, compress: str | None, as_json: bool, **limits: Any) -> None:
-    """Combine PTX, cubins and LTO-IR into one fatbin.
+    """Combine PTX, cubins, and LTO-IR into one fatbin.
 
     If an input file is a fatbin, cujit adds each image that it contains. To bundle source files, use cujit build.
     """

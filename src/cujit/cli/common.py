@@ -72,7 +72,8 @@ def common_options() -> list[click.Option]:
             ["--findings"],
             metavar="FILE",
             callback=_findings,
-            help="Write errors and warnings to FILE.sarif (SARIF) or FILE.xml (JUnit). If github, print annotations.",
+            help="Write errors and warnings to FILE.sarif (SARIF) or FILE.xml (JUnit). "
+            "If FILE is github, print annotations.",
             **more,
         ),
         click.Option(["--color"], type=when, callback=_color, help="When to use colors. Default: auto.", **more),

@@ -31,7 +31,7 @@ def command(
 ) -> None:
     """Check whether an image loads on a given driver and GPU.
 
-    FILE is a cubin, PTX or a fatbin. Without --driver, --cuda and --arch, cujit prints what each entry requires. The
+    FILE is a cubin, PTX, or a fatbin. Without --driver, --cuda, or --arch, cujit prints what each entry requires. The
     exit status is 1 if there is a GPU on which no entry loads.
     """
     if driver is not None and cuda is not None:

@@ -57,9 +57,9 @@ def command(
     as_json: bool,
     **limits: Any,
 ) -> None:
-    """Compile FILE to PTX, a cubin, LTO-IR, OptiX IR or Tile IR.
+    """Compile FILE to PTX, a cubin, LTO-IR, OptiX IR, or Tile IR.
 
-    FILE contains CUDA C++, LLVM IR or Tile IR. cujit prints compiler warnings to standard error. If the output file
+    FILE contains CUDA C++, LLVM IR, or Tile IR. cujit prints compiler warnings to standard error. If the output file
     name ends in .sass, cujit writes SASS. To compile for several architectures, use cujit build.
     """
     sass = output if output is not None and output.suffix.lower() == ".sass" else None

@@ -16,9 +16,9 @@ _SHELLS = ("bash", "zsh", "fish")
 def command(ctx: click.Context, shell: str) -> None:
     """Print a shell completion script.
 
-    The script completes commands, options, architectures, files and kernels. For bash, add this line to ~/.bashrc: eval
-    "$(cujit completion bash)". For zsh, add this line to ~/.zshrc: eval "$(cujit completion zsh)". For fish, add this
-    line to ~/.config/fish/config.fish: cujit completion fish | source
+    The script completes commands, options, architectures, files, and kernels. For bash, add this line to ~/.bashrc:
+    eval "$(cujit completion bash)". For zsh, add this line to ~/.zshrc: eval "$(cujit completion zsh)". For fish, add
+    this line to ~/.config/fish/config.fish: cujit completion fish | source
     """
     kind = get_completion_class(shell)
     assert kind is not None

@@ -50,7 +50,7 @@ class DemoResult:
 @json_option
 @click.pass_context
 def command(ctx: click.Context, device_name: str | None, as_json: bool) -> None:
-    """Build a sample kernel, run it and check the result.
+    """Build a sample kernel, run it, and check the result.
 
     cujit builds a kernel template for every architecture. The exit status is 1 if the result differs from the NumPy
     result.

@@ -44,11 +44,11 @@ _DEVICES = ("device", "product", "architecture", "processors")
 @json_option
 @click.pass_context
 def command(ctx: click.Context, as_report: bool, output: Path | None, as_json: bool) -> None:
-    """Check the libraries, headers and devices that cujit uses.
+    """Check the libraries, headers, and devices that cujit uses.
 
-    The exit status is 3 if a required part is missing, doesn't work or has an incompatible version. A GPU isn't
-    required. With --report, cujit prints a Markdown report with versions, wheels, the system, environment variables and
-    the state of the cache. The report replaces your home directory with ~ and omits user names, host names and the
+    The exit status is 3 if a required part is missing, doesn't work, or has an incompatible version. A GPU isn't
+    required. With --report, cujit prints a Markdown report with versions, wheels, the system, environment variables,
+    and the state of the cache. The report replaces your home directory with ~ and omits user names, host names, and the
     addresses in URLs.
     """
     if as_report and as_json:

@@ -37,7 +37,7 @@ from cujit.values import replace
 def command(file: Path, output: Path, language: str, name: str | None) -> None:
     """Turn an image into a Python module or a C header.
 
-    FILE is PTX, a cubin, a fatbin or LTO-IR. The Python module defines artifact() and load(device=None). PTX is stored
+    FILE is PTX, a cubin, a fatbin, or LTO-IR. The Python module defines artifact() and load(device=None). PTX is stored
     as text, and binaries are compressed. The header defines PREFIX_image (an aligned array that you can pass to the
     driver), PREFIX_SIZE, and a constant with the lowered name of each kernel.
     """

@@ -67,7 +67,7 @@ _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 )
 @click.option("--unsupported", is_flag=True, help="Print a table of the unsupported driver calls at the end.")
 def command(words: Sequence[str], unsupported: bool, errors: str, log: str, **options: Any) -> None:
-    """Run a CuPy, Numba or other CUDA program without a GPU.
+    """Run a CuPy, Numba, or other CUDA program without a GPU.
 
     cujit replaces the CUDA driver and the PTX assembler. COMMAND and all processes that it starts see a single device.
     cujit exits with the exit status of COMMAND.

@@ -82,12 +82,12 @@ def command(
     as_json: bool,
     **shape: Any,
 ) -> None:
-    """Edit, compile and profile FILE in the browser.
+    """Edit, compile, and profile FILE in the browser.
 
     cujit serves a page on 127.0.0.1 with an editor for FILE (.cu, .ll). On each change, cujit recompiles and reruns the
-    kernel. The page shows PTX, SASS, registers, occupancy, counters and messages by line. Kernels run in a sandboxed
+    kernel. The page shows PTX, SASS, registers, occupancy, counters, and messages by line. Kernels run in a sandboxed
     process with checks enabled. The printed address contains a token, and the server rejects requests without the
-    token. With --json, cujit prints the data of the first view and starts no server.
+    token. With --json, cujit prints the data of the first view and doesn't start a server.
     """
     # start-up: brings the CPU device
     from cujit.explore import Scene, analyze, serve

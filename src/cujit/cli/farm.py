@@ -87,7 +87,7 @@ def shard(shard: _Shard, lists: Sequence[Path], folder: Path, as_json: bool, **g
 def merge(folder: Path, output: Path, as_json: bool) -> None:
     """Merge the packs of all shards into one pack.
 
-    If a shard is missing, cujit names it and writes nothing.
+    If a shard is missing, cujit reports the shard and writes nothing.
     """
     check_name(output)
     packs = _complete(folder)

@@ -27,13 +27,13 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 
 shape_options = several(
-    sizes_option("--grid", "Number of blocks along x, y and z, such as 4 or 16x16."),
-    sizes_option("--block", "Number of threads per block along x, y and z, such as 256 or 16x16."),
+    sizes_option("--grid", "Number of blocks along x, y, and z, such as 4 or 16x16."),
+    sizes_option("--block", "Number of threads per block along x, y, and z, such as 256 or 16x16."),
     sizes_option(
         "--over",
         "Number of elements, such as 1000 or 640x480. Each element gets one thread, and cujit chooses the grid.",
     ),
-    sizes_option("--cluster", "Number of blocks per cluster along x, y and z, such as 2 or 2,1,1."),
+    sizes_option("--cluster", "Number of blocks per cluster along x, y, and z, such as 2 or 2,1,1."),
     click.option(
         "--cooperative",
         is_flag=True,

@@ -45,9 +45,9 @@ def command(
     as_json: bool,
     **limits: Any,
 ) -> None:
-    """Link PTX, LTO-IR, objects and sources into one image.
+    """Link PTX, LTO-IR, objects, and sources into one image.
 
-    FILES can be PTX, LTO-IR, relocatable cubins, fatbins, objects, archives, CUDA C++ and LLVM IR. Linking PTX files
+    FILES can be PTX, LTO-IR, relocatable cubins, fatbins, objects, archives, CUDA C++, and LLVM IR. Linking PTX files
     into PTX requires neither a toolkit nor a GPU.
     """
     kind = (

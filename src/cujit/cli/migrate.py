@@ -188,9 +188,9 @@ def _is_found(name: str) -> bool:
 def command(files: tuple[Path, ...], write: bool) -> None:
     """Update scripts and Python files written for cujit 0.2.
 
-    cujit prints the changes to FILES as a diff. cujit rewrites command lines in shell scripts, Makefiles and CI
-    configurations, and imports and argument lists in Python files (.py). cujit also lists the lines that you have to
-    check yourself.
+    cujit prints the changes to FILES as a diff. In shell scripts, Makefiles, and CI configurations, cujit rewrites
+    command lines. In Python files (.py), cujit rewrites imports and argument lists. cujit also lists the lines that you
+    have to check yourself.
     """
     for file in files:
         is_python = file.suffix == ".py"

@@ -90,9 +90,9 @@ _launch_options = settings(
         default=0,
         help="Additional dynamic shared memory per thread, in bytes. Default: 0.",
     ),
-    sizes_option("--grid", "Number of blocks along x, y and z, to compute the number of waves."),
+    sizes_option("--grid", "Number of blocks along x, y, and z, to compute the number of waves."),
     sizes_option(
-        "--cluster", "Number of blocks per cluster along x, y and z, to compute the number of resident clusters."
+        "--cluster", "Number of blocks per cluster along x, y, and z, to compute the number of resident clusters."
     ),
 )
 
@@ -103,12 +103,12 @@ _launch_options = settings(
 @click.option(
     "--on",
     metavar="GPU",
-    help="GPU to compute the occupancy for, such as H200, 'RTX 5090', sm_90 or cuda:0. "
+    help="GPU to compute the occupancy for, such as H200, 'RTX 5090', sm_90, or cuda:0. "
     "Default: the architecture of the image.",
 )
 @sizes_option(
     "--block",
-    "Number of threads per block along x, y and z, such as 256 or 16x16. Default: common block sizes.",
+    "Number of threads per block along x, y, and z, such as 256 or 16x16. Default: common block sizes.",
     multiple=True,
 )
 @_launch_options
@@ -125,7 +125,7 @@ def command(
 ) -> None:
     """Compute the occupancy of a kernel for a named GPU.
 
-    FILE is a cubin, a fatbin or a host file. Without FILE, specify --registers and --on. cujit prints the resident
+    FILE is a cubin, a fatbin, or a host file. Without FILE, specify --registers and --on. cujit prints the resident
     blocks and the limiting resource for each block size, and marks the largest block size with the highest occupancy.
     If a GPU of that architecture is present, cujit also queries its driver.
     """

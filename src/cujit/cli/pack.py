@@ -85,7 +85,7 @@ def merge(roots: tuple[Path, ...], output: Path, compress: bool, with_recipes: b
 def build(output: Path, **given: Any) -> None:
     """Compile worklists and write the images to one pack.
 
-    LIST is a worklist or a directory of recordings. cujit takes existing images from the cache. The same list, headers
+    LIST is a worklist or a directory of recordings. cujit takes existing images from the cache. The same list, headers,
     and compiler always produce the same bytes. The recorded time is SOURCE_DATE_EPOCH. If a source doesn't compile,
     cujit lists it with its first error message, and the exit status is 1.
     """
@@ -172,7 +172,7 @@ def verify(files: tuple[Path, ...], as_json: bool) -> None:
     "--by",
     default="arch",
     metavar="WORDS",
-    help="What to group by: kernel, arch, name or work, or several of these separated by commas. Default: arch.",
+    help="What to group by: kernel, arch, name, or work, or several of these separated by commas. Default: arch.",
 )
 @click.option(
     "--max-bytes",
@@ -183,7 +183,7 @@ def verify(files: tuple[Path, ...], as_json: bool) -> None:
 )
 @json_option
 def size(files: tuple[Path, ...], by: str, limit: int | None, as_json: bool) -> None:
-    """Print the size of packs by kernel, arch, name or work.
+    """Print the size of packs by kernel, arch, name, or work.
 
     The exit status is 1 if the total size of the packs exceeds --max-bytes.
     """
@@ -217,7 +217,7 @@ def push(file: Path, url: str, key: Path | None, scope: str, valid_days: int, as
     """Sign a pack and push it to a container registry.
 
     URL is oci://HOST/REPOSITORY:TAG. cujit verifies every record first, and adds an attestation: a signed list
-    of the images, compilers and headers. cujit reads the credentials that docker login stored.
+    of the images, compilers, and headers. cujit reads the credentials that docker login stored.
     """
     pushed = push_pack(url, file, signer_of(key, scope, valid_days))
     if as_json:
@@ -238,15 +238,21 @@ def push(file: Path, url: str, key: Path | None, scope: str, valid_days: int, as
 )
 @click.option("--license", required=True, metavar="ID", help="SPDX identifier of the license, such as Apache-2.0.")
 @click.option(
-    "--kernel-version", "version", type=click.IntRange(1), default=1, metavar="N", help="Version. Default: 1."
+    "--kernel-version",
+    "version",
+    type=click.IntRange(1),
+    default=1,
+    metavar="N",
+    help="Version of the kernel. Default: 1.",
 )
 @folder_option("Directory of the repository to write.")
 @json_option
 def export(file: Path, folder: Path, as_json: bool, **about: Any) -> None:
     """Write a pack and a package in the kernel hub's layout.
 
-    The kernels library loads the directory with get_local_kernel. The package finds its pack beside its __init__.py,
-    as kernels.pack. The variant doesn't contain an extension module, so it works with every version of torch.
+    The kernels library loads the directory with get_local_kernel. The package loads its pack from kernels.pack, in the
+    same directory as its __init__.py. The variant doesn't contain an extension module, so it works with every version
+    of torch.
     """
     variant = export_hub(file, output=folder, **about)
     if as_json:
@@ -263,14 +269,15 @@ def export(file: Path, folder: Path, as_json: bool, **about: Any) -> None:
     "--bom",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="CycloneDX file to write: the images, compilers and headers, as the key's owner attested them.",
+    help="CycloneDX file to write: the images, compilers, and headers that the owner of the key attested.",
 )
 @json_option
 def pull(url: str, output: Path, trust: Path | None, bom: Path | None, as_json: bool) -> None:
     """Pull a signed pack from a container registry.
 
     URL is oci://HOST/REPOSITORY:TAG. To accept only one version of the pack, add @sha256:… to the URL. cujit writes the
-    pack only if a trusted key signed the pack for this tag, and its attestation. cujit never restores an older pack.
+    pack only if a trusted key signed both the pack for this tag and its attestation. cujit never restores an older
+    pack.
     """
     check_name(output)
     pulled = pull_pack(url, output, trust_of(trust), bom=bom)

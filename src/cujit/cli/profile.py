@@ -57,7 +57,7 @@ _MUCH = 2
     "page",
     metavar="PATH",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write a self-contained HTML report: source, PTX and SASS by line, with all counters.",
+    help="Write a self-contained HTML report: source, PTX, and SASS by line, with all counters.",
 )
 @jit_arches_option("Architecture to compile FILE for. Default: the architecture of the device.")
 @compiler_options
@@ -73,7 +73,7 @@ def command(
     as_json: bool,
     **shape: Any,
 ) -> None:
-    """Count memory traffic, bank conflicts and divergence.
+    """Count memory traffic, bank conflicts, and divergence.
 
     cujit runs one launch on the CPU device and computes the counters from the addresses that the threads access.
     docs/profile.md lists which counters are exact. At the end, cujit prints findings with advice. FILE is CUDA C++

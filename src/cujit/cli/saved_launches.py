@@ -43,7 +43,7 @@ saving_options = settings(
         "--save",
         type=click.Path(dir_okay=False, writable=True, path_type=Path),
         metavar="FILE",
-        help="Before launching, save the launch with its image, source and arguments to FILE, such as bug.launch.",
+        help="Before launching, save the launch with its image, source, and arguments to FILE, such as bug.launch.",
     ),
     memory_option("Maximum address space of the sandbox for a saved launch, in MiB."),
     click.option(

@@ -83,7 +83,7 @@ def merge(
 ) -> None:
     """Merge worklists and recordings into one worklist.
 
-    For each reason to drop requests, such as "never compiled", the command prints how many it dropped.
+    The command prints the number of dropped requests for each reason, such as "never compiled".
     """
     merged = merge_worklists(
         lists, min_uses=min_uses, min_ms=min_ms, seen_within_days=seen_within, cap=cap, arch=arches
@@ -136,7 +136,7 @@ def declare(
 )
 @json_option
 def show(lists: tuple[Path, ...], recipe: str | None, as_json: bool) -> None:
-    """List the sources, kernels and architectures in a worklist.
+    """List the sources, kernels, and architectures in a worklist.
 
     cujit also lists the requests that other machines can't compile.
     """

@@ -35,7 +35,7 @@ _UNSEEDED = ("result", "arch", "name expression")
 
 @dataclass(frozen=True)
 class Request:
-    """A description of a compile: the source, kind of result, architecture, options and template instances.
+    """A description of a compile: the source, kind of result, architecture, options, and template instances.
 
     Example::
 
@@ -126,7 +126,7 @@ class Request:
 
     @property
     def include(self) -> tuple[str, ...]:
-        """The include directories in search order: from the source, from the options, then the substitutes for host
+        """The include directories in search order: from the source, from the options, and then the substitutes for host
         headers.
         """
         return self._include
@@ -237,8 +237,8 @@ class Request:
     def seed(self) -> str:
         """Return the seed for local symbols, such as those in an unnamed namespace.
 
-        The seed depends on all parts of the key except the names, the architecture and the kind of result. As a result,
-        different processes generate the same symbols, and all images of a source use the same names.
+        The seed depends on all parts of the key except the names, the architecture, and the kind of result. As a
+        result, different processes generate the same symbols, and all images of a source use the same names.
 
         Raises:
             OptionError: same as for ``arguments`` and ``assembler_arguments``.

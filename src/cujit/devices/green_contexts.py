@@ -14,7 +14,7 @@ MakeStream = Callable[[int | None], Stream]
 
 
 class GreenContext:
-    """Some of the SMs of a device. Launches in its streams run only on these SMs. Create green contexts with
+    """A subset of a device's SMs. Launches in its streams run only on these SMs. Create green contexts with
     ``device.green_contexts()``.
 
     ``sm_count`` is the number of SMs, which can be higher than the number that you requested.

@@ -51,12 +51,12 @@ class HostExtent(NamedTuple):
 
 
 class Dim3(NamedTuple):
-    """Sizes along x, y and z.
+    """Sizes along x, y, and z.
 
     Args:
         x: size along x, the innermost dimension.
-        y: along y.
-        z: along z.
+        y: size along y.
+        z: size along z.
 
     Example::
 
@@ -139,7 +139,7 @@ class Resources:
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a device for a single launch, in threads, blocks and bytes.
+    """Limits of a device for a single launch, in threads, blocks, and bytes.
 
     Example::
 

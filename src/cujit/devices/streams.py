@@ -94,7 +94,7 @@ class Allocation:
 
 
 class Event(abc.ABC):
-    """A point in a stream, which is done when all earlier work in the stream is done. Create an event with
+    """A point in a stream. An event is done when all earlier work in the stream is done. Create an event with
     ``stream.record()``.
 
     Example::
@@ -116,7 +116,7 @@ class Event(abc.ABC):
 
         Raises:
             DriverError: a kernel failed.
-            ClosedError: it was closed.
+            ClosedError: the event was closed.
         """
 
     @abc.abstractmethod
@@ -125,7 +125,7 @@ class Event(abc.ABC):
 
         Raises:
             DriverError: a kernel failed.
-            ClosedError: it was closed.
+            ClosedError: the event was closed.
 
         Example::
 
@@ -209,7 +209,7 @@ class Stream(abc.ABC):
         """The stream handle. On a GPU, it is the ``CUstream``; 0 is the default stream.
 
         Raises:
-            ClosedError: it was closed.
+            ClosedError: the stream was closed.
         """
 
     @property
@@ -218,7 +218,7 @@ class Stream(abc.ABC):
 
         Raises:
             DriverError: the driver reported an error.
-            ClosedError: it was closed.
+            ClosedError: the stream was closed.
         """
         return 0
 
@@ -235,7 +235,7 @@ class Stream(abc.ABC):
         Raises:
             LaunchError: the stream is being captured into a graph.
             DriverError: a kernel failed.
-            ClosedError: it was closed.
+            ClosedError: the stream was closed.
         """
 
     @abc.abstractmethod
@@ -245,7 +245,7 @@ class Stream(abc.ABC):
         Raises:
             LaunchError: the stream is being captured into a graph.
             DriverError: a kernel failed.
-            ClosedError: it was closed.
+            ClosedError: the stream was closed.
 
         Example::
 
@@ -280,7 +280,7 @@ class Stream(abc.ABC):
         Raises:
             LaunchError: the value has a different type.
             DriverError: the driver reported an error.
-            ClosedError: it was closed.
+            ClosedError: the stream or ``other`` was closed.
 
         Example::
 
@@ -349,8 +349,8 @@ class _State(enum.Enum):
 class Graph(abc.ABC):
     """Work that you capture once and can launch many times: ``with device.capture(stream) as graph: …``.
 
-    Inside the ``with`` block, nothing runs. cujit records the launches and copies in ``stream``, and in streams that
-    wait for ``stream``, with their arguments. ``graph.launch()`` runs the recorded work. Keep the arrays and modules
+    Inside the ``with`` block, nothing runs. cujit records the launches and copies, with their arguments, in ``stream``
+    and in streams that wait for ``stream``. ``graph.launch()`` runs the recorded work. Keep the arrays and modules
     alive as long as you launch the graph, for example with ``keep``.
 
     Example::
@@ -369,7 +369,7 @@ class Graph(abc.ABC):
     @property
     @abc.abstractmethod
     def nodes(self) -> int:
-        """The number of launches, copies and fills. On a GPU, the number includes nodes that only enforce an order. A
+        """The number of launches, copies, and fills. On a GPU, the number includes nodes that only enforce an order. A
         nested graph counts as one node.
         """
 
@@ -377,7 +377,7 @@ class Graph(abc.ABC):
         """Keep objects that the work uses alive until the graph is closed.
 
         Args:
-            objects: arrays, modules and other objects to keep alive.
+            objects: arrays, modules, and other objects to keep alive.
 
         Example::
 

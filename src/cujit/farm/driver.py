@@ -108,7 +108,7 @@ def build(
     pack: str | os.PathLike[str] | None = None,
     **settings: Unpack[FarmKeywords],
 ) -> Report:
-    """Compile requests in the processes of an executor, and write the images to a cache directory, a pack or a shared
+    """Compile requests in the processes of an executor, and write the images to a cache directory, a pack, or a shared
     cache.
 
     Workers write images to a directory that all workers can access, and return only the keys.
@@ -117,7 +117,7 @@ def build(
         requests: results of ``cujit.request``, in any iterable. cujit reads a generator while it compiles.
         targets: architectures, as for ``cujit.build``. Every request is compiled for each architecture. Default: the
             architectures of the requests.
-        executor: any ``concurrent.futures.Executor``, or ``"processes:8"``, ``"dask://host:8786"``, ``"ray"`` or
+        executor: any ``concurrent.futures.Executor``, or ``"processes:8"``, ``"dask://host:8786"``, ``"ray"``, or
             ``"mpi"``.
             ``"processes"`` starts one process per core.
         sink: directory to write the images to, or a Cache. Default: the process's cache.
@@ -129,8 +129,8 @@ def build(
         make_ms: function that returns the expected compile time of a request in milliseconds, or 0 if unknown.
         chunk_s: target amount of work per task, in seconds.
         join: number of requests that differ only in ``names`` to compile together. Each request then takes about 40%
-            less time, with the same key, names and signatures. Each image also contains the other kernels, so the image
-            is larger and its bytes differ.
+            less time, with the same key, names, and signatures. Each image also contains the other kernels, so the
+            image is larger and its bytes differ.
         share: ``"ptx"`` or ``"ltoir"``: kind of image to compile once for several architectures, if the source doesn't
             depend on the architecture. nvJitLink then generates the SASS for each architecture. Default: compile
             separately for each architecture.
@@ -142,7 +142,7 @@ def build(
     Raises:
         ArchError: a target is malformed or unknown, or the compiler doesn't support it.
         OptionError: an argument has a wrong type or value, or the cache is off.
-        MissingError: there is no compiler, or the executor needs Dask, Ray or MPI, which isn't installed.
+        MissingError: there is no compiler, or the executor needs Dask, Ray, or MPI, which isn't installed.
         ToolCrashError: the executor failed. Completed images stay in the cache.
         CujitError: the compiler of the first request can't start. The report contains the errors of later requests.
         FileError: cujit can't write the pack or read the cache.

@@ -20,7 +20,7 @@ class Failure(NamedTuple):
     """A request that produced no image, and the reason: the first message from the compiler or from cujit.
 
     ``request`` is None if this machine can't read a request from a list. ``key`` is the digest of the cache key, or "".
-    For a quarantined request, ``signal`` states how its process died (a signal, ``deadline`` or ``worker``).
+    For a quarantined request, ``signal`` states how its process died (a signal, ``deadline``, or ``worker``).
     ``peak_bytes`` is the peak memory of the process, and ``log`` is its last output.
 
     Example::

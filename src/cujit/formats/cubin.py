@@ -159,7 +159,7 @@ def read_cubin(data: bytes) -> Cubin:
     For a cubin from ``cujit emulate``, the result describes the SASS in the cubin, if any.
 
     Args:
-        data: its bytes.
+        data: bytes of the cubin.
 
     Raises:
         FormatError: the value is not the bytes of a cubin, or the cubin is truncated or inconsistent.

@@ -79,7 +79,7 @@ def read_fatbin(data: bytes) -> Fatbin:
     """Read one fatbin container. Only NUL bytes can follow the container.
 
     Args:
-        data: its bytes.
+        data: bytes of the container.
 
     Raises:
         FormatError: the value is not a fatbin, the fatbin is truncated or inconsistent, or other bytes follow the

@@ -121,7 +121,7 @@ def compare(a: object, b: object, *, keep: Callable[[KernelInfo], bool] | None =
 
     Args:
         a: the image before the change, as an Inspection or anything that ``inspect`` accepts.
-        b: after.
+        b: the image after the change, in the same form.
         keep: function that returns whether to include a kernel in the comparison.
 
     Raises:

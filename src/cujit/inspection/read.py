@@ -23,14 +23,14 @@ _SINGLE = (ImageKind.PTX, ImageKind.CUBIN, ImageKind.LTOIR, ImageKind.OPTIXIR, I
 def inspect(anything: object) -> Inspection:
     """Return the contents of an image without loading it. This function needs neither a driver nor a GPU.
 
-    For an Artifact, the result includes details from its build: name expressions, C++ types and spills. cujit reads the
-    images of fatbins and host files at first use. A damaged image has its ``error`` set. The other images stay
+    For an Artifact, the result includes details from its build: name expressions, C++ types, and spills. cujit reads
+    the images of fatbins and host files at first use. A damaged image has its ``error`` set. The other images stay
     readable.
 
     Args:
         anything: an Artifact, a loaded Module, the bytes of an image, its text (a multi-line str), or the path of a
-            file. The file can be PTX, LLVM IR, a cubin, LTO-IR, a fatbin, a host object, a library, an executable or an
-            archive.
+            file. The file can be PTX, LLVM IR, a cubin, LTO-IR, a fatbin, a host object, a library, an executable, or
+            an archive.
 
     Raises:
         FormatError: the image can't be read, or its format is unknown.

@@ -16,8 +16,8 @@ from cujit.values import dataclass
 class Usage:
     """Resource usage of a kernel. ``registers`` and ``stack_bytes`` are per thread. ``shared_bytes`` is per block.
 
-    The spill sizes are the bytes that spill instructions store or load. The spill sizes are known if there is an
-    assembler log (``verbose=True``) or if the kernel has no stack. Otherwise, the spill sizes are None.
+    The spill sizes are the numbers of bytes that spill instructions store and load. The spill sizes are known if there
+    is an assembler log (``verbose=True``) or if the kernel has no stack. Otherwise, the spill sizes are None.
 
     Example::
 

@@ -94,7 +94,7 @@ class KernelInfo:
         A name in the source can include parameter types, as in ``scale(int*)``.
 
         Args:
-            name: the name.
+            name: name to compare with the names of the kernel.
 
         Example::
 
@@ -110,7 +110,7 @@ class KernelInfo:
         """Return whether the kernel is an instance of a template, as ``axpy<float>`` is of ``axpy``.
 
         Args:
-            template: its name.
+            template: name of the template.
 
         Example::
 
@@ -175,8 +175,8 @@ class ImageInfo:
 
     ``index`` is the index of the image in the Inspection, from 0. ``container`` is the index of the fatbin in a host
     file or archive, or None outside a fatbin. ``size`` is the uncompressed size, and ``stored_bytes`` is the size in
-    the file. ``compression`` is ``none``, ``lz4`` or ``zstd``. ``flags``, ``identifier`` and ``options`` come from the
-    fatbin entry. The other properties read the content of the image at first use.
+    the file. ``compression`` is ``none``, ``lz4``, or ``zstd``. ``flags``, ``identifier``, and ``options`` come from
+    the fatbin entry. The other properties read the content of the image at first use.
 
     Example::
 
@@ -322,7 +322,7 @@ class ImageInfo:
 
 @dataclass(frozen=True)
 class Inspection:
-    """Contents of an image, a file or a loaded module. ``size`` is the size in bytes, and ``name`` states the source.
+    """Contents of an image, a file, or a loaded module. ``size`` is the size in bytes, and ``name`` states the source.
 
     Example::
 
@@ -375,7 +375,7 @@ class Inspection:
         return len(self.images)
 
     def kernel(self, name: str, arch: Arch | str | None = None) -> KernelInfo:
-        """Find a kernel by its lowered name, its name expression or its name in the source, as ``Module`` does.
+        """Find a kernel by its lowered name, its name expression, or its name in the source, as ``Module`` does.
 
         If several images contain the kernel, SASS takes precedence over PTX. Among these, the first image takes
         precedence.

@@ -108,7 +108,7 @@ def cpu(
             (docs/profile.md).
         timeout_s: seconds after which a launch stops with a ``KernelFaultError`` that shows where its blocks were
             (docs/cpu.md).
-        schedule: seed for the order of warps, blocks and asynchronous copies, as a non-negative int. The same seed
+        schedule: seed for the order of warps, blocks, and asynchronous copies, as a non-negative int. The same seed
             produces the same order. Default: None, which selects the fastest order (docs/schedules.md).
         start_order: ``any`` lets blocks start in any order. Default: ``ascending``.
         contract: ``ptxas`` fuses products and sums as ptxas 13.5 does. ``off`` rounds each operation separately
@@ -117,8 +117,8 @@ def cpu(
     Raises:
         MissingError: llvmlite is not installed.
         LoadError: the number of threads is invalid.
-        OptionError: ``threads`` or ``schedule`` is not an int, a check, order or contraction is unknown, or ``trace``,
-            ``coverage`` or ``profile`` has a wrong type.
+        OptionError: ``threads`` or ``schedule`` is not an int, a check, order, or contraction is unknown, or ``trace``,
+            ``coverage``, or ``profile`` has a wrong type.
         LaunchError: ``timeout_s`` is not a positive number.
 
     Example::

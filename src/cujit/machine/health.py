@@ -74,9 +74,9 @@ class Health:
 
 
 def doctor() -> Health:
-    """Find all libraries, headers and devices, and test whether they work and have matching versions.
+    """Find all libraries, headers, and devices, and test whether they work and have matching versions.
 
-    cujit tests each part that it finds in a separate process. The tests compile, link, bundle and launch one line of
+    cujit tests each part that it finds in a separate process. The tests compile, link, bundle, and launch one line of
     code.
 
     Example::

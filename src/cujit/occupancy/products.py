@@ -24,7 +24,8 @@ class Mark(enum.Enum):
 
 @dataclass(frozen=True)
 class Product:
-    """A GPU model: its name, real architecture and number of SMs. The number is None if only the architecture is known.
+    """A GPU model: its name, real architecture, and number of SMs. The number is None if only the architecture is
+    known.
 
     Example::
 

@@ -15,7 +15,7 @@ from cujit.values import attributes, dataclass
 
 @dataclass(frozen=True)
 class Occupancy:
-    """How many blocks of a kernel an SM can run concurrently, and what that means for the whole GPU.
+    """The number of blocks of a kernel that an SM can run concurrently, and the result for the whole GPU.
 
     ``demand`` is the kernel's resource usage, ``residency`` is the result for one SM, and ``product`` is the GPU model.
     ``grid`` is the number of blocks, or None if not specified. ``cluster`` is the number of blocks per cluster, or
@@ -74,7 +74,7 @@ class Occupancy:
 
     @property
     def limits(self) -> Mapping[Limiter, int]:
-        """The number of blocks per SM that each resource on its own allows, without the resources that set no limit."""
+        """The number of blocks per SM that each resource allows on its own. Resources that set no limit are omitted."""
         return MappingProxyType(dict(self.residency.allowed))
 
     @property

@@ -169,7 +169,7 @@ def of(
     """Return how many blocks of a kernel an SM can run concurrently. No GPU is needed.
 
     Args:
-        what: a cubin, a fatbin or a host file with fatbins (as an Artifact, bytes or a path), or a loaded kernel.
+        what: a cubin, a fatbin, or a host file with fatbins (as an Artifact, bytes, or a path), or a loaded kernel.
             Without ``what``, specify ``registers`` and ``on``.
         block: threads per block. Default: the block size with the highest occupancy.
         kernel: name of the kernel. Required if there are several kernels.
@@ -245,7 +245,7 @@ def plot(
     dark: bool = False,
     **more: Any,
 ) -> Path:
-    """Plot the occupancy against block size, registers and shared memory as SVG or PNG, and mark the kernel.
+    """Plot the occupancy against block size, registers, and shared memory as SVG or PNG, and mark the kernel.
 
     Args:
         path: path of the plot, which must end in ``.svg`` or ``.png``.

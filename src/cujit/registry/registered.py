@@ -126,7 +126,7 @@ class RegisteredModule:
 
     @property
     def module(self) -> Module:
-        """The loaded module: its Artifact, route, log and variables."""
+        """The loaded module: its Artifact, route, log, and variables."""
         return self._module
 
     @property

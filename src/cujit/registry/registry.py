@@ -368,7 +368,7 @@ def _taken(name: str, device: Device, difference: str) -> OptionError:
 
 
 def default_registry() -> Registry:
-    """Return the process's registry, which lists the modules and can forget them.
+    """Return the process's registry, which lists the loaded modules and can remove them.
 
     Example::
 
@@ -402,16 +402,16 @@ def module(
     The process keeps its modules, and the cache finds images by content. Without ``version``, another process therefore
     calls the builder again, but compiles nothing. With ``version``, the cache also finds the image by name, and other
     processes don't call the builder. A cache entry with a ``version`` is valid for the same architecture, options, and
-    versions of the library, cujit and the compiler. The builder must also have the same code and plain captured values.
-    If other inputs of the builder change, such as header files, change ``version``. The cache finds LLVM IR only by
-    content.
+    versions of the library, cujit, and the compiler. The builder must also have the same code and plain captured
+    values. If other inputs of the builder change, such as header files, change ``version``. The cache finds LLVM IR
+    only by content.
 
     The same name must always refer to the same source. cujit compares a ``ModuleSpec`` at each call. For a builder, it
-    compares the code, default values and plain captured values (numbers, text, enum members, types, functions, short
-    tuples of these). If any of them differ, cujit calls the builder and compares the result.
+    compares the code, default values, and plain captured values (numbers, text, enum members, types, functions, and
+    short tuples of these). If any of them differ, cujit calls the builder and compares the result.
 
     If the compiler supports the GPU, cujit compiles SASS. For a newer GPU, it compiles PTX for the highest architecture
-    below the GPU's, and for the CPU device, PTX.
+    below that of the GPU. For the CPU device, cujit compiles PTX.
 
     Args:
         name: name of the module in the process.

@@ -33,7 +33,7 @@ class Measured:
     """A candidate: its values, and its time or the reason why it was rejected (``error``).
 
     If the candidate wasn't measured, ``bound_ms`` is the lower bound for its time on the GPU. A candidate without a
-    time, an error or a lower bound wasn't tried, because the strategy didn't choose it.
+    time, an error, or a lower bound wasn't tried, because the strategy didn't choose it.
 
     Example::
 
@@ -64,8 +64,9 @@ class TuningRecord:
     """Recorded result of a tuning run: all candidates in the order of the search space, and the index of the winner.
 
     ``shape`` describes the workload, as JSON. ``device`` is the GPU's product name, ``processors`` is its number of
-    SMs, and ``driver`` is the CUDA version of its driver. For the CPU device, these are the name of the processor, its
-    number of threads and the LLVM version. ``driver`` is empty if the candidates were ranked by lower bounds.
+    SMs, and ``driver`` is the CUDA version of its driver. For the CPU device, these fields contain the name of the
+    processor, its number of threads, and the LLVM version. ``driver`` is empty if the candidates were ranked by lower
+    bounds.
 
     Example::
 

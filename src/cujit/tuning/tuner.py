@@ -71,9 +71,9 @@ _NEVER_HELP = "tune on such a device in advance, into a cache or pack in CUJIT_C
 class Tuned:
     """Result of ``tune``: the values of the fastest candidate, its kernel, and the record of all measurements.
 
-    ``provenance`` states whether the result was measured now. ``stale`` describes how the conditions differed when the
-    result was measured, such as an older driver. If they were the same, ``stale`` is empty. cujit still uses a stale
-    result.
+    ``provenance`` states whether the result was measured now. ``stale`` describes how the conditions of the measurement
+    differ from the current conditions (for example, an older driver). If the conditions are the same, ``stale`` is
+    empty. cujit still uses a stale result.
 
     Example::
 
@@ -133,15 +133,15 @@ def tune(
     """Find the fastest variant of a kernel on a device. cujit measures once and stores the result for every process.
 
     cujit stores the result in the cache. The cache key covers the source and its headers, the compiler, the shape, the
-    candidates, the GPU and its driver. On a cache hit, cujit compiles only the winner and measures nothing. If a result
-    is from a different driver version, cujit uses the result and marks it as ``stale``. A candidate ties with the
-    fastest if its median is within the spread of the fastest and at most 2% higher. The first of the tied candidates
-    wins. See docs/tuning.md.
+    candidates, the GPU, and its driver. On a cache hit, cujit compiles only the winner and measures nothing. If a
+    result is from a different driver version, cujit uses the result and marks it as ``stale``. A candidate ties with
+    the fastest if its median is within the spread of the fastest and at most 2% higher. The first of the tied
+    candidates wins. See docs/tuning.md.
 
     Args:
         source: CUDA C++, as for ``cujit.jit``.
-        space: parameter names with their candidate values: ints, floats, bools or strings. Each parameter is a macro in
-            the source, unless ``kernel`` or ``becomes`` uses the parameter in another way.
+        space: parameter names with their candidate values: ints, floats, bools, or strings. Each parameter is a macro
+            in the source, unless ``kernel`` or ``becomes`` uses the parameter in another way.
         workload: function that returns the function to time. ``workload(kernel, values)`` returns a function without
             parameters that launches in the default stream.
         shape: everything that the workload depends on in addition to the source, such as sizes and dtypes: numbers,

@@ -210,13 +210,13 @@ def _elsewhere(request: Request, keyed: Keyed | Uncacheable, places: Places) -> 
 def record_worklist(directory: str | os.PathLike[str], *, project: str | os.PathLike[str] | None = None) -> Recording:
     """Record the process's compile requests in a ``with`` block: ``with cujit.record_worklist("lists"): …``.
 
-    The file contains sources, macros and in-memory headers unchanged. Only the user who runs the process can read the
+    The file contains sources, macros, and in-memory headers unchanged. Only the user who runs the process can read the
     file.
 
     Args:
         directory: directory for this process's file. To record a whole process, set ``CUJIT_RECORD`` instead.
         project: directory that cujit replaces with ``{project}`` in header names. Default: the nearest directory at or
-            above the working directory that contains ``pyproject.toml``, ``setup.py`` or ``.git``.
+            above the working directory that contains ``pyproject.toml``, ``setup.py``, or ``.git``.
 
     Raises:
         OptionError: an argument is not a path.

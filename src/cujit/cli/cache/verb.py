@@ -22,7 +22,7 @@ from cujit.toolchain.bundled import bundle_bytes, remove_bundles
 
 @click.group("cache", cls=CommandGroup)
 def command() -> None:
-    """List, verify and clear the compile cache; explain misses.
+    """List, verify, and clear the compile cache; explain misses.
 
     KEY is a cache key or a unique prefix of a cache key.
     """
@@ -147,7 +147,7 @@ def export(cache: Cache, key: str, file: Path, as_json: bool) -> None:
 def trim(cache: Cache, size: int, as_json: bool) -> None:
     """Delete old entries until the cache is no larger than SIZE.
 
-    cujit deletes the least recently used entries first. SIZE is a number of bytes with a unit, such as 512MiB, 2GB
+    cujit deletes the least recently used entries first. SIZE is a number of bytes with a unit, such as 512MiB, 2GB,
     or 0.
     """
     _print_freed(admin.trim(cache, size), cache, as_json)

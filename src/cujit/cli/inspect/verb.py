@@ -108,8 +108,8 @@ def command(
 ) -> None:
     """List the kernels and images in FILE and print their code.
 
-    FILE is PTX, a cubin, LTO-IR, Tile IR, a fatbin, an object, a library, an executable or an archive. You need neither
-    a GPU nor a driver. The exit status is 1 if a FILE is damaged.
+    FILE is PTX, a cubin, LTO-IR, Tile IR, a fatbin, an object, a library, an executable, or an archive. You need
+    neither a GPU nor a driver. The exit status is 1 if a FILE is damaged.
     """
     paths = files if instead.against is None else (*files, instead.against)
     _check_usage(instead, ctx.params, len(paths))

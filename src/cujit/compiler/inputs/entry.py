@@ -29,7 +29,7 @@ class Entry:
 
     Args:
         image: the Artifact.
-        options: options for the tool that later compiles the PTX, LTO-IR or Tile IR, such as ``-O1``.
+        options: options for the tool that later compiles the PTX, LTO-IR, or Tile IR, such as ``-O1``.
         identifier: name that NVIDIA's tools show for the entry.
 
     Raises:

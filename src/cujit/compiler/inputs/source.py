@@ -55,10 +55,10 @@ class NvvmModule(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Source:
-    """Source code to compile: CUDA C++ (text, name, in-memory headers, include directories, macros), LLVM IR, or
+    """Source code to compile: CUDA C++ (text, name, in-memory headers, include directories, and macros), LLVM IR, or
     CUDA Tile IR.
 
-    To create a Source, call ``Source.cuda``, ``Source.nvvm`` or ``Source.tile``. LLVM IR consists of one or more
+    To create a Source, call ``Source.cuda``, ``Source.nvvm``, or ``Source.tile``. LLVM IR consists of one or more
     ``modules``. If there is a single text module, ``text`` is its text. Tile IR is a single module, and ``kernels``
     contains the known pairs of name expressions and lowered names. ``libdevice`` adds NVIDIA's math functions. ``path``
     is the path of the source file, or "". For a file, cujit also searches for quoted includes in the directory of the
@@ -118,7 +118,7 @@ class Source:
 
         Args:
             text_or_path: the path of a file or the source code itself. A ``pathlib.Path``, or a one-line string that
-                ends in ``.cu``, ``.cuh`` or ``.cpp``, is a path. Any other string is source code.
+                ends in ``.cu``, ``.cuh``, or ``.cpp``, is a path. Any other string is source code.
             name: name of the source in messages and in the cache.
             headers: in-memory headers by the name that ``#include`` uses. cujit searches these headers before any
                 files.
@@ -127,7 +127,7 @@ class Source:
 
         Raises:
             FormatError: the source or a header contains a NUL byte, or a file is not UTF-8.
-            OptionError: ``headers``, ``include`` or ``define`` are of the wrong type.
+            OptionError: ``headers``, ``include``, or ``define`` are of the wrong type.
             FileError: the file can't be read.
 
         Example::

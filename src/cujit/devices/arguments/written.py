@@ -64,10 +64,10 @@ _MAKERS: Mapping[str, Callable[[tuple[int, ...], np.dtype[Any]], npt.NDArray[Any
 
 
 def argument(text: str) -> Value:
-    """Parse a kernel argument in the syntax of ``cujit run --arg``, such as ``2.0``, ``zeros:f32:1000`` or ``x.npy``.
+    """Parse a kernel argument in the syntax of ``cujit run --arg``, such as ``2.0``, ``zeros:f32:1000``, or ``x.npy``.
 
     Arrays are returned as NumPy arrays, which ``device.array`` copies to a device. Files are read immediately. NumPy
-    has no bfloat16 and FP8 types: a number of such a type is returned as bytes, and an array contains the encoded
+    has no bfloat16 or FP8 types: a number of such a type is returned as bytes, and an array contains the encoded
     elements.
 
     Args:

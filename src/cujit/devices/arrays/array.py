@@ -34,10 +34,10 @@ _LEGACY = 1
 def array(
     device: ArrayDevice, data: npt.ArrayLike, dtype: npt.DTypeLike | None = None, *, stream: object = None
 ) -> DeviceArray:
-    """Copy a NumPy array, a list or a number to the device.
+    """Copy a NumPy array, a list, or a number to the device.
 
     Args:
-        data: a NumPy array, a list or a number.
+        data: a NumPy array, a list, or a number.
         dtype: dtype of the elements. Default: the dtype of the data.
         stream: stream for the allocation and the copy; see ``empty``.
 

@@ -46,7 +46,7 @@ class PreparedLaunch(LaunchSlots):
 
     @property
     def shape(self) -> LaunchShape | None:
-        """The grid, block and dynamic shared memory, or None for a launch over 0 elements, which runs nothing."""
+        """The grid, block, and dynamic shared memory, or None for a launch over 0 elements, which runs nothing."""
         if type(self._shape) is tuple:  # as it was written
             self._shape = launch_shape(*self._shape)
         return self._shape  # type: ignore[return-value]

@@ -93,10 +93,10 @@ def im2col_map(
 ) -> TensorMap:
     """Return a tensor map in im2col mode, which copies image pixels in the order that a convolution needs.
 
-    ``lower`` and ``upper`` bound the position of the filter's corner along D, H and W.
+    ``lower`` and ``upper`` bound the position of the filter's corner along D, H, and W.
 
     Args:
-        array: array of shape ``(N, W, C)``, ``(N, H, W, C)`` or ``(N, D, H, W, C)``.
+        array: array of shape ``(N, W, C)``, ``(N, H, W, C)``, or ``(N, D, H, W, C)``.
         lower: offset from the first pixel: ``-padding``.
         upper: offset from the last pixel: ``padding - (filter - 1) * dilation``.
         pixels: pixels per copy.

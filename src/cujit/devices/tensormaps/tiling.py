@@ -314,9 +314,9 @@ def tensor_map(
         strides: strides of the mapped part, in bytes. Default: the strides of the array.
         element_strides: step between copied elements along each axis.
         interleave: must be ``none``, because interleaved layouts are not supported.
-        swizzle: ``none``, ``32``, ``64`` or ``128``.
+        swizzle: ``none``, ``32``, ``64``, or ``128``.
         fill: value of elements outside the array: ``zero`` or ``nan``.
-        l2: number of bytes to prefetch into the L2 cache: ``none``, ``64``, ``128`` or ``256``.
+        l2: number of bytes to prefetch into the L2 cache: ``none``, ``64``, ``128``, or ``256``.
         data_type: a different element type of the same size, such as ``tfloat32`` or ``bfloat16``.
 
     Raises:

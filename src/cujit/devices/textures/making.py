@@ -63,12 +63,12 @@ def texels(
 ) -> Texels:
     """Copy host data into texels for textures and surfaces (on a GPU, a CUDA array).
 
-    The shape is ``(width,)``, ``(height, width)`` or ``(depth, height, width)``. ``layered`` and ``cube`` add an axis
+    The shape is ``(width,)``, ``(height, width)``, or ``(depth, height, width)``. ``layered`` and ``cube`` add an axis
     for layers or faces at the front. Two or four ``channels`` add an axis at the end.
 
     Args:
-        data: host data of shape ``(width,)``, ``(height, width)`` or ``(depth, height, width)``.
-        channels: 1, 2 or 4. With 2 or 4, the channels are the last axis.
+        data: host data of shape ``(width,)``, ``(height, width)``, or ``(depth, height, width)``.
+        channels: 1, 2, or 4. With 2 or 4, the channels are the last axis.
         layered: whether the first axis is the layer index.
         cube: whether the first axis is the cube-face index.
 
@@ -127,7 +127,7 @@ def texture(
         srgb: whether the first three 8-bit channels contain sRGB values.
 
     Raises:
-        ArgumentError: textures don't support this shape, dtype or read mode.
+        ArgumentError: textures don't support this shape, dtype, or read mode.
         DriverError: the device is out of memory.
 
     Example::

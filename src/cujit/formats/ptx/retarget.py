@@ -37,7 +37,7 @@ def retarget(ptx: Ptx, *, version: Version | str | None = None, arch: Arch | str
     target.
 
     Args:
-        ptx: PTX as text, bytes or an Artifact. The result has the same type. For a cubin, the function uses the PTX in
+        ptx: PTX as text, bytes, or an Artifact. The result has the same type. For a cubin, the function uses the PTX in
             its line information.
         version: PTX version, as ``(8, 4)`` or ``"8.4"``.
         arch: target architecture, as ``"compute_80"`` or ``"sm_80"``, which have the same meaning here.

@@ -131,7 +131,7 @@ class Coverage:
             self._texts.update({name: Text(shown, text) for name, shown, text in other["texts"]})
 
     def dump(self) -> dict[str, Any]:
-        """Return all counts as plain lists, strings and ints.
+        """Return all counts as plain lists, strings, and ints.
 
         Example::
 
