@@ -384,7 +384,7 @@ class Kernel(KeepsLaunches):
             cooperative: whether all blocks must run at the same time, so that they can wait for each other.
             overlap: whether the kernel can start before the previous kernel in the stream ends (programmatic dependent
                 launch). To wait for the previous kernel, the kernel calls ``cudaGridDependencySynchronize()``.
-            priority: priority of the launch: a lower number runs first.
+            priority: priority of the launch: work with a lower number runs first.
             timeout_s: maximum seconds for a launch on the CPU device. A longer launch stops with a ``KernelFaultError``
                 that shows where its blocks were.
             int_pointers: whether a pointer parameter accepts an int as an unchecked address.

@@ -18,7 +18,7 @@ else:
 
 
 class Outcome(enum.Enum):
-    """The origin of an Artifact: compiled or from the cache."""
+    """The origin of an Artifact: whether cujit created the image or found it in the cache."""
 
     MEMORY = "memory"
     """This process had it."""
@@ -38,7 +38,7 @@ class Outcome(enum.Enum):
 
 @dataclass(frozen=True, init=False)
 class Provenance:
-    """The origin of an Artifact: compiled or from the cache.
+    """The origin of an Artifact: whether cujit created the image or found it in the cache.
 
     ``key`` is None if an input is unknown. ``root`` is the directory that cujit read the entry from or wrote the entry
     to, or None. ``make_ms`` is the time of the compile that created the image, now or earlier. ``reason`` states why

@@ -321,7 +321,8 @@ def extract(file: Path, folder: Path, name: str, trust: Path | None, as_json: bo
     """Write a tool's files from a signed pack to its directory.
 
     DIR is the tool's cache directory. The files are executable code, so cujit writes them only if trusted keys signed
-    the pack. cujit verifies every record before it writes the first file, and keeps files with the same content.
+    the pack. cujit verifies every record before it writes the first file, and keeps existing files with the same
+    content.
     """
     extracted = extract_directory(file, folder, trust_of(trust), name=name)
     if as_json:

@@ -245,7 +245,7 @@ class Device:
 
         Args:
             of: another library's stream, or a stream handle (0 is the default stream). Default: create a new stream.
-            priority: priority of a new stream: a lower number runs first. Default: 0.
+            priority: priority of a new stream: work with a lower number runs first. Default: 0.
 
         Raises:
             LaunchError: ``of`` is not a stream, or the device doesn't support this priority.

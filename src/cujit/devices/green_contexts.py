@@ -36,7 +36,7 @@ class GreenContext:
         """Create a stream whose launches run only on these SMs. The stream doesn't wait for the default stream.
 
         Args:
-            priority: priority of the stream: a lower number runs first. Default: 0.
+            priority: priority of the stream: work with a lower number runs first. Default: 0.
 
         Raises:
             LaunchError: the device doesn't support this priority.

@@ -308,7 +308,7 @@ class ImageInfo:
 
     @property
     def note(self) -> str:
-        """The reason why an undamaged image has no details, or empty."""
+        """The reason why an undamaged image has no details, or an empty string."""
         return self.content.note
 
     @property

@@ -96,8 +96,8 @@ class Occupancy:
 
     @property
     def clusters_bound(self) -> int | None:
-        """An upper bound for the number of concurrently running clusters, or None without a cluster or if the number of
-        SMs is unknown.
+        """An upper bound for the number of concurrently running clusters, or None if there is no cluster or the number
+        of SMs is unknown.
 
         A GPU may hold fewer, as a cluster stays within one processing cluster (GPC) of the chip.
 

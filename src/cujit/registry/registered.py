@@ -136,7 +136,7 @@ class RegisteredModule:
 
     @property
     def source(self) -> Source | None:
-        """The compiled source, or None for an image or if the cache contained the name."""
+        """The compiled source. None for an image, or if the cache contained the name."""
         source = self.built.source if self.built is not None else None
         return source if isinstance(source, Source) else None
 

@@ -90,7 +90,7 @@ class TuningRecord:
 
     @property
     def by(self) -> str:
-        """The basis of the decision: measured ``"times"`` or lower ``"bounds"``."""
+        """The basis of the decision: ``"times"`` (measured) or ``"bounds"`` (lower bounds)."""
         return "bounds" if self.best.timing is None else "times"
 
     def to_json(self) -> bytes:

@@ -39,8 +39,8 @@ class Verdict:
     """Whether an entry of an image would load.
 
     ``entry`` is the name of the entry, such as ``cubin sm_90`` or ``ptx compute_80``. ``why`` states how the entry
-    would run, or why it can't run. ``help`` is a suggestion, or empty. ``picked`` is True for the fatbin entry that
-    would run.
+    would run, or why it can't run. ``help`` is a suggestion, or an empty string. ``picked`` is True for the fatbin
+    entry that would run.
 
     Example::
 
