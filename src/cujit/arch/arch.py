@@ -17,7 +17,7 @@ else:
 
 
 class ArchKind(enum.Enum):
-    """Kind of architecture, by prefix: real (``sm_``), virtual (``compute_``) or link-time (``lto_``).
+    """Kind of architecture, by prefix: real (``sm_``), virtual (``compute_``), or link-time (``lto_``).
 
     Example::
 
@@ -94,8 +94,8 @@ class Arch:
     """A GPU architecture, such as ``sm_90a``, ``compute_75``, or ``lto_120f``.
 
     ``number`` is ten times the compute capability (90, 103, 120). ``suffix`` is ``""``, ``"a"`` (this architecture
-    only) or ``"f"`` (this family only). Architectures are ordered by number, suffix, and kind. To create an Arch from a
-    string, call ``Arch.parse``, which rejects names that no toolkit supports.
+    only), or ``"f"`` (this family only). Architectures are ordered by number, suffix, and kind. To create an Arch from
+    a string, call ``Arch.parse``, which rejects names that no toolkit supports.
 
     Example::
 

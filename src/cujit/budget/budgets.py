@@ -148,7 +148,7 @@ def check(
             a lowered name, or a glob pattern for any of these (``"axpy<*>"``).
         kernel: name patterns. cujit skips kernels that match no pattern.
         arch: architectures. cujit skips code for other architectures.
-        on: a GPU model (``"RTX 4090"``), an architecture or a Device. cujit checks the code that this GPU would run,
+        on: a GPU model (``"RTX 4090"``), an architecture, or a Device. cujit checks the code that this GPU would run,
             and its occupancy on this GPU.
 
     Raises:

@@ -40,7 +40,7 @@ _KIND_OF = {ArchKind.VIRTUAL: ImageKind.PTX, ArchKind.LTO: ImageKind.LTOIR}
     "ptx.",
 )
 @arch_option(
-    "Architecture to compile for: sm_… (cubin), compute_… (PTX), lto_… (LTO-IR) or native. "
+    "Architecture to compile for: sm_… (cubin), compute_… (PTX), lto_… (LTO-IR), or native. "
     "Default: the lowest architecture that the compiler supports.",
 )
 @names_option
