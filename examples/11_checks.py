@@ -1,4 +1,4 @@
-"""Find a data race; the error names both accesses with their source lines."""
+"""Find a data race; the error shows both accesses with their source lines."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Run a launch with many schedules; the report names the first order-dependent element and its writers."""
+"""Run a launch with many schedules; the report shows the first order-dependent element and its writers."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Declare a library's kernels as code, ship them in a pack, and start a service that compiles nothing."""
+"""Declare a library's kernels in code, ship them in a pack, and start a service that compiles nothing."""
 
 import tempfile
 from pathlib import Path

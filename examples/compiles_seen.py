@@ -1,4 +1,4 @@
-"""Use events to measure how long a program compiles and which kernels it compiles more than once."""
+"""Use events to measure how long a program spends compiling, and to find kernels that it compiles more than once."""
 
 from collections import Counter
 
