@@ -29,7 +29,7 @@ def test_the_page_tells_how_much_a_gpu_recorded() -> None:
         with np.load(goldens / f"{name}.npz") as file:
             counts.append(len({array.rpartition(":")[0] or array for array in file.files} - {"origin"}))
     forms, kernels, copies, lookups = counts
-    said = f"{forms:,} instruction forms, {kernels} small kernels, {copies} tensor copies and {lookups} texture lookups"
-    assert said in " ".join(PAGE.text.split())
+    small = f"{kernels} small kernels, {copies} tensor copies, and {lookups} texture lookups"
+    assert f"{forms:,} instruction forms, {small}" in " ".join(PAGE.text.split())
     sums = json.loads((goldens / "sums.json").read_text())["forms"]
     assert f"results for {len(sums)} instruction forms" in " ".join(PAGE.text.split())

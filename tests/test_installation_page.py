@@ -153,7 +153,7 @@ def test_requirements_are_those_of_the_package_and_of_the_driver() -> None:
 def test_the_readme_has_the_sizes_of_the_page() -> None:
     (whole, theirs) = re.findall(r"Disk space \| (\d+ MB), of which NVIDIA's wheels take (\d+ MB)", _PAGE.text)[0]
     readme = " ".join((_ROOT / "README.md").read_text().split())
-    assert f"takes {whole}, of which NVIDIA's compiler, linker and headers take {theirs}" in readme
+    assert f"takes {whole}, of which NVIDIA's compiler, linker, and headers take {theirs}" in readme
     assert f"| {theirs} |" in next(line for line in _PAGE.text.splitlines() if line.startswith("| `cu13`"))
 
 
