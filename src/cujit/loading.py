@@ -288,7 +288,7 @@ def load(
         LoadError: the image can't run on the device. The message states which images can run.
         NotCompiledError: the image is PTX for a GPU, and ``CUJIT_COMPILE`` doesn't allow the driver to compile it.
         DriverError: the driver rejected the image. ``log`` contains the output of the driver's compiler.
-        OptionError: an option is unknown or has a wrong value.
+        OptionError: an option is unknown or has an invalid value.
 
     Example::
 

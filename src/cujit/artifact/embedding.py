@@ -203,7 +203,7 @@ def c_header(artifact: Embeddable, prefix: str) -> str:
     """
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", prefix) or "__" in prefix:
         raise OptionError(
-            f"{spell(prefix)} is not a valid identifier in C and C++",
+            f"{spell(prefix)} is not a valid identifier in C or C++",
             help=f"use a name such as {spell(c_identifier(prefix))}",
         )
     return _HEADER.format(

@@ -57,7 +57,7 @@ class WrittenOptions(NamedTuple):
         """Read the options.
 
         Raises:
-            OptionError: one is unknown, or has a wrong value.
+            OptionError: one is unknown, or has an invalid value.
         """
         return read_options(self.option_words, self.include, self.define)
 

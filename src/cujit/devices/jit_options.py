@@ -68,7 +68,7 @@ class JitOptions:
         """Read options as users write them: a mapping, JitOptions, or None.
 
         Raises:
-            OptionError: an option is unknown or has a wrong value.
+            OptionError: an option is unknown or has an invalid value.
         """
         if given is None:
             return _PLAIN

@@ -147,7 +147,7 @@ class Scene:
         """Read the options of the compiler.
 
         Raises:
-            OptionError: one is unknown, or has a wrong value.
+            OptionError: one is unknown, or has an invalid value.
         """
         line = read_nvcc(_words(self.options, "options"), own={"-O": True})
         if line.targets or line.kind or line.output:

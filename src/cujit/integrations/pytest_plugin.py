@@ -99,7 +99,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Add the marker, and what the run was asked to collect.
 
     Raises:
-        pytest.UsageError: an option has a wrong value.
+        pytest.UsageError: an option has an invalid value.
     """
     config.addinivalue_line("markers", _MARKER)
     _kinds(_setting(config, "cujit_device"), pytest.UsageError, "--cujit-device")
