@@ -234,8 +234,8 @@ def link(
 ) -> Artifact:
     """Link device code: PTX, cubins, LTO-IR, objects, archives, and fatbins, as Artifacts, paths, or bytes.
 
-    nvJitLink links cubins. cujit's own linker links PTX files into PTX without a toolkit; nvJitLink first processes any
-    LTO-IR inputs. The result has the names and signatures of all inputs. See docs/linking.md.
+    nvJitLink links cubins. cujit's own linker links PTX files into one PTX file, and needs no toolkit. If an input is
+    LTO-IR, nvJitLink processes it first. The result has the names and signatures of all inputs. See docs/linking.md.
 
     Args:
         inputs: Artifacts, paths, bytes, or sources. cujit first compiles sources for the same architecture.
@@ -389,7 +389,7 @@ def build(
 
     Raises:
         CompileError: the source doesn't compile. The message contains the errors of all targets.
-        DeviceNotFoundError: ``"native"`` was requested, and there is no GPU.
+        DeviceNotFoundError: ``"native"`` was requested, but there is no GPU.
         CujitError: see ``compile`` and ``bundle``.
 
     Example::

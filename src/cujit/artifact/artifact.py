@@ -219,10 +219,10 @@ class Artifact:
 
     ``names`` maps each requested name expression (``axpy<float>``) to its lowered name. ``signatures`` maps lowered
     names to kernel signatures, if the build provides them. ``arch`` is the architecture, or None for a fatbin, which
-    can contain several architectures. ``log`` is the output of the tools, and ``name`` states where the image is from.
-    ``tool`` is the name and version of the tool that created the image. ``provenance`` states whether the image came
-    from the cache. ``provenance`` is None for an image that this process didn't compile, link, or bundle. ``places``
-    maps directories that are recorded in line tables (``/cujit-source/src``) to directories on this machine.
+    can contain several architectures. ``log`` contains the output of the tools, and ``name`` identifies the source of
+    the image. ``tool`` is the name and version of the tool that created the image. ``provenance`` states whether the
+    image came from the cache. ``provenance`` is None for an image that this process didn't compile, link, or bundle.
+    ``places`` maps directories that are recorded in line tables (``/cujit-source/src``) to directories on this machine.
     Comparisons of Artifacts ignore ``provenance`` and ``places``.
 
     Example::
