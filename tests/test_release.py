@@ -98,4 +98,4 @@ def test_an_index_shows_the_versions_that_a_release_is_tried_with_and_where_to_r
     assert description
     assert f"site_description: {description[1]}\n" in (ROOT / "mkdocs.yml").read_text()
     readme = (ROOT / "README.md").read_text()
-    assert readme.partition("**cujit ")[2].partition(".**")[0].split()[:3] == ["compiles,", "links,", "caches"]
+    assert readme.partition("**cujit ")[2].partition(".**")[0].split()[:3] == ["compiles,", "links,", "caches,"]

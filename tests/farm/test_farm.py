@@ -187,7 +187,7 @@ def test_what_does_not_compile_dies_hangs_or_starves_is_said_and_the_rest_is_mad
     (crash,) = report.quarantined
     assert (crash.name, crash.signal) == ("crash.ll", "SIGSEGV")
     assert crash.peak_bytes > 20 << 20
-    assert "quarantined: crash.ll for compute_90: libNVVM died of SIGSEGV" in str(report)
+    assert re.search("quarantined: crash.ll for compute_90: .*libNVVM died of SIGSEGV", str(report))
 
     long = cujit.request(cujit.Source.cuda(LONG, name="long.cu"), arch="sm_90")
     (hang,) = cujit.farm.build([long], executor=two, sink=tmp_path, deadline_s=0.5).quarantined

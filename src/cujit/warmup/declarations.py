@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ from cujit.compiler.options.values import Options
 from cujit.compiler.request import Request
 from cujit.errors import OptionError, spell
 from cujit.program import request, runner
-from cujit.values import NamedTuple, dataclass
+from cujit.values import NamedTuple, dataclass, later
 from cujit.worklist.lists import Worklist, of_requests
 from cujit.worklist.places import Places, project_of
 
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from cujit.compiler.options.keywords import Keywords
+
+dataclasses = later("dataclasses")  # for compile keys
 
 
 class DeclaredVariant(NamedTuple):
