@@ -375,29 +375,40 @@ class Batch:
 
 def batches_in(block: BasicBlock, e: WarpEmitter) -> list[Batch]:
     """Find the loads of a block that may be looked at together, by the first."""
+
+    def key_of(op: Op) -> tuple[object, ...] | None:
+        if op.opcode != "ld" or not _may_batch(op, e):
+            return None
+        base = op.memory.base
+        slot, offset = (base.slot, base.offset) if isinstance(base, SymbolAddress) else (base, 0)
+        return slot, offset, op.space, element_bytes(op), len(op.results)
+
+    return [Batch(tuple(ops)) for ops in _grouped(block, key_of, _is_seen) if len(ops) > 1]
+
+
+def _grouped(
+    block: BasicBlock, key_of: Callable[[Op], tuple[object, ...] | None], ends: Callable[[Op], bool]
+) -> list[list[Op]]:
+    """Group accesses of a block by their keys, no farther apart than the largest stride.
+
+    A key begins with the register of the base, and a write to that register ends the group. An operation without a key
+    ends all groups if ``ends`` holds for it.
+    """
     found: list[list[Op]] = []
     growing: dict[tuple[object, ...], list[Op]] = {}
     for op in block.ops:
-        if op.opcode == "ld" and _may_batch(op, e):
-            base = op.memory.base
-            slot = base.slot if isinstance(base, SymbolAddress) else base
-            key = (
-                slot,
-                base.offset if isinstance(base, SymbolAddress) else 0,
-                op.space,
-                element_bytes(op),
-                len(op.results),
-            )
+        key = key_of(op)
+        if key is not None:
             ops = growing.setdefault(key, [])
             if ops and abs(op.memory.offset - ops[0].memory.offset) > _LARGEST_STRIDE:
                 ops = growing[key] = []
             if not ops:
                 found.append(ops)
             ops.append(op)
-        elif _is_seen(op):
+        elif ends(op):
             growing.clear()
         growing = {key: ops for key, ops in growing.items() if key[0] not in op.written}
-    return [Batch(tuple(ops)) for ops in found if len(ops) > 1]
+    return found
 
 
 def updates_in(block: BasicBlock, e: WarpEmitter) -> list[Batch]:
@@ -421,20 +432,12 @@ def updates_in(block: BasicBlock, e: WarpEmitter) -> list[Batch]:
 
 def updates_across(block: BasicBlock, e: WarpEmitter) -> list[Batch]:
     """Find the stores to global memory that may be looked at together, each with the loads of what it writes."""
-    found: list[list[Op]] = []
-    growing: dict[tuple[object, int], list[Op]] = {}
-    for op in block.ops:
-        if op.opcode in ("ld", "st") and _may_update(op, e, "global"):
-            key = (op.memory.base, bytes_of(op))
-            ops = growing.setdefault(key, [])
-            if ops and abs(op.memory.offset - ops[0].memory.offset) > _LARGEST_STRIDE:
-                ops = growing[key] = []
-            if not ops:
-                found.append(ops)
-            ops.append(op)
-        elif _is_seen(op) and not _is_plain_store(op):
-            growing.clear()
-        growing = {key: ops for key, ops in growing.items() if key[0] not in op.written}
+
+    def key_of(op: Op) -> tuple[object, ...] | None:
+        is_update = op.opcode in ("ld", "st") and _may_update(op, e, "global")
+        return (op.memory.base, bytes_of(op)) if is_update else None
+
+    found = _grouped(block, key_of, lambda op: _is_seen(op) and not _is_plain_store(op))
     written = [{op.memory.offset for op in ops if op.opcode == "st"} for ops in found]
     groups = [[op for op in ops if op.memory.offset in at] for ops, at in zip(found, written, strict=True)]
     return [Batch(tuple(ops)) for ops in groups if ops]
