@@ -239,7 +239,6 @@ _NOT_THERE = {
     "cujit.compiler.linking",  # jit of kernels that launch kernels
     "cujit.compiler.tiles",  # jit of CUDA Tile C++
     "cujit.toolchain.driver",  # who has a GPU
-    "html",  # a picture of a finding
     "nvtx",  # optional
 }
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cujit.values import NamedTuple, dataclass
+from cujit.values import NamedTuple, dataclass, later
+
+if TYPE_CHECKING:
+    import html
+else:
+    html = later("html")  # start-up: for a picture
 
 _WIDTH = 36
 """Characters of a column of the text."""
@@ -73,8 +78,6 @@ class Story:
     def svg(self) -> str:
         """Draw the story: a line for each actor, its actions on it, and what is missing across both."""
         height = _TOP + _ROW * (len(self.steps) + 1)
-        import html  # start-up: for a picture
-
         label = html.escape(f"{self.actors[0]} and {self.actors[1]}: {self.missing}", quote=True)
         parts = [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {2 * _COLUMN} {height}" width="{2 * _COLUMN}" '
@@ -106,8 +109,6 @@ class Story:
 
 
 def _text(x: int, y: int, words: str, more: str = "", width: int = _COLUMN) -> str:
-    import html  # start-up: for a picture
-
     most = int((width - 2 * _MARGIN) / _LETTER)
     shown = html.escape(words if len(words) <= most else f"{words[: most - 1]}…")
     return f'<text x="{x}" y="{y}" text-anchor="middle" {more}>{shown}</text>'
