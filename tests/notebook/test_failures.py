@@ -131,6 +131,14 @@ def test_a_fault_at_the_end_of_a_cell_shows_all_of_it_as_a_value(cells: Cells) -
     assert all(note.strip() in html.replace("&#x27;", "'") for note in getattr(caught.value, "__notes__", ()))
 
 
+def test_a_note_of_a_fault_may_be_of_a_class_of_strings(cells: Cells) -> None:
+    class Note(str): ...
+
+    error = cujit.errors.KernelFaultError("it stops", kind="trap")
+    error.__notes__ = [Note("seen on the second run")]  # type: ignore[attr-defined,unused-ignore]
+    assert "seen on the second run" in cells.shown(error)["text/html"]
+
+
 def test_a_header_that_was_edited_is_shown_as_it_is_now(cells: Cells, tmp_path: Path) -> None:
     cells.names["folder"] = str(tmp_path)
     for first in ("// one", "// another"):

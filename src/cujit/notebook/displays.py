@@ -160,7 +160,7 @@ _FONT = "font-family:var(--jp-code-font-family,monospace)"
 
 def html_of(parts: Rendered) -> str:
     """Write what is said as HTML without scripts and colours of text, and nothing in it as markup."""
-    written = "".join(_WRITERS[kind](group) for kind, group in groupby(parts, type))
+    written = "".join(_WRITERS.get(kind, _lines)(group) for kind, group in groupby(parts, type))
     # JupyterLab would read what stands between two dollars as a formula.
     return f'<div class="tex2jax_ignore mathjax_ignore" style="overflow-x:auto">{written}</div>'
 
@@ -201,7 +201,6 @@ def _escaped(text: str) -> str:
 
 
 _WRITERS: dict[type, Callable[[Any], str]] = {
-    str: _lines,
     Rows: lambda tables: "".join(map(_table, tables)),
     Story: _pictures,
 }
