@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import cujit
+from cujit.compiler.options.limits import WorkLimits
 from cujit.devices.textures.making import SamplingWords
 from cujit.values import NamedTuple
 from cujit.values.keywords import has_keywords, take
@@ -34,6 +35,19 @@ def test_keywords_of_settings_are_in_the_signature() -> None:
     assert str(inspect.signature(_area)).startswith("(scale: 'int' = 1, *, width: 'int', height: 'int' = 2, **more")
     assert _area(3, width=5, other=1) == (30, {"other": 1})
     assert inspect.signature(cujit.Device.texture).parameters["filter"].default == SamplingWords().filter
+
+
+def test_limits_of_a_call_are_shown_and_typed_as_their_settings() -> None:
+    stub = ast.parse((SOURCE / "compiler/options/keywords.pyi").read_text())
+    (keywords,) = [c for c in stub.body if isinstance(c, ast.ClassDef) and c.name == "CallKeywords"]
+    typed = {ast.unparse(f.target): ast.unparse(f.annotation) for f in keywords.body if isinstance(f, ast.AnnAssign)}
+    hints = WorkLimits.__annotations__
+    assert typed == {name: hints[name] for name in hints if name != "until"}
+    for call in (cujit.compile, cujit.link, cujit.build, cujit.jit):
+        shown = inspect.signature(call).parameters
+        assert {name: str(shown[name].annotation) for name in typed} == typed, call
+        assert "until" not in shown
+        assert f"def {call.__name__}(" in inspect.getsource(call)
 
 
 def test_keyword_that_no_settings_have_is_refused_as_python_does(device: cujit.Device) -> None:

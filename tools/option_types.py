@@ -26,6 +26,13 @@ class Keywords(OptionKeywords, total=False):
     """The options and ``extra``: arguments that go to the tool as they are."""
 
     extra: Sequence[str]
+
+class CallKeywords(Keywords, total=False):
+    """The options, ``extra``, and the limits of one call (``WorkLimits``)."""
+
+    timeout_s: float | None
+    isolate: bool
+    memory_mib: int | None
 '''
 _TYPES = {
     OptionType.BOOL: "bool",

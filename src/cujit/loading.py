@@ -19,7 +19,7 @@ from cujit.cache.cache import Cache
 from cujit.cache.settings import Compiling
 from cujit.compiler.inputs.source import is_bare
 from cujit.compiler.jobs import CompileJob
-from cujit.compiler.options.limits import WorkLimits
+from cujit.compiler.options.limits import WorkLimits, take_limits
 from cujit.compiler.runner import Runner
 from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.device import Device
@@ -45,13 +45,14 @@ from cujit.machine import resolve_device
 from cujit.program import Options, Request, Source, compile, runner
 from cujit.toolchain.toolset import Compiler
 from cujit.values import replace
+from cujit.values.keywords import has_keywords
 from cujit.values.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     from typing_extensions import Unpack
 
-    from cujit.compiler.options.keywords import Keywords
+    from cujit.compiler.options.keywords import CallKeywords
     from cujit.devices.globals import Globals
 
 
@@ -346,6 +347,7 @@ copyreg.pickle(LoadedImage, _parts_of)
 copyreg.pickle(Kernel, _parts_of_kernel)
 
 
+@has_keywords(WorkLimits, hidden=("until",))
 def jit(
     source: Source | str | os.PathLike[str],
     *,
@@ -356,10 +358,7 @@ def jit(
     name: str | None = None,
     headers: Mapping[str, str] | None = None,
     cache: Cache | bool | None = None,
-    timeout_s: float | None = None,
-    isolate: bool = False,
-    memory_mib: int | None = None,
-    **more: Unpack[Keywords],
+    **more: Unpack[CallKeywords],
 ) -> Module:
     """Compile CUDA C++ for a device and load it there.
 
@@ -399,6 +398,7 @@ def jit(
         source = Source.cuda(source, name=name, headers=headers)
     elif name is not None or headers is not None:
         raise ArgumentError("a Source already has a name and headers", help="pass them to cujit.Source.cuda")
+    limits = take_limits(more)
     tools, given = runner(cache), Options.of(options, more, jit)
     if watchers := place.backend.watchers:
         given = Options.of(wanted_options(watchers), dict(given))
@@ -406,10 +406,8 @@ def jit(
     if "__tile_global__" in source.text:
         from cujit.compiler.tiles import as_tile_ir  # start-up: few kernels work on tiles
 
-        limits = WorkLimits.of(timeout_s, isolate, memory_mib)
-        source, given = as_tile_ir(source, names, given, tools.within(limits))
-    build = functools.partial(compile, source, names=names, options=given, cache=cache, timeout_s=timeout_s,
-                              isolate=isolate, memory_mib=memory_mib)  # fmt: skip
+        source, given = as_tile_ir(source, names, given, tools.within(WorkLimits.of(**limits)))
+    build = functools.partial(compile, source, names=names, options=given, cache=cache, **limits)
     alike = None if arch is not None or watchers else _alike(source, names, given, place)
     made = None if alike is None else tools.hit(*alike)
     if made is None:

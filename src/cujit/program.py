@@ -19,7 +19,7 @@ from cujit.cache.provenance import Outcome, Provenance
 from cujit.cache.settings import VARIABLES, Compiling, values_of
 from cujit.compiler.inputs.source import Source
 from cujit.compiler.jobs import CompileJob
-from cujit.compiler.options.limits import WorkLimits
+from cujit.compiler.options.limits import WorkLimits, take_limits
 from cujit.compiler.options.values import Options
 from cujit.compiler.request import Request
 from cujit.compiler.runner import LISTENERS, Listener, Runner
@@ -29,13 +29,14 @@ from cujit.forks import single_flight_cache
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain
 from cujit.values import replace
-from cujit.values.typed import TYPE_CHECKING
+from cujit.values.keywords import has_keywords
+from cujit.values.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from cujit.compiler.build import Native, Progress
-    from cujit.compiler.options.keywords import Keywords
+    from cujit.compiler.options.keywords import CallKeywords, Keywords
     from cujit.devices.device import Device
 
 __all__ = [
@@ -155,6 +156,7 @@ def request(
     return Request.of(source, to, _named_arch(arch), names, Options.of(options, more, request), runner())
 
 
+@has_keywords(WorkLimits, hidden=("until",))
 def compile(
     source: Source | Artifact | str | os.PathLike[str],
     *,
@@ -163,10 +165,7 @@ def compile(
     names: Sequence[str] | str = (),
     options: Mapping[str, object] | Options | None = None,
     cache: Cache | bool | None = None,
-    timeout_s: float | None = None,
-    isolate: bool = False,
-    memory_mib: int | None = None,
-    **more: Unpack[Keywords],
+    **more: Unpack[CallKeywords],
 ) -> Artifact:
     """Compile one source for one architecture: CUDA C++ with NVRTC, LLVM IR (``Source.nvvm``) with libNVVM, or Tile
     IR (``Source.tile``) with tileiras.
@@ -207,8 +206,7 @@ def compile(
         image = cujit.compile(CODE, arch="compute_80", names=["axpy<float>"], use_fast_math=True)
         assert image.kind is cujit.ImageKind.PTX and "axpy<float>" in image.names
     """
-    is_bound = isolate is not False or timeout_s is not None or memory_mib is not None
-    tools = _within(cache, timeout_s, isolate, memory_mib) if is_bound else runner(cache)
+    tools = _within(cache, take_limits(more))
     wanted = Request.of(source, to, _named_arch(arch), names, Options.of(options, more, compile), tools)
     if "__tile_global__" in wanted.source.text and wanted.kind in (ImageKind.PTX, ImageKind.CUBIN):
         from cujit.compiler.tiles import as_tile_ir  # start-up: few kernels work on tiles
@@ -219,6 +217,7 @@ def compile(
     return tools.get(CompileJob(wanted))
 
 
+@has_keywords(WorkLimits, hidden=("until",))
 def link(
     inputs: Iterable[object],
     *,
@@ -227,10 +226,7 @@ def link(
     device: Device | str | None = None,
     options: Mapping[str, object] | Options | None = None,
     cache: Cache | bool | None = None,
-    timeout_s: float | None = None,
-    isolate: bool = False,
-    memory_mib: int | None = None,
-    **more: Unpack[Keywords],
+    **more: Unpack[CallKeywords],
 ) -> Artifact:
     """Link device code: PTX, cubins, LTO-IR, objects, archives, and fatbins, as Artifacts, paths, or bytes.
 
@@ -271,12 +267,13 @@ def link(
     place = None if device is None else _named(device)
     kind = _kind_of_link(to, place)
     parts = [part_of(given) for given in _listed(inputs)]
+    limits = take_limits(more)
     chosen = Options.of(options, more, link)
     named = _named_arch(arch)
     target = None if named is None else Arch.parse(named)
     if target is None and place is not None and place.is_gpu:
         target = place.arch
-    runner = _within(cache, timeout_s, isolate, memory_mib)
+    runner = _within(cache, limits)
     try:
         return link_parts(parts, kind, target, chosen, runner)
     except ToolchainNotFoundError as absent:
@@ -339,7 +336,7 @@ def bundle(
         more = cujit.bundle([fatbin, cujit.compile(CODE, arch="sm_100", names=["axpy<float>"])])
         assert len(cujit.inspect(more).images) == 4
     """
-    runner = _within(cache, timeout_s, isolate, memory_mib)
+    runner = _within(cache, {"timeout_s": timeout_s, "isolate": isolate, "memory_mib": memory_mib})
     from cujit.compiler.backends.bundle import check_shadows  # start-up: a compile alone needs none of it
     from cujit.compiler.image_jobs import BundleJob  # start-up: as above
     from cujit.compiler.inputs.entry import Entry  # start-up: as above
@@ -349,6 +346,7 @@ def bundle(
     return runner.get(BundleJob.of(images, compress))
 
 
+@has_keywords(WorkLimits, hidden=("until",))
 def build(
     source: Source | Artifact | str | os.PathLike[str] | Sequence[object],
     targets: str | Arch | Iterable[str | Arch] = "all",
@@ -360,10 +358,7 @@ def build(
     jobs: int | None = None,
     native: Native | None = None,
     cache: Cache | bool | None = None,
-    timeout_s: float | None = None,
-    isolate: bool = False,
-    memory_mib: int | None = None,
-    **more: Unpack[Keywords],
+    **more: Unpack[CallKeywords],
 ) -> Artifact:
     """Compile one source for several targets and bundle the images into one fatbin.
 
@@ -402,7 +397,7 @@ def build(
     from cujit.compiler.linking import parts_of
     from cujit.compiler.tiles import as_tile_ir
 
-    runner = _within(cache, timeout_s, isolate, memory_mib)
+    runner = _within(cache, take_limits(more))
     parts, chosen = parts_of(source), Options.of(options, more, build)
     if len(parts) == 1 and isinstance(parts[0], Source):
         tile, chosen = as_tile_ir(parts[0], names, chosen, runner)
@@ -411,9 +406,10 @@ def build(
     return build_fatbin(parts, arches, names, chosen, runner, compress=compress, progress=progress, jobs=jobs)
 
 
-def _within(cache: Cache | bool | None, timeout_s: float | None, isolate: bool, memory_mib: int | None) -> Runner:
+def _within(cache: Cache | bool | None, limits: Mapping[str, Any]) -> Runner:
     """Return the runner for the work of one call. Its time limit starts now."""
-    return runner(cache).within(WorkLimits.of(timeout_s, isolate, memory_mib))
+    tools = runner(cache)
+    return tools.within(WorkLimits.of(**limits)) if limits else tools
 
 
 def _link_by_the_driver(artifacts: Sequence[Artifact], target: Arch | None, absent: ToolchainNotFoundError) -> Artifact:

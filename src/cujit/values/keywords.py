@@ -16,18 +16,43 @@ _Call = TypeVar("_Call", bound=Callable[..., Any])
 _Settings = TypeVar("_Settings")
 
 
-def has_keywords(kind: type) -> Callable[[_Call], _Call]:
-    """Return a decorator that shows the fields of ``kind`` in the signature of a function.
+def has_keywords(kind: type, hidden: Iterable[str] = ()) -> Callable[[_Call], _Call]:
+    """Return a decorator that shows the fields of ``kind``, but for ``hidden`` ones, in the signature of a function.
 
     ``help`` and the API page then list them. The function takes them as ``**more`` and reads them by ``take``. Other
     keywords, such as the options of the compiler, stay in ``**more``.
     """
 
     def mark(call: _Call) -> _Call:
-        call.__signature__ = _with_fields(inspect.signature(call), kind)  # type: ignore[attr-defined]
+        call.__wrapped__ = _Shown(call, kind, hidden)  # type: ignore[attr-defined]
         return call
 
     return mark
+
+
+class _Shown:
+    """What ``inspect.signature`` finds behind a function: its signature with the fields of ``kind``.
+
+    It is computed when it is read, so that the function costs no start-up time.
+    """
+
+    def __init__(self, call: Callable[..., Any], kind: type, hidden: Iterable[str]) -> None:
+        self._call = call
+        self._kind = kind
+        self._hidden = frozenset(hidden)
+
+    @property
+    def __wrapped__(self) -> Callable[..., Any]:
+        """The function without this, for ``inspect.getsource`` and ``typing.get_type_hints``."""
+        call: Any = self._call
+        own = type(call)(call.__code__, call.__globals__, call.__name__, call.__defaults__, call.__closure__)
+        own.__kwdefaults__ = call.__kwdefaults__
+        own.__annotations__ = call.__annotations__
+        return own  # type: ignore[no-any-return]
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        return _with_fields(inspect.signature(self.__wrapped__), self._kind, self._hidden)
 
 
 class ClassKeywords:

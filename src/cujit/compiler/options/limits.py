@@ -8,7 +8,9 @@ import time
 from cujit.errors import OptionError, spell
 from cujit.errors.hints import Hint
 from cujit.values import NamedTuple
+from cujit.values.typed import Any
 
+_LIMITS = ("timeout_s", "isolate", "memory_mib")
 _LONGEST_S = 1e9
 _MOST_MIB = 1 << 34
 
@@ -27,7 +29,7 @@ class WorkLimits(NamedTuple):
     until: float | None = None
 
     @classmethod
-    def of(cls, timeout_s: object, isolate: object, memory_mib: object) -> WorkLimits:
+    def of(cls, timeout_s: object = None, isolate: object = False, memory_mib: object = None) -> WorkLimits:
         """Check what a user said; the time begins to run.
 
         Raises:
@@ -52,6 +54,11 @@ class WorkLimits(NamedTuple):
     def left_s(self) -> float | None:
         """The seconds that are left, 0 when the time is over; None without a limit."""
         return None if self.until is None else max(0.0, self.until - time.monotonic())
+
+
+def take_limits(more: Any) -> dict[str, Any]:
+    """Take the limits out of the keywords of a call: the keywords of ``WorkLimits.of``."""
+    return {name: more.pop(name) for name in _LIMITS if name in more}
 
 
 def _seconds(given: object) -> float:
