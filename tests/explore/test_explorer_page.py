@@ -177,9 +177,72 @@ def test_architecture_gpu_options_and_block_are_changed(opened: Opened, serve: S
     page.page.select_option("#field-check", "memory")
     expect(page.page.locator("#about")).to_contain_text("1,024 threads", timeout=WAIT_MS)
     page.page.fill("#field-grid", "")
-    says(page, re.compile("Say grid and block, or over, to have it launched"))
+    says(page, re.compile("Enter grid and block, or elements, to launch the kernel"))
     assert page.page.locator("#line-body").inner_text() == "No launch was counted."
     assert page.wrong == []
+
+
+SEVERAL = """#include <cuda_fp16.h>
+template <class T> __global__ void twice(T *x, int n) {
+    if (threadIdx.x < n) x[threadIdx.x] *= 2;
+}
+__global__ void set(float *p, float value, bool is_set, int n) {
+    if (is_set && threadIdx.x < n) p[threadIdx.x] = value;
+}
+__global__ void cast(const __half *from, double *to) { to[threadIdx.x] = __half2float(from[threadIdx.x]); }
+"""
+
+
+def argument(visit: Visit, label: str) -> Locator:
+    return visit.page.get_by_label(label, exact=True)
+
+
+def test_a_kernel_is_chosen_from_a_list_and_launched_by_typed_fields(opened: Opened, serve: Serve) -> None:
+    from playwright.sync_api import expect
+
+    begun = replace(LAUNCHED, grid="1", block="32", arguments="")
+    page = opened(serve(SEVERAL, begun), re.compile("shared.cu contains 2 kernels"))
+    assert page.page.locator("#field-kernel option").all_inner_texts() == [
+        "choose a kernel", "set", "cast", "template instance …",
+    ]  # fmt: skip
+    says_anew(page, COUNTED, lambda: page.page.select_option("#field-kernel", "set"))
+    legends = page.page.locator("#argument-fields legend")
+    assert legends.all_inner_texts() == ["p float*", "value float", "is_set bool", "n int"]
+    assert page.page.locator("#field-arguments").input_value() == "zeros:f32:1024 1.0 true 1024"
+    says_anew(page, re.compile("shared.cu:6: .* past the end of the 64 bytes of argument 1"),
+              lambda: argument(page, "Shape of p").fill("16"))  # fmt: skip
+    says_anew(page, COUNTED, lambda: argument(page, "Value of is_set").select_option("false"))
+    argument(page, "Fill of p").select_option("arange")
+    argument(page, "Value of n").fill("16")
+    expect(page.page.locator("#field-arguments")).to_have_value("arange:f32:16 1.0 false 16")
+    page.page.fill("#field-arguments", "ones:f32:8 2.5 true 8")
+    assert [argument(page, name).input_value() for name in ("Fill of p", "Shape of p", "Value of value")] == [
+        "ones", "8", "2.5",
+    ]  # fmt: skip
+    argument(page, "Fill of p").select_option("")
+    argument(page, "Text of p").fill("my file.npy")
+    expect(page.page.locator("#field-arguments")).to_have_value("'my file.npy' 2.5 true 8")
+    assert page.wrong == []
+
+
+def test_elements_are_typed_as_the_signature_says_and_templates_are_named(opened: Opened, serve: Serve) -> None:
+    from playwright.sync_api import expect
+
+    begun = replace(LAUNCHED, kernel="cast", grid="1", block="32", arguments="")
+    page = opened(serve(SEVERAL, begun))
+    types = [argument(page, f"Type of {name}").input_value() for name in ("from", "to")]
+    assert types == ["f16", "f64"]
+    page.page.select_option("#field-kernel", "…")
+    expect(page.page.locator("#field-instance")).to_be_focused()
+    page.page.keyboard.insert_text("twice<short>")
+    expect(page.page.locator("#argument-fields legend").last).to_have_text("n int", timeout=WAIT_MS)
+    assert argument(page, "Type of x").input_value() == "i16"
+    assert page.page.locator("#field-arguments").input_value() == "zeros:i16:1024 1024"
+    says(page, COUNTED)
+    assert page.page.locator("#field-kernel").input_value() == "…"
+    argument(page, "Type of x").select_option("f16")
+    says(page, re.compile("its elements are float16, not int16"))
+    assert violations(page.page) == []
 
 
 def tab_to(visit: Visit, selector: str, key: str = "Tab") -> None:

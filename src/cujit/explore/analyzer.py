@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from cujit.compiler.tiles import has_tile_kernels
 from cujit.devices.launcher.saving import saved_launch
 from cujit.devices.watch import Text
 from cujit.errors import CompileError, CujitError, OptionError, counted
+from cujit.explore.fields import ArgumentField, fields_of
 from cujit.explore.scene import TIMEOUT_S, LaunchLimits, Scene
 from cujit.inspection.read import inspect
 from cujit.kernel import Kernel
@@ -28,7 +29,7 @@ from cujit.program import Options, Source, compile
 from cujit.report.listings import Listing
 from cujit.report.report import ReportPage, of
 from cujit.reproducer.running import Rerun, run_once
-from cujit.values import attributes, dataclass, replace
+from cujit.values import attributes, dataclass, field, replace
 
 _MOST_KERNELS = 200
 """Names that a page offers."""
@@ -39,8 +40,8 @@ class Analysis:
     """What was made of a scene.
 
     ``report`` is the page's value; of a text that does not compile it has the messages alone. ``kernels`` are the names
-    of the image's, ``printed`` is what the kernel printed, of which ``dropped_bytes`` more are not kept. ``seconds`` is
-    how long all of it took.
+    of the image's, and ``fields`` the arguments of each. ``printed`` is what the kernel printed, of which
+    ``dropped_bytes`` more are not kept. ``seconds`` is how long all of it took.
 
     Example::
 
@@ -52,6 +53,7 @@ class Analysis:
     is_compiled: bool = False
     is_counted: bool = False
     kernels: tuple[str, ...] = ()
+    fields: Mapping[str, tuple[ArgumentField, ...]] = field(default_factory=dict, hash=False)
     printed: str = ""
     dropped_bytes: int = 0
     seconds: float = 0.0
@@ -65,7 +67,8 @@ class Analysis:
             assert record["explorer"]["kernels"] == ["k"]
         """
         more = attributes(self, "is_compiled is_counted printed dropped_bytes seconds")
-        return {**self.report.record(), "explorer": {**more, "kernels": list(self.kernels)}}
+        fields = {name: [each.to_json() for each in those] for name, those in self.fields.items()}
+        return {**self.report.record(), "explorer": {**more, "kernels": list(self.kernels), "fields": fields}}
 
 
 def analyze(
@@ -130,8 +133,9 @@ class _Analyzer:
         rerun = self._rerun(source, options) if scene.is_launched else None
         self.say("assembling")
         page = self._page(source, image, rerun)
-        names = tuple(kernel.display for kernel in inspect(image).kernels)
-        seen = Analysis(page, True, kernels=names[:_MOST_KERNELS], seconds=time.perf_counter() - begin)
+        kernels = inspect(image).kernels[:_MOST_KERNELS]
+        fields = {kernel.display: fields_of(kernel.signature, kernel.display, scene.source) for kernel in kernels}
+        seen = Analysis(page, True, kernels=tuple(fields), fields=fields, seconds=time.perf_counter() - begin)
         if rerun is None:
             return seen
         is_counted = rerun.profile is not None and rerun.error is None

@@ -78,7 +78,7 @@ class ExplorerServer:
         }
         text = page(
             {**record, "explorer": known},
-            scripts=[(_ASSETS / name).read_text() for name in ("vendored/editor.js", "explore.js")],
+            scripts=[(_ASSETS / name).read_text() for name in ("vendored/editor.js", "arguments.js", "explore.js")],
             styles=[(_ASSETS / "explore.css").read_text()],
             policy={"connect-src": "'self'"},
             nonce=nonce,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from cujit.arch.arch import KNOWN_ARCHES, Arch, ArchKind
 from cujit.arch.support import install
 from cujit.artifact.writing import temporary_directory, write_file
+from cujit.devices.arguments.written import DTYPES
 from cujit.devices.options import check_timeout
 from cujit.errors import CujitError, MissingError, OptionError, read_int
 from cujit.explore.editor import EditedFile
@@ -249,4 +250,5 @@ def _choices(scene: Scene) -> dict[str, Any]:
     names = dict.fromkeys([*map(str, arches), scene.arch])
     gpus = [[product.name, str(product.arch)] for product in PRODUCTS if str(product.arch) in names]
     checks = {name: name for name in ("all", "memory", "race", "sync", "init", scene.check)} | {"": "none"}
-    return {"arches": list(names), "gpus": gpus, "checks": [*checks.items()], "is_ir": scene.is_ir}
+    more = {"checks": [*checks.items()], "dtypes": [*DTYPES], "is_ir": scene.is_ir}
+    return {"arches": list(names), "gpus": gpus, **more}

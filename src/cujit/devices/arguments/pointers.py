@@ -87,6 +87,11 @@ _ELEMENTS = {
 }
 
 
+def element_of(bare: str) -> np.dtype[Any] | None:
+    """Return the dtype of arrays of an arithmetic type of C++. None for any other type, and for characters."""
+    return np.dtype(_ELEMENTS[bare]) if bare in _ELEMENTS else None
+
+
 def cpp_type(dtype: str) -> str | None:
     """Spell the C++ type of an array's elements by the name of their dtype; None if there is none of one name."""
     if dtype == "uint8":
@@ -148,7 +153,7 @@ class _PointerReader:
         self._device = device
         self._refuse = refuse
         self._bare, self._is_const = without_const(pointee)
-        self._element = np.dtype(_ELEMENTS[self._bare]) if self._bare in _ELEMENTS else None
+        self._element = element_of(self._bare)
         self._others = None if self._element else _others(self._bare)
         of = f" of {self._element or self._others}" if self._element or self._others else ""
         self._wanted = f"an array{of} on {device.name}"

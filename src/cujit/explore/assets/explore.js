@@ -11,7 +11,7 @@
   const WAIT_MS = 400;
   const $ = (id) => document.getElementById(id);
   const scene = { ...told.scene };
-  let drawing, last = null, editor = null, timer = 0, asked = null, number = 0, isSaved = told.is_saved;
+  let drawing, kernels, given, suggested = "", last = null, editor = null, timer = 0, asked = null, number = 0, isSaved = told.is_saved;
   let digest = told.digest, isForced = false;
 
   // -- the editor --------------------------------------------------------------------------------------------
@@ -285,10 +285,24 @@
     cujitReport.render(shown);
     if (isFirst && explorer.is_compiled) cujitReport.begin();
     editor.diagnose([...record.errors, ...record.kernels.flatMap(({ profile }) => (profile ? profile.advice : []).map(noted))]);
-    $("kernels").replaceChildren(...explorer.kernels.map((name) => drawing.h("option", { value: name })));
+    if (explorer.is_compiled) offer(explorer);
     print(explorer);
     tell(summary(record), record.errors.some(({ rule }) => rule !== "warning" && rule !== "remark") ? "wrong" : "");
   }
+
+  /* List the kernels, with the arguments of the one that is launched; where nobody has said any, such as fit. */
+  function offer({ kernels: names, fields }) {
+    const own = fields[scene.kernel] || (names.length === 1 && fields[names[0]]) || [], box = $("field-arguments");
+    kernels.offer(names, scene.kernel);
+    const fitting = cujitArguments.joined(own.map(({ word }) => word)), isOwn = ["", suggested].includes(scene.arguments.trim());
+    if (own.length && isOwn && fitting !== scene.arguments && document.activeElement !== box) {
+      box.value = scene.arguments = suggested = fitting;
+      if (isLaunched()) changed();
+    }
+    given.show(own, scene.arguments);
+  }
+
+  const isLaunched = () => Boolean(scene.grid || scene.over || scene.cooperative);
 
   function summary({ errors, explorer }) {
     const wrong = errors.filter(({ rule }) => rule !== "warning" && rule !== "remark");
@@ -300,7 +314,7 @@
     }
     const warned = errors.length ? `, with ${drawing.counted(errors.length, "warning")}` : "";
     if (explorer.is_counted) return `Compiled, launched and counted in ${seconds}${warned}.`;
-    return `Compiled in ${seconds}${warned}. Say grid and block, or over, to have it launched and counted.`;
+    return `Compiled in ${seconds}${warned}. Enter grid and block, or elements, to launch the kernel.`;
   }
 
   function print({ printed, dropped_bytes: dropped }) {
@@ -338,11 +352,11 @@
 
   const FIELDS = [
     ["arch", "Architecture", 9], ["on", "GPU", 11], ["kernel", "Kernel", 14], ["options", "Compiler options", 22],
-    ["grid", "Grid", 7], ["block", "Block", 7], ["over", "or over", 8], ["arguments", "Arguments", 34], ["check", "Checks", 8],
+    ["grid", "Grid", 7], ["block", "Block", 7], ["over", "or elements", 8], ["arguments", "Arguments", 34], ["check", "Checks", 8],
   ];
   const MORE = [["cluster", "Cluster", 7], ["shared_bytes", "Dynamic shared bytes", 9], ["cooperative", "Cooperative", 0]];
   const HINTS = {
-    options: "std=c++20 -DN=4", kernel: "the only one", grid: "16x16", block: "32x32", over: "elements",
+    options: "std=c++20 -DN=4", grid: "16x16", block: "32x32", over: "1000",
     arguments: "2.0 ones:f32:1000", cluster: "2", shared_bytes: "0",
   };
 
@@ -350,6 +364,7 @@
     const { h } = drawing, id = `field-${key}`;
     const picked = { arch: told.arches.map((name) => [name, name]), check: told.checks,
       on: [["", "none"], ...told.gpus.map(([name]) => [name, name])] }[key];
+    if (key === "kernel") return [h("label", { class: "field kernel" }, h("span", {}, label), kernels.list), kernels.label];
     if (key === "cooperative") {
       const box = h("input", { id, type: "checkbox", onchange: (event) => set(key, event.target.checked) });
       box.checked = scene[key];
@@ -359,7 +374,7 @@
     const made = picked
       ? h("select", { id, onchange: change }, picked.map(([value, words]) => h("option", { value }, words)))
       : h("input", { id, type: "text", size: width, spellcheck: "false", autocomplete: "off", autocapitalize: "off",
-        placeholder: HINTS[key], list: key === "kernel" && "kernels", oninput: change });
+        placeholder: HINTS[key], oninput: change });
     made.value = scene[key];
     return h("label", { class: `field ${key}` }, h("span", {}, label), made);
   }
@@ -369,16 +384,23 @@
     const archOf = new Map(told.gpus);
     if (key === "on" && value) $("field-arch").value = scene.arch = archOf.get(value);
     if (key === "arch" && scene.on && archOf.get(scene.on) !== value) $("field-on").value = scene.on = "";
+    if (key === "arguments") given.read(value);
+    if (key === "kernel" && last) offer(last.explorer);
     changed();
   }
 
   function makeFields() {
     const { h } = drawing;
+    kernels = new cujitArguments.Kernels(h, scene.kernel, (name) => set("kernel", name));
+    given = new cujitArguments.Arguments(h, told.dtypes, (text) => {
+      $("field-arguments").value = scene.arguments = text;
+      changed();
+    });
     const more = h("details", { class: "more" }, h("summary", {}, "More"), h("div", { class: "fields" }, MORE.map(field)));
     if (MORE.some(([key]) => scene[key])) more.open = true;
     const bar = h("section", { id: "explorer", "aria-labelledby": "explorer-title" },
       h("h2", { id: "explorer-title", class: "unseen" }, "What is compiled and launched"),
-      h("div", { class: "fields" }, FIELDS.map(field), more), h("datalist", { id: "kernels" }),
+      h("div", { class: "fields" }, FIELDS.flatMap(field), more), given.box,
       h("p", { id: "work", role: "status", "aria-live": "polite" }));
     document.querySelector("main").prepend(bar);
     document.querySelector(".switches").prepend(
