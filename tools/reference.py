@@ -30,6 +30,7 @@ from cujit.devices.cpu.codegen.special import SPECIAL_REGISTERS as READABLE
 from cujit.devices.cpu.implemented import Implemented, implemented, total
 from cujit.errors.codes import CODES, ErrorCode
 from cujit.formats.ptx.special_registers import SPECIAL_REGISTERS, SpecialRegister
+from gallery_page import gallery_page
 from performance_page import performance_page
 from toolkit_page import toolkit_page
 
@@ -40,6 +41,7 @@ __all__ = [
     "cli_page",
     "environment_page",
     "errors_page",
+    "gallery_page",
     "instructions_page",
     "options_page",
     "toolkit_page",
@@ -359,6 +361,7 @@ PAGES = {
     "cli": cli_page,
     "environment": environment_page,
     "errors": errors_page,
+    "gallery": gallery_page,
     "instructions": instructions_page,
     "options": options_page,
     "performance": performance_page,

@@ -219,33 +219,35 @@ SLOW: dict[str, tuple[object, object, tuple[object, ...], str, str, str]] = {
     "members": (16, 128, (F, Y), "uncoalesced", "each warp's load at advice.cu:{} moves 12 sectors for 128 bytes: "
                 "adjacent threads access addresses 12 bytes apart", "(an array for each member of a structure), or "
                 "stage the data through shared memory"),
-    "scattered": (16, 128, (F, AT, Y), "uncoalesced", "threads access addresses at no regular distance",
+    "scattered": (16, 128, (F, AT, Y), "uncoalesced", "adjacent threads access addresses at irregular distance",
                   "sort the accesses by address"),
     "shifted": (16, 128, (F, Y), "misaligned", "each warp's load at advice.cu:{} moves 5 sectors for 128 bytes: "
-                "threads are side by side", "multiples of 32 bytes"),
-    "piecewise": (16, 128, (F, Y), "narrow", "4 loads of 4 bytes at advice.cu:{} move 64 sectors of a warp for 512 "
-                  "bytes", "access 16 bytes at once, as float4 does"),
-    "bytes": (16, 128, (F, Y), "narrow", "16 loads of 1 byte at advice.cu:{} move 256 sectors of a warp for 512 bytes",
-              "access 16 bytes at once, as uint4 does"),
-    "product": ((4, 4), (16, 16), (F, F, Y), "redundant", "a block accesses each of its sectors 7.", "load a tile"),
-    "indexed": (16, 128, (AT, Y), "local_memory", "an index that is computed", "unroll the loops"),
+                "adjacent threads access adjacent addresses", "multiple of 32 bytes"),
+    "piecewise": (16, 128, (F, Y), "narrow", "4 loads of 4 bytes at advice.cu:{} move 64 sectors per warp for 512 "
+                  "bytes", "access 16 aligned bytes at once, for example as float4"),
+    "bytes": (16, 128, (F, Y), "narrow", "16 loads of 1 byte at advice.cu:{} move 256 sectors per warp for 512 bytes",
+              "access 16 aligned bytes at once, for example as uint4"),
+    "product": ((4, 4), (16, 16), (F, F, Y), "redundant", "a block accesses each of its sectors 7.", "load each tile"),
+    "indexed": (16, 128, (AT, Y), "local_memory", "an array with computed indices", "unroll the loops"),
     "turned": (1, (32, 32), (F, Y), "bank_conflicts", "each warp's load at advice.cu:{} takes 32 wavefronts of shared "
-               "memory where 1 would do: adjacent threads access addresses 128 bytes apart",
+               "memory instead of 1: adjacent threads access addresses 128 bytes apart",
                "pad each row by one 4-byte element, so that a stride of 132 bytes uses all 32 banks"),
-    "pairs": (1, 32, (F, Y), "bank_conflicts", "takes 2 wavefronts of shared memory where 1 would do: adjacent "
+    "pairs": (1, 32, (F, Y), "bank_conflicts", "takes 2 wavefronts of shared memory instead of 1: adjacent "
               "threads access addresses 8 bytes apart", "let adjacent threads access adjacent words"),
     "gapped": (1, 32, (F, Y), "bank_conflicts", "each warp's load at advice.cu:{} takes 2 wavefronts of shared memory "
-               "where 1 would do: threads access addresses at no regular distance", "spread what the threads"),
-    "looked_up": (16, 128, (AT, Y), "bank_conflicts", "threads access addresses at no regular distance",
-                  "spread what the threads"),
-    "sum_all": (16, 128, (AT, ZEROS), "contended_atomics", "of each atomic operation of a warp at advice.cu:{}, 32 "
-                "threads are at one word", "by __reduce_add_sync or shuffles, and have one thread update; or update a "
-                "copy of the block in shared memory"),
-    "add_shared": (16, 128, (AT, ZEROS), "contended_atomics", "threads are in one bank of shared memory", "shuffles"),
-    "interleaved": (16, 256, (F, Y), "divergence", "the threads of a warp part at advice.cu:{}, 752 of 1,024 times",
-                    "let whole warps decide alike"),
-    "widened": (16, 128, (F, Y), "double_precision", "advice.cu:{} does 2,048 operations on doubles", "2.0f"),
-    "rows": (16, 100, (F, Y), "partial_warps", "a warp has 25 of 32 threads: the size of a block is 100", "launch"),
+               "instead of 1: adjacent threads access addresses at irregular distance", "spread the addresses"),
+    "looked_up": (16, 128, (AT, Y), "bank_conflicts", "adjacent threads access addresses at irregular distance",
+                  "spread the addresses"),
+    "sum_all": (16, 128, (AT, ZEROS), "contended_atomics", "in each warp's atomic operation at advice.cu:{}, 32 "
+                "threads update the same word", "add up within the warp first (__reduce_add_sync or shuffles), or give "
+                "each block a copy in shared memory"),
+    "add_shared": (16, 128, (AT, ZEROS), "contended_atomics", "threads update one bank of shared memory", "shuffles"),
+    "interleaved": (16, 256, (F, Y), "divergence", "warps diverge at advice.cu:{}, 752 of 1,024 times",
+                    "let all threads of a warp take the same branch"),
+    "widened": (16, 128, (F, Y), "double_precision", "advice.cu:{} computes 2,048 operations in double precision",
+                "2.0f"),
+    "rows": (16, 100, (F, Y), "partial_warps", "warps have 25 of 32 threads on average: the block size is 100",
+             "launch"),
 }  # fmt: skip
 """Grid, block and arguments of what is slow; the rule that sees it, what that says, and what it advises."""
 

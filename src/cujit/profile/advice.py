@@ -178,7 +178,7 @@ class _Access:
         return max(map(abs, self.stride_bytes or (0,)))
 
 
-_IRREGULAR = "threads access addresses at no regular distance from each other"
+_IRREGULAR = "adjacent threads access addresses at irregular distances"
 
 
 def _accesses(rows: Iterable[ProfiledInstruction], key: Callable[[Measures], int]) -> list[_Access]:
@@ -251,8 +251,8 @@ def _uncoalesced(access: _Access) -> Advice:
 
 
 def _misaligned(access: _Access) -> Advice:
-    cause = f"threads are side by side, but what a warp accesses begins within a sector of {SECTOR_BYTES} bytes"
-    cure = "begin rows at multiples of 32 bytes: pad them, and shift the threads rather than the array"
+    cause = f"adjacent threads access adjacent addresses, but the first address isn't a multiple of {SECTOR_BYTES}"
+    cure = "pad each row to a multiple of 32 bytes, and shift the threads instead of the array"
     return Advice("misaligned", access.line, "sectors_per_request", _moves(access), cause, cure)
 
 
@@ -293,9 +293,9 @@ def _vectors(rows: list[ProfiledInstruction]) -> Advice:
     m = access.measures
     moved, requested = many * m.sectors_per_request, many * m.asked_bytes / m.requests
     finding = f"{many} {access.verb}s of {counted(access.width_bytes, 'byte')} at {access.place} "
-    finding += f"move {_number(moved)} sectors of a warp for {_number(requested)} bytes"
-    cause = f"each thread accesses {access.farthest} bytes that lie side by side, piece by piece"
-    cure = f"access {at_once} bytes at once, as {_vector(access.width_bytes, at_once)} does, aligned to that"
+    finding += f"move {_number(moved)} sectors per warp for {_number(requested)} bytes"
+    cause = f"each thread accesses {access.farthest} adjacent bytes in several instructions"
+    cure = f"access {at_once} aligned bytes at once, for example as {_vector(access.width_bytes, at_once)}"
     return Advice("narrow", access.line, "sectors_per_request", finding, cause, cure)
 
 
@@ -326,9 +326,9 @@ def _redundant(kernel: ProfiledKernel) -> Iterator[Advice]:
         return
     first = loads[0]
     often = _number(round(times, 1))
-    finding = f"a block accesses each of its sectors {often} times, most by the load at {first.place}"
-    cause = "its threads load what others of the block, or they themselves, have loaded before"
-    cure = "load a tile into shared memory or registers once, and take it from there"
+    finding = f"a block accesses each of its sectors {often} times, most often by the load at {first.place}"
+    cause = "its threads load data again that the block has already loaded"
+    cure = "load each tile into shared memory or registers once, and read it there"
     yield Advice("redundant", first.line, "block_sectors", finding, cause, cure)
 
 
@@ -342,9 +342,9 @@ def _local_memory(kernel: ProfiledKernel) -> Iterator[Advice]:
         return
     worst = _accesses(kernel.instructions, lambda m: m.local_sectors)[0]
     of_it = worst.measures.local_sectors
-    finding = f"local memory moves {totals.local_sectors:,} sectors, {of_it:,} of them for {worst.place}"
-    cause = "an array of each thread has an index that is computed, or its address is taken, so it is in no register"
-    cure = "unroll the loops that go through it, so that each index is a constant, or keep it in shared memory"
+    finding = f"local memory moves {totals.local_sectors:,} sectors, {of_it:,} of them at {worst.place}"
+    cause = "an array with computed indices, or whose address is taken, can't be kept in registers"
+    cure = "unroll the loops over the array so that each index is a constant, or use shared memory"
     yield Advice("local_memory", worst.line, "local_sectors", finding, cause, cure)
 
 
@@ -367,7 +367,7 @@ def _bank_conflicts(kernel: ProfiledKernel) -> Iterator[Advice]:
             continue
         least, found = ((m.wavefronts - fewer) / m.shared_requests for fewer in (m.bank_conflicts, 0))
         finding = f"each warp's {access.verb} at {access.place} takes {_number(found)} wavefronts of shared memory"
-        finding += f" where {_number(least)} would do"
+        finding += f" instead of {_number(least)}"
         pattern = access.pattern if access.meets_in_banks else _IRREGULAR
         cause = f"{pattern}, which fall into few of the 32 banks"
         yield Advice("bank_conflicts", access.line, "bank_conflicts", finding, cause, _parted(access))
@@ -377,7 +377,7 @@ def _parted(access: _Access) -> str:
     """Describe how to separate threads that conflict in banks."""
     least, most = sorted(map(abs, access.stride_bytes or (0, 0)))
     if not access.meets_in_banks:
-        return "spread what the threads of a warp access over the banks"
+        return "spread the addresses of each warp over the banks"
     if least == most >= _BANKS_BYTES:
         more = max(access.width_bytes, _BANK_BYTES)
         return f"pad each row by one {more}-byte element, so that a stride of {most + more:,} bytes uses all 32 banks"
@@ -395,13 +395,15 @@ def _contended(kernel: ProfiledKernel) -> Iterator[Advice]:
         requests, alike = (m.requests, m.contended) if m.contended else (m.shared_requests, m.wavefronts)
         if alike < _MOST_ALIKE * requests:
             continue
-        where = "at one word" if m.contended else "in one bank of shared memory"
+        where = "the same word" if m.contended else "one bank of shared memory"
         many = _number(round(alike / requests, 1))
-        finding = f"of each atomic operation of a warp at {access.place}, {many} threads are {where}"
-        cure = "add up in the warp first, by __reduce_add_sync or shuffles, and have one thread update"
+        finding = f"in each warp's atomic operation at {access.place}, {many} threads update {where}"
+        cure = "add up within the warp first (__reduce_add_sync or shuffles)"
         if m.contended:
-            cure += "; or update a copy of the block in shared memory, and add these up at its end"
-        yield Advice("contended_atomics", access.line, "contended", finding, "they are done one after the other", cure)
+            cure += ", or give each block a copy in shared memory"
+        yield Advice(
+            "contended_atomics", access.line, "contended", finding, "the updates run one after the other", cure
+        )
 
 
 # -- threads ------------------------------------------------------------------------------------------------------
@@ -421,9 +423,9 @@ def _divergence(kernel: ProfiledKernel) -> Iterator[Advice]:
     jumps = [row for row in kernel.instructions if row.source == worst.source and row.measures.divergent_branches]
     parted, came = worst.measures.divergent_branches, sum(row.measures.warps for row in jumps)
     place = _place(worst.source, jumps[0].ptx_line, worst.inlined_at)
-    finding = f"the threads of a warp part at {place}, {parted:,} of {came:,} times"
-    cause = f"{100 - 100 * totals.active / there:.0f} % of the kernel's lanes wait while others of their warp work"
-    cure = "let whole warps decide alike: have the threads that work be neighbours, or sort the work by its kind"
+    finding = f"warps diverge at {place}, {parted:,} of {came:,} times"
+    cause = f"{100 - 100 * totals.active / there:.0f} % of the kernel's lanes wait for other lanes of their warps"
+    cure = "let all threads of a warp take the same branch: assign the work to adjacent threads, or sort it by kind"
     yield Advice("divergence", worst.source, "divergent_branches", finding, cause, cure)
 
 
@@ -434,9 +436,9 @@ def _partial_warps(kernel: ProfiledKernel) -> Iterator[Advice]:
     """
     if kernel.threads == kernel.warps * _WARP:
         return
-    finding = f"a warp has {_number(round(kernel.threads / kernel.warps, 1))} of {_WARP} threads"
-    cause = f"the size of a block is {_number(round(kernel.threads / kernel.blocks, 1))}, no multiple of {_WARP}"
-    cure = f"launch blocks of a multiple of {_WARP} threads, such as 256, and have the last ones leave by their index"
+    finding = f"warps have {_number(round(kernel.threads / kernel.warps, 1))} of {_WARP} threads on average"
+    cause = f"the block size is {_number(round(kernel.threads / kernel.blocks, 1))}, which isn't a multiple of {_WARP}"
+    cure = f"launch blocks with a multiple of {_WARP} threads, such as 256, and let surplus threads return early"
     yield Advice("partial_warps", None, "active_lanes", finding, cause, cure)
 
 
@@ -452,9 +454,9 @@ def _double_precision(kernel: ProfiledKernel) -> Iterator[Advice]:
         narrows = any(row.words[0] == "cvt" and row.words[-2:] == ["f32", "f64"] for row in rows)
         if line is None or not (doubles and widens and narrows):
             continue
-        finding = f"{place_of(line, calls_in(rows))} does {doubles:,} operations on doubles"
-        cause = "floats become doubles and the result becomes a float again, as a constant without an f has it"
-        cure = "write constants as 2.0f, and call sqrtf or expf"
+        finding = f"{place_of(line, calls_in(rows))} computes {doubles:,} operations in double precision"
+        cause = "a constant without the suffix f converts floats to double and the result back to float"
+        cure = "write constants such as 2.0f, and call float functions such as sqrtf and expf"
         yield Advice("double_precision", line, "flops", finding, cause, cure)
 
 
