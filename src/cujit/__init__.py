@@ -90,7 +90,7 @@ __all__ = sorted([*_HOME, *_ROOMS, "__version__"])
 
 
 def __getattr__(name: str) -> object:
-    """Look a public name up where it lives, once."""
+    """Import a public name from its module on first use."""
     if name in _RENAMED:
         new = _RENAMED[name]
         warnings = importlib.import_module("warnings")
@@ -124,10 +124,10 @@ def _no_attribute(name: str) -> AttributeError:
 
 
 def _is_subinterpreter() -> bool:
-    """Return whether this process would load NumPy, LLVM and NVIDIA's libraries a second time.
+    """Return whether this is a subinterpreter, which would load NumPy, LLVM, and NVIDIA's libraries a second time.
 
-    Before Python 3.12 only a module can tell that takes half a millisecond to import. The main interpreter of most
-    programs has a file, and the ``__main__`` of a subinterpreter has none.
+    Before Python 3.12, the module that answers this takes half a millisecond to import. ``__main__`` therefore decides
+    first: it usually has a file in the main interpreter, but never in a subinterpreter.
     """
     thread = importlib.import_module("_thread")
     if hasattr(thread, "_is_main_interpreter"):
@@ -143,10 +143,10 @@ def __dir__() -> list[str]:
 
 
 def load_ipython_extension(shell: object) -> None:
-    """Bring ``%%cuda`` and displays of results into a notebook: ``%load_ext cujit`` calls this."""
+    """Register ``%%cuda`` and the displays of results in a notebook. ``%load_ext cujit`` calls this function."""
     importlib.import_module(f"{__name__}.notebook.magic").load(shell)
 
 
 def unload_ipython_extension(shell: object) -> None:
-    """Take them out again: ``%unload_ext cujit`` calls this."""
+    """Unregister ``%%cuda`` and the displays of results. ``%unload_ext cujit`` calls this function."""
     importlib.import_module(f"{__name__}.notebook.magic").unload(shell)

@@ -1,4 +1,4 @@
-"""``python -m cujit`` is the command ``cujit``."""
+"""Run the command ``cujit`` as ``python -m cujit``."""
 
 from cujit.cli import process_main
 

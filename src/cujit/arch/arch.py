@@ -1,4 +1,4 @@
-"""Architectures: what code is built for, and what runs on what. The only place where ``sm_`` is spelled."""
+"""Architectures: their names, variants, and compatibility. No other module spells the prefix ``sm_``."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class ArchKind(enum.Enum):
 
 
 class ArchRow(NamedTuple):
-    """One architecture that NVIDIA has shipped compilers for.
+    """An architecture that NVIDIA's compilers support or supported.
 
-    ``first`` and ``last`` are the first and the last CUDA toolkit whose compilers build it, as
-    ``(major, minor)``; ``last`` is None while it is alive. ``a_since`` and ``f_since`` are the first
-    toolkits with the architecture-specific and the family-specific variant, or None.
-    ``ptx`` is the first PTX ISA that has the target.
+    ``first`` and ``last`` are the first and the last CUDA toolkit that compile for it, as ``(major, minor)``. ``last``
+    is None if toolkits still support it. ``a_since`` and ``f_since`` are the first toolkits with the
+    architecture-specific and the family-specific variant, or None. ``ptx`` is the first version of the PTX ISA with
+    this target.
     """
 
     number: int
@@ -47,7 +47,7 @@ class ArchRow(NamedTuple):
 
     @property
     def suffixes(self) -> tuple[str, ...]:
-        """The suffixes of its variants, the plain one first."""
+        """The suffixes of the variants, starting with the empty suffix."""
         return ("", *("a" * (self.a_since is not None)), *("f" * (self.f_since is not None)))
 
 
@@ -286,7 +286,7 @@ _HELP = "names look like sm_90, sm_90a, compute_75, lto_120f"
 
 @functools.cache
 def known_names(kind: ArchKind) -> tuple[str, ...]:
-    """List the architectures of a kind, oldest first."""
+    """Return the names of all architectures of a kind, oldest first."""
     names: list[str] = []
     for row in _ROWS:
         names += [f"{kind.value}_{row.number}{suffix}" for suffix in row.suffixes]

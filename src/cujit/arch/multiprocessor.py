@@ -1,4 +1,4 @@
-"""What one multiprocessor holds, per architecture: the table that occupancy is computed from."""
+"""Limits of an SM for each architecture, from which cujit computes occupancy."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ REGISTER_UNIT = 256
 
 @dataclass(frozen=True)
 class ProcessorLimits:
-    """What one multiprocessor of an architecture holds at a time.
+    """Limits of an SM of one architecture.
 
-    ``number`` is ten times the compute capability. ``threads`` and ``blocks`` are the most that are resident,
-    ``shared_bytes`` is its shared memory, ``shared_configs`` are the sizes in bytes that can be split off the L1 cache,
-    ``barriers`` the named barriers that resident blocks share (None where they never limit).
-    ``block_shared_bytes`` is the most shared memory of one block that asks for more than 48 KiB, and
-    ``reserved_shared_bytes`` what the driver takes beside it from every block. ``virtual_resources`` is a number
-    of the occupancy header that no image tells of a kernel; None where the header has none.
+    ``number`` is ten times the compute capability. ``threads`` and ``blocks`` are the maximum numbers of resident
+    threads and blocks. ``shared_bytes`` is the size of shared memory, and ``shared_configs`` are its possible sizes in
+    bytes. ``barriers`` is the number of named barriers that the resident blocks share, or None if it never limits them.
+    ``block_shared_bytes`` is the maximum shared memory of a block with more than 48 KiB. ``reserved_shared_bytes`` is
+    the shared memory that the driver reserves in each block. ``virtual_resources`` is a number of the occupancy header
+    that no image contains, or None if the header has no such number.
     """
 
     number: int
@@ -46,7 +46,7 @@ class ProcessorLimits:
 
     @property
     def warps(self) -> int:
-        """The most resident warps."""
+        """The maximum number of resident warps."""
         return self.threads // WARP_SIZE
 
 
@@ -118,7 +118,7 @@ def limits_of(arch: Arch) -> ProcessorLimits:
     """Return the SM limits of an architecture. Variants (``a``, ``f``) have the limits of their number.
 
     Raises:
-        ArchError: it is not in the table; the message says which are.
+        ArchError: the limits of this architecture are unknown. The message lists the known architectures.
     """
     if arch.number not in LIMITS:
         have = ", ".join(f"sm_{n}" for n in LIMITS)

@@ -1,4 +1,6 @@
-"""Which CUDA release knows which PTX ISA and which driver. Tables with their sources, and look-ups over them."""
+"""CUDA releases with the PTX ISA and the driver that each supports: tables with their sources, and functions to search
+them.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ Version = tuple[int, int]
 
 
 class Release(NamedTuple):
-    """One CUDA release: toolkit version, the PTX ISA that it writes, its first driver branch (Linux)."""
+    """A CUDA release: the version of the toolkit, of the PTX that it writes, and its first driver branch on Linux."""
 
     toolkit: Version
     ptx: Version
@@ -56,30 +58,28 @@ NEWEST: Version = RELEASES[-1].toolkit
 
 
 def dotted(version: Version) -> str:
-    """Write a version as people do: ``13.4``."""
+    """Return a version as text, such as ``13.4``."""
     return f"{version[0]}.{version[1]}"
 
 
 def install(extra: str) -> str:
-    """Spell the command that installs an extra of cujit, as every shell takes it: ``pip install 'cujit[cu12]'``."""
+    """Return the command that installs an extra of cujit, quoted for every shell: ``pip install 'cujit[cu12]'``."""
     return f"pip install 'cujit[{extra}]'"
 
 
 def extra_for(arch: Arch) -> str:
-    """Name the extra whose toolkit builds for an architecture: ``cu12`` for what CUDA 13 dropped."""
+    """Return the extra whose toolkit supports an architecture: ``cu12`` if CUDA 13 dropped it."""
     return "cu13" if knows(NEWEST, arch) else "cu12"
 
 
 def knows(toolkit: Version, arch: Arch) -> bool:
-    """Return whether a toolkit still builds for an architecture. An architecture in no table is assumed to be
-    supported.
-    """
+    """Return whether a toolkit supports an architecture. Unknown architectures count as supported."""
     row = KNOWN_ARCHES.get(arch.number)
     return row is None or row.last is None or row.last >= toolkit
 
 
 def arches_of(toolkit: Version) -> tuple[int, ...]:
-    """List the numbers of the architectures that a toolkit builds for, rising."""
+    """Return the numbers of the architectures that a toolkit supports, in ascending order."""
     return tuple(
         row.number
         for row in KNOWN_ARCHES.values()
@@ -88,12 +88,14 @@ def arches_of(toolkit: Version) -> tuple[int, ...]:
 
 
 def release_of_ptx(version: Version) -> Release | None:
-    """Find the first CUDA release that writes and takes this PTX ISA; None when it is newer than the table."""
+    """Return the first CUDA release that supports a version of the PTX ISA, or None if the version is newer than the
+    table.
+    """
     return next((r for r in RELEASES if r.ptx >= version), None)
 
 
 def toolkit_of_ptx(version: Version) -> Version | None:
-    """Find the first toolkit that writes and takes this PTX ISA, also where no driver for it is in the table yet.
+    """Return the first toolkit that supports a version of the PTX ISA, even if the table lacks a driver for it.
 
     Source: the table above; NVRTC 13.0 to 13.5 write 9.0 to 9.5, so that the minor numbers have run together since 9.0.
     """
@@ -105,17 +107,17 @@ def toolkit_of_ptx(version: Version) -> Version | None:
 
 
 def driver_release(cuda: Version) -> Release:
-    """Find the newest release that a driver of CUDA ``cuda`` includes (its JIT takes PTX up to that release's)."""
+    """Return the newest release that a driver for CUDA ``cuda`` includes. Its JIT compiles PTX up to that release."""
     known = [r for r in RELEASES if r.toolkit <= cuda]
     return known[-1] if known else RELEASES[0]
 
 
 def require_arch(arch: Arch, supported: tuple[int, ...], tool: str, version: Version) -> None:
-    """Check that a tool that builds for the numbers ``supported`` can build for ``arch``.
+    """Check that a tool that supports the architectures ``supported`` can compile for ``arch``.
 
     Raises:
-        ArchError: it cannot; the message says whether the toolkit dropped the architecture, does not
-            know it yet, or lacks that suffix, and names what it has.
+        ArchError: the tool can't compile for ``arch``. The message says whether the toolkit dropped the architecture,
+            doesn't support it yet, or lacks the suffix, and lists the supported architectures.
     """
     name = f"{tool} {dotted(version)}"
     if arch.number not in supported:

@@ -1,4 +1,4 @@
-"""Artifacts: images and what is known of them, how users name files, and what else an image is written as."""
+"""Artifacts: images with their metadata, how users refer to files, and other formats to write an image in."""
 
 from cujit.artifact.artifact import Artifact, ImageKind, image_bytes, kind_of
 

@@ -1,4 +1,4 @@
-"""Artifact: what every stage takes and returns."""
+"""Artifact, the result and the input of every stage."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ _FIRST_CHARACTERS = 2048
 
 
 def kind_of(data: bytes) -> ImageKind:
-    """Return the kind of an image from its bytes alone. A file's extension is never considered.
+    """Return the kind of an image, which its bytes alone determine. The file's extension doesn't matter.
 
     Raises:
-        FormatError: the bytes are empty or of no kind that cujit knows.
+        FormatError: there are no bytes, or their format is unknown.
     """
     if not data:
         raise FormatError("the image is empty", offset=0)
@@ -88,7 +88,7 @@ _TAGS_AT, _TAG_OPTIX, _TAG_END = 24, b"\x0f\0\1\0", b"\x63\0\0\0"
 
 
 def _is_optix(data: bytes) -> bool:
-    """Return whether what begins as LTO-IR is OptiX IR, which one of the tags in its header says.
+    """Return whether data that begins like LTO-IR is OptiX IR. A tag in the header distinguishes them.
 
     Source: both from nvcc 13.0 and NVRTC 13.5, compared over architectures and options.
     """
@@ -142,7 +142,7 @@ def _kind_of_text(data: bytes) -> ImageKind:
 
 
 def _lines(text: str) -> Iterator[str]:
-    """Go through the lines of a text, of which the first ones mostly tell."""
+    """Yield the lines of a text. The first lines, which usually suffice, come before the rest of the text is split."""
     yield from text[:_FIRST_CHARACTERS].splitlines()[:-1]
     yield from text.splitlines()
 
@@ -155,7 +155,7 @@ def _whole(text: str, kind: ImageKind) -> ImageKind:
 
 
 def is_buffer(data: object) -> bool:
-    """Return whether an object is bytes or shares its bytes, as arrays do."""
+    """Return whether an object is bytes or supports the buffer protocol, as arrays do."""
     try:
         memoryview(data)  # type: ignore[arg-type]
     except TypeError:
@@ -164,10 +164,10 @@ def is_buffer(data: object) -> bool:
 
 
 def image_bytes(data: object) -> bytes:
-    """Return the bytes of an image, from bytes, a buffer, or text (PTX, LLVM IR).
+    """Return the bytes of an image, from bytes, a buffer, or text (PTX or LLVM IR).
 
     Raises:
-        FormatError: it is something else, or text that is no Unicode.
+        FormatError: the object has another type, or the text isn't valid Unicode.
     """
     if isinstance(data, bytes):
         return data
@@ -191,11 +191,11 @@ def image_bytes(data: object) -> bytes:
 
 
 class ArtifactOrigin(Protocol):
-    """How an Artifact was got; ``cujit.cache.Provenance`` is one."""
+    """Where an Artifact came from, such as ``cujit.cache.Provenance``."""
 
     @property
     def outcome(self) -> enum.Enum:
-        """From the memory of the process, from a file, or made now."""
+        """Whether the image came from memory or a file, or was compiled now."""
 
     @property
     def is_hit(self) -> bool:
@@ -203,11 +203,11 @@ class ArtifactOrigin(Protocol):
 
     @property
     def reason(self) -> str:
-        """Why it is not kept in a cache; empty if it is."""
+        """Why no cache contains the image, or empty if a cache contains it."""
 
     @property
     def make_ms(self) -> float:
-        """How long it took to make, now or whenever that was."""
+        """How long it took to compile the image, now or earlier, in milliseconds."""
 
     def why(self) -> object | None:
         """Return which inputs differ from those of the nearest cache entry after a miss, or None without one."""
@@ -393,15 +393,15 @@ _BARE = {"arch": None, "names": _NONE, "signatures": _NONE, "log": "", "tool": "
 
 
 def place_of(file: str, places: Iterable[tuple[str, str]]) -> str:
-    """Find the file of this machine that a line table names; the name itself if no place holds such a file."""
+    """Return the path on this machine of a file in a line table, or its name if no place contains such a file."""
     paths = [path + file.removeprefix(name) for name, path in places if file.startswith(f"{name}/")]
     return next(filter(os.path.isfile, paths), paths[0] if paths else file)
 
 
 def unchecked(fields: Mapping[str, object], **more: object) -> Artifact:
-    """Make an Artifact of all its fields, which were checked before: those of a record, or of another Artifact.
+    """Create an Artifact from fields that were already checked: the fields of a record or of another Artifact.
 
-    It takes a tenth of the time of ``Artifact(…)``, and every hit of the cache makes one.
+    This takes a tenth of the time of ``Artifact(…)``, and every cache hit creates one.
     """
     artifact = object.__new__(Artifact)
     artifact.__dict__.update(fields, **more)

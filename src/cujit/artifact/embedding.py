@@ -1,4 +1,4 @@
-"""An Artifact as a Python module that loads itself, or as a C header: for those who do not want to ship files."""
+"""Write an Artifact as a Python module or a C header, for programs that don't ship image files."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from cujit.version import __version__
 
 
 class Embeddable(Protocol):
-    """What is written of an Artifact."""
+    """The parts of an Artifact that a module or a header contains."""
 
     @property
     def kind(self) -> enum.Enum:
-        """What it is: its value is ``ptx`` for text."""
+        """The kind of the image. Its value is ``ptx`` for text."""
 
     @property
     def data(self) -> bytes:
-        """The image itself."""
+        """The bytes of the image."""
 
     @property
     def arch(self) -> Arch | None:
-        """What it is for, where that is known."""
+        """The architecture of the image, or None if it is unknown."""
 
     @property
     def names(self) -> Mapping[str, str]:
-        """Name expressions, and what the image calls them."""
+        """The lowered name of each name expression."""
 
     @property
     def signatures(self) -> Mapping[str, Signature]:
-        """What its kernels take, by name."""
+        """The signatures of the kernels, by name."""
 
     @property
     def tool(self) -> str:
-        """What made it, with its version; empty where that is not known."""
+        """The tool that created the image, with its version, or empty if the tool is unknown."""
 
 
 _TEMPLATE = '''\
@@ -103,10 +103,10 @@ _PACKED = """
 
 
 def python_module(artifact: Embeddable) -> str:
-    """Write the source of a module with ``artifact()`` and ``load(device=None)``.
+    """Return the source of a module with the functions ``artifact()`` and ``load(device=None)``.
 
-    PTX stays readable text; everything else is compressed and spelled in base 85. Names, signatures and the tool
-    that made the image are kept.
+    PTX stays readable. Other images are compressed and written in base 85. The module keeps the names, the signatures,
+    and the tool that created the image.
     """
     return _TEMPLATE.format(
         summary=_summary(artifact),
@@ -188,18 +188,18 @@ _HEADER = """\
 
 
 def c_header(artifact: Embeddable, prefix: str) -> str:
-    """Write a header of C99 and C++ with the image, its size, and the lowered name of every kernel that is known.
+    """Return a header for C99 and C++ with the image, its size, and the lowered name of every known kernel.
 
-    Everything in it is called ``prefix_…`` (``PREFIX_…`` for macros); equal Artifacts give equal text.
+    All names begin with ``prefix_`` (``PREFIX_`` for macros). Equal Artifacts give equal text.
 
-    The image is an array of 64-bit words. A string would compile faster (8 MB with gcc 12: 0.8 s, words 3.4 s, bytes
-    11 s and three times the memory), but compilers need not take one of more than 4,095 characters, and Microsoft's
-    takes 65,535.
+    The image is an array of 64-bit words. A string would compile faster (8 MB with gcc 12: 0.8 s, words 3.4 s, bytes 11
+    s and three times the memory). But compilers may reject strings of more than 4,095 characters, and Microsoft's
+    compiler allows 65,535.
 
     Source: C99, 5.2.4.1 "Translation limits"; Microsoft C++, "Compiler Error C2026"; measured.
 
     Raises:
-        OptionError: ``prefix`` is no identifier of C and C++.
+        OptionError: ``prefix`` is not an identifier in C and C++.
     """
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", prefix) or "__" in prefix:
         raise OptionError(
@@ -220,13 +220,15 @@ def c_header(artifact: Embeddable, prefix: str) -> str:
 
 
 def c_identifier(text: str) -> str:
-    """Make a name of C of any text: ``axpy<float>`` is ``axpy_float``."""
+    """Return a C identifier for a text: ``axpy_float`` for ``axpy<float>``."""
     name = re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_") or "image"
     return f"image_{name}" if name[0].isdigit() else name
 
 
 def _c_kernels(artifact: Embeddable, prefix: str) -> str:
-    """A constant per kernel, and the table of all; two names that C would spell alike are numbered."""
+    """Return a constant for each kernel, and a table of all kernels. A number distinguishes names that
+    are equal in C.
+    """
     taken: set[str] = set()
     lines, rows = [], []
     for expression, lowered in artifact.names.items():
@@ -251,7 +253,7 @@ def _c_string(text: str) -> str:
 
 
 def _c_words(data: bytes) -> str:
-    """The words of an image, padded with zeros to a whole one beyond its end."""
+    """Return the words of an image as C literals. Zeros pad the last word and terminate the image."""
     padded = data + bytes(8 - len(data) % 8)
     words = [f"0x{int.from_bytes(padded[i : i + 8], 'little'):x}" for i in range(0, len(padded), 8)]
     return ",\n".join(f"    {', '.join(words[i : i + 6])}" for i in range(0, len(words), 6))

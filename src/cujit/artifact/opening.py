@@ -1,4 +1,4 @@
-"""An image as users give it: an Artifact, a loaded Module, bytes, text, or the path of a file."""
+"""Images as users pass them: an Artifact, a loaded Module, bytes, text, or the path of a file."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from cujit.errors.hints import Hint
 
 
 def open_image(image: object, verb: str) -> Artifact:
-    """Take what ``verb`` was given; a str of more than one line is PTX or LLVM IR.
+    """Return the Artifact that ``verb`` was called with. A str with several lines is PTX or LLVM IR.
 
-    What holds an Artifact as its ``artifact``, as a loaded Module does, stands for that one.
+    For an object with an ``artifact``, such as a loaded Module, return this Artifact.
 
     Raises:
         FormatError: the bytes have an unknown format.
@@ -38,10 +38,10 @@ def open_image(image: object, verb: str) -> Artifact:
 
 
 def require_content(name: str, kernels: Iterable[str], variables: Iterable[str], *, is_part: bool) -> None:
-    """Refuse what nobody could use: a source of neither kernels nor variables; ``is_part``: it is still to be linked.
+    """Reject a source without kernels and variables. With ``is_part``, accept it, because it is linked later.
 
     Raises:
-        CompileError: there are neither.
+        CompileError: the source has neither kernels nor variables.
     """
     if not is_part and not any(True for names in (kernels, variables) for _ in names):
         raise CompileError(
@@ -55,10 +55,10 @@ def require_content(name: str, kernels: Iterable[str], variables: Iterable[str],
 
 @contextmanager
 def naming(artifact: Artifact) -> Iterator[None]:
-    """Put the name of the image before what its readers find wrong with its bytes.
+    """Add the name of the image to format errors that readers raise.
 
     Raises:
-        FormatError: as it was raised inside, with the name in its message.
+        FormatError: as raised inside, with the name in its message.
     """
     try:
         yield

@@ -1,4 +1,6 @@
-"""Files as users name them: every door takes paths here, and a mistake is the same error at each."""
+"""Files as users name them. Every public function reads paths here, so that mistakes raise the same
+errors everywhere.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ def path_of(given: object) -> str:
     """Return a path as a str. Bytes that are not UTF-8 are encoded as in Python's file system functions.
 
     Raises:
-        OptionError: it is neither text nor a path, or no file can be called so.
+        OptionError: the object is neither text nor a path, or the name is invalid.
     """
     try:
         path = os.fsdecode(given) if isinstance(given, os.PathLike) else given
@@ -54,11 +56,11 @@ def shown_path(path: str) -> str:
 
 
 def read_file(given: object) -> bytes:
-    """Read a regular file; what has no end, or does not begin, is never waited for.
+    """Read a regular file. Pipes and devices, which could block, raise an error.
 
     Raises:
-        OptionError: it is no path.
-        FileError: there is no such file, it is a directory, a FIFO or a device, or it may not be read.
+        OptionError: the argument is not a path.
+        FileError: the file doesn't exist, can't be read, or is a directory, a FIFO, or a device.
     """
     path = path_of(given)
     allow_quotes(os.path.dirname(os.path.abspath(path)))
@@ -71,11 +73,11 @@ def allow_quotes(directory: str) -> None:
 
 
 def quoted_lines(file: str) -> list[str]:
-    """Return the lines of a source that an image names, or none if the user did not give its directory.
+    """Return the lines of a source that an image names, or none if the user didn't specify its directory.
 
-    An image of somebody else names any file it likes, and pages are for others to see. So a file is quoted only if it
-    has the ending of a source, is no hidden file, and lies below a directory that the user gave. Notebook cells and the
-    sources of saved launches are texts, which are always quoted.
+    An untrusted image can name any file, and users share pages. cujit therefore quotes a file only if it has the
+    extension of a source, isn't hidden, and lies below a directory that the user specified. Notebook cells and the
+    sources of saved launches are texts, which cujit always quotes.
     """
     import linecache  # start-up: few calls quote a source
 
