@@ -44,7 +44,7 @@ fatbin = cujit.build(CODE, ["sm_80", "sm_90", "compute_80"], names=["axpy<float>
 
 INNER = {
     "ModuleSpec": "difference with_options",
-    "Cache": "adopt after_fork claim closures discard find get_or_make holds keep of pinned why",
+    "Cache": "adopt after_fork claim closures discard find get_or_make hit holds keep of pinned why",
     "Coverage": "watch",
     "Device": "allocate copied download encode_tensor_map fill load order ordinal_of queue read textures upload",
     "Dim3": "of place",

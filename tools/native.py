@@ -9,12 +9,14 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from cujit.compiler.keys.frame import UNSURE
 from cujit.devices.arguments.cupy_arrays import CupyInterface
 from cujit.devices.arguments.foreign_arrays import DescribedInterface, NumbaInterface
 from cujit.devices.arguments.packer import OVERFLOW
@@ -80,6 +82,7 @@ def shared() -> str:
     head += f"#define RING_SIZE {RING_SIZE}\n#define RING_ROW {RING_ROW}\n#define RING_TAIL {RING_TAIL}\n"
     head += f"#define STAGING_BYTES {STAGING_BYTES}\n#define MOST_STAGED_BYTES {MOST_STAGED_BYTES}\n"
     head += f"#define STAGED_AFTER {STAGED_AFTER}\n#define WANTS_STAGING {WANTS_STAGING}\n"
+    head += f"#define TELLING_WORDS {', '.join(map(json.dumps, UNSURE))}\n"
     head += f"#define MOST_LAUNCHES {MOST_LAUNCHES}\n#define MOST_LABELS {MOST_LABELS}\n"
     head += _table("FUNCTIONS", FUNCTIONS) + _table("OBJECTS", (f"object_{name}" for name in OBJECTS))
     head += _table("PLACES", PLACES) + "\n"

@@ -16,11 +16,11 @@ from cujit.arch.support import dotted
 from cujit.artifact import Artifact, ImageKind
 from cujit.artifact.opening import open_image, require_content
 from cujit.cache.cache import Cache
-from cujit.cache.settings import Compiling
-from cujit.compiler.inputs.source import is_bare
+from cujit.cache.settings import Compiling, values_of
+from cujit.compiler.inputs.source import bare, is_bare
 from cujit.compiler.jobs import CompileJob
 from cujit.compiler.options.limits import WorkLimits, take_limits
-from cujit.compiler.runner import Runner
+from cujit.compiler.runner import LISTENERS, KeyedBy, Runner
 from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.device import Device
 from cujit.devices.jit_options import JitOptions
@@ -42,10 +42,11 @@ from cujit.errors.hints import Hint
 from cujit.forks import cached_property
 from cujit.kernel import Kernel
 from cujit.machine import resolve_device
-from cujit.program import Options, Request, Source, compile, runner
+from cujit.program import RUNNER_DECIDING, Options, Request, Source, compile, runner
 from cujit.toolchain.toolset import Compiler
-from cujit.values import replace
+from cujit.values import NamedTuple, replace
 from cujit.values.keywords import has_keywords
+from cujit.values.native import LOADED
 from cujit.values.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -305,6 +306,11 @@ def load(
     return _load(open_image(image, "load"), place, _AS_BUILT if jit is None else JitOptions.of(jit))
 
 
+def load_artifact(artifact: Artifact, device: Device) -> Module:
+    """Load an Artifact as it was built, as ``load`` does."""
+    return _load(artifact, device, _AS_BUILT)
+
+
 def _load(artifact: Artifact, place: Device, options: JitOptions, compiling: Compiling | None = None) -> Module:
     if artifact.kind is ImageKind.CUBIN and place.plain_cubins is not None:
         module: Module | None = place.plain_cubins.load(artifact.data, artifact)
@@ -394,6 +400,10 @@ def jit(
         kernel.over(x.size)(2.0, x, y, x.size)
     """
     place = device if type(device) is Device else resolve_device(device)
+    is_plain = not (options or more) and arch is None and name is None and headers is None
+    short = _shortest(source, names, place, cache) if is_plain else None
+    if short is not None:
+        return short
     if not isinstance(source, Source):
         source = Source.cuda(source, name=name, headers=headers)
     elif name is not None or headers is not None:
@@ -416,7 +426,9 @@ def jit(
             made = found or _built(build, place, arch, tools, source.language)
             module = _module_of(made, source, given, place, tools)
         if alike is not None:
-            _learn(alike[0], source, names, given, place, made.arch, tools)
+            keyed_by = _learn(alike[0], source, names, given, place, made.arch, tools)
+            if is_plain and keyed_by is not None:
+                _keep_shortcut(place, cache, tools, keyed_by)
     else:
         module = _module_of(made, source, given, place, tools)
     module._image.portable = functools.partial(_portable, build, made.arch or place.arch)
@@ -448,13 +460,67 @@ def _learn(
     device: Device,
     arch: Arch | None,
     tools: Runner,
-) -> None:
-    """Open the short way of hits for what is alike, unless something else than the best was found."""
+) -> KeyedBy | None:
+    """Open the short way of hits for what is alike, unless something else than the best was found.
+
+    Return what makes their keys.
+    """
     target = target_for(device, None, tools)
     if arch == target:
         request = Request.of(source, None, target, names, options, tools)
         if request.source is source and request.options == options:  # else the text is another for the compiler
-            tools.learn(alike, request)
+            return tools.learn(alike, request)
+    return None
+
+
+class _Shortcut(NamedTuple):
+    """How hits of plain calls are found for a device: by what, and under which values of the environment."""
+
+    tools: Runner
+    keyed_by: KeyedBy
+    environment: tuple[str | bytes | None, ...]
+
+
+_MOST_SHORTCUTS = 64
+
+
+def _keep_shortcut(device: Device, cache: Cache | bool | None, tools: Runner, keyed_by: KeyedBy) -> None:
+    if len(device.shortcuts) >= _MOST_SHORTCUTS:
+        device.shortcuts.clear()
+    device.shortcuts[cache] = _Shortcut(tools, keyed_by, values_of(RUNNER_DECIDING, os.environ))
+
+
+def _shortest(source: object, names: object, device: Device, cache: object) -> Module | None:
+    """Take a hit of a call of a text and names alone, in the fewest steps; None leaves it to ``jit``."""
+    if type(source) is not str or not (cache is None or type(cache) is Cache):
+        return None
+    shortcut: _Shortcut | None = device.shortcuts.get(cache)
+    if shortcut is None or LISTENERS or device.backend.watchers:
+        return None
+    tools, keyed_by, environment = shortcut
+    if environment != values_of(RUNNER_DECIDING, os.environ):
+        return None
+    wanted = (names,) if type(names) is str else tuple(names) if type(names) is list or type(names) is tuple else None
+    if wanted is None or (len(wanted) > 1 and any(type(name) is not str for name in wanted)):
+        return None
+    given = bare(source)
+    ordered = tuple(sorted(dict.fromkeys(wanted))) if len(wanted) > 1 else wanted
+    made = None if given is None else tools.hit_by(keyed_by, source, ordered)
+    if made is None or given is None:
+        return None
+    module = _module_of(made, given, _NO_OPTIONS, device, tools)
+    image = module._image
+    image.portable = functools.partial(_portable_of_text, given, wanted, cache, made.arch or device.arch)
+    image.sources = functools.partial(_sources_of, given)
+    return module
+
+
+def _portable_of_text(source: Source, names: Sequence[str], cache: Cache | None, arch: Arch, **more: Any) -> Artifact:
+    """Compile PTX of the text of a module."""
+    return compile(source, names=names, cache=cache, arch=arch.virtual, **more)
+
+
+_NO_OPTIONS = Options()
 
 
 def _module_of(made: Artifact, source: Source, options: Options, device: Device, tools: Runner) -> Module:
@@ -513,11 +579,18 @@ def _shipped(
 
 def _with_device_runtime(made: Artifact, device: Device, tools: Runner) -> Artifact:
     """Link what launches kernels from kernels with NVIDIA's library for that; a GPU does not load it otherwise."""
-    if not device.is_gpu or made.kind is not ImageKind.CUBIN or b"__cudaCDP2" not in made.data:
+    if not device.is_gpu or made.kind is not ImageKind.CUBIN or not _contains(made.data, b"__cudaCDP2"):
         return made
     from cujit.compiler.linking import link_parts  # start-up: few kernels launch kernels
 
     return link_parts([made], ImageKind.CUBIN, made.arch, Options(), tools)
+
+
+def _contains(data: bytes, word: bytes) -> bool:
+    """Return whether bytes contain others; native code skips most of an image."""
+    native = LOADED.get("contains")
+    found: bool = word in data if native is None else native(data, word)
+    return found
 
 
 def _compatible_arches(device: Device) -> Sequence[Arch]:

@@ -22,7 +22,7 @@ from cujit.compiler.jobs import CompileJob
 from cujit.compiler.options.limits import WorkLimits, take_limits
 from cujit.compiler.options.values import Options
 from cujit.compiler.request import Request
-from cujit.compiler.runner import LISTENERS, Listener, Runner
+from cujit.compiler.runner import DECIDING, LISTENERS, Listener, Runner
 from cujit.errors import DeviceNotFoundError, OptionError, ToolchainNotFoundError, spell
 from cujit.errors.hints import Hint
 from cujit.forks import single_flight_cache
@@ -74,7 +74,7 @@ def runner(cache: Cache | bool | None = None) -> Runner:
 
 
 def _listeners() -> Sequence[Listener]:
-    recorded, sources = values_of(("CUJIT_RECORD", "CUJIT_SOURCES"), os.environ)
+    recorded, sources = values_of(_LISTENED, os.environ)
     if not recorded and not sources:
         return LISTENERS
     found = list(LISTENERS)
@@ -91,6 +91,9 @@ def _listeners() -> Sequence[Listener]:
 
 _TOOLS = ("CUJIT_COMPILE", "CUDA_HOME", "CUDA_PATH")
 _SETTINGS = (*_TOOLS, *VARIABLES)
+_LISTENED = ("CUJIT_RECORD", "CUJIT_SOURCES")
+RUNNER_DECIDING = tuple(dict.fromkeys((*_SETTINGS, *_LISTENED, *DECIDING)))
+"""Variables of the environment that decide on the runner, on who listens to it, and on the keys that it makes."""
 
 
 def _runner_of(cache: Cache | bool | None) -> Runner:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,7 +16,8 @@ from cujit.arch import Arch
 from cujit.artifact import Artifact, ImageKind, kind_of
 from cujit.cache import record as record_module
 from cujit.cache.key import Part, make_key
-from cujit.cache.record import PREFIX_BYTES, VERSION, decode, encode, head_bytes, peek
+from cujit.cache.record import PREFIX_BYTES, VERSION, decode, encode, head_bytes, hit_of, peek
+from cujit.devices.launcher.library import library
 from cujit.errors import FormatError
 from cujit.signature import Parameter, ParameterClass, Signature
 from raising import raises
@@ -230,3 +232,103 @@ def test_a_look_at_the_head_tells_what_the_record_holds() -> None:
     assert (summary.names, summary.payload_bytes, summary.tool) == (("axpy<float>", "b"), len(PTX), "NVRTC 13.4")
     assert parts == KEY.parts
     assert key_of(1).parts != parts
+
+
+# -- native code reads what Python reads -------------------------------------------------------------------
+
+PLAIN = dataclasses.replace(
+    WHOLE,
+    kind=ImageKind.CUBIN,
+    data=b"\x7fELF\x02\x01" + bytes(12) + b"\xbe\0" + bytes(100),
+    arch=Arch.parse("sm_90a"),
+    names={"axpy<float>": "_Z4axpyIfEvT_", "b": "c"},
+    signatures={"_Z4axpyIfEvT_": Signature(PARAMETERS[:1]), "none": Signature()},
+    log="",
+)
+HIT = encode(KEY, PLAIN, make_ms=12.3456, made_s=1_700_000_000, recipe=b"how to make it")
+
+
+def native(data: bytes, digest: str = KEY.digest, *, is_proved: bool = False) -> tuple[object, ...] | None:
+    """Read a record by native code alone."""
+    hit_of(HIT, KEY.digest)  # from which it learns
+    found: tuple[object, ...] | None = library().hits["record"].call(data, digest, is_proved, record_module._READ)
+    return found
+
+
+needs_sha = pytest.mark.skipif(library().digest.call() is None, reason="this processor has no instructions for SHA-256")
+
+
+@needs_sha
+def test_native_code_reads_a_record_that_it_has_seen_the_like_of() -> None:
+    found = native(HIT)
+    assert found is not None
+    assert found == (vars(decode(HIT, KEY.digest).artifact), "nvrtc", 12.346, 1_700_000_000)
+    assert native(HIT, KEY.digest.replace(KEY.digest[5], "-", 1)) is None
+    assert native(HIT, KEY.digest[:-1]) is None
+    ptx = encode(KEY, dataclasses.replace(PLAIN, kind=ImageKind.PTX, data=PTX), make_ms=3, made_s=4)
+    assert native(ptx) == (vars(decode(ptx, KEY.digest).artifact), "nvrtc", 3.0, 4)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"log": "a\nb"},
+        {"name": "\u00fc.cu"},
+        {"name": 'a"b.cu'},
+        {"arch": Arch.parse("sm_103")},
+        {"signatures": {"f": Signature(PARAMETERS)}},
+    ],
+)
+def test_native_code_leaves_to_python_what_it_has_not_seen_or_cannot_read(other: dict[str, Any]) -> None:
+    data = encode(KEY, dataclasses.replace(PLAIN, **other), make_ms=1, made_s=2)
+    record_module._READ.clear()
+    assert native(data) is None
+    for _ in range(2):
+        assert vars(hit_of(data, KEY.digest)[0]) == vars(decode(data, KEY.digest).artifact)
+    is_learned = "arch" in other
+    assert (native(data) is not None) is (is_learned and library().digest.call() is not None)
+
+
+@given(ARTIFACT, st.floats(0, 1e9), st.integers(0, 2**40))
+def test_a_hit_is_what_is_decoded(artifact: Artifact, make_ms: float, made_s: int) -> None:
+    data = encode(KEY, artifact, make_ms=make_ms, made_s=made_s)
+    expected = decode(data, KEY.digest)
+    for _ in range(2):
+        found, took = hit_of(data, KEY.digest)
+        assert (vars(found), took) == (vars(expected.artifact), expected.make_ms)
+
+
+def test_native_code_refuses_one_changed_byte_anywhere() -> None:
+    for at in range(len(HIT)):
+        data = bytearray(HIT)
+        data[at] ^= 0x20
+        assert native(bytes(data)) is None
+    assert native(HIT[:-1]) is None
+    assert native(HIT + b"\0") is None
+    assert native(b"") is None
+
+
+def test_of_a_record_that_was_proved_elsewhere_native_code_reads_what_python_reads() -> None:
+    """A header of another program may be anything: native code reads it as Python does, or leaves it."""
+    header = slice(PREFIX_BYTES, PREFIX_BYTES + HIT[PREFIX_BYTES:].index(b"}") + 1)
+    read = 0
+    for at in range(header.start, header.stop):
+        for byte in b'"[],:0\\ a}':
+            data = HIT[:at] + bytes([byte]) + HIT[at + 1 :]
+            found = native(data, is_proved=True)
+            if found is not None:
+                expected = decode(data, KEY.digest, is_proved=True)
+                read += 1
+                assert found == (vars(expected.artifact), expected.work, expected.make_ms, expected.made_s)
+    assert read > 100
+    elf = HIT.replace(b"\x7fELF", b"\x7fELV")
+    assert native(elf, is_proved=True) is None
+
+
+@given(st.binary(max_size=40), st.integers(0, 40), st.binary(max_size=6), st.binary(min_size=1, max_size=6))
+def test_native_code_finds_bytes_in_bytes(data: bytes, at: int, more: bytes, word: bytes) -> None:
+    contains = library().hits["contains"].call
+    for text in (data, data[:at] + word + data[at:], data + word, data + word[:-1] + more):
+        assert contains(text, word) is (word in text)
+    assert contains(data, b"") is None
+    assert contains(bytearray(data), word) is None

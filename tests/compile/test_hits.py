@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -9,24 +10,29 @@ from pathlib import Path
 import pytest
 
 import cujit
+from cujit import loading
 from cujit.arch import Arch
 from cujit.artifact import Artifact
 from cujit.cache.cache import Cache
+from cujit.cache.key import Part
 from cujit.cache.pack import write_pack
 from cujit.cache.provenance import Outcome, Provenance
 from cujit.compiler.includes.closure import Closure, scan
 from cujit.compiler.includes.files import Files, NotModelledError
+from cujit.compiler.includes.location import says_where
 from cujit.compiler.includes.search import HeaderPlace, Search
-from cujit.compiler.inputs.source import Source
+from cujit.compiler.inputs.source import Source, bare
 from cujit.compiler.jobs import CompileJob
-from cujit.compiler.keys.frame import outline_of
+from cujit.compiler.keys.frame import UNSURE, has_includes, outline_of
 from cujit.compiler.keys.maker import Keyed
 from cujit.compiler.options.values import Options
 from cujit.compiler.request import Request
 from cujit.compiler.runner import Runner
+from cujit.devices.launcher.library import library
 from cujit.errors import CompileError
 from cujit.events.hub import subscribe
 from cujit.events.values import CacheHit
+from cujit.loading import Module
 from cujit.toolchain.headers import Settings
 from cujit.toolchain.toolset import Toolchain
 
@@ -227,6 +233,90 @@ def test_a_text_that_is_rewritten_for_the_compiler_goes_the_long_way(
     monkeypatch.setattr(Runner, "learn", lambda _runner, _alike, request: learned.append(request))
     cujit.jit(template(1), names=NAMES, device=cujit.cpu(), cache=Cache(tmp_path / "cache"), options=options)
     assert len(learned) == opens
+
+
+def test_a_plain_call_takes_the_shortest_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gives the Module that the other ways give, and leaves to them what is not as it was learned."""
+    device = cujit.cpu()
+    for n in range(4):
+        cujit.jit(template(n), names=NAMES, device=device, cache=Cache(tmp_path / "cache"))
+    short, long = Cache(tmp_path / "cache"), Cache(tmp_path / "cache")
+    for cache in (short, long):
+        cujit.jit(template(0), names=NAMES, device=device, cache=cache)
+
+    def found(n: int) -> Module | None:
+        return loading._shortest(template(n), list(NAMES), device, short)
+
+    mine, theirs = found(1), cujit.jit(template(1), names=NAMES, device=device, cache=long, options={})
+    assert mine is not None
+    assert vars(mine.artifact) == vars(theirs.artifact)
+    assert provenance(mine.artifact).key.parts == provenance(theirs.artifact).key.parts  # type: ignore[union-attr]
+    assert short.counters == long.counters
+    assert mine._image.texts == theirs._image.texts
+    assert mine._image.portable is not None
+    assert theirs._image.portable is not None
+    assert mine._image.portable() == theirs._image.portable()
+    again = found(1)
+    assert again is not None
+    assert provenance(again.artifact).outcome is Outcome.MEMORY
+
+    assert loading._shortest(template(2), [*NAMES, 3], device, short) is None
+    assert loading._shortest(template(2), {*NAMES}, device, short) is None
+    assert loading._shortest(template(2), NAMES, device, Cache(tmp_path / "cache")) is None
+    for name in ("CUJIT_RECORD", "CUJIT_COMPILE", "LD_PRELOAD", "CUDA_HOME"):
+        with monkeypatch.context() as changed:
+            changed.setenv(name, "1")
+            assert found(2) is None
+    with monkeypatch.context() as changed:
+        changed.setattr(loading, "LISTENERS", [object()])
+        assert found(2) is None
+    runner = next(shortcut for cache, shortcut in device.shortcuts.items() if cache is short).tools
+    builds = runner.keys._builds
+    with monkeypatch.context() as changed:
+        changed.setitem(builds, "nvrtc", builds["nvrtc"]._replace(identity="another"))
+        assert found(2) is None
+    assert found(2) is not None
+    assert found(9) is None
+
+
+_TEXTS = ("", "a", "int x;\n", template(1), "x" * 5000 + ";", "\0;", "\u00fc;", "\udc80;", "k.cu", "a.h", "k.cu\n")
+
+
+@pytest.mark.parametrize("names", [(), ("k<float>",), NAMES, ("",), (" ",), ("a\nb",), ("\u00fc",), (1,)])
+@pytest.mark.parametrize("options", [{}, {"std": "c++17", "define": {"A": "\u00fc"}}])
+def test_native_keys_are_those_of_python(runner: Runner, names: tuple[str, ...], options: dict[str, object]) -> None:
+    keys, asked = runner.keys, request(template(0), **options)
+    assert keys is not None
+    known = keys._known(asked, keys._build("nvrtc"), None)
+    assert known is not None
+    frame, made = known.frame, 0
+    headers = known.bare.parts, (Part.text("found", "\u00fc"), Part.content("x", "y"))
+    for text, found, is_known in itertools.product(_TEXTS, headers, (True, False)):
+        key = frame.native_key(names, text, found, is_known)
+        if key is not None:
+            made += 1
+            assert (key, key.kind, key.parts) == ((own := frame.key(names, text, found)), own.kind, own.parts)
+            assert is_known or not (has_includes(text) or says_where(text) or bare(text) is None)
+    is_good = all(type(name) is str and name.isascii() and name.isprintable() and name.strip() for name in names)
+    assert (made > 10) is (is_good and library().digest.call() is not None)
+    assert made == 0 or is_good
+
+
+def test_native_code_makes_no_key_of_a_text_with_a_word_that_tells_more(runner: Runner) -> None:
+    assert runner.keys is not None
+    known = runner.keys._known(request(template(0)), runner.keys._build("nvrtc"), None)
+    assert known is not None
+    words = [word for word in UNSURE if not (has_includes(f" {word} ") or says_where(f" {word} "))]
+    assert words == ["FILE", "__tile_global__"], "each of the others is asked for, and FILE in __FILE__"
+    dice = random.Random(37)
+    letters = "".join(sorted({c for word in UNSURE for c in word if c.isascii()}))
+    for _ in range(3000):
+        text = "".join(dice.choices(letters, k=dice.randint(0, 9)))
+        text += dice.choice(UNSURE) * dice.randint(0, 1) + "".join(dice.choices(letters, k=dice.randint(0, 9))) + ";"
+        key = known.frame.native_key((), text, known.bare.parts, False)
+        assert key is None or not any(word in text for word in UNSURE)
+        if library().digest.call() is not None:
+            assert (key is not None) is not any(word in text for word in UNSURE)
 
 
 # -- the outline of a text decides on its headers ----------------------------------------------------------

@@ -108,8 +108,13 @@ def text_of(parts: Iterable[Part]) -> str:
 def key_of_text(kind: str, count: int, text: str, parts: Callable[[], Iterable[Part]]) -> Key:
     """Make the key of work from the text of its parts, as ``make_key`` does; ``parts`` gives them to who asks."""
     whole = f"cujit {SCHEMA} {count} {len(kind)}:{kind}{text}"
+    return key_of_digest(kind, sha256(_encoded(whole)).hexdigest(), parts)
+
+
+def key_of_digest(kind: str, digest: str, parts: Callable[[], Iterable[Part]]) -> Key:
+    """Make the key of work from its digest; ``parts`` gives the parts, which have that digest, to who asks."""
     key = object.__new__(Key)
-    key.__dict__.update(digest=sha256(_encoded(whole)).hexdigest(), kind=kind, _later=parts)
+    key.__dict__.update(digest=digest, kind=kind, _later=parts)
     return key
 
 

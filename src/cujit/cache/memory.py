@@ -17,6 +17,9 @@ class RecentCache(Generic[T]):
         self._used_bytes = 0
         self._values: OrderedDict[str, tuple[T, int]] = OrderedDict()
 
+    def __contains__(self, key: str) -> bool:
+        return key in self._values
+
     def get(self, key: str) -> T | None:
         """Find a value and mark it as used; None where there is none."""
         found = self._values.get(key)

@@ -41,6 +41,7 @@ from cujit.cache.record import (
     decode,
     encode,
     head_bytes,
+    hit_of,
     peek,
     unread,
 )
@@ -49,6 +50,7 @@ from cujit.cache.trust import Trust
 from cujit.errors import CacheRefusedError, FormatError, spell
 from cujit.values import NamedTuple, replace
 from cujit.values.hashing import sha256
+from cujit.values.native import LOADED
 from cujit.values.typed import Any, BinaryIO, TypeAlias
 
 _VERSION = 1
@@ -149,7 +151,10 @@ class Pack:
         """
         try:
             data = self._proved(digest)
-            return Hit(unread(data, digest), 0.0, len(data)) if data else Hit()
+            if not data:
+                return Hit()
+            artifact = hit_of(data, digest, is_proved=True)[0] if LOADED else unread(data, digest)
+            return tuple.__new__(Hit, (artifact, 0.0, len(data), ""))  # start-up: no method is written
         except FormatError as e:
             return Hit(damage=f"{self.root}: {e}")
 

@@ -13,6 +13,7 @@ Numbers are little-endian. A record of another version is no record; nothing in 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import struct
 from itertools import starmap
@@ -26,7 +27,8 @@ from cujit.errors import CujitError, FormatError, spell
 from cujit.signature import Parameter, ParameterClass, Signature
 from cujit.values import NamedTuple, dataclass, field, later
 from cujit.values.hashing import sha256
-from cujit.values.json_text import only_value
+from cujit.values.json_text import only_value, value_at
+from cujit.values.native import LOADED
 from cujit.values.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -165,6 +167,54 @@ def decode(data: bytes | memoryview, digest: str, *, is_proved: bool = False) ->
     return made
 
 
+def hit_of(data: bytes | memoryview, digest: str, *, is_proved: bool = False) -> tuple[Artifact, float]:
+    """Read of a record what a hit needs, as ``decode`` does: the Artifact, and how long it took to make.
+
+    Raises:
+        FormatError: as ``decode``.
+    """
+    native = LOADED.get("record")
+    found = native and native(data, digest, is_proved, _READ)
+    if found:
+        fields, _, make_ms, _ = found
+        if fields["kind"] is not ImageKind.CUBIN:
+            _check_payload(fields["kind"], fields["data"])
+        return unchecked(fields), make_ms
+    record = decode(data, digest, is_proved=is_proved)
+    if native:
+        prefix = _prefix(data)
+        _learn(str(data[PREFIX_BYTES : PREFIX_BYTES + prefix.header_bytes], "utf-8"))
+    return record.artifact, record.make_ms
+
+
+_READ: dict[bytes, object] = {}
+"""Kinds, architectures and signatures as headers spell them, for native code, which reads no others."""
+_MOST_READ = 1024
+
+
+def _learn(header: str) -> None:
+    """Note the spellings in a header. What it spells in other ways, native code leaves to Python each time."""
+    if len(_READ) >= _MOST_READ:
+        _READ.clear()
+    _READ.update({f'"{name}"'.encode(): kind for name, kind in _KINDS.items()})
+    with contextlib.suppress(*_NO_HEADER):
+        at, value = _spelled(header, '"arch":', 0)
+        _READ[value] = None if value == b"null" else _read_arch(*only_value(value.decode()))
+        at = header.index('"signatures":[', at)
+        while True:
+            at = header.index('["', at) + 1
+            _, at = value_at(header, at)
+            at, value = _spelled(header, ",", at)
+            _READ[value] = _read_signature(tuple(map(tuple, only_value(value.decode()))))
+
+
+def _spelled(header: str, before: str, at: int) -> tuple[int, bytes]:
+    """Return where the value after ``before`` ends, and how it is spelled."""
+    begin = header.index(before, at) + len(before)
+    _, end = value_at(header, begin)
+    return end, header[begin:end].encode()
+
+
 def unread(data: bytes | memoryview, digest: str) -> Artifact:
     """Return the Artifact of a verified record. The record is read when the Artifact is first accessed.
 
@@ -187,7 +237,7 @@ class _Unread(Artifact):
     def __getattribute__(self, name: str) -> Any:
         kept = object.__getattribute__(self, "__dict__")
         if record := kept.get("unread"):
-            kept.update(decode(*record, is_proved=True).artifact.__dict__)
+            kept.update(hit_of(*record, is_proved=True)[0].__dict__)
             object.__setattr__(self, "__class__", Artifact)
             kept.pop("unread", None)  # the last: a second thread finds either this or all the rest
         return getattr(self, name)

@@ -18,18 +18,18 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from cujit.artifact import Artifact
 from cujit.artifact.writing import is_stale, publish, temporary_name
 from cujit.cache.filesystem import UntrustedFileError, is_remote, read_trusted
 from cujit.cache.key import Key, KeyDifference, Part, differences
-from cujit.cache.record import MAX_RECORD_BYTES, PREFIX_BYTES, EntryRecord, Summary, decode, head_bytes, peek
+from cujit.cache.record import MAX_RECORD_BYTES, PREFIX_BYTES, EntryRecord, Summary, decode, head_bytes, hit_of, peek
 from cujit.cache.trust import Trust
 from cujit.errors import CacheRefusedError, FormatError
 from cujit.forks import cached_property
 from cujit.values import NamedTuple, later
-from cujit.values.typed import TYPE_CHECKING, Protocol
+from cujit.values.typed import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
     import pathlib
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 else:
     pathlib = later("pathlib")  # start-up: a hit works with text
     re = later("re")  # start-up: few calls need it
+
+T = TypeVar("T")
 
 PACK_SUFFIX = ".pack"
 """What the name of a pack ends in; among the read-only roots it tells one from a directory."""
@@ -186,15 +188,16 @@ class Store:
             CacheRefusedError: others could have written to the root.
             OSError: the entry is there and cannot be read.
         """
-        return Lookup(*self._look_up(digest))
+        return Lookup(*self._look_up(digest, decode))
 
-    def _look_up(self, digest: str) -> tuple[EntryRecord | None, int, str]:
+    def _look_up(self, digest: str, read: Callable[[bytes, str], T]) -> tuple[T | None, int, str]:
+        """Read an entry, its size, and why one that is there is not used."""
         if not self.is_there():
             return None, 0, ""
         path = self._path(digest)
         try:
             data, status = self._read(path)
-            record = decode(data, digest)
+            record = read(data, digest)
         except FileNotFoundError:
             return None, 0, ""
         except (UntrustedFileError, FormatError, PermissionError) as e:
@@ -216,10 +219,10 @@ class Store:
         Raises:
             CacheRefusedError, OSError: as ``get``.
         """
-        record, size_bytes, damage = self._look_up(digest)
-        if record is None:
+        found, size_bytes, damage = self._look_up(digest, hit_of)
+        if found is None:
             return Hit(damage=damage)
-        return tuple.__new__(Hit, (record.artifact, record.make_ms, size_bytes, ""))  # start-up: no method is written
+        return tuple.__new__(Hit, (*found, size_bytes, ""))  # start-up: no method is written
 
     def _read(self, path: str, tries: int = _TRIES) -> tuple[bytes, os.stat_result]:
         try:

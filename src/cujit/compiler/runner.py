@@ -44,7 +44,7 @@ from cujit.toolchain.stopping import Ended, Stop, finish
 from cujit.toolchain.toolset import Compiler, Toolchain
 from cujit.values import ready, replace
 from cujit.values.imported import imported
-from cujit.values.typed import TYPE_CHECKING, Protocol
+from cujit.values.typed import TYPE_CHECKING, Protocol, TypeAlias
 from cujit.workers.environment import COMPILERS_READ
 
 if TYPE_CHECKING:
@@ -53,7 +53,10 @@ if TYPE_CHECKING:
     from cujit.cache.store import Root
 
 _NO_LIMITS = WorkLimits()
-_DECIDING = (*COMPILERS_READ, "CUJIT_EMULATE", "LD_PRELOAD")
+DECIDING = (*COMPILERS_READ, "CUJIT_EMULATE", "LD_PRELOAD")
+"""Variables of the environment that decide on keys."""
+KeyedBy: TypeAlias = Callable[[str, tuple[str, ...]], Keyed | None]
+"""Makes the key of a text with sorted names; None leaves it to ``KeyMaker.of_request``."""
 _MOST_ALIKE = 64
 _COMPILE_HELP = "build it in advance into a pack or cache in CUJIT_CACHE_ROOTS, or set CUJIT_COMPILE=auto"
 _CHANGED = "its inputs or its tool changed during the compile"
@@ -114,7 +117,7 @@ class Runner:
         self._limits = _NO_LIMITS
         self._off = off
         self._listeners: tuple[Listener, ...] = ()
-        self._alike: dict[object, Callable[[str, tuple[str, ...]], Keyed | None] | None] = {}
+        self._alike: dict[object, KeyedBy | None] = {}
         self._of_none: dict[object, Keyed] = {}
         if self.keys is not None:
             register_reset(self.keys)
@@ -200,32 +203,44 @@ class Runner:
         ``alike`` names what the request has in common with others, and the way is open once ``learn`` has seen one of
         these. It gives what ``get`` would. None leaves it to ``get``: nothing is there, or the text is not enough.
         """
-        keyed_by = self._alike.get((alike, values_of(_DECIDING, os.environ)))
-        keyed = None if keyed_by is None or self._listeners else keyed_by(text, names)
+        keyed_by = self._alike.get((alike, values_of(DECIDING, os.environ)))
+        return None if keyed_by is None or self._listeners else self.hit_by(keyed_by, text, names)
+
+    def hit_by(self, keyed_by: KeyedBy, text: str, names: tuple[str, ...]) -> Artifact | None:
+        """Do the same with what ``learn`` returned, in a process without listeners, under the same environment."""
+        keyed = keyed_by(text, names)
         if keyed is None or self.cache is None:
             return None
-        try:
-            found = self.cache.find(keyed.key, is_read=True)
-        except CompileError:  # which ``get`` raises with the names of here
-            return None
-        if found is None:
-            return None
-        made = _with_provenance(*found, keyed)
+        key, _, manifest, _, _ = keyed
+        if hit := self.cache.hit(key.digest, key.kind):
+            made, make_ms, place = hit
+            provenance = Provenance(Outcome.DISK, key, place, make_ms, "", manifest.via)
+            vars(made)["provenance"] = provenance  # nobody else has looked at it
+        else:
+            try:
+                found = self.cache.find(key, is_read=True)
+            except CompileError:  # which ``get`` raises with the names of here
+                return None
+            if found is None:
+                return None
+            provenance, made = found[1], _with_provenance(*found, keyed)
         if imported("cujit.events") or imported("logging"):
-            _emit_hit(CompileJob.step, f"{made.name} for {made.arch}", found[1])
+            _emit_hit(CompileJob.step, f"{made.name} for {made.arch}", provenance)
         return made
 
-    def learn(self, alike: object, request: Request) -> None:
+    def learn(self, alike: object, request: Request) -> KeyedBy | None:
         """Open the short way for what is alike: texts that are compiled as that of a request was.
 
-        It stays shut where tiers are asked, or the packs of a distribution are, which have keys of their own.
+        Return what makes their keys. The way stays shut, with None, where tiers are asked, or the packs of a
+        distribution are, which have keys of their own.
 
         Raises:
             ToolchainNotFoundError: the compiler is not installed.
         """
         cache = self.cache
-        if cache is not None and not cache.tiers and not cache.own_packs and not self.compiling.is_forbidden:
-            self._keyed_by(alike, lambda: request)
+        if cache is None or cache.tiers or cache.own_packs or self.compiling.is_forbidden:
+            return None
+        return self._keyed_by(alike, lambda: request)
 
     def key_of_none(self, options: Options) -> Keyed | Uncacheable | None:
         """Return the key of an empty source, which stands for the build of the compiler and for options.
@@ -238,7 +253,7 @@ class Runner:
         """
         if self.keys is None:
             return None
-        around = options, values_of(_DECIDING, os.environ)
+        around = options, values_of(DECIDING, os.environ)
         known = self._of_none.get(around)
         if known is not None and self.keys.is_of(known):
             return known
@@ -255,10 +270,8 @@ class Runner:
         self._of_none[around] = keyed
         return keyed
 
-    def _keyed_by(
-        self, alike: object, request: Callable[[], Request]
-    ) -> Callable[[str, tuple[str, ...]], Keyed | None] | None:
-        around = alike, values_of(_DECIDING, os.environ)
+    def _keyed_by(self, alike: object, request: Callable[[], Request]) -> KeyedBy | None:
+        around = alike, values_of(DECIDING, os.environ)
         if around not in self._alike and self.keys is not None:
             if len(self._alike) >= _MOST_ALIKE:
                 self._alike.clear()

@@ -112,6 +112,8 @@ class Device:
         """What plain launches are made of (``devices.launcher.state``)."""
         self.learned: dict[Hashable, Any] = {}
         """What the launcher knows of the signatures that kernels have here (``devices.launcher.learned``)."""
+        self.shortcuts: dict[Hashable, Any] = {}
+        """How hits of a cache are found for it, by the cache (``cujit.loading``)."""
         self.learned_by_id: dict[Hashable, tuple[object, Any]] = {}
         """The same by the identity of signatures, which stay with it, so that no other gets their address."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import threading
 from collections.abc import Iterator, Mapping
 
@@ -10,16 +11,17 @@ from cujit.artifact import Artifact
 from cujit.cache.cache import Cache
 from cujit.cache.key import Key, Part, key_of_text, text_of
 from cujit.cache.provenance import Outcome, Provenance
+from cujit.cache.settings import values_of
 from cujit.compiler.keys.maker import Keyed
 from cujit.compiler.request import Request
-from cujit.compiler.runner import Runner
+from cujit.compiler.runner import LISTENERS, Runner
 from cujit.devices.device import Device
 from cujit.devices.process import process_devices
 from cujit.errors import OptionError, ToolchainNotFoundError, spell
 from cujit.forks import once, register_reset
-from cujit.loading import Module, jit, load
+from cujit.loading import Module, jit, load, load_artifact
 from cujit.machine import default_device
-from cujit.program import Options, Source, runner
+from cujit.program import RUNNER_DECIDING, Options, Source, runner
 from cujit.registry.registered import RegisteredModule, Tasks
 from cujit.registry.spec import Builder, Description, ModuleSpec, built_of, code_text, described
 from cujit.values import NamedTuple, dataclass
@@ -238,14 +240,15 @@ class _Maker:
 
     def make(self, check: bool) -> RegisteredModule:
         """Take what the cache has by name, unless it shall be checked, or build, load and keep it."""
-        tools = runner(self.order.cache)
-        key = None if isinstance(self.order.builder, ModuleSpec) else self._key(tools)
-        found = tools.cache.find(key) if tools.cache is not None and key is not None else None
+        common = _common_of(self.device, self.order)
+        tools = runner(self.order.cache) if common is None else common.tools
+        key = None if isinstance(self.order.builder, ModuleSpec) else self._key(tools, common)
+        found = None if tools.cache is None or key is None else _found(tools.cache, key)
         if found is not None and key is not None and not check:
-            return self._registered(load(found[0], self.device), key, None)
+            return self._registered(load_artifact(found, self.device), key, None)
         built = self.order.build()
         loaded = _loaded(built, self.device, self.order.cache)
-        if found is not None and not _is_same(found[0], loaded.artifact):
+        if found is not None and not _is_same(found, loaded.artifact):
             raise _taken(self.name, self.device, f"the image that the cache has for version {self.order.wish.version}")
         kept = tools.cache is not None and key is not None and _is_kept(tools, tools.cache, key, built, loaded.artifact)
         return self._registered(loaded, key if kept else _content_key(loaded.artifact), built)
@@ -254,27 +257,82 @@ class _Maker:
         digest = None if key is None else key.digest
         return RegisteredModule(self.name, loaded, self.tasks, version=self.order.wish.version, key=digest, built=built)
 
-    def _key(self, tools: Runner) -> Key | None:
+    def _key(self, tools: Runner, common: _Common | None) -> Key | None:
         """Make the key of the name; None without a version, and where there is no compiler or no cache.
 
         The key of an empty source stands in it for the build of the compiler and for the options.
         """
-        if self.order.wish.version is None:
+        if common is None:
+            common = self._made_common(tools)
+        if common is None:
+            return None
+        named, built = _named_part(self.name), _built_part(self.order.wish.description)
+        whole = f"{named[1]}{common.text}{built[1]}"
+        count = len(named[0]) + len(common.parts) + len(built[0])
+        return key_of_text("module", count, whole, lambda: (*named[0], *common.parts, *built[0]))
+
+    def _made_common(self, tools: Runner) -> _Common | None:
+        wish = self.order.wish
+        if wish.version is None:
             return None
         try:
-            empty = tools.key_of_none(self.order.wish.options)
+            empty = tools.key_of_none(wish.options)
         except (OptionError, ToolchainNotFoundError):  # options of LLVM IR, or images alone
             return None
         if not isinstance(empty, Keyed):
             return None
-        wish, named = self.order.wish, [Part.text("name", self.name[:_LONGEST_NAME])]
-        if len(self.name) > _LONGEST_NAME:
-            named.append(Part.content("whole name", self.name))
         place = f"{self.device.arch} {'GPU' if self.device.is_gpu else 'CPU device'}"
-        alike, text = _alike(__version__, wish.version, place, empty.key.digest, _part_of_options(wish.options))
-        built = (Part.content("builder", code_text(wish.description)),)
-        whole = text_of(named) + text + text_of(built)
-        return key_of_text("module", len(named) + len(alike) + 1, whole, lambda: (*named, *alike, *built))
+        parts, text = _alike(__version__, wish.version, place, empty.key.digest, _part_of_options(wish.options))
+        common = _Common(values_of(RUNNER_DECIDING, os.environ), tools, empty, parts, text)
+        if _is_usual(self.order):
+            if len(self.device.shortcuts) >= _MOST_WISHES:
+                self.device.shortcuts.clear()
+            self.device.shortcuts[__version__, self.order.cache, wish.version] = common
+        return common
+
+
+class _Common(NamedTuple):
+    """What modules of one version have in common on a device, under one environment: their runner and parts of keys."""
+
+    environment: tuple[str | bytes | None, ...]
+    tools: Runner
+    empty: Keyed
+    parts: tuple[Part, ...]
+    text: str
+
+
+def _is_usual(order: _Order) -> bool:
+    return order.wish.options is _DEFAULT_OPTIONS and (order.cache is None or isinstance(order.cache, Cache))
+
+
+def _common_of(device: Device, order: _Order) -> _Common | None:
+    """Return what is known of such modules, if it still holds."""
+    if order.wish.version is None or not _is_usual(order):
+        return None
+    known: _Common | None = device.shortcuts.get((__version__, order.cache, order.wish.version))
+    if known is None or LISTENERS or known.environment != values_of(RUNNER_DECIDING, os.environ):
+        return None
+    return known if known.tools.keys is not None and known.tools.keys.is_of(known.empty) else None
+
+
+def _found(cache: Cache, key: Key) -> Artifact | None:
+    hit = cache.hit(key.digest, key.kind) or cache.find(key)
+    return None if hit is None else hit[0]
+
+
+def _named_part(name: str) -> tuple[tuple[Part, ...], str]:
+    """Return the parts of a key for a name, and their text."""
+    if len(name) <= _LONGEST_NAME:
+        return (Part.text("name", name),), f"4 {len(name)} None:name{name}"
+    parts = Part.text("name", name[:_LONGEST_NAME]), Part.content("whole name", name)
+    return parts, text_of(parts)
+
+
+@functools.lru_cache(256)
+def _built_part(description: Description) -> tuple[tuple[Part, ...], str]:
+    """Return the part of a key for a builder, and its text. Builders of a library often have the same description."""
+    parts = (Part.content("builder", code_text(description)),)
+    return parts, text_of(parts)
 
 
 @functools.lru_cache(64)

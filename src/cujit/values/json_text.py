@@ -31,6 +31,20 @@ def _scanner() -> Any:
 _scan = _scanner()
 
 
+def value_at(text: str, at: int) -> tuple[Any, int]:
+    """Read the value that begins at a place in a text, and return it with the place where it ends.
+
+    Raises:
+        ValueError: none begins there.
+        RecursionError: it is nested too deeply.
+    """
+    try:
+        value, end = _scan(text, at)
+    except StopIteration as e:
+        raise ValueError(f"there is no value at {e.value}") from None
+    return value, end
+
+
 def only_value(text: str) -> Any:
     """Read a text that is one value and nothing else, not even blanks around it: as we write it.
 
@@ -38,10 +52,7 @@ def only_value(text: str) -> Any:
         ValueError: it is none, or more than one.
         RecursionError: it is nested too deeply.
     """
-    try:
-        value, end = _scan(text, 0)
-    except StopIteration as e:
-        raise ValueError(f"there is no value at {e.value}") from None
+    value, end = value_at(text, 0)
     if end != len(text):
         raise ValueError(f"there is more than one value: more text follows character {end}")
     return value

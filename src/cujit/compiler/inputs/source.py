@@ -137,7 +137,7 @@ class Source:
             k = cujit.jit(source, device=device)["k"]
         """
         is_bare = not (name or headers or include or define)
-        alone = _alone(text_or_path) if is_bare and type(text_or_path) is str else None
+        alone = bare(text_or_path) if is_bare and type(text_or_path) is str else None
         return cls._cuda(text_or_path, name, headers, include, define) if alone is None else alone
 
     @classmethod
@@ -302,7 +302,7 @@ def is_bare(source: Source) -> bool:
     return len(vars(source)) == 1
 
 
-def _alone(text: str) -> Source | None:
+def bare(text: str) -> Source | None:
     """Take a text that is no file, without a name and headers; None where more is to be looked at."""
     if "\0" in text or not text.isascii() or text.lower().endswith(_CUDA_ENDINGS):
         return None

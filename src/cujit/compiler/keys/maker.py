@@ -408,7 +408,7 @@ class KeyMaker:
             manifest = self._manifest(Scan.of(request, known.arguments))
             if any(part.label == RECORDED for part in manifest.parts):
                 return self._of_all(request, build, emulated)
-        key = known.frame.key("nvrtc", request.names, source.text, manifest.parts)
+        key = known.frame.key(request.names, source.text, manifest.parts)
         return Keyed(key, (build,), manifest, emulated)
 
     def is_of(self, keyed: Keyed) -> bool:
@@ -435,15 +435,20 @@ class KeyMaker:
     def _keyed(
         self, known: _Alike, request: Request, shared: dict[tuple[str, str], str], text: str, names: tuple[str, ...]
     ) -> Keyed | None:
-        if self._build("nvrtc") is not known.build or says_where(text):
+        if self._build("nvrtc") is not known.build:
             return None
-        manifest = known.bare
-        if has_includes(text):
-            outlined = self._outlined(known, request, shared, text)
-            if outlined is None or any(part.label == RECORDED for part in outlined.parts):
+        manifest, frame = known.bare, known.frame
+        key = frame.native_key(names, text, manifest.parts, False)
+        if key is None:
+            if says_where(text):
                 return None
-            manifest = outlined
-        return Keyed(known.frame.key("nvrtc", names, text, manifest.parts), (known.build,), manifest)
+            if has_includes(text):
+                outlined = self._outlined(known, request, shared, text)
+                if outlined is None or any(part.label == RECORDED for part in outlined.parts):
+                    return None
+                manifest = outlined
+            key = frame.native_key(names, text, manifest.parts, True) or frame.key(names, text, manifest.parts)
+        return tuple.__new__(Keyed, (key, (known.build,), manifest, None, ()))  # start-up: no method is written
 
     def _outlined(
         self, known: _Alike, request: Request, shared: dict[tuple[str, str], str], text: str
@@ -468,7 +473,7 @@ class KeyMaker:
         if unmodelled(arguments, Tool.NVRTC, request.options.extra) or may_hold_paths(request):
             return None
         reads_more = bool(request.options.get("pre_include")) or any(map(has_includes, arguments))
-        frame = KeyFrame.of(self._frame(build), request, (_BEFORE,), _as_emulated(emulated))
+        frame = KeyFrame.of("nvrtc", self._frame(build), request, (_BEFORE,), _as_emulated(emulated))
         return _Alike(build, arguments, reads_more, frame)
 
     def _of_all(self, request: Request, build: Build, emulated: bool | None) -> Keyed | Uncacheable:

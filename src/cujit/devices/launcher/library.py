@@ -11,6 +11,7 @@ import ctypes
 import os
 from collections.abc import Callable, Iterable, Mapping
 
+from cujit.artifact import ImageKind
 from cujit.devices.arguments.pointers import Pointer
 from cujit.devices.arrays.array import DeviceArray
 from cujit.devices.launcher.cpython import (
@@ -36,6 +37,7 @@ from cujit.devices.launcher.state import (
 from cujit.errors import MissingError
 from cujit.forks import cached_property, once
 from cujit.values.hashing import use_native
+from cujit.values.native import LOADED
 from cujit.workers.package_files import data_path
 
 NATIVE = data_path("devices", "launcher", "native")
@@ -69,6 +71,8 @@ FUNCTIONS = (
     "PyUnicode_AsUTF8AndSize",
     "PyLong_FromUnsignedLongLong",
     "PyFloat_FromDouble",
+    "PyDictProxy_New",
+    "PyTuple_Pack",
     "PyEval_SaveThread",
     "PyEval_RestoreThread",
     "Py_IncRef",
@@ -90,6 +94,18 @@ OBJECTS: Mapping[str, object] = {
     "fix": "_fix",
     "look_up": "_look_up",
     "dtype": "dtype",
+    "kind": "kind",
+    "data": "data",
+    "arch": "arch",
+    "names": "names",
+    "signatures": "signatures",
+    "log": "log",
+    "name": "name",
+    "tool": "tool",
+    "provenance": "provenance",
+    "places": "places",
+    "cubin": ImageKind.CUBIN,
+    "empty": (),
     "DeviceArray": DeviceArray,
     "Pointer": Pointer,
 }
@@ -145,6 +161,10 @@ PLACES: Mapping[str, Callable[[], int]] = {
 """
 
 
+HITS = ("contains", "key", "record")
+"""What the cache calls for a hit."""
+
+
 class Library:
     """The loaded shared object. It is never unloaded: launches refer to its functions by address."""
 
@@ -171,6 +191,7 @@ class Library:
         self._fill("places", (find() for find in PLACES.values()))
         self.digest = native_function("digest", self.address("digest"), None, is_fast=True)
         """Returns the SHA-256 of the pieces that it is called with, or None without the processor's instructions."""
+        self.hits = {name: native_function(name, self.address(name), None, is_fast=True) for name in HITS}
 
     @cached_property
     def relocate(self) -> NativeCall:
@@ -199,6 +220,7 @@ def library() -> Library:
     """
     found = Library(f"{NATIVE}/{os.uname().machine}/launcher.so")
     use_native(found.digest.call)
+    LOADED.update({name: function.call for name, function in found.hits.items()})
     return found
 
 

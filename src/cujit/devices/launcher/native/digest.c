@@ -9,7 +9,7 @@
 #include <immintrin.h>
 #endif
 
-enum { BLOCK = 64, LENGTH_AT = 56, DIGEST = 32, SIMPLE = 0 /* CPython: PyBUF_SIMPLE */ };
+enum { LENGTH_AT = 56, SIMPLE = 0 /* CPython: PyBUF_SIMPLE */ };
 
 static const u32 ROUNDS[64] = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
@@ -20,12 +20,6 @@ static const u32 ROUNDS[64] = {
     0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
     0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
-};
-
-struct Digest {
-  u32 state[8];
-  u8 rest[BLOCK];
-  u64 bytes;
 };
 
 #if defined(__x86_64__)
@@ -68,7 +62,7 @@ static void digest_blocks(u32 *state, const u8 *data, u64 count) { (void)state, 
 static bool has_instructions(void) { return false; }
 #endif
 
-static void add(struct Digest *digest, const u8 *data, u64 bytes) {
+void cujit_digest_add(struct Digest *digest, const u8 *data, u64 bytes) {
   u64 kept = digest->bytes % BLOCK;
   digest->bytes += bytes;
   if (kept) {
@@ -83,32 +77,37 @@ static void add(struct Digest *digest, const u8 *data, u64 bytes) {
   __builtin_memcpy(digest->rest, data + bytes / BLOCK * BLOCK, bytes % BLOCK);
 }
 
-static void end(struct Digest *digest, u8 *out) {
+void cujit_digest_end(struct Digest *digest, u8 *out) {
   static const u8 mark[BLOCK] = {0x80};
   u64 bits = __builtin_bswap64(digest->bytes * 8), kept = digest->bytes % BLOCK;
-  add(digest, mark, (kept < LENGTH_AT ? LENGTH_AT : LENGTH_AT + BLOCK) - kept);
-  add(digest, (void *)&bits, sizeof bits);
+  cujit_digest_add(digest, mark, (kept < LENGTH_AT ? LENGTH_AT : LENGTH_AT + BLOCK) - kept);
+  cujit_digest_add(digest, (void *)&bits, sizeof bits);
   for (int k = 0; k < 8; k++) {
     u32 word = __builtin_bswap32(digest->state[k]);
     __builtin_memcpy(out + 4 * k, &word, 4);
   }
 }
 
+bool cujit_digest_begin(struct Digest *digest) {
+  static i32 known;
+  if (!known) known = has_instructions() ? 2 : 1;
+  *digest = (struct Digest){
+      .state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19}};
+  return known == 2;
+}
+
 /* The digest of pieces one after the other, as bytes; None if the processor has no instructions for it. */
 object *cujit_digest(object *self, object *const *given, i64 count) {
-  static i32 known;
   (void)self;
-  if (!known) known = has_instructions() ? 2 : 1;
-  if (known == 1) return none();
-  struct Digest digest = {
-      .state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19}};
+  struct Digest digest;
+  if (!cujit_digest_begin(&digest)) return none();
   for (i64 i = 0; i < count; i++) {
     struct Buffer view;
     if (CALL(PyObject_GetBuffer)(given[i], &view, SIMPLE)) return 0;
-    add(&digest, view.memory, (u64)view.bytes);
+    cujit_digest_add(&digest, view.memory, (u64)view.bytes);
     CALL(PyBuffer_Release)(&view);
   }
   u8 out[DIGEST];
-  end(&digest, out);
+  cujit_digest_end(&digest, out);
   return CALL(PyBytes_FromStringAndSize)((char *)out, DIGEST);
 }

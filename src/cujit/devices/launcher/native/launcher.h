@@ -7,6 +7,7 @@
 
 typedef uint8_t u8;
 typedef uint16_t u16;
+typedef int8_t i8;
 typedef int32_t i32;
 typedef uint32_t u32;
 typedef int64_t i64;
@@ -66,8 +67,21 @@ object *PyLong_FromUnsignedLongLong(unsigned long long number);
 object *PyFloat_FromDouble(double number);
 int PyDict_SetItem(object *dict, object *key, object *value);
 i64 PyDict_Size(object *dict);
+object *PyDictProxy_New(object *mapping);
+object *PyTuple_Pack(i64 count, ...);
 void *PyEval_SaveThread(void);
 void PyEval_RestoreThread(void *thread);
+
+/* SHA-256 (digest.c); begin gives false if the processor has no instructions for it. */
+enum { BLOCK = 64, DIGEST = 32 };
+struct Digest {
+  u32 state[8];
+  u8 rest[BLOCK];
+  u64 bytes;
+};
+bool cujit_digest_begin(struct Digest *digest);
+void cujit_digest_add(struct Digest *digest, const u8 *data, u64 bytes);
+void cujit_digest_end(struct Digest *digest, u8 *out);
 
 /* CPython's functions by their addresses, objects that live as long as the process, and where objects have what, in
    bytes: Python fills them in when it has loaded this (devices.launcher.library). */
@@ -102,6 +116,9 @@ object *cujit_load(object *self, object *const *given, i64 count);
 object *cujit_relocate(object *self, object *const *given, i64 count);
 object *cujit_item(object *module, object *name);
 object *cujit_digest(object *self, object *const *given, i64 count);
+object *cujit_key(object *self, object *const *given, i64 count);
+object *cujit_contains(object *self, object *const *given, i64 count);
+object *cujit_record(object *self, object *const *given, i64 count);
 object *cujit_kernel(object *self, object *const *given, i64 count);
 start cujit_gpu, cujit_cpu, cujit_copy;
 foreign cujit_torch, cujit_cupy, cujit_numba, cujit_described;
