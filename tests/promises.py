@@ -27,7 +27,7 @@ _WORDS = """
     atomic monotonic acquire release acq_rel seq_cst syncscope volatile
     xchg max min umax umin uinc_wrap udec_wrap fmax fmin
 
-    noinline alwaysinline cold optsize returns_twice null_pointer_is_valid optnone uwtable dbg distinct
+    noinline alwaysinline cold optsize returns_twice null_pointer_is_valid optnone uwtable dbg srcloc distinct
     "cujit-huge" "cujit-long" "cujit-loops" "cujit-unrolls" "yes" "no"
 """
 """Words that promise nothing: structure and types; instructions that are defined for every value; conditions and
