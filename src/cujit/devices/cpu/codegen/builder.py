@@ -584,7 +584,7 @@ class Builder:
         return self._make(node, element if is_lanes else f"<{count} x {element}>", count if is_lanes else 0)
 
 
-@functools.lru_cache(4096)
+@functools.lru_cache(256)  # the small ones of every kernel; a kernel's own would stay as long as the process
 def _integer(value: int, bits: int) -> Value:
     if bits == 1:
         return Value("true" if value & 1 else "false", "i1", constant=True)
