@@ -50,10 +50,10 @@ CALLS = {
     "nvJitLinkAPI": "absent from `nvJitLink.h`",
     "nvvmHandle": "absent from `nvvm.h`",
     "nvvmHandleTarget": "absent from `nvvm.h`",
-    "nvvmDisableConcurrentAPI": "it disables concurrent compilation; cujit compiles in several threads",
+    "nvvmDisableConcurrentAPI": "absent from `nvvm.h`",
 }
-_DEPRECATED = "deprecated: the driver links no LTO-IR since CUDA 12.0; cujit links LTO-IR with nvJitLink"
-_RUNTIME = "for programs that link CUDA's runtime statically"
+_DEPRECATED = "deprecated, and only for LTO-IR of CUDA before 12.0; cujit links LTO-IR with nvJitLink"
+_SYMBOLS = "they give `extern` variables an address at load time; cujit requires a definition, which `cujit.link` adds"
 JIT_OPTIONS = {
     "THREADS_PER_BLOCK": "cujit sets `max_threads` for each kernel instead",
     "TARGET_FROM_CUCONTEXT": "the driver's default",
@@ -61,25 +61,25 @@ JIT_OPTIONS = {
     "FALLBACK_STRATEGY": "cujit selects the image of a fatbin and reports which one it selected",
     "BINARY_LOADER_THREAD_COUNT": "the variable `CUDA_BINARY_LOADER_THREAD_COUNT` sets it for the process",
     "WALL_TIME": "an output; cujit measures `load_s` for every route",
-    "NEW_SM3X_OPT": "internal, according to NVIDIA's manual",
+    "NEW_SM3X_OPT": "deprecated",
     "FAST_COMPILE": "internal, according to NVIDIA's manual",
-    "GLOBAL_SYMBOL_NAMES": _RUNTIME,
-    "GLOBAL_SYMBOL_ADDRESSES": _RUNTIME,
-    "GLOBAL_SYMBOL_COUNT": _RUNTIME,
+    "GLOBAL_SYMBOL_NAMES": _SYMBOLS,
+    "GLOBAL_SYMBOL_ADDRESSES": _SYMBOLS,
+    "GLOBAL_SYMBOL_COUNT": _SYMBOLS,
     **dict.fromkeys(
         (
             "LTO", "FTZ", "PREC_DIV", "PREC_SQRT", "FMA", "REFERENCED_KERNEL_NAMES", "REFERENCED_KERNEL_COUNT",
             "REFERENCED_VARIABLE_NAMES", "REFERENCED_VARIABLE_COUNT", "OPTIMIZE_UNUSED_DEVICE_VARIABLES",
-            "POSITION_INDEPENDENT_CODE",
         ),
         _DEPRECATED,
     ),
+    "POSITION_INDEPENDENT_CODE": "deprecated, and without any effect",
     "NUM_OPTIONS": "a count, not an option",
 }  # fmt: skip
 INPUTS = {
     "NONE": "an error, not a kind",
     "ANY": "nvJitLink detects the kind; cujit detects the kind itself",
-    "INDEX": "a list of archives, for `nvlink`",
+    "INDEX": "an index file; NVIDIA's manual doesn't specify its format",
 }
 WITHOUT_A_LINK = {
     "NVVMIR": "libNVVM compiles it before the link",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from cujit import Arch, ImageKind
@@ -43,6 +46,33 @@ def test_every_kind_of_input_of_the_linker_is_a_kind_and_the_other_way_round() -
     compared = inputs()
     assert compared.names - set(INPUTS) == compared.ours
     assert set(WITHOUT_A_LINK) <= set(ImageKind.__members__)
+
+
+def header(toolchain: Toolchain, name: str) -> str:
+    """The text of a header, in which NVIDIA documents what is in it."""
+    for directory in toolchain.headers.paths:
+        if (path := Path(directory, name)).is_file():
+            return path.read_text()
+    pytest.skip(f"{name} is not installed")
+
+
+@pytest.mark.parametrize("library", MODULES)
+def test_a_function_that_is_absent_from_the_header_is_so(library: str, toolchain: Toolchain) -> None:
+    name = {"nvfatbin": "nvFatbin.h"}.get(library, f"{library}.h")
+    text, why = header(toolchain, name), f"absent from `{name}`"
+    assert not [call for call, reason in CALLS.items() if reason == why and re.search(rf"\b{call}\b", text)]
+    assert calls(library).ours <= {call for call in calls(library).names if re.search(rf"\b{call}\b", text)}
+
+
+def test_options_of_the_drivers_jit_are_deprecated_where_the_header_says_so(toolchain: Toolchain) -> None:
+    _, _, text = header(toolchain, "cuda.h").partition("typedef enum CUjit_option_enum")
+    documented = re.findall(r"/\*\*(.*?)\*/\s*CU_JIT_(\w+) =", text.partition("CUjit_option;")[0], re.S)
+    assert len(documented) > 30
+    deprecated = {name for about, name in documented if "\\deprecated" in about}
+    assert {name for name, why in JIT_OPTIONS.items() if "deprecated" in why} == deprecated
+    old = {name for about, name in documented if "prior to CUDA 12.0" in about}
+    assert {name for name, why in JIT_OPTIONS.items() if "before 12.0" in why} == old
+    assert "internal" in next(about for about, name in documented if name == "FAST_COMPILE")
 
 
 @pytest.mark.parametrize("suffix", ["", "a", "f"])
