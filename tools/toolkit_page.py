@@ -21,6 +21,8 @@ from elftools.elf.elffile import ELFFile
 
 from cujit import Arch, ImageKind
 from cujit.arch.support import dotted
+from cujit.compiler.options.spelling import Spelling
+from cujit.compiler.options.values import OPTIONS, Tool
 from cujit.devices.cuda import driver_options
 from cujit.errors import ArchError
 from cujit.program import toolchain
@@ -28,15 +30,21 @@ from cujit.toolchain import nvfatbin, nvjitlink, nvrtc, nvvm
 from cujit.toolchain.libraries import library_path
 
 __all__ = [
+    "BY_ARGUMENT",
     "CALLS",
     "INPUTS",
     "JIT_OPTIONS",
     "MODULES",
+    "OPTION_GAPS",
+    "TAKE_NEXT",
+    "UNDOCUMENTED",
     "WITHOUT_A_LINK",
     "calls",
     "has_call",
     "inputs",
     "jit_options",
+    "option_names",
+    "options",
     "toolkit_page",
 ]
 
@@ -90,6 +98,81 @@ WITHOUT_A_LINK = {
     "OTHER": "an entry of a fatbin that cujit doesn't know",
 }
 
+UNDOCUMENTED = "undocumented"
+_OF_CICC = (
+    "Om", "Osize", "Werror", "aggressive-inline", "allow-restrict-in-struct", "assyscall", "cl-mode",
+    "disable-fp-call-folding", "disable-inlining", "enable-intermediate-loc-info", "enable-mad",
+    "enable-opt-byval", "enable-verbose-asm", "fast-math", "gen-lto-and-llc", "gen-opt-lto",
+    "has-global-host-info", "host-ref-ec", "host-ref-eg", "host-ref-ek", "host-ref-ic", "host-ref-ig",
+    "host-ref-ik", "inline-info", "jobserver", "jobserver-auth", "jobserver-fds", "maxreg", "nUmC008pa",
+    "no-aggressive-positive-stride-analysis", "no-lineinfo-inlined-at", "no-strong-global-assumptions",
+    "opt-fdiv", "opt-passes", "optimize-unused-variables", "show-src", "split-compile-extended",
+    "unsafe-math", "vasp-fix", "w",
+)  # fmt: skip
+TAKE_NEXT = ("Xllc", "Xlnk", "Xlto", "Xopt", "olto")
+_NUMBA = "for code that Numba generates"
+BY_ARGUMENT: dict[str, dict[str, str]] = {
+    "NVRTC": {
+        "gpu-architecture": "arch",
+        "device-c": "rdc",
+        "device-w": "rdc",
+        "optix-ir": "to",
+        "Xptxas": "ptxas_options",
+    },
+    "nvJitLink": {"arch": "arch", "ptx": "to", "r": "relocatable"},
+    "libNVVM": {"arch": "arch"},
+    "nvFatbin": dict.fromkeys(("compress", "compress-all", "compress-mode", "concat"), "compress"),
+    "tileiras": {
+        "gpu-name": "arch",
+        **dict.fromkeys(
+            (
+                "apply-controls", "host-arch", "host-os", "l", "preview", "remark-format", "remarks",
+                "remarks-analysis", "remarks-failed", "remarks-missed", "remarks-output-file", "remarks-passed",
+                "sanitize",
+            ),
+            "extra",
+        ),
+    },
+}  # fmt: skip
+"""Options that an argument of a function sets, so that they have no row in the option table."""
+OPTION_GAPS: dict[str, dict[str, str]] = {
+    "NVRTC": {
+        "use-bundled-headers": "cujit installs these headers in a private directory with `nvrtcInstallBundledHeaders`",
+        "tile-only": "`to=\"tileir\"` returns only the Tile IR; the option saves 10 ms a compilation",
+        "skip-cuda-tile-packaging": "the Tile IR contains the same operations, with longer header paths",
+        "utf-8": "NVRTC 13.5 for Linux rejects it",
+        "version-ident": "it writes a directive that ptxas 13.5 rejects",
+        "enable-cache-trace": "it prints internals of NVRTC's cache",
+        "cuda-api-version": "it only adds a warning",
+        "numba-debug": _NUMBA,
+        **dict.fromkeys(("generate-builtins", "uumn", "Xnvvm"), UNDOCUMENTED),
+    },
+    "nvJitLink": {
+        "device-stack-protector": "nvJitLink 13.5 rejects it",
+        "dlto": "undocumented synonym of `-lto`",
+        "fast-compile": "undocumented synonym of `-Ofc`",
+        "no-opt": "undocumented synonym of `-O0`",
+        **dict.fromkeys(("Xnvvm", "Xfinalizer", "disable-smem-reserve"), UNDOCUMENTED),
+    },
+    "libNVVM": {
+        "numba-debug": _NUMBA,
+        "discard-value-names": "libNVVM can't read textual LLVM IR with it",
+        **dict.fromkeys(TAKE_NEXT, "undocumented, and it takes the next argument as its value"),
+        **dict.fromkeys(_OF_CICC, UNDOCUMENTED),
+    },
+    "nvFatbin": {
+        **dict.fromkeys(("cuda", "g", "host", "opencl"), "it only sets a flag of the entry"),
+        "32": "for 32-bit images, which cujit doesn't support",
+        "64": "the default",
+        "c": "without any effect, according to NVIDIA's manual",
+        "reorder-obfuscation": UNDOCUMENTED,
+    },
+    "tileiras": {
+        "output-file": "cujit reads the output from a temporary directory",
+        **dict.fromkeys(("help", "help-list", "list-versions", "version"), "it prints text instead of compiling"),
+    },
+}  # fmt: skip
+
 
 def exported(library: str) -> set[str]:
     """Return the names of a library's functions, without the versions that some have in them."""
@@ -142,6 +225,19 @@ def jit_options() -> Compared:
     return Compared(names, set(given), JIT_OPTIONS)
 
 
+def option_names(tool: Tool) -> set[str]:
+    """Return how cujit's option table spells the options of a tool, without hyphens and values."""
+    spelled = (row.spelling(tool) for row in OPTIONS.values())
+    texts = [spelling.text for spelling in spelled if isinstance(spelling, Spelling)]
+    return {found for text in texts for found in re.findall(r"(?<![\w=-])--?([A-Za-z][\w-]*)", text)}
+
+
+def options(tool: str) -> Compared:
+    """Compare the options of a compiler, linker, or packer with the rows of the option table."""
+    ours = {*BY_ARGUMENT[tool], *(option_names(Tool(tool)) if tool in {each.value for each in Tool} else ())}
+    return Compared(ours | set(OPTION_GAPS[tool]), ours, OPTION_GAPS[tool])
+
+
 def _last_words(members: type[enum.Enum]) -> set[str]:
     return {name.rpartition("_")[2] for name in members.__members__}
 
@@ -166,8 +262,8 @@ def _arches() -> Iterator[list[str]]:
 _HEAD = """\
 # Coverage of the CUDA toolkit
 
-This page compares the calls, options, inputs and architectures of CUDA {release} with cujit. For the compiler options,
-see [Compiler options](options.md). A test compares the tables with the installed libraries.
+This page compares the functions, options, inputs, and architectures of CUDA {release} with cujit. For the options that
+cujit supports, see [Compiler options](options.md). Tests compare the tables with the installed libraries and headers.
 
 | of the toolkit | total | in cujit | not in cujit, with a reason |
 |---|---|---|---|
@@ -185,6 +281,14 @@ Some names in this table exist in CUDA 12.9, but not in CUDA {release}.
 | of the toolkit | names | reason |
 |---|---|---|
 """
+_ARGUMENTS = """
+## Options that arguments set
+
+[Compiler options](options.md) lists the other options that cujit passes to these tools.
+
+| of the toolkit | options | argument |
+|---|---|---|
+"""
 _UNLINKED = """
 ## Kinds of images that nvJitLink doesn't link
 
@@ -196,6 +300,7 @@ _UNLINKED = """
 def toolkit_page() -> str:
     """Write the page ``docs/toolkit.md``."""
     compared = {f"functions of {library}": calls(library) for library in MODULES}
+    compared |= {f"options of {tool}": options(tool) for tool in OPTION_GAPS}
     compared |= {"options `CU_JIT_…` of the driver": jit_options(), "inputs `NVJITLINK_INPUT_…`": inputs()}
     arches = list(_arches())
     number = sum(map(len, arches))
@@ -205,7 +310,8 @@ def toolkit_page() -> str:
     unlinked = "".join(f"| `{kind}` | {why} |\n" for kind, why in WITHOUT_A_LINK.items())
     release = dotted(toolchain().nvrtc.version)
     head = _HEAD.format(release=release) + counts
-    return head + _GAPS.format(release=release, arches="".join(map(_family, arches))) + gaps + _UNLINKED + unlinked
+    head += _GAPS.format(release=release, arches="".join(map(_family, arches))) + gaps
+    return head + _ARGUMENTS + "".join(map(_arguments, BY_ARGUMENT)) + _UNLINKED + unlinked
 
 
 def _count(what: str, one: Compared) -> str:
@@ -219,5 +325,16 @@ def _family(names: list[str]) -> str:
 def _gaps(one: Compared) -> Iterator[tuple[str, str]]:
     """Give each reason with the names that it is of."""
     assert not one.unexplained, f"write a reason for {sorted(one.unexplained)}"
-    for why in dict.fromkeys(one.reasons.values()):
-        yield why, ", ".join(f"`{name}`" for name, reason in one.reasons.items() if reason == why)
+    yield from _grouped(one.reasons)
+
+
+def _arguments(tool: str) -> str:
+    return "".join(
+        f"| options of {tool} | {names} | `{argument}` |\n" for argument, names in _grouped(BY_ARGUMENT[tool])
+    )
+
+
+def _grouped(words: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Give each value once, with the names that have it."""
+    for value in dict.fromkeys(words.values()):
+        yield value, ", ".join(f"`{name}`" for name, own in words.items() if own == value)

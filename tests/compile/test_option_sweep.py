@@ -17,13 +17,14 @@ from cuda import pathfinder
 from cuda.bindings import nvfatbin, nvjitlink
 
 import cujit
-from cujit.compiler.options.spelling import Spelling
-from cujit.compiler.options.values import OPTIONS, Options, Tool
+from cujit.compiler.options.values import Options, Tool
 from cujit.errors import OptionError
 from cujit.toolchain.nvvm import MODULE_HEAD
 from cujit.toolchain.toolset import Toolchain
 from raising import raises
 from sweeps import part
+from tile_code import TWICE, needs_tiles
+from toolkit_page import OPTION_GAPS, TAKE_NEXT, UNDOCUMENTED, option_names, options
 
 _WORD = re.compile(rb"(?<![\w-])--?([A-Za-z][A-Za-z0-9_]*(?:-[A-Za-z0-9_]+)*)")
 _HYPHENATED = re.compile(rb"\0([A-Za-z][A-Za-z0-9_]*(?:-[A-Za-z0-9_]+)+)=?(?=\0)")
@@ -37,34 +38,7 @@ def words(library: str) -> Iterator[str]:
     yield from sorted({found.decode() for pattern in (_WORD, _HYPHENATED) for found in pattern.findall(data)})
 
 
-def names(tool: Tool) -> set[str]:
-    """How the table spells the options of a tool, without hyphens and values."""
-    spelled = (row.spelling(tool) for row in OPTIONS.values())
-    texts = [spelling.text for spelling in spelled if isinstance(spelling, Spelling)]
-    return {found for text in texts for found in re.findall(r"(?<![\w=-])--?([A-Za-z][\w-]*)", text)}
-
-
 # -- NVRTC --------------------------------------------------------------------------------------------------
-
-_OF_NVRTC = {
-    "gpu-architecture": "arch= says it",
-    "device-c": "rdc=True says it",
-    "device-w": "rdc=False says it",
-    "generate-builtins": "not documented",
-    "utf-8": "not documented; EDG 6.8 refuses it",
-    "uumn": "not documented",
-    "version-ident": "of 13.5, writes a directive that ptxas refuses",
-    "enable-cache-trace": "tells of the inside of NVRTC's cache",
-    "cuda-api-version": "changes nothing but a warning",
-    "numba-debug": "for code that Numba writes",
-    "optix-ir": "to='optixir' says it",
-    "tile-only": "to='tileir' takes the Tile IR alone; a compile without the rest is 10 ms faster",
-    "skip-cuda-tile-packaging": "the Tile IR has the same operations, with longer paths of headers",
-    "use-bundled-headers": "cujit installs these headers by nvrtcInstallBundledHeaders, in a directory of its own",
-    "Xnvvm": "not documented",
-    "Xptxas": "ptxas_options says it",
-}
-"""Options of NVRTC by their long names, and why they have no row."""
 
 _SHORT = {
     *(
@@ -76,6 +50,7 @@ _SHORT = {
         "arch",
         "brief-diag",
         "default-device",
+        "default-tile",
         "dlto",
         "dQ",
         "dc",
@@ -114,28 +89,20 @@ def test_every_long_option_of_nvrtc_has_a_row_or_a_reason(toolchain: Toolchain, 
     if toolchain.nvrtc.version < (13, 5):
         pytest.skip("the table is that of 13.5")
     found = taken_by_nvrtc([*words("nvrtc")], tmp_path)
-    assert {"brief-diagnostics", "simt-only", "warning-as-error", "device-int128"} <= found
-    assert found - names(Tool.NVRTC) - {*_OF_NVRTC} - _SHORT == set()
+    with_value = [f"{word}=1" for word in (*part([*words("nvrtc")], 100), "tile-preview")]
+    found |= {word.removesuffix("=1") for word in taken_by_nvrtc(with_value, tmp_path)}
+    assert {"brief-diagnostics", "simt-only", "warning-as-error", "device-int128", "tile-preview"} <= found
+    assert found - options("NVRTC").names - _SHORT == set()
 
 
 def test_the_reasons_are_of_options_that_there_are(toolchain: Toolchain) -> None:
     if toolchain.nvrtc.version < (13, 5):
         pytest.skip("the table is that of 13.5")
-    assert {*_OF_NVRTC}.isdisjoint(names(Tool.NVRTC))
+    for tool, reasons in OPTION_GAPS.items():
+        assert options(tool).ours.isdisjoint(reasons)
 
 
 # -- nvJitLink ----------------------------------------------------------------------------------------------
-
-_OF_NVJITLINK = {
-    "arch": "arch= says it",
-    "ptx": "to='ptx' says it",
-    "Xnvvm": "not documented",
-    "Xfinalizer": "not documented",
-    "disable-smem-reserve": "not documented",
-    "dlto": "not documented; -lto is",
-    "fast-compile": "not documented; -Ofc is",
-    "no-opt": "not documented; -O0 is",
-}
 
 
 def taken_by_nvjitlink(argument: str) -> bool:
@@ -149,7 +116,7 @@ def taken_by_nvjitlink(argument: str) -> bool:
 def test_every_option_of_nvjitlink_has_a_row_or_a_reason_or_is_refused(toolchain: Toolchain) -> None:
     if toolchain.nvjitlink.version < (13, 5):
         pytest.skip("the table is that of 13.5")
-    known = names(Tool.NVJITLINK) | {*_OF_NVJITLINK}
+    known = options("nvJitLink").names
     strange = set()
     for word in words("nvJitLink"):
         for argument in (f"-{word}", f"-{word}=1"):
@@ -180,7 +147,7 @@ def test_what_nvjitlink_has_is_given_to_it(argument: str) -> None:
 def test_the_beginnings_are_those_that_nvjitlink_goes_by(toolchain: Toolchain) -> None:
     if toolchain.nvjitlink.version < (13, 5):
         pytest.skip("measured with 13.5")
-    flags = [name for name in (*names(Tool.NVJITLINK), "ptx", "r") if taken_by_nvjitlink(f"-{name}")]
+    flags = [name for name in (*option_names(Tool.NVJITLINK), "ptx", "r") if taken_by_nvjitlink(f"-{name}")]
     for name in flags:
         if taken_by_nvjitlink(f"-{name}zq"):
             with raises(OptionError, "option-unknown", f"-{name}zq"):
@@ -194,26 +161,6 @@ def test_ofast_compile_reaches_the_linker() -> None:
 
 
 # -- libNVVM ------------------------------------------------------------------------------------------------
-
-_OF_CICC = (
-    "Om", "Osize", "Werror", "aggressive-inline", "allow-restrict-in-struct", "assyscall", "cl-mode",
-    "disable-fp-call-folding", "disable-inlining", "enable-intermediate-loc-info", "enable-mad",
-    "enable-opt-byval", "enable-verbose-asm", "fast-math", "gen-lto-and-llc", "gen-opt-lto",
-    "has-global-host-info", "host-ref-ec", "host-ref-eg", "host-ref-ek", "host-ref-ic", "host-ref-ig",
-    "host-ref-ik", "inline-info", "jobserver", "jobserver-auth", "jobserver-fds", "maxreg", "nUmC008pa",
-    "no-aggressive-positive-stride-analysis", "no-lineinfo-inlined-at", "no-strong-global-assumptions",
-    "opt-fdiv", "opt-passes", "optimize-unused-variables", "show-src", "split-compile-extended",
-    "unsafe-math", "vasp-fix", "w",
-)  # fmt: skip
-_TAKE_NEXT = ("Xllc", "Xlnk", "Xlto", "Xopt", "olto")
-_OF_NVVM = {
-    "arch": "arch= says it",
-    "numba-debug": "for code that Numba writes",
-    "discard-value-names": "textual LLVM IR cannot be read with it",
-    **dict.fromkeys(_OF_CICC, "not documented"),
-    **dict.fromkeys(_TAKE_NEXT, "takes the argument after it: alone it reads behind the last one"),
-}
-
 
 _TRY = """
 import sys
@@ -250,12 +197,12 @@ def taken_by_nvvm(given: list[str], folder: Path) -> set[str]:
 def test_every_option_of_libnvvm_has_a_row_or_a_reason(toolchain: Toolchain, tmp_path: Path) -> None:
     if toolchain.nvvm.release < (13, 5):
         pytest.skip("the table is that of 13.5")
-    known = names(Tool.NVVM) | {*_OF_NVVM}
+    known = options("libNVVM").names
     found = taken_by_nvvm([word for word in words("nvvm") if word not in known], tmp_path)
     assert found == set()
 
 
-@pytest.mark.parametrize("word", _TAKE_NEXT)
+@pytest.mark.parametrize("word", TAKE_NEXT)
 def test_an_argument_of_libnvvm_without_its_value_is_refused(word: str) -> None:
     with raises(OptionError, "option-rejected", f"-{word}", "takes the argument after it"):
         cujit.compile(cujit.Source.nvvm(OPAQUE), to="ptx", arch="compute_90", extra=["-g", f"-{word}"])
@@ -312,11 +259,6 @@ def test_no_argument_without_a_value_ends_the_process(tool: str, tmp_path: Path)
 
 # -- nvFatbin -----------------------------------------------------------------------------------------------
 
-_OF_NVFATBIN = {
-    *("32", "64", "c", "compress", "compress-all", "compress-mode", "concat", "cuda", "g", "host", "opencl"),
-    "reorder-obfuscation",  # not documented
-}
-
 
 def test_nvfatbin_has_no_option_that_nobody_knows() -> None:
     found = set()
@@ -326,7 +268,35 @@ def test_nvfatbin_has_no_option_that_nobody_knows() -> None:
         except nvfatbin.nvFatbinError:
             continue
         found.add(word)
-    assert found <= {*_OF_NVFATBIN}
+    assert found <= options("nvFatbin").names
+
+
+# -- tileiras, and the manuals ------------------------------------------------------------------------------
+
+
+@needs_tiles
+def test_every_option_of_tileiras_is_one_of_cujits_or_has_a_reason(toolchain: Toolchain) -> None:
+    if toolchain.tileiras.version < (13, 5):
+        pytest.skip("the table is that of 13.5")
+    text = subprocess.run([toolchain.tileiras.path, "--help"], capture_output=True, text=True, check=True).stdout
+    listed = {name for name, about in re.findall(r"^ +--?([a-z][\w-]*)(.*)", text, re.M) if "Alias for" not in about}
+    assert len(listed) > 20
+    assert listed == options("tileiras").names
+
+
+_MANUALS = {"NVRTC": "nvrtc.h", "nvJitLink": "nvJitLink.h", "libNVVM": "nvvm.h", "nvFatbin": "nvFatbin.h"}
+
+
+@pytest.mark.parametrize("tool", _MANUALS)
+def test_every_option_in_a_header_is_known_and_no_other_is_documented(tool: str, toolchain: Toolchain) -> None:
+    if toolchain.nvrtc.version < (13, 5):
+        pytest.skip("the table is that of 13.5")
+    text = next(path for each in toolchain.headers.paths if (path := Path(each, _MANUALS[tool])).is_file()).read_text()
+    section = text[max(text.find("defgroup options"), 0) :].partition("*/")[0] if tool != "libNVVM" else text
+    documented = {*re.findall(r"^ \* +- (?:\\c )?--?([A-Za-z0-9][\w-]*)", section, re.M)} - {"O"}  # -O<N>
+    assert len(documented) > 10
+    assert documented <= options(tool).names | _SHORT
+    assert not {name for name, why in OPTION_GAPS[tool].items() if UNDOCUMENTED in why} & documented
 
 
 # -- what the new rows do -----------------------------------------------------------------------------------
@@ -370,3 +340,14 @@ def test_warnings_become_errors(toolchain: Toolchain) -> None:
     assert cujit.compile(code, arch="sm_90", warn_conversion=True).log
     with pytest.raises(cujit.errors.CompileError):
         cujit.compile(code, arch="sm_90", warning_as_error="all-warnings")
+
+
+@needs_tiles
+def test_preview_features_of_tile_code_reach_both_tools(toolchain: Toolchain) -> None:
+    if toolchain.nvrtc.version < (13, 5):
+        pytest.skip("it came with 13.5")
+    code = f"{TWICE}\n#ifndef __CUDACC_TILE_PREVIEW_SIMT__\n#error no preview\n#endif\n"
+    assert cujit.compile(code, arch="sm_90", tile_preview="simt").names.keys() == {"twice"}
+    with pytest.raises(cujit.errors.CompileError, match="no preview"):
+        cujit.compile(code, arch="sm_90")
+    assert Options(tile_preview="simt").render(Tool.TILEIRAS) == ["--preview=simt"]

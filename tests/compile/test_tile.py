@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -368,6 +369,13 @@ def test_farms_and_worklists_build_it(tile: Artifact, tmp_path: Path, monkeypatc
     monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "second"))
     built = cujit.worklist.build(cujit.worklist.read(tmp_path / "recorded"))
     assert (built.made, built.failed) == (1, ())
+
+
+@needs_tileiras
+def test_remarks_of_tileiras_are_in_the_log(tile: Artifact) -> None:
+    plain, remarked = (cujit.compile(Source.tile(tile), arch="sm_90", extra=extra) for extra in ([], ["--remarks=all"]))
+    assert "remark[" not in plain.log
+    assert re.search(r"remark\[\w+\]: .*\n.*/scale\.cu\":\d", remarked.log)
 
 
 @needs_tileiras

@@ -27,6 +27,7 @@ class OptionKeywords(TypedDict, total=False):
     simt_only: bool | None
     default_tile: bool | None
     diagnose_implicit_tile_var: bool | None
+    tile_preview: Literal["simt"] | None
     fmad: bool | None
     ftz: bool | None
     prec_div: bool | None

@@ -260,6 +260,8 @@ _ROWS: tuple[Option, ...] = (
            flag("--tile-as-default-execution-space"), since=(13, 3)),
     Option("diagnose_implicit_tile_var", _B, "With enable_tile: report variables that are implicitly tile variables.",
            flag("--diagnose-implicit-tile-var"), since=(13, 3)),
+    Option("tile_preview", _T, "Enable preview features of CUDA Tile, which the next release can change.",
+           value("--tile-preview={}"), choices=("simt",), since=(13, 5), tileiras=value("--preview={}")),
     # Arithmetic
     Option("fmad", _B, "Fuse a * b + c into one multiply-add with a single rounding.",
            switch("--fmad"), switch("-fma", "1", "0"), switch("-fma", "1", "0")),
