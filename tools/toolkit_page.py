@@ -259,11 +259,15 @@ def _arches() -> Iterator[list[str]]:
         yield names
 
 
+_MOST_NAMES = 20
 _HEAD = """\
 # Coverage of the CUDA toolkit
 
 This page compares the functions, options, inputs, and architectures of CUDA {release} with cujit. For the options that
 cujit supports, see [Compiler options](options.md). Tests compare the tables with the installed libraries and headers.
+
+Drivers load Tile IR and PTX newer than 9.0 only if they are newer than r580. We tested these images with NVIDIA's
+assemblers and on the CPU device, but not with such a driver.
 
 | of the toolkit | total | in cujit | not in cujit, with a reason |
 |---|---|---|---|
@@ -335,6 +339,7 @@ def _arguments(tool: str) -> str:
 
 
 def _grouped(words: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Give each value once, with the names that have it."""
+    """Give each value with the names that have it, a row of the page at a time."""
     for value in dict.fromkeys(words.values()):
-        yield value, ", ".join(f"`{name}`" for name, own in words.items() if own == value)
+        names = [f"`{name}`" for name, own in words.items() if own == value]
+        yield from ((value, ", ".join(names[at : at + _MOST_NAMES])) for at in range(0, len(names), _MOST_NAMES))

@@ -18,7 +18,7 @@ from cuda.bindings import nvfatbin, nvjitlink
 
 import cujit
 from cujit.compiler.options.values import Options, Tool
-from cujit.errors import OptionError
+from cujit.errors import CompileError, OptionError
 from cujit.toolchain.nvvm import MODULE_HEAD
 from cujit.toolchain.toolset import Toolchain
 from raising import raises
@@ -348,6 +348,6 @@ def test_preview_features_of_tile_code_reach_both_tools(toolchain: Toolchain) ->
         pytest.skip("it came with 13.5")
     code = f"{TWICE}\n#ifndef __CUDACC_TILE_PREVIEW_SIMT__\n#error no preview\n#endif\n"
     assert cujit.compile(code, arch="sm_90", tile_preview="simt").names.keys() == {"twice"}
-    with pytest.raises(cujit.errors.CompileError, match="no preview"):
+    with raises(CompileError, "compile", "no preview"):
         cujit.compile(code, arch="sm_90")
     assert Options(tile_preview="simt").render(Tool.TILEIRAS) == ["--preview=simt"]
