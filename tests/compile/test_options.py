@@ -51,8 +51,15 @@ def test_nvrtc_takes_every_spelling(toolchain: Toolchain, name: str) -> None:
     if toolchain.nvrtc.version < (OPTIONS[name].since or (0, 0)):
         with raises(OptionError, "option-rejected", name):
             compile("__global__ void k() {}", to="ptx", arch="compute_90", options=one(name))
+        with pytest.raises(ToolError):
+            compile_with(toolchain, one(name))
         return
-    arguments = ["-arch=compute_90", *one(name).render(Tool.NVRTC)]
+    compile_with(toolchain, one(name))
+
+
+def compile_with(toolchain: Toolchain, options: Options) -> None:
+    """Give options to NVRTC itself."""
+    arguments = ["-arch=compute_90", *options.render(Tool.NVRTC)]
     with toolchain.nvrtc.program(b"__global__ void k() {}", b"/cujit-test/k.cu") as program:
         program.compile([a.encode() for a in arguments])
 
