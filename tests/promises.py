@@ -192,6 +192,9 @@ _LISTED = {
         r"|cujit_matrix_\w+|read_(left|right|rows|sums|scales)|write_sums|number_of|cujit_tensor_product)"
         r": .* align \d+$": "strips and registers are whole vectors, in reserved memory",
         r"^cujit_tensor_product: .* = u(div|rem) i32 ": "a product has strips, and a part of A has rows",
+        r"^(find_column|find_stored|see_pieces): .* = u(div|rem) i(32|64) ": "a part of D has columns, and a "
+        "chunk of k and a piece have elements",
+        r"^cujit_tensor_fill: .* = u(div|rem) i32 ": "a copy has rows, and 1 or 32 of them for each group of lanes",
         r"^offset_in_shared: .* = u(div|rem) i64 ": "lines have bytes and elements, by a mode that exists",
         r"^code_in_\w+: .* = (u(div|rem)|lshr) i32 ": "a cell has 1, 2 or 4 elements, and shifts are by less than "
         "it has bits",

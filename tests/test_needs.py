@@ -35,13 +35,13 @@ ret; }
 """
 BAD = """\
 .visible .entry k(.param .u64 p) {
-.reg .b32 a; .reg .b64 q;
-tcgen05.shift.cta_group::1.down [a];
-tcgen05.shift.cta_group::1.down [a];
+.reg .b32 a; .reg .b64 q; .reg .pred ok;
+tcgen05.mma.cta_group::1.kind::f16.ashift [a], [a], q, a, ok;
+tcgen05.mma.cta_group::1.kind::f16.ashift [a], [a], q, a, ok;
 mov.u32 a, %tid.x;
 ret; }
 """
-SHIFT = "tcgen05.shift.cta_group::1.down"
+SHIFT = "tcgen05.mma.cta_group::1.kind::f16.ashift"
 
 
 def test_uses_are_counted_those_in_scopes_too() -> None:

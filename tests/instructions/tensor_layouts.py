@@ -16,7 +16,10 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["BLOCK", "COUNTS", "LANE", "Stored", "factor_cells", "left_rows", "moved_cells", "store", "sum_cells"]
+__all__ = [
+    "BLOCK", "COUNTS", "LANE", "Stored", "factor_cells", "left_rows", "metadata_bits", "moved_cells", "store",
+    "sum_cells",
+]  # fmt: skip
 
 Array = npt.NDArray[Any]
 Shape: TypeAlias = "int | tuple[Shape, ...]"
@@ -69,22 +72,48 @@ def moved_cells(shape: str, times: int, split: int, packs: bool) -> Array:
 _HALF = 64 * LANE
 
 
-def sum_cells(m: int, n: int, blocks: int, first_lane: int = 0) -> Array:
-    """Give the address of every element of D: layouts A and B of pairs, D and F of one block."""
-    layouts: dict[tuple[int, int], tuple[tuple[Shape, Shape], tuple[Shape, Shape]]] = {
-        (1, 64): (((16, 4), (LANE, 32 * LANE)), (n, 1)),
-        (1, 128): ((128, LANE), (n, 1)),
-        (2, 128): (((64, 2), (LANE, BLOCK)), ((n // 2, 2), (1, _HALF))),
-        (2, 256): (((128, 2), (LANE, BLOCK)), (n, 1)),
+def sum_cells(m: int, n: int, layout: str, first_lane: int = 0) -> Array:
+    """Give the address of every element of D, by the letter of its layout: A, B and C are of pairs."""
+    layouts: dict[str, tuple[tuple[Shape, Shape], tuple[Shape, Shape]]] = {
+        "A": (((128, 2), (LANE, BLOCK)), (n, 1)),
+        "B": (((64, 2), (LANE, BLOCK)), ((n // 2, 2), (1, _HALF))),
+        "C": (((16, 4, 2), (LANE, 32 * LANE, BLOCK)), (n, 1)),
+        "D": ((128, LANE), (n, 1)),
+        "E": ((64, LANE), ((n // 2, 2), (1, _HALF))),
+        "F": (((16, 4), (LANE, 32 * LANE)), (n, 1)),
+        "G": ((32, LANE), ((n // 4, 4), (1, 32 * LANE))),
     }
-    rows, columns = layouts[blocks, m]
-    return first_lane * LANE + _offsets(*rows)[:, None] + _offsets(*columns)[None, :]
+    rows, columns = layouts[layout]
+    found = first_lane * LANE + _offsets(*rows)[:, None] + _offsets(*columns)[None, :]
+    assert found.shape == (m, n)
+    return found
 
 
-def left_rows(m: int, blocks: int, first_lane: int = 0) -> list[Array]:
-    """Give the addresses of the rows of A: where D has its first column and, of a pair with D in halves, its last."""
-    cells = sum_cells(m, 2, blocks, first_lane)
-    return [cells[:, 0]] if (blocks, m) != (2, 128) else [cells[:, 0], cells[:, 1]]
+PARTS = {"B": 2, "E": 2, "G": 4}
+"""Layouts that have parts of D's columns one below the other."""
+
+
+def left_rows(m: int, layout: str, first_lane: int = 0) -> list[Array]:
+    """Give the addresses of the rows of A: where D has the first column of each part."""
+    parts = PARTS.get(layout, 1)
+    return list(sum_cells(m, parts, layout, first_lane).T)
+
+
+def metadata_bits(m: int, layout: str, mixes: bool, first_lane: int = 0) -> Array:
+    """Give the address of each bit of a sparse A's metadata, with bits in place of columns: row, bit, copy.
+
+    With ``mixes`` (of f16 and tf32) a row has 32 bits, otherwise 64.
+    """
+    blocks = 2 if layout in "AC" else 1
+    rows, apart = m // blocks, 32 if layout in "CF" else 16
+    if mixes:
+        of_rows = _offsets((8, 2, rows // 16, blocks), (LANE, 16, apart * LANE, BLOCK))
+        of_bits = _offsets((16, 2), (1, 8 * LANE))
+    else:
+        of_rows = _offsets((16, rows // 16, blocks), (LANE, apart * LANE, BLOCK))
+        of_bits = _offsets(64, 1)
+    copies = _offsets(PARTS.get(layout, 1), rows * LANE)
+    return np.asarray(first_lane * LANE + of_rows[:, None, None] + of_bits[None, :, None] + copies[None, None, :])
 
 
 def factor_cells(rows: int, m: int, blocks: int, of_b: bool) -> Array:

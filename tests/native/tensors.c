@@ -14,11 +14,12 @@ void cujit_matrix_tensor_load(u32 *frame, const struct Block *state, u8 *shared,
                               u32 shape, u32 count, flag halves, u32 split);
 void cujit_matrix_tensor_store(const u32 *frame, const struct Block *state, u8 *shared, u32 warp, u32 line, u32 address,
                                u32 shape, u32 count, flag halves, u32 split);
-Multiply cujit_tensor_product, cujit_tensor_fill;
+Multiply cujit_tensor_product, cujit_tensor_fill, cujit_tensor_shift;
 void cujit_pending_product(const struct Block *state, u8 *shared, u32 warp, u32 lanes, u32 line, u32 d, u64 a, u64 b,
                            u32 descriptor, u32 keeps, u32 kind, u32 from_tensor, u32 scale, u32 mask0, u32 mask1,
                            u32 mask2, u32 mask3, u32 mask4, u32 mask5, u32 mask6, u32 mask7, u32 chunks, u32 factors_a,
-                           u32 factors_b, flag pair, Multiply *multiply);
+                           u32 factors_b, u32 sparse, u32 metadata, u32 stationary, u64 zeros, u32 unpacked, flag pair,
+                           Multiply *multiply);
 
 /* What is stored in each shape is loaded again. */
 static void registers(u8 *shared, u32 column) {
@@ -55,7 +56,7 @@ static f32 right(u32 column, u32 k) { return (f32)((3 * column + k) % 5) - 2; }
 /* A product of halves, and the same once more on top of it; one warp's lanes of D stay as they are at first. */
 static void product(u8 *shared, u32 column) {
   struct TensorSite site = site_of(shared);
-  struct TensorWork work = {cujit_tensor_product, blocks_of(&site, shared), matrix(0, ROWS), matrix(LEFT_BYTES, COLUMNS), column};
+  struct TensorWork work = {cujit_tensor_product, blocks_of(&site, shared), matrix(0, ROWS), matrix(LEFT_BYTES, COLUMNS), 0, column};
   work.descriptor = 1u << 4 | COLUMNS / 8 << 17 | ROWS / 16 << 24, work.kind = KIND_F16;
   for (u32 k = 0; k < STEPS; k++) {
     for (u32 row = 0; row < ROWS; row++) ((_Float16 *)shared)[place(row, k, ROWS)] = (_Float16)left(row, k);
@@ -246,7 +247,7 @@ static u32 word_of(const struct Form *x) {
 static void hold_form(u8 *shared, u32 column, const struct Form *x) {
   struct TensorSite site = site_of(shared);
   struct TensorMemory *memory = site.memory;
-  struct TensorWork work = {cujit_tensor_product, blocks_of(&site, shared), described(&x->a, 0), described(&x->b, RIGHT_BYTES), column};
+  struct TensorWork work = {cujit_tensor_product, blocks_of(&site, shared), described(&x->a, 0), described(&x->b, RIGHT_BYTES), 0, column};
   work.descriptor = word_of(x), work.kind = x->kind->number, work.keeps = 1, work.scale = x->scale, work.chunks = x->chunks;
   memset(shared, 0x55, SHARED_BYTES);
   place_in_shared(&x->b, shared + RIGHT_BYTES);
@@ -319,7 +320,7 @@ static void hold_copies(u8 *shared, u32 column) {
   struct TensorSite site = site_of(shared);
   for (u32 k = 0; k < 4 * sizeof copies / sizeof *copies; k++) {
     struct Matrix rows = {U8, copies[k / 4].rows, copies[k / 4].bytes, modes[k % 4], 0, k};
-    struct TensorWork work = {cujit_tensor_fill, blocks_of(&site, shared), 0, described(&rows, 0), column};
+    struct TensorWork work = {cujit_tensor_fill, blocks_of(&site, shared), 0, described(&rows, 0), 0, column};
     work.kind = copies[k / 4].number;
     place_in_shared(&rows, shared);
     cujit_tensor_fill(&site, &work);
@@ -330,12 +331,50 @@ static void hold_copies(u8 *shared, u32 column) {
   }
 }
 
+/* Products of ones with a sparse A, or a stationary one with half of the columns of B, in each layout: D is as many as are stored. */
+static void hold_ones(u8 *shared, u32 column, u32 rows, flag sparse, flag stationary) {
+  struct TensorSite site = site_of(shared);
+  struct TensorWork work = {cujit_tensor_product, blocks_of(&site, shared), matrix(0, ROWS), matrix(RIGHT_BYTES, COLUMNS), 0, column};
+  u32 words = COLUMNS / (stationary ? TENSOR_LANES / rows : 1);
+  work.descriptor = 1u << 4 | sparse << 2 | COLUMNS / 8 << 17 | rows / 16 << 24, work.kind = KIND_F16;
+  work.sparse = sparse, work.stationary = stationary, work.metadata = column + COLUMNS;
+  if (stationary) work.zeros = 1ull << 39 | 7ull << 40 | 7ull << 48;
+  for (u32 k = 0; k < SHARED_BYTES / 2; k++) ((_Float16 *)shared)[k] = 1;
+  for (u32 k = 0; k < TENSOR_LANES; k++) site.memory->cells[work.metadata][k] = 0x4e894e89;
+  cujit_tensor_product(&site, &work);
+  for (u32 k = 0; k < words * rows; k++) {
+    f32 found;
+    memcpy(&found, &site.memory->cells[column + k / rows][stationary ? k % rows : own_lane(rows, k % rows)], sizeof found);
+    HOLDS(found == (stationary && k / rows % 16 >= 8 ? 0 : STEPS));
+  }
+}
+
+static void hold_rest(u8 *shared, u32 column) {
+  static const u32 rows[] = {32, 64, 128};
+  struct TensorSite site = site_of(shared);
+  for (u32 k = 1; k < 9; k++) {
+    if (k / 3 || rows[k % 3] > 32) hold_ones(shared, column, rows[k % 3], k / 3 < 2, k / 3 > 0);
+  }
+  for (u32 k = 0; k < 3; k++) {
+    struct TensorWork work = {cujit_tensor_fill, blocks_of(&site, shared), 0, matrix(0, ROWS), 0, column | k << 16};
+    work.kind = COPY_4X256B, work.unpacked = k ? 2 + 2 * k : 0;
+    memset(shared, 0xff, SHARED_BYTES);
+    cujit_tensor_fill(&site, &work);
+    HOLDS(site.memory->cells[column + 7][96 + k] == (k == 0 ? ~0u : k == 1 ? 0x3c3c3c3c : 0x3f3f3f3f));
+  }
+  for (u32 k = 0; k < TENSOR_LANES; k++) site.memory->cells[column + 7][k] = k;
+  struct TensorWork work = {cujit_tensor_shift, blocks_of(&site, shared), 0, 0, 0, column | 96 << 16};
+  cujit_tensor_shift(&site, &work);
+  for (u32 k = 0; k < TENSOR_LANES; k++) HOLDS(site.memory->cells[column + 7][k] == (k < 96 || k == 127 ? k : k + 1));
+}
+
 static void forms(struct Launch *launch, u8 *shared, u8 *local) {
-  u32 first = cujit_tensor_alloc(0, shared, 0, 1, COLUMNS, 0, 0);
+  u32 first = cujit_tensor_alloc(0, shared, 0, 1, 2 * COLUMNS, 0, 0);
   (void)launch, (void)local;
   hold_kinds(shared, first);
   hold_copies(shared, first);
-  cujit_tensor_dealloc(0, shared, 0, 2, first, COLUMNS, 0, 0);
+  hold_rest(shared, first);
+  cujit_tensor_dealloc(0, shared, 0, 2, first, 2 * COLUMNS, 0, 0);
 }
 
 static void kernel(struct Launch *launch, u8 *shared, u8 *local) {
@@ -369,7 +408,7 @@ static void outside(struct Launch *launch, u8 *shared, u8 *local) {
   (void)launch, (void)local;
   u32 first = cujit_tensor_alloc(0, shared, 0, 1, 32, 0, 0);
   struct TensorSite site = site_of(shared);
-  struct TensorWork work = {cujit_tensor_fill, blocks_of(&site, shared), 0, matrix(SHARED_BYTES - ROWS * 16 + 16, ROWS), first};
+  struct TensorWork work = {cujit_tensor_fill, blocks_of(&site, shared), 0, matrix(SHARED_BYTES - ROWS * 16 + 16, ROWS), 0, first};
   work.kind = COPY_128X128B;
   cujit_tensor_fill(&site, &work);
 }
@@ -379,7 +418,7 @@ static void busy(struct Launch *launch, u8 *shared, u8 *local) {
   u32 frame[WARP], first = cujit_tensor_alloc(0, shared, 0, 1, 32, 0, 0);
   (void)launch, (void)local;
   cujit_pending_product(0, shared, 0, 1, 2, first, 0, matrix(0, ROWS), 0, 0, COPY_128X128B, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-                        0, 0, cujit_tensor_fill);
+                        0, 0, 0, 0, 0, 0, 0, cujit_tensor_fill);
   cujit_matrix_tensor_load(frame, 0, shared, 0, 3, first + 4, SHAPE_32X32B, 1, 0, 0);
   cujit_matrix_tensor_load(frame, 0, shared, 0, 3, first + 3, SHAPE_32X32B, 1, 0, 0);
 }
@@ -392,7 +431,7 @@ static void unstored(struct Launch *launch, u8 *shared, u8 *local) {
     cujit_matrix_tensor_store(frame, 0, shared, 0, 3, first + k % 8, SHAPE_32X32B, 1, 0, 0);
   }
   cujit_pending_product(0, shared, 0, 1, 2, first, 0, matrix(0, ROWS), 0, 0, COPY_128X128B, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-                        0, 0, cujit_tensor_fill);
+                        0, 0, 0, 0, 0, 0, 0, cujit_tensor_fill);
 }
 
 static void run(struct Crew *crew, void *code, u64 blocks, u32 fault) {

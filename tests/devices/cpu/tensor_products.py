@@ -14,13 +14,13 @@ import numpy.typing as npt
 from cujit.devices.device import Device
 from instructions.scene import Scene, entry, run_scene
 from instructions.scenes_matrix import codes_for, values_of
-from instructions.tensor_layouts import BLOCK, LANE, factor_cells, left_rows, store, sum_cells
+from instructions.tensor_layouts import BLOCK, LANE, factor_cells, left_rows, metadata_bits, store, sum_cells
 
 Array = npt.NDArray[Any]
 
 COLUMNS, LANES = 512, 128
-A_COLUMN, FACTORS = 256, (320, 330)
-"""D is in the first half of tensor memory; in the second one is A if it is there, and so are scale factors."""
+A_COLUMN, FACTORS, METADATA = 256, (320, 330), 340
+"""D is in the first half of tensor memory; in the second one are A, if it is there, scale factors, and metadata."""
 
 BITS = {"f16": 16, "bf16": 16, "tf32": 32, "e2m3": 6, "e3m2": 6, "e2m1": 4, "fp4": 4}
 """Bits of an element in shared memory; of others, 8."""
@@ -65,6 +65,12 @@ class Product:
     """The word for the size of blocks."""
     issuer: int | None = None
     """Which block of a pair issues the product; None where there is one block."""
+    sparse: bool = False
+    selector: int = 0
+    stationary: bool = False
+    zeros: int | None = None
+    """The zero-column mask descriptor, or None if the instruction has none."""
+    most_shift: int = 0
 
     @property
     def blocks(self) -> int:
@@ -72,9 +78,22 @@ class Product:
         return 1 if self.issuer is None else 2
 
     @property
+    def layout(self) -> str:
+        """The letter of D's layout. Source: PTX ISA 9.1, 9.7.16.10.5 "Data Path Layout Organization"."""
+        if self.blocks == 2:
+            return "A" if self.m == 256 else "C" if self.sparse else "B"
+        return "D" if self.m == 128 else "G" if self.m == 32 else "E" if self.stationary else "F"
+
+    @property
+    def shift(self) -> int:
+        """By how many columns B is shifted."""
+        return (self.zeros or 0) >> 56 & 63
+
+    @property
     def described(self) -> int:
         """The instruction descriptor. Source: PTX ISA 9.1, 9.7.16.4.2, tables 42 and 43."""
         fields = [
+            (0, self.selector), (2, int(self.sparse)), (30, self.most_shift),
             (3, int(self.saturates)), (4, self.places[1] if self.chunks else RESULTS[self.d]),
             (7, CODES[self.kind][self.a]), (23, int(self.chunks > 0 and self.factor == "ue8m0")), (29, self.places[0]),
             (10, CODES[self.kind][self.b]), (13, int(self.negative[0])), (14, int(self.negative[1])),
@@ -121,7 +140,11 @@ def text_of(x: Product, *, waits: str = "early", copy: str = "") -> str:
     a = f"[at+{A_COLUMN}]" if x.from_tensor else "da"
     scale, kind = (scale, x.kind) if not x.chunks else ("", f"{x.kind}.block_scale{x.size}")
     factors = f", [base+{FACTORS[0]}], [base+{FACTORS[1]}]" if x.chunks else ""
-    product = f"@one tcgen05.mma.{group}.kind::{kind} [at], {a}, db, n{mask}{factors}, keeps{scale};"
+    words = f"{'.ws' * x.stationary}{'.sp' * x.sparse}"
+    metadata = f", [at+{METADATA}]" if x.sparse else ""
+    zeros = ", s" if x.zeros is not None else ""
+    product = f"""ld.global.b64 s, [p3+24];
+        @one tcgen05.mma{words}.{group}.kind::{kind} [at], {a}, db{metadata}, n{mask}{factors}, keeps{scale}{zeros};"""
     if copy:
         product = f"@one tcgen05.cp.{group}.{copy} [at], da;"
     wait = "WAIT: mbarrier.try_wait.parity.shared::cta.b64 done, [bar], 0; @!done bra WAIT;"
@@ -194,10 +217,20 @@ def put_factors(x: Product, factors: tuple[Array, Array], memory: Array) -> None
         memory.ravel()[cells_at(memory, addresses)] = words[:, None]
 
 
+def put_metadata(x: Product, metadata: Array, memory: Array) -> None:
+    """Put the metadata of each row, a whole number, where a product finds them."""
+    bits = metadata_bits(x.m, x.layout, x.kind in ("f16", "tf32"), x.first_lane)
+    places = cells_at(memory, bits // LANE * LANE + bits % LANE // 32 + METADATA + x.selector)
+    values = metadata[:, None] >> np.arange(bits.shape[1], dtype=np.uint64) & np.uint64(1)
+    masks = (1 << bits % 32).astype(np.uint32)
+    np.bitwise_or.at(memory.ravel(), places, masks)
+    np.bitwise_xor.at(memory.ravel(), places, np.where(values[:, :, None], np.uint32(0), masks))
+
+
 def put_left(x: Product, a: Array, memory: Array) -> None:
     """Put A into tensor memory."""
     words = in_tensor(a, x.a)
-    for addresses in left_rows(x.m, x.blocks, x.first_lane):
+    for addresses in left_rows(x.m, x.layout, x.first_lane):
         at = addresses[:, None] + A_COLUMN + np.arange(words.shape[1])
         memory.ravel()[cells_at(memory, at)] = words
 
@@ -213,23 +246,26 @@ def arrays_of(x: Product, a: Array, b: Array, memory: Array) -> tuple[Array, ...
         ]
         images.append(np.concatenate([padded(part.image, size) for part in parts]))
         descriptors.append(parts[0].descriptor)
-    masks = (*(x.masked or ()), *[0] * 8)[:8]
+    zeros = x.zeros or 0
+    masks = (*(x.masked or (zeros & 0xFFFFFFFF, zeros >> 32)), *[0] * 8)[:8]
     more = np.array([x.described, int(x.keeps), *masks, x.first_lane * LANE, 0], np.uint32).view(np.uint64)
     return (*images, memory, np.concatenate([np.array(descriptors, np.uint64), more]))
 
 
 def launch(
     cpu: Device, x: Product, a: Array, b: Array, c: Array, *, waits: str = "early",
-    factors: tuple[Array, Array] | None = None,
+    factors: tuple[Array, Array] | None = None, metadata: Array | None = None,
 ) -> Array:  # fmt: skip
     """Do a product of codes with C, given as words of D's cells; give D's cells, and require that no other changed."""
     before = np.random.default_rng(9).integers(0, 1 << 32, (x.blocks, COLUMNS, LANES), np.uint32)
-    sums = cells_at(before, sum_cells(x.m, x.n, x.blocks, x.first_lane))
+    sums = cells_at(before, sum_cells(x.m, x.n, x.layout, x.first_lane))
     before.ravel()[sums] = c
     if x.from_tensor:
         put_left(x, a, before)
     if factors:
         put_factors(x, factors, before)
+    if metadata is not None:
+        put_metadata(x, metadata, before)
     scene = Scene("product", text_of(x, waits=waits), arrays_of(x, a, b, before), x.blocks, 128)
     after = run_scene(cpu, scene)[2].reshape(before.shape)
     got = after.ravel()[sums]
@@ -244,21 +280,66 @@ def words_of(values: Array, d: str) -> Array:
     return values.astype(np.float32).view(np.uint32) if d == "f32" else values.astype(np.int64).astype(np.uint32)
 
 
-def exactly(cpu: Device, x: Product) -> None:
+def spread(x: Product, stored: Array) -> tuple[Array, Array]:
+    """Choose where the numbers of a sparse A are: two quarters of each chunk. Give A with its zeros, and the metadata.
+
+    Source: PTX ISA 9.1, 9.7.16.10.8.1 and .2, the meaningful values of the index.
+    """
+    rows, count = stored.shape
+    each = 2 if x.a == "fp4" else 1
+    chosen = [(1, 0), (3, 2)] if x.kind == "tf32" else [(1, 0), (2, 0), (3, 0), (2, 1), (3, 1), (1, 2), (3, 2)]
+    chunks = count if x.kind == "tf32" else count // (2 * each)
+    which = np.random.default_rng(8).integers(0, len(chosen), (rows, chunks))
+    whole = np.zeros((rows, chunks, 4, each))
+    metadata = np.zeros(rows, np.uint64)
+    for chunk in range(chunks):
+        high, low = np.array(chosen)[which[:, chunk]].T
+        own = stored.reshape(rows, chunks, -1, each)[:, chunk]
+        for place, at in enumerate((low, high)[: own.shape[1]]):
+            whole[np.arange(rows), chunk, at] = own[:, place]
+        metadata |= (high << 2 | low).astype(np.uint64) << np.uint64(4 * chunk)
+    return (whole[:, :, ::2] if x.kind == "tf32" else whole).reshape(rows, 2 * count), metadata
+
+
+def used_columns(x: Product, b: Array) -> Array:
+    """Give the columns of B that a zero-column mask leaves. Source: PTX ISA 9.1, 9.7.16.4.3, its examples."""
+    shift, zeros = x.shift, x.zeros or 0
+    found = b[shift : shift + x.n].copy()
+    if zeros >> 39 & 1:
+        parts = 128 // x.m
+        for part in range(parts):
+            skips = [0] * ((zeros >> 48 & 255) + 1) + [1] * ((zeros >> 40 & 255) + 1)
+            if zeros >> (32 + part) & 1:
+                skips.sort(reverse=True)
+            mask = np.tile(skips, 300)[zeros >> 8 * part & 255 :][: x.n // parts]
+            found[part * x.n // parts :][: x.n // parts][mask == 1] = 0
+    return found
+
+
+def exactly(cpu: Device, x: Product, factors: tuple[Array, Array] | None = None) -> None:
     """Compare a product of numbers whose sums are exact."""
-    a, b = codes(x.a, x.m, STEPS[x.kind], 1), codes(x.b, x.n, STEPS[x.kind], 2)
+    steps = STEPS[x.kind] * (2 if x.sparse else 1)
+    a, b = codes(x.a, x.m, STEPS[x.kind], 1), codes(x.b, x.n + (32 if x.shift else 0), steps, 2)
+    left, right, metadata = numbers(a, x.a), used_columns(x, numbers(b, x.b)), None
+    if x.sparse:
+        left, metadata = spread(x, left)
+    if factors:
+        left, right = (
+            m * np.repeat(values_of(f, x.factor), steps // x.chunks, axis=1)
+            for m, f in zip((left, right), factors, strict=True)
+        )
     rng = np.random.default_rng(3)
     c = rng.integers(-64, 64, (x.m, x.n)).astype(np.float64)
     if x.saturates:
         c = np.where(c < 0, -(2.0**31) - c, 2.0**31 - 1 - c)
     signs = (-1 if x.negative[0] else 1) * (-1 if x.negative[1] else 1)
-    expected = signs * (numbers(a, x.a) @ numbers(b, x.b).T) + (c * 2.0 ** -(x.scale or 0) if x.keeps else 0)
+    expected = signs * (left @ right.T) + (c * 2.0 ** -(x.scale or 0) if x.keeps else 0)
     if x.saturates:
         expected = np.clip(expected, -(2**31), 2**31 - 1)
     wanted, held = words_of(expected, x.d), words_of(c, x.d)
     if x.masked:
-        cells = sum_cells(x.m, x.n, x.blocks, x.first_lane)
+        cells = sum_cells(x.m, x.n, x.layout, x.first_lane)
         lanes = cells // BLOCK * LANES + cells % BLOCK // LANE
         stays = np.array(x.masked)[lanes // 32] >> lanes % 32 & 1 == 1
         wanted[stays] = held[stays]
-    np.testing.assert_array_equal(launch(cpu, x, a, b, held), wanted)
+    np.testing.assert_array_equal(launch(cpu, x, a, b, held, factors=factors, metadata=metadata), wanted)

@@ -85,7 +85,7 @@ PARTLY = (
     HEAD
     + f""".visible .entry good(.param .u64 out) {{ {REGISTERS} ld.param.u64 %a1, [out]; st.global.u32 [%a1], 7; ret; }}
 .visible .entry bad(.param .u64 out, .param .f32 x) {{ {REGISTERS}
-    tcgen05.shift.cta_group::1.down [%r1]; ret;
+    tcgen05.mma.cta_group::1.kind::f16.ashift [%r1], [%r1], %a1, %r1, %p1; ret;
 }}
 """
 )
@@ -100,7 +100,7 @@ def test_what_is_not_executed_refuses_the_kernels_that_have_it_and_no_others(cpu
         assert out.numpy()[0] == 7
         assert len(module["bad"].signature) == 2
         bad = module["bad"]
-        with raises(UnsupportedError, "unsupported", "bad", "6", "tcgen05.shift") as caught:
+        with raises(UnsupportedError, "unsupported", "bad", "6", "tcgen05.mma", "ashift") as caught:
             bad[1, 1](out, 1.0)
         assert [line for line, _, _ in caught.value.items] == [6]
         with raises(UnsupportedError, "unsupported", "bad"):
@@ -109,12 +109,12 @@ def test_what_is_not_executed_refuses_the_kernels_that_have_it_and_no_others(cpu
 
 def test_a_module_of_which_nothing_is_executed_is_refused_when_it_is_loaded(cpu: Device) -> None:
     with raises(UnsupportedError, "unsupported", "6", "tcgen05"):
-        load(kernel("tcgen05.shift.cta_group::1.down [%r1];").encode(), cpu)
+        load(kernel("tcgen05.mma.cta_group::1.kind::f16.ashift [%r1], [%r1], %a1, %r1, %p1;").encode(), cpu)
 
 
 def test_needs_list_what_single_kernels_have() -> None:
     assert [(refusal.line, refusal.construct) for refusal in ptx_needs(PARTLY).refusals] == [
-        (6, "tcgen05.shift.cta_group::1.down")
+        (6, "tcgen05.mma.cta_group::1.kind::f16.ashift")
     ]
     assert ptx_needs(kernel("addd.s32 %r1, %r2, %r3;")).refusals[0].why == "PTX has no instruction 'addd'"
 

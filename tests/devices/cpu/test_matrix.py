@@ -210,12 +210,9 @@ def test_a_fragment_of_too_few_registers_is_refused_by_line_and_number(cpu: Devi
 @pytest.mark.parametrize(
     "name",
     [
-        "tcgen05.cp.cta_group::1.4x256b [t], d",
-        "tcgen05.shift.cta_group::1.down [t]",
-        "tcgen05.cp.cta_group::2.128x128b.b8x16.b4x16_p64 [t], d",
-        "tcgen05.mma.ws.cta_group::1.kind::f16 [t], d, d, t, p",
-        "tcgen05.mma.sp.cta_group::1.kind::f16 [t], d, d, [t], t, p",
-        "tcgen05.mma.sp.cta_group::1.kind::mxf4.block_scale [t], d, d, [t], t, [t], [t], p",
+        "tcgen05.mma.cta_group::1.kind::f16.ashift [t], [t], d, t, p",
+        "tcgen05.mma.cta_group::2.kind::i8.ashift.collector::a::lastuse [t], [t], d, t, p",
+        "tcgen05.mma.sp.cta_group::1.kind::tf32.ashift [t], [t], d, [t], t, p",
     ],
 )
 def test_what_tensor_memory_does_not_do_yet_is_refused_by_name(name: str, cpu: Device) -> None:

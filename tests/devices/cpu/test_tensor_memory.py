@@ -138,6 +138,50 @@ def test_sixteen_lanes_may_be_the_upper_half(cpu: Device) -> None:
     np.testing.assert_array_equal(got, np.concatenate([cells[places % LANE, lanes + 32 * w] for w in range(4)]))
 
 
+FLOATS = np.array([0.0, -0.0, 1.5, -1.5, np.inf, -np.inf, np.nan, -np.nan, 1e-40, -7.0], np.float32)
+REDUCED = [
+    *((f"{name}{more}.f32", name, more) for name in ("min", "max") for more in ("", ".abs", ".NaN", ".abs.NaN")),
+    *((f"{name}.{type_}", name, type_) for name in ("min", "max") for type_ in ("u32", "s32")),
+]
+
+
+def reduced(values: Array, name: str, more: str) -> Array:
+    """Reduce each row: a NaN loses, or with ``.NaN`` wins; -0 is below 0."""
+    if more in ("u32", "s32"):
+        own = values.view(np.int32) if more == "s32" else values
+        return np.asarray(getattr(own, name)(axis=1).view(np.uint32))
+    found = []
+    for row in values.view(np.float32):
+        own = np.abs(row) if ".abs" in more else row
+        numbers = own[~np.isnan(own)]
+        is_nan = len(numbers) < len(own) if ".NaN" in more else not len(numbers)
+        ordered = sorted(numbers, key=lambda x: (x, not np.signbit(x)))
+        found.append(np.uint32(0x7FFFFFFF) if is_nan else ordered[0 if name == "min" else -1].view(np.uint32))
+    return np.array(found, np.uint32)
+
+
+@pytest.mark.parametrize("shape", ["32x32b", "16x32bx2"])
+@pytest.mark.parametrize(("words", "name", "more"), REDUCED)
+def test_loads_reduce_what_each_thread_loads(cpu: Device, shape: str, words: str, name: str, more: str) -> None:
+    rng = np.random.default_rng(3)
+    cells = FLOATS[rng.integers(0, len(FLOATS), (COLUMNS, LANES))].view(np.uint32)
+    cells[:, 40:80] = rng.integers(0, 1 << 32, (COLUMNS, 40), np.uint32)
+    cells[:, 5] = np.float32(np.nan).view(np.uint32)
+    split, offset = (9, ", 9") if shape == "16x32bx2" else (0, "")
+    body = [START, whole(False), "bar.sync 0;"]
+    expected = []
+    for k, times in enumerate((2, 4, 128)):
+        body.append(f"tcgen05.ld.red.sync.aligned.{shape}.x{times}.{words} {names(times)}, r128, [t]{offset};")
+        body.append("mad.wide.u32 a, i, 4, p1;")
+        body += [f"st.global.b32 [a+{1024 * k + 512 * n}], r{at};" for n, at in enumerate((times - 1, 128))]
+        places = moved_cells(shape, times, split, packs=False)[:, :, 0]
+        loaded = np.concatenate([cells[places % LANE, places // LANE + 32 * warp] for warp in range(4)])
+        expected += [loaded[:, -1], reduced(loaded, name, more)]
+    text = kernel("\n".join([*body, END]), 2).replace("sm_100a", "sm_103a")
+    got = run_scene(cpu, Scene("reduced", text, (cells, np.zeros((6, 128), np.uint32)), 1, 128))[1]
+    np.testing.assert_array_equal(got, expected)
+
+
 def test_what_was_not_stored_is_no_number(cpu: Device) -> None:
     load = "tcgen05.ld.sync.aligned.32x32b.x1.b32 {r0}, [t];"
     body = f"{START} {load} mad.wide.u32 a, i, 4, p0; st.global.b32 [a], r0; {END}"

@@ -219,28 +219,88 @@ def test_scaled_sums_follow_the_published_rule(cpu: Device, x: Product, adverse:
 
 
 COPIED = {
-    "128x256b": (128, 32, [0, 1, 2, 3]), "128x128b": (128, 16, [0, 1, 2, 3]),
+    "128x256b": (128, 32, [0, 1, 2, 3]), "128x128b": (128, 16, [0, 1, 2, 3]), "4x256b": (4, 32, [0, 1, 2, 3]),
     "64x128b.warpx2::02_13": (64, 16, [0, 1, 0, 1]), "64x128b.warpx2::01_23": (64, 16, [0, 0, 1, 1]),
     "32x128b.warpx4": (32, 16, [0, 0, 0, 0]),
 }  # fmt: skip
-"""Rows and bytes of a copy, and which 32 rows are in each 32 lanes."""
+"""Rows and bytes of a copy, and which 32 rows, or which row, are in each 32 lanes."""
+PACKED = {"": 8, ".b8x16.b4x16_p64": 4, ".b8x16.b6x16_p32": 6}
 
 
 @pytest.mark.parametrize("mode", [0, 2, 4, 6])
+@pytest.mark.parametrize("packed", PACKED)
 @pytest.mark.parametrize("copy", COPIED)
-def test_copies_from_shared_memory(cpu: Device, copy: str, mode: int) -> None:
+def test_copies_from_shared_memory(cpu: Device, copy: str, packed: str, mode: int) -> None:
     rows, size, groups = COPIED[copy]
-    given = np.random.default_rng(6).integers(0, 256, (rows, size)).astype(np.uint64)
-    stored = store(given, 8, mode, False)
+    bits = PACKED[packed]
+    given = np.random.default_rng(6).integers(0, 1 << bits, (rows, size)).astype(np.uint64)
+    stored = store(np.resize(given, (max(rows, 8), size)), bits, mode, False)
+    if bits == 4:
+        given <<= np.uint64(2)  # in the middle of its byte, as A of a product
     before = np.random.default_rng(7).integers(0, 1 << 32, (COLUMNS, LANES), np.uint32)
     more = np.array([stored.descriptor, *[0] * 7], np.uint64)
-    text = text_of(Product(), copy=copy).replace("ld.global.b32 at, [p3+56];", "mov.u32 at, 7;")
+    text = text_of(Product(), copy=copy + packed).replace("ld.global.b32 at, [p3+56];", "mov.u32 at, 7;")
     arrays = (padded(stored.image, 32768), padded(stored.image, 65536), before, more)
     after = run_scene(cpu, Scene("copy", text, arrays, 1, 128))[2]
-    words = np.ascontiguousarray(given.astype(np.uint8)).view(np.uint32).reshape(-1, 32, size // 4)
+    words = np.ascontiguousarray(given.astype(np.uint8)).view(np.uint32).reshape(-1, min(rows, 32), size // 4)
     expected = before.copy()
-    expected[7 : 7 + size // 4] = np.concatenate([words[group] for group in groups]).T
+    if copy == "4x256b":
+        expected[7 : 7 + size // 4, ::32] = words.reshape(4, -1).T
+    else:
+        expected[7 : 7 + size // 4] = np.concatenate([words[group] for group in groups]).T
     np.testing.assert_array_equal(after, expected)
+
+
+def test_four_rows_go_to_one_lane_of_every_warp(cpu: Device) -> None:
+    given = np.random.default_rng(6).integers(0, 256, (8, 32)).astype(np.uint64)
+    stored = store(given, 8, 0, False)
+    text = text_of(Product(), copy="4x256b").replace("ld.global.b32 at, [p3+56];", f"mov.u32 at, {31 << 16 | 7};")
+    more = np.array([stored.descriptor, *[0] * 7], np.uint64)
+    arrays = (padded(stored.image, 32768), padded(stored.image, 65536), np.zeros((COLUMNS, LANES), np.uint32), more)
+    after = run_scene(cpu, Scene("copy", text, arrays, 1, 128))[2]
+    expected = np.zeros_like(after)
+    expected[7:15, 31::32] = np.ascontiguousarray(given[:4].astype(np.uint8)).view(np.uint32).T
+    np.testing.assert_array_equal(after, expected)
+    with raises(KernelFaultError, "fault-tensor-memory", "lane 32", "tcgen05.cp"):
+        run_scene(cpu, Scene("copy", text.replace(str(31 << 16 | 7), str(32 << 16 | 7)), arrays, 1, 128))
+
+
+@pytest.mark.parametrize("issuer", [None, 0])
+@pytest.mark.parametrize("lane", [0, 96])
+def test_rows_move_by_a_lane(cpu: Device, lane: int, issuer: int | None) -> None:
+    """8 columns of the 32 lanes of a warp, but for the last one; of a pair, in both blocks."""
+    x = Product(m=128 if issuer is None else 256, issuer=issuer)
+    before = np.random.default_rng(7).integers(0, 1 << 32, (x.blocks, COLUMNS, LANES), np.uint32)
+    begin, _, end = text_of(x, copy="4x256b").partition(f"@one tcgen05.cp.cta_group::{x.blocks}.4x256b [at], da;")
+    text = f"{begin} mov.u32 at, {lane << 16 | 9}; @one tcgen05.shift.cta_group::{x.blocks}.down [at];\n{end}"
+    arrays = (
+        np.zeros(32768 * x.blocks, np.uint8),
+        np.zeros(65536 * x.blocks, np.uint8),
+        before,
+        np.zeros(8, np.uint64),
+    )
+    after = run_scene(cpu, Scene("shift", text, arrays, x.blocks, 128))[2]
+    expected = before.copy()
+    expected[:, 9:17, lane : lane + 31] = before[:, 9:17, lane + 1 : lane + 32]
+    np.testing.assert_array_equal(after, expected)
+    for wrong, word in ((lane + 16 << 16 | 9, f"lane {lane + 16}"), (lane << 16 | 505, "8 columns")):
+        other = text.replace(f"mov.u32 at, {lane << 16 | 9};", f"mov.u32 at, {wrong};")
+        with raises(KernelFaultError, "fault-tensor-memory", word, "tcgen05.shift"):
+            run_scene(cpu, Scene("wrong", other, arrays, x.blocks, 128))
+
+
+@pytest.mark.parametrize("column", [8, 9, 16, 17])
+def test_who_does_not_wait_for_a_shift_is_told(cpu: Device, column: int) -> None:
+    load = f"tcgen05.ld.sync.aligned.32x32b.x1.b32 {{r0}}, [t+{column}];"
+    begin, _, end = text_of(Product(), copy="4x256b").partition("@one tcgen05.cp.cta_group::1.4x256b [at], da;")
+    text = f"{begin} mov.u32 at, 9; @one tcgen05.shift.cta_group::1.down [at];\n{load}\n{end}"
+    arrays = (np.zeros(32768, np.uint8), np.zeros(65536, np.uint8), np.zeros((COLUMNS, LANES), np.uint32))
+    scene = Scene("shift", text, (*arrays, np.zeros(8, np.uint64)), 1, 128)
+    if 9 <= column < 17:
+        with raises(KernelFaultError, "fault-tensor-memory", "tcgen05.ld", "tcgen05.shift", "try_wait"):
+            run_scene(cpu, scene)
+    else:
+        run_scene(cpu, scene)
 
 
 @pytest.mark.parametrize("schedule", [None, *range(1, 5)])
@@ -336,12 +396,17 @@ def test_no_product_reads_beyond_shared_memory(cpu: Device, kind: str, type_: st
         ends_with_shared_memory(cpu, product, descriptor, x.described, end)
 
 
-@pytest.mark.parametrize("copy", COPIED)
-def test_no_copy_reads_beyond_shared_memory(cpu: Device, copy: str) -> None:
+@pytest.mark.parametrize("packed", PACKED)
+@pytest.mark.parametrize("copy", [copy for copy in COPIED if copy != "4x256b"])
+def test_no_copy_reads_beyond_shared_memory(cpu: Device, copy: str, packed: str) -> None:
     rows, size, _ = COPIED[copy]
     for mode in (0, 2, 4, 6):
-        descriptor, end = at_the_end(8, mode, False, rows, size)
-        ends_with_shared_memory(cpu, f"tcgen05.cp.cta_group::1.{copy} [base], da;", descriptor, 0, end)
+        descriptor, end = at_the_end(PACKED[packed], mode, False, rows, size)
+        ends_with_shared_memory(cpu, f"tcgen05.cp.cta_group::1.{copy}{packed} [base], da;", descriptor, 0, end)
+
+
+def test_no_copy_of_four_rows_reads_beyond_shared_memory(cpu: Device) -> None:
+    ends_with_shared_memory(cpu, "tcgen05.cp.cta_group::1.4x256b [base], da;", 8 << 16 | 8 << 32 | 1 << 46, 0, 192)
 
 
 WRONG = {

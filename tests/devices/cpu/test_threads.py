@@ -159,10 +159,10 @@ def test_everything_that_is_not_executed_is_listed_at_load_with_its_lines(cpu: D
 .extern .func (.param .b32 r) nobody(.param .b64 a);
 
 .visible .entry k(.param .u64 out) {
-    .reg .b32 %r<4>; .reg .b64 %a<2>;
-    tcgen05.shift.cta_group::1.down [%r1];
+    .reg .b32 %r<4>; .reg .b64 %a<2>; .reg .pred %p<2>;
+    tcgen05.mma.cta_group::1.kind::f16.ashift [%r1], [%r1], %a1, %r1, %p1;
     mov.u32 %r1, %r2;
-    tcgen05.cp.cta_group::1.4x256b [%r1], %a1;
+    tcgen05.mma.cta_group::1.kind::i8.ashift [%r1], [%r1], %a1, %r1, %p1;
     { .param .b64 x; .param .b32 z; call (z), nobody, (x); }
     ret;
 }"""
@@ -171,7 +171,7 @@ def test_everything_that_is_not_executed_is_listed_at_load_with_its_lines(cpu: D
     lines = [line for line, _, _ in caught.value.items]
     assert lines == sorted(lines)
     assert {8, 10, 11} <= set(lines)
-    for text in ("tcgen05.shift", "tcgen05.cp", "nobody"):
+    for text in ("kind::f16.ashift", "kind::i8.ashift", "nobody"):
         assert text in str(caught.value)
 
 

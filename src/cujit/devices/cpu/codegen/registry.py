@@ -113,11 +113,7 @@ _ALLOCATION = "how large the memory of a tensor map is, which maps of the CPU de
 _REPORT = "reports of copies that fail, and no copy of the CPU device does"
 
 _REASONS = (
-    ("tcgen05 .cp .4x256b|b8x16", "copies of four rows, or of packed numbers, to tensor memory"),
-    ("tcgen05 .shift|ashift", "rows of tensor memory that move"),
-    ("tcgen05 .ld .red", "loads from tensor memory that reduce, of sm_103"),
-    ("tcgen05 .mma .sp", "products of a sparse matrix in tensor memory"),
-    ("tcgen05 .mma .ws", "products in tensor memory that keep B"),
+    ("tcgen05 .mma .ashift", "no manual says which rows such a product reads, and whether tensor memory changes"),
     ("tcgen05 .mma .kind::ti16", "products of 16-bit integers, of sm_107"),
     ("multimem", "an address of several GPUs' memory at once, and there is one device"),
     ("fabric", "memory of other GPUs over NVLink, and there is one device"),

@@ -278,8 +278,9 @@ class Flattener(Calls):
         if not op.form.has_result:
             op.sources = tuple(operands)
         elif operands:
-            sources = operands if op.form.reads_result else operands[1:]
-            op.results, op.sources = self._results(operands[0], i), tuple(sources)
+            count = op.form.result_operands
+            sources = operands if op.form.reads_result else operands[count:]
+            op.results, op.sources = self._results(OperandGroup(tuple(operands[:count])), i), tuple(sources)
             self._carry(op)
 
     def _append(self, op: Op, i: ptx.Instruction) -> None:

@@ -291,7 +291,7 @@ class KernelProgram:
 # -- asynchronous copies ------------------------------------------------------------------------------------
 
 _WAITS = frozenset({"wait_group", "wait_all", "test_wait", "try_wait"})
-_AWAITED = frozenset({"alloc", "mma", "commit", "cp"})
+_AWAITED = frozenset({"alloc", "mma", "commit", "cp", "shift"})
 _NO_COPIES = _WAITS | {"commit_group", "prefetch"}
 
 

@@ -377,9 +377,15 @@ TENSOR_KINDS = ("f16", "tf32", "f8f6f4", "i8", "mxf8f6f4", "mxf4", "mxf4nvf4")
 
 TENSOR_COPIES = {
     "128x256b": "128x256b", "128x128b": "128x128b", "warpx2::02_13": "64x128b_02_13", "warpx2::01_23": "64x128b_01_23",
-    "warpx4": "32x128b",
+    "warpx4": "32x128b", "4x256b": "4x256b", "down": "down",
 }  # fmt: skip
-"""Copies from shared memory to tensor memory, by number: the modifier that tells them, and their names in C."""
+"""Copies to tensor memory, from shared memory or from the next lanes, by number.
+
+The keys are the modifiers that tell them, the values their names in C.
+"""
+
+TENSOR_UNPACKED = {"b4x16_p64": 4, "b6x16_p32": 6}
+"""Bits of elements that a copy makes bytes, by the modifier that tells them."""
 
 
 class TensorFault(enum.IntEnum):
@@ -421,3 +427,5 @@ class TensorFault(enum.IntEnum):
     """An allocation or deallocation of a pair for which the other block names other columns."""
     UNWRITTEN = 18
     """A read of what nobody wrote, under the check ``init``."""
+    ZEROS = 19
+    """A zero-column mask descriptor that does not exist."""

@@ -78,6 +78,12 @@ _WORDS: dict[int, tuple[str, str]] = {
         "execute tcgen05.st, tcgen05.cp or tcgen05.mma for these columns and lanes first, and the first tcgen05.mma of "
         "a sum with a false enable-input-d. Copy scale factors to all 128 lanes",
     ),
+    TensorFault.ZEROS: (
+        "a zero-column mask that doesn't exist: its descriptor is {number:#018x}",
+        "shift by at most 16 columns if M is 32, otherwise by at most 32, and by no more than bits 30 and 31 of the "
+        "instruction descriptor allow. Set bits 36 to 38, 62, and 63 to 0, as in section 9.7.16.4.3 of NVIDIA's PTX "
+        "manual, \"Zero-Column Mask Descriptor\"",
+    ),
     TensorFault.ALONE: (
         "an instruction with .cta_group::2 in a block that is not in a pair",
         "launch with a cluster of an even number of blocks: write kernel.prepare(grid, block, cluster=2)(…), or "

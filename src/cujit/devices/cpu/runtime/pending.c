@@ -413,7 +413,8 @@ static void meet_stores(struct Running *running, const struct Async *copy, u32 b
 void cujit_pending_product(const struct Block *state, u8 *shared, u32 warp, u32 lanes, u32 line, u32 d, u64 a, u64 b,
                            u32 descriptor, u32 keeps, u32 kind, u32 from_tensor, u32 scale, u32 mask0, u32 mask1,
                            u32 mask2, u32 mask3, u32 mask4, u32 mask5, u32 mask6, u32 mask7, u32 chunks, u32 factors_a,
-                           u32 factors_b, flag pair, Multiply *multiply) {
+                           u32 factors_b, u32 sparse, u32 metadata, u32 stationary, u64 zeros, u32 unpacked, flag pair,
+                           Multiply *multiply) {
   struct Running *running = running_of(state, shared);
   u64 block = state ? state->number : running->block;
   struct TensorSite site = {running, 0, block, warp * WARP + first_lane(lanes), line, 0, 0};
@@ -421,8 +422,9 @@ void cujit_pending_product(const struct Block *state, u8 *shared, u32 warp, u32 
   find_blocks(&blocks, &site, state, shared, pair);
   struct Async *copy = new_async(running, slot_of(state, warp), PRODUCT, lanes, line, 0);
   copy->work = (struct TensorWork){
-      multiply, blocks, a, b, d, descriptor, kind, keeps, from_tensor, scale,
-      {{mask0, mask1, mask2, mask3}, {mask4, mask5, mask6, mask7}}, chunks, {factors_a, factors_b}};
+      multiply, blocks, a, b, zeros, d, descriptor, kind, keeps, from_tensor, scale,
+      {{mask0, mask1, mask2, mask3}, {mask4, mask5, mask6, mask7}}, chunks, {factors_a, factors_b}, metadata, sparse, stationary,
+      unpacked};
   for (u32 k = 0; k < blocks.count; k++) meet_stores(running, copy, k);
 }
 

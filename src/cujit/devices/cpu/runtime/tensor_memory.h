@@ -79,33 +79,48 @@ typedef void Multiply(const struct TensorSite *site, const struct TensorWork *wo
 
 /* A product that was issued, in one block or a pair, and what does it. `a` is a descriptor, or with `from_tensor` an address; `masked` are the lanes of D that stay
    as they are, of each block; without `keeps` the sum begins at 0, else at D times 2 ** -scale. With `chunks`, that many scale factors of
-   each row of A and column of B are in tensor memory from the two addresses on. */
+   each row of A and column of B are in tensor memory from the two addresses on. A `sparse` A has its metadata there from an
+   address on. A `stationary` one (.ws) is multiplied by the columns of B that `zeros` leaves, the zero-column mask
+   descriptor. A copy makes bytes of `unpacked` bits. */
 struct TensorWork {
   Multiply *multiply;
   struct TensorBlocks blocks;
-  u64 a, b;
-  u32 d, descriptor, kind, keeps, from_tensor, scale, masked[2][TENSOR_LANES / 32], chunks, factors[2];
+  u64 a, b, zeros;
+  u32 d, descriptor, kind, keeps, from_tensor, scale, masked[2][TENSOR_LANES / 32], chunks, factors[2], metadata;
+  u32 sparse, stationary, unpacked;
 };
 
 INLINE u32 field(u32 word, u32 at, u32 bits) { return word >> (at & 31) & ((1u << (bits & 31)) - 1); }
 
-/* Columns that a copy from shared memory writes, by its number. */
-static const u8 COPY_COLUMNS[] = {[COPY_128X256B] = 8, [COPY_128X128B] = 4, [COPY_64X128B_02_13] = 4,
-                                  [COPY_64X128B_01_23] = 4, [COPY_32X128B] = 4};
+/* Columns that a copy writes, by its number. */
+static const u8 COPY_COLUMNS[] = {[COPY_128X256B] = 8, [COPY_128X128B] = 4, [COPY_64X128B_02_13] = 4, [COPY_64X128B_01_23] = 4,
+                                  [COPY_32X128B] = 4,  [COPY_4X256B] = 8,   [COPY_DOWN] = 8};
 
-/* How D lies in each block: so many rows, and columns of tensor memory. 64 rows of one block alone are `spread` to every other
-   16 lanes. Those of a pair are in the lower lanes, and `folded`: the columns of the second half are in the upper lanes.
-   Source: PTX ISA 9.1, 9.7.16.10.5 "Data Path Layout Organization", layouts A, B, D and F. */
+/* How D lies in each block: so many rows, and columns of tensor memory. 64 rows alone are `spread` to every other 16 lanes. In
+   `folds`, equal parts of the columns of D are in the lanes one below the other: two where a pair has 64 rows each of a dense
+   A, and as many as there is room for where A is stationary.
+   Source: PTX ISA 9.1, 9.7.16.10.5 "Data Path Layout Organization", layouts A to G. */
 struct Shape {
-  u32 rows, columns;
-  flag spread, folded;
+  u32 rows, columns, folds;
+  flag spread;
 };
 
+INLINE u32 folds_of(const struct TensorWork *work, u32 rows) {
+  if (work->stationary) return rows == 32 ? 4 : rows == 64 ? 2 : 1;
+  return work->blocks.count == 2 && rows == 64 && !work->sparse ? 2 : 1;
+}
+
 INLINE struct Shape shape_of(const struct TensorWork *work) {
-  u32 count = work->blocks.count, rows = field(work->descriptor, 24, 5) * 16 / count;
-  u32 columns = field(work->descriptor, 17, 6) * 8;
-  flag folded = count == 2 && rows == 64;
-  return (struct Shape){rows, folded ? columns / 2 : columns, rows == 64 && !folded, folded};
+  u32 rows = field(work->descriptor, 24, 5) * 16 / work->blocks.count, folds = folds_of(work, rows);
+  return (struct Shape){rows, field(work->descriptor, 17, 6) * 8 / folds, folds, rows == 64 && folds == 1};
+}
+
+/* Where the metadata of a sparse A begins, and its columns: of 8 bits and less all, of larger elements the one that the
+   selector chooses. PTX ISA 9.1, 9.7.16.10.8.4 "Sparsity selector". */
+INLINE flag has_selector(u32 kind) { return kind == KIND_F16 || kind == KIND_TF32; }
+INLINE u32 metadata_columns(u32 kind) { return has_selector(kind) ? 1 : 2; }
+INLINE u32 metadata_at(const struct TensorWork *work) {
+  return work->metadata + (has_selector(work->kind) ? field(work->descriptor, 0, 2) : 0);
 }
 
 /* Groups of lanes of D in a block. Those are left out of which no lane is written. */
@@ -117,13 +132,16 @@ INLINE u32 groups_of(const struct TensorWork *work, const struct Shape *shape, u
 
 /* What a product or a copy (without an instruction descriptor) accesses in a block: first what it writes. How many are
    found. */
-enum { TENSOR_OPERANDS = 4, LEFT_COLUMNS = 8 };
+enum { TENSOR_OPERANDS = 5, LEFT_COLUMNS = 8 };
 INLINE u32 find_operands(struct Cells *to, const struct TensorWork *work, u32 block) {
   struct Shape shape = shape_of(work);
   u32 count = 1, columns[] = {shape.rows, shape.columns};
   to[0] = (struct Cells){work->d & 0xffff, shape.columns, groups_of(work, &shape, block)};
-  if (!work->descriptor) to[0].count = COPY_COLUMNS[work->kind], to[0].groups = 0xff;
+  if (!work->descriptor) {
+    to[0].count = COPY_COLUMNS[work->kind], to[0].groups = work->kind == COPY_DOWN ? 3u << (work->d >> 20 & 7) : 0xff;
+  }
   if (work->from_tensor) to[count++] = (struct Cells){(u32)work->a & 0xffff, LEFT_COLUMNS, to[0].groups};
+  if (work->sparse) to[count++] = (struct Cells){metadata_at(work) & 0xffff, metadata_columns(work->kind), to[0].groups};
   for (u32 k = 0; k < 2 && work->chunks; k++) {
     to[count++] = (struct Cells){work->factors[k] & 0xffff, (columns[k] + 31) / 32, 0xff};
   }

@@ -10,16 +10,25 @@
 /* Parts that A is read in: as many rows each as have ALL_STRIPS. */
 enum { PARTS = 4 };
 
+/* Metadata of a sparse A, from a lane and a column on. With `mixes` a word has those of two rows. */
+struct Metadata {
+  const struct TensorMemory *memory;
+  u32 lane, column;
+  flag spread, mixes;
+};
+
 /* A, or B by its columns: elements of a type that take `bits` each, in shared memory as a descriptor says, or in tensor
-   memory, from a lane and a column on. `signs` are xored into its numbers. */
+   memory, from a lane and a column on. `signs` are xored into its numbers. Of a sparse A only some elements are stored, and of B
+   only some columns count: `zeros` tells, for parts of so many columns, and others are `filler`. */
 struct Factor {
-  u32 type, bits, signs;
-  flag across, dense;
+  u32 type, bits, signs, filler, part;
+  flag across, dense, sparse;
   const u8 *shared;
-  u64 descriptor;
+  u64 descriptor, zeros;
   const struct TensorMemory *memory;
   u32 lane, column;
   flag spread;
+  struct Metadata metadata;
 };
 
 /* The lane of a row of A or D: see struct Shape. */
@@ -74,6 +83,48 @@ static u32 code_in_tensor(const struct Factor *factor, u32 row, u32 k) {
   return factor->memory->cells[factor->column + k / per_cell][lane_of(factor->spread, factor->lane, row)] >> k % per_cell * bits;
 }
 
+/* -- elements that are zero ------------------------------------------------------------------------------------------- */
+
+/* Which two quarters of a chunk of k are stored: two bits for the first and two for the second. Of numbers of 8 bits and less
+   all metadata of a row are in its lane, chunk after chunk; of larger ones the lower four chunks of two rows are in a word of
+   the lane of the first one, and the upper four 8 lanes on. Source: NVIDIA/cutlass, mma_traits_sm100_frag.hpp, for figures 262
+   to 267 of PTX ISA 9.1, 9.7.16.10.8.4 "Sparsity selector". */
+static u32 stored_quarters(const struct Metadata *from, u32 row, u32 chunk) {
+  u32 column = from->column + (from->mixes ? 0 : chunk / 8), place = from->mixes ? row / 8 % 2 * 4 + chunk % 4 : chunk % 8;
+  u32 own = from->mixes ? row / 16 * 16 + row % 8 + chunk / 4 * 8 : row;
+  return from->memory->cells[column][lane_of(from->spread, from->lane, own)] >> (place * 4 & 31) & 15;
+}
+
+/* Which stored element of a row is that of a step of k; ~0 if it is zero. FP4 is stored in pairs. An element of 32 bits has two
+   quarters of its own. PTX ISA 9.1, 9.7.16.10.8 "Sparse Matrices". */
+static u32 find_stored(const struct Factor *factor, u32 row, u32 k) {
+  u32 each = factor->dense ? 2 : 1, wide = factor->bits == 32 ? 2 : 1, chunk = k * wide / (4 * each);
+  u32 quarter = k * wide / each % 4, stored = stored_quarters(&factor->metadata, row, chunk);
+  if ((stored & 3) == quarter) return chunk * 2 / wide * each + k % each;
+  return (stored >> 2) == quarter && wide == 1 ? chunk * 2 * each + each + k % each : ~0u;
+}
+
+/* Where column `row` of B is read: the mask shifts it; ~0 if its numbers are zeros. In each part spans that are used and
+   skipped take turns, from some columns on. As the examples have it, and not the table, "use span" is of those that are
+   used. PTX ISA 9.1, 9.7.16.4.3 "Zero-Column Mask Descriptor". */
+INLINE u32 shift_of(u64 zeros) { return zeros >> 56 & 63; }
+static u32 find_column(const struct Factor *factor, u32 column) {
+  u64 zeros = factor->zeros;
+  u32 skipped = (zeros >> 40 & 255) + 1, used = (zeros >> 48 & 255) + 1, part = column / factor->part;
+  u32 at = (column % factor->part + (zeros >> (part * 8 & 31) & 255)) % (used + skipped);
+  flag is_zero = zeros >> 32 >> (part & 3) & 1 ? at < skipped : at >= used;
+  return zeros >> 39 & 1 && is_zero ? ~0u : column + shift_of(zeros);
+}
+
+/* The code of an element; whether it is none, as it is zero. */
+static flag find_code(u32 *to, const struct Factor *factor, u32 row, u32 k) {
+  if (factor->part) row = find_column(factor, row);
+  if (factor->sparse) k = find_stored(factor, row, k);
+  if (row == ~0u || k == ~0u) return 1;
+  *to = factor->memory ? code_in_tensor(factor, row, k) : code_in_shared(factor, row, k);
+  return 0;
+}
+
 /* -- strips ----------------------------------------------------------------------------------------------------------- */
 
 /* Codes become f32, as bits. */
@@ -90,16 +141,20 @@ static void number_of(u32x32 *codes, u32 type) {
   }
 }
 
+/* What a zero in a sparse A is: it makes no NaN with an infinity. */
+enum { MINUS_ZERO = (int)0x80000000 };
+
 /* Eight rows from one on, made strips from `at` on, or turned into columns. */
 static void read_rows(struct Side *to, u32 at, const struct Factor *factor, u32 first, u32 strips, flag turns) {
   for (u32 strip = 0; strip < strips; strip++) {
-    u32x32 found;
+    u32x32 found = {0}, none = {0};
     for (u32 lane = 0; lane < WARP; lane++) {
-      u32 row = first + lane / 4, k = 4 * strip + lane % 4;
-      ((u32 *)&found)[lane] = factor->memory ? code_in_tensor(factor, row, k) : code_in_shared(factor, row, k);
+      ((u32 *)&none)[lane] = -find_code((u32 *)&found + lane, factor, first + lane / 4, 4 * strip + lane % 4);
     }
     number_of(&found, factor->type);
     found ^= factor->signs;
+    if (factor->sparse) found = found == (u32x32)MINUS_ZERO ? (u32x32)0 : found;
+    found = none ? (u32x32)factor->filler : found;
     if (turns) {
       TURN(f32x8, &to->numbers[at + strip], &found);
     } else {
@@ -195,6 +250,9 @@ struct Described {
   u32 m, n, k;
 };
 
+/* Steps of k of which A is stored. */
+INLINE u32 stored_steps(const struct TensorWork *work, const struct Described *x) { return work->sparse ? x->k / 2 : x->k; }
+
 /* The descriptor of a product with scale factors has the first ones' places in their words, and their type; its D is f32. */
 static flag are_factors(const struct TensorWork *work) {
   u32 word = work->descriptor, last = 4 - work->chunks, first_a = field(word, 29, 2), first_b = field(word, 4, 2);
@@ -207,18 +265,34 @@ static flag are_factors(const struct TensorWork *work) {
    8 bits, 9.7.16.10.1 "Transpose and Negate operations". */
 static flag is_shape(const struct TensorWork *work, u32 m, u32 n, u32 bits_of_b) {
   u32 count = work->blocks.count, step = 8 * count;
+  if (work->stationary) return (m == 32 || m == 64 || m == 128) && (n == 64 || n == 128 || (n == 256 && !work->sparse));
+  if (work->sparse && work->chunks && m != 128 * count) return 0;
   flag wide = work->kind == KIND_I8 && (count == 2 || n > 32), across = field(work->descriptor, 16, 1) && bits_of_b == 8;
   if (wide || across) step *= 2;
   return (m == 128 * count || (m == 64 * count && (count == 2 || !work->chunks))) && n && n <= 256 && n % step == 0;
+}
+
+/* Whether the selector is one of two columns, or 0 where there is none. The manual shows its columns in figures alone. */
+static flag is_selector(const struct TensorWork *work) {
+  return !work->sparse || work->chunks || field(work->descriptor, 0, 2) < (has_selector(work->kind) ? 2u : 1u);
+}
+
+/* Whether a zero-column mask shifts B by no more than its rows, and the descriptor, allow. PTX ISA 9.1, 9.7.16.4.2, bits 30
+   and 31, and 9.7.16.4.3. */
+static flag is_mask(const struct TensorWork *work, u32 m) {
+  u32 most = field(work->descriptor, 30, 2) * 8, shift = shift_of(work->zeros);
+  flag is_reserved = (work->zeros >> 36 & 7) != 0 || (work->zeros >> 62) != 0;
+  return !is_reserved && shift <= (m == 32 ? 16u : 32u) && shift <= (most == 24 ? 32 : most);
 }
 
 static void describe(const struct TensorSite *site, const struct TensorWork *work, struct Described *to) {
   u32 word = work->descriptor, kind = work->kind, chunks = work->chunks;
   u32 a = FACTORS[kind][field(word, 7, 3)], b = FACTORS[kind][field(word, 10, 3)];
   u32 d = chunks ? TYPE_F32 + 1 : SUMS[kind][field(word, 4, 2)];
-  to->m = field(word, 24, 5) * 16, to->n = field(word, 17, 6) * 8, to->k = STEPS[kind], to->shape = shape_of(work);
-  flag is_wrong = field(word, 2, 1) || (chunks && !are_factors(work)) || !a || !b || !d;
+  to->m = field(word, 24, 5) * 16, to->n = field(word, 17, 6) * 8, to->k = STEPS[kind] * (1 + work->sparse), to->shape = shape_of(work);
+  flag is_wrong = field(word, 2, 1) != work->sparse || (chunks && !are_factors(work)) || !a || !b || !d || !is_selector(work);
   if (is_wrong || !is_shape(work, to->m, to->n, bits_of(b - 1))) fail_in_tensor(site, TENSOR_INSTRUCTION, 0, word);
+  if (work->stationary && !is_mask(work, to->m)) fail_in_tensor(site, TENSOR_ZEROS, word, work->zeros);
   memset(&to->product, 0, sizeof to->product);
   struct Product *p = &to->product;
   p->a = a - 1, p->b = b - 1, p->c = p->d = d - 1;
@@ -226,7 +300,7 @@ static void describe(const struct TensorSite *site, const struct TensorWork *wor
   if (kind == KIND_I8) return;
   p->chunks = chunks, p->scale = field(word, 23, 1) ? TYPE_UE8M0 : TYPE_UE4M3;
   p->groups = !chunks, p->width = p->a == TYPE_FP4 ? 35 : 25;
-  p->mask = ~0u, p->halves_sum = p->d == TYPE_F16, p->absent = NO_NUMBER;
+  p->mask = ~0u, p->halves_sum = p->d == TYPE_F16, p->absent = work->sparse ? MINUS_ZERO : NO_NUMBER, p->sparse = work->sparse;
   p->floors[0] = FLOORS[p->a], p->floors[1] = FLOORS[p->b], p->floors[2] = p->zero_c = FLOORS[p->c];
 }
 
@@ -244,11 +318,12 @@ INLINE u64 bytes_of(const struct Factor *factor, u32 elements) {
 
 /* All of so many rows and steps of k must be in the block's shared memory: pieces of 16 bytes. */
 static void see_pieces(const struct Factor *factor, const struct TensorSite *site, u32 rows, u32 steps) {
-  u32 each = factor->bits < 8 ? PIECE : PIECE * 8 / factor->bits;
-  u32 by_row = factor->across ? each : 1, by_step = factor->across ? 1 : each;
-  for (u32 row = 0; row < rows; row += by_row) {
+  u32 each = factor->bits < 8 ? PIECE : PIECE * 8 / factor->bits, shift = factor->part ? shift_of(factor->zeros) : 0;
+  u32 by_row = factor->across ? each : 1, by_step = factor->across ? 1 : each, end = rows + shift;
+  for (u32 row = shift / by_row * by_row; row < end; row += by_row) {
+    if (factor->part && !factor->across && find_column(factor, row - shift) == ~0u) continue;
     for (u32 k = 0; k < steps; k += by_step) {
-      u32 left = factor->across ? rows - row : steps - k;
+      u32 left = factor->across ? end - row : steps - k;
       u64 at = offset_in_shared(factor, row, k), bytes = bytes_of(factor, left < each ? left : each);
       if (!is_there(site, at, bytes)) fail_in_tensor(site, TENSOR_OUTSIDE, at, factor->descriptor);
       if (site->piece) site->piece(site->context, (u64)factor->shared + at, bytes);
@@ -274,7 +349,16 @@ static void find_in_tensor(struct Factor *to, const struct TensorSite *site, con
   if (address >> 16 != work->d >> 16 || to->across) fail_in_tensor(site, TENSOR_INSTRUCTION, address, work->descriptor);
   to->memory = site->memory, to->lane = address >> 16, to->spread = x->shape.spread;
   to->dense = to->type == TYPE_FP4;
-  to->column = columns_at(site, address, x->k * (to->bits < 8 && !to->dense ? 8 : to->bits) / 32);
+  to->column = columns_at(site, address, stored_steps(work, x) * (to->bits < 8 && !to->dense ? 8 : to->bits) / 32);
+}
+
+/* The metadata of a sparse A are in lanes as D is. */
+static void find_metadata(struct Metadata *to, const struct TensorSite *site, const struct TensorWork *work,
+                          const struct Shape *shape) {
+  u32 address = metadata_at(work), lane = address >> 16;
+  if (lane != work->d >> 16) fail_in_tensor(site, TENSOR_INSTRUCTION, address, work->descriptor);
+  u32 column = columns_at(site, address, metadata_columns(work->kind));
+  *to = (struct Metadata){site->memory, lane, column, shape->spread, has_selector(work->kind)};
 }
 
 /* -- scale factors ---------------------------------------------------------------------------------------------------- */
@@ -346,76 +430,123 @@ static void find_share(struct Share *to, const struct TensorSite *from, const st
   to->sums = (struct Sums){own->memory, lane, columns_at(&site, work->d, x->shape.columns), x->shape.spread, work->masked[block]};
   to->a = (struct Factor){.type = p->a, .bits = bits_of(p->a), .signs = field(word, 13, 1) << 31, .across = field(word, 15, 1)};
   to->b = (struct Factor){.type = p->b, .bits = bits_of(p->b), .signs = field(word, 14, 1) << 31, .across = field(word, 16, 1)};
+  if (work->stationary) to->b.part = x->shape.columns, to->b.zeros = work->zeros;
+  if (work->sparse) find_metadata(&to->a.metadata, &site, work, &x->shape), to->a.sparse = 1, to->a.filler = MINUS_ZERO;
   find_in_shared(&to->b, &site, own->shared, work->b, x->n / work->blocks.count, x->k);
   if (work->from_tensor) {
     find_in_tensor(&to->a, &site, work, x);
   } else {
-    find_in_shared(&to->a, &site, own->shared, work->a, x->shape.rows, x->k);
+    find_in_shared(&to->a, &site, own->shared, work->a, x->shape.rows, stored_steps(work, x));
   }
   if (!p->chunks) return;
   find_scales(&to->scales[0], &site, work->factors[0], x->shape.rows, field(word, 29, 2), p->scale);
   find_scales(&to->scales[1], &site, work->factors[1], x->shape.columns, field(word, 4, 2), p->scale);
 }
 
-/* Multiply the rows of a block by so many columns of B, which begin at a column of D. */
-static void multiply(const struct Share *own, const struct Factor *b, const struct TensorWork *work, const struct Described *x,
-                     u32 first, u32 columns) {
+/* Multiply rows of a block from one on by so many columns of B, which begin at a column of D. */
+static void multiply_rows(const struct Share *own, const struct Factor *b, const struct TensorWork *work,
+                          const struct Described *x, u32 from, u32 m, u32 of_b, u32 first, u32 columns) {
   const struct Product *p = &x->product;
-  u32 rows = ALL_STRIPS * 8 / p->strips, m = x->shape.rows;
+  u32 rows = ALL_STRIPS * 8 / p->strips;
   struct Side left[PARTS], right;
   struct Factors factors;
   rows = rows < m ? rows : m;
-  for (u32 k = 0; k * rows < m; k++) read_left(&left[k], &own->a, k * rows, rows, p);
+  for (u32 k = 0; k * rows < m; k++) read_left(&left[k], &own->a, from + k * rows, rows, p);
   for (u32 column = 0; column < columns; column += 8) {
-    read_right(&right, b, column, p);
+    read_right(&right, b, of_b + column, p);
     for (u32 row = 0; row < m; row += 16) {
       u32x32 d[4] = {0};
-      if (work->keeps) read_sums(d, &own->sums, row, first + column, p->d, work->scale);
-      if (p->chunks) read_factors(&factors, &own->scales[0], &own->scales[1], row, first + column, p->chunks);
+      if (work->keeps) read_sums(d, &own->sums, from + row, first + column, p->d, work->scale);
+      if (p->chunks) read_factors(&factors, &own->scales[0], &own->scales[1], from + row, first + column, p->chunks);
       tile(p, d, d, &left[row / rows], row % rows / 8 * p->strips, &right, &factors);
-      write_sums(d, &own->sums, row, first + column, p->d);
+      write_sums(d, &own->sums, from + row, first + column, p->d);
     }
   }
 }
 
-/* A Multiply. Each block of a pair has half of the rows of A and half of the columns of B. */
+/* All rows of a block, in as many turns as it takes to hold a part of A. */
+static void multiply(const struct Share *own, const struct Factor *b, const struct TensorWork *work, const struct Described *x,
+                     u32 of_b, u32 first, u32 columns) {
+  u32 most = PARTS * ALL_STRIPS * 8 / x->product.strips, m = x->shape.rows;
+  for (u32 from = 0; from < m; from += most) {
+    multiply_rows(own, b, work, x, from, m - from < most ? m - from : most, of_b, first, columns);
+  }
+}
+
+/* A Multiply. Each block of a pair has half of the rows of A and half of the columns of B. Parts of the columns of D are in other
+   lanes, with an A of their own, or were multiplied by B of the other block. */
 void cujit_tensor_product(const struct TensorSite *site, const struct TensorWork *work) {
   struct Described x;
   struct Share shares[2];
   describe(site, work, &x);
-  u32 lane = work->d >> 16, count = work->blocks.count, columns = x.n / count;
+  u32 lane = work->d >> 16, count = work->blocks.count, folds = x.shape.folds, parts = folds > count ? folds : count;
+  u32 columns = x.n / parts, each = parts / count;
   if (lane && (!x.shape.spread || lane != 16)) fail_in_tensor(site, TENSOR_LANES_APART, work->d, 0);
   for (u32 block = 0; block < count; block++) find_share(&shares[block], site, work, &x, block);
-  for (u32 k = 0; k < count * count && !site->piece; k++) {
-    struct Share own = shares[k / 2];
-    u32 other = k % 2, up = x.shape.folded ? other * TENSOR_LANES / 2 : 0;
-    own.a.lane += up, own.sums.lane += up, own.scales[1].lane = up;
-    multiply(&own, &shares[other].b, work, &x, x.shape.folded ? 0 : other * columns, columns);
+  for (u32 k = 0; k < count * parts && !site->piece; k++) {
+    struct Share own = shares[k / parts];
+    u32 part = k % parts, up = folds > 1 ? part * x.shape.rows : 0;
+    own.a.lane += up, own.a.metadata.lane += up, own.sums.lane += up, own.scales[1].lane = up;
+    multiply(&own, &shares[part / each].b, work, &x, part % each * columns, folds > 1 ? 0 : part * columns, columns);
   }
 }
 
-/* Which 32 rows of a copy from shared memory, by its number, go to each group of 32 lanes. */
+/* -- copies ----------------------------------------------------------------------------------------------------------- */
+
+/* Which 32 rows of a copy from shared memory, by its number, go to each group of 32 lanes; or which row goes to the first
+   lane of each. */
 static const u8 ROWS_OF[][TENSOR_LANES / 32] = {
     [COPY_128X256B] = {0, 1, 2, 3},      [COPY_128X128B] = {0, 1, 2, 3}, [COPY_64X128B_02_13] = {0, 1, 0, 1},
-    [COPY_64X128B_01_23] = {0, 0, 1, 1}, [COPY_32X128B] = {0, 0, 0, 0},
+    [COPY_64X128B_01_23] = {0, 0, 1, 1}, [COPY_32X128B] = {0, 0, 0, 0},  [COPY_4X256B] = {0, 1, 2, 3},
 };
+
+/* Four bytes, each of the bits of one of four elements that lie packed: those of 6 bits in the lower ones, those of 4 bits in
+   the middle, where a product looks for them. PTX ISA 9.1, 9.7.16.9.1 "Optional Decompression". */
+static u32 unpack(u32 packed, u32 bits) {
+  u32 word = 0;
+  for (u32 k = 0; k < 4; k++) word |= field(packed, k * bits, bits) << ((k * 8 + (bits == 4 ? 2 : 0)) & 31);
+  return word;
+}
+
+/* Four bytes of a row. Packed ones are at the beginning of their 16 bytes. */
+static u32 bytes_at(const struct Factor *rows, u32 row, u32 byte, u32 unpacked) {
+  u32 word = 0, bits = unpacked ? unpacked : 8;
+  memcpy(&word, rows->shared + offset_in_shared(rows, row, byte & ~15u) + byte % 16 * bits / 8, bits / 2);
+  return unpacked ? unpack(word, unpacked) : word;
+}
 
 /* A Multiply that copies rows of bytes, which `b` describes, to columns from the one of `d` on; in each block of a pair from its
    own shared memory. PTX ISA 9.1, 9.7.16.9.2 "tcgen05.cp"; NVIDIA/cutlass, copy_traits_sm100.hpp, for pairs. */
 void cujit_tensor_fill(const struct TensorSite *from, const struct TensorWork *work) {
   const u8 *rows_of = ROWS_OF[work->kind];
-  u32 bytes = COPY_COLUMNS[work->kind] * 4;
-  if (work->d >> 16) fail_in_tensor(from, TENSOR_LANES_APART, work->d, 0);
+  u32 bytes = COPY_COLUMNS[work->kind] * 4, depth = work->kind == COPY_4X256B ? 1 : 32, lane = work->d >> 16;
+  if (lane && (depth > 1 || lane >= 32)) fail_in_tensor(from, TENSOR_LANES_APART, work->d, 0);
   for (u32 block = 0; block < work->blocks.count; block++) {
     const struct TensorBlock *own = &work->blocks.each[block];
-    struct Factor rows = {.type = TYPE_U8, .bits = 8};
+    struct Factor rows = {.type = TYPE_U8, .bits = work->unpacked ? work->unpacked : 8};
     struct TensorSite site = *from;
     site.memory = own->memory;
-    u32 first = columns_at(&site, work->d, bytes / 4);
-    find_in_shared(&rows, &site, own->shared, work->b, (rows_of[TENSOR_LANES / 32 - 1] + 1u) * 32, bytes);
-    for (u32 cell = 0; cell < TENSOR_LANES * bytes / 4 && !site.piece; cell++) {
-      u32 lane = cell % TENSOR_LANES, byte = cell / TENSOR_LANES * 4, row = rows_of[lane / 32] * 32 + lane % 32;
-      memcpy(&own->memory->cells[first + byte / 4][lane], rows.shared + offset_in_shared(&rows, row, byte), 4);
+    u32 first = columns_at(&site, work->d, bytes / 4), count = TENSOR_LANES / 32 * depth;
+    find_in_shared(&rows, &site, own->shared, work->b, (rows_of[TENSOR_LANES / 32 - 1] + 1u) * depth, bytes);
+    for (u32 cell = 0; cell < count * bytes / 4 && !site.piece; cell++) {
+      u32 at = cell % count, byte = cell / count * 4, row = rows_of[at / depth] * depth + at % depth;
+      own->memory->cells[first + byte / 4][at / depth * 32 + at % depth + lane] = bytes_at(&rows, row, byte, work->unpacked);
+    }
+  }
+}
+
+/* A Multiply that moves the cells of 32 lanes and 8 columns to the lanes before; those of the last lane stay, too. The manual doesn't
+   say which way is down. PTX ISA 9.1, 9.7.16.9.3 "tcgen05.shift". */
+void cujit_tensor_shift(const struct TensorSite *from, const struct TensorWork *work) {
+  u32 lane = work->d >> 16;
+  if (lane % 32 || lane >= TENSOR_LANES) fail_in_tensor(from, TENSOR_LANES_APART, work->d, lane / 32 * 32);
+  for (u32 block = 0; block < work->blocks.count && !from->piece; block++) {
+    struct TensorSite site = *from;
+    site.memory = work->blocks.each[block].memory;
+    u32 first = columns_at(&site, work->d, COPY_COLUMNS[COPY_DOWN]);
+    for (u32 column = first; column < first + COPY_COLUMNS[COPY_DOWN]; column++) {
+      u32 *cells = &site.memory->cells[column][lane];
+      memmove(cells, cells + 1, 31 * sizeof *cells);
     }
   }
 }

@@ -122,6 +122,8 @@ _TABLE: tuple[tuple[str, _Numbers], ...] = (
     ("mma .scale_vec::4X", _scales(3, (0,))),
     ("mma .kind::mxf4|kind::mxf4nvf4", _scales(3, (0, 2))),
     ("mma .block_scale", _scales(3, _BYTES)),
+    ("tcgen05 .mma .ws|block_scale", {}),
+    ("tcgen05 .mma", {-1: range(16)}),
     ("wgmma .sp .e4m3|e5m2", {4: (0,), 5: _BIT, 6: _SIGN, 7: _SIGN}),
     ("wgmma .sp .tf32", {4: _BIT, 5: _BIT, 6: _SIGN, 7: _SIGN}),
     ("wgmma .sp .f16|bf16", {4: _BIT, 5: _BIT, 6: _SIGN, 7: _SIGN, 8: _BIT, 9: _BIT}),

@@ -304,7 +304,14 @@ _FAMILIES: Mapping[tuple[Effect, Lanes], tuple[_Row, ...]] = {
         ("cp .reduce", "|mmWH"),
         ("multimem|fabric", "*"),
         ("tcgen05 .cp", "|mQ"),
+        ("tcgen05 .shift", "|m"),
+        ("tcgen05 .mma .sp .block_scale", "|m(m|Q)QmWmmP"),
+        ("tcgen05 .mma .ws .sp", "|m(m|Q)QmWPQ?"),
+        ("tcgen05 .mma .ws", "|m(m|Q)QWPQ?"),
+        ("tcgen05 .mma .sp .kind::f8f6f4", "|m(m|Q)QmWl?P"),
+        ("tcgen05 .mma .sp", "|m(m|Q)QmWl?Pc?"),
         ("tcgen05 .mma .block_scale", "|m(m|Q)QWmmP"),
+        ("tcgen05 .mma .kind::f8f6f4", "|m(m|Q)QWl?P"),
         ("tcgen05 .mma", "|m(m|Q)QWl?Pc?"),
         ("stackrestore", "|R", "stack"),
         ("atom.put|atom.run", "*"),
@@ -379,6 +386,8 @@ _FAMILIES: Mapping[tuple[Effect, Lanes], tuple[_Row, ...]] = {
         ("wmma .load .c", "A|mW?"),
         ("wmma .load", "F|mW?"),
         ("ldmatrix", "F|m"),
+        ("tcgen05 .ld .red .16x32bx2", "AA|mc"),
+        ("tcgen05 .ld .red", "AA|m"),
         ("tcgen05 .ld .16x32bx2", "A|mc"),
         ("tcgen05 .ld", "A|m"),
     ),
@@ -501,6 +510,11 @@ class Form:
     def has_result(self) -> bool:
         """Whether the first operand is written."""
         return bool(self.meaning.writes)
+
+    @property
+    def result_operands(self) -> int:
+        """How many operands are written: two by ``tcgen05.ld.red``."""
+        return 2 if self.meaning.writes == "AA" else 1
 
     @property
     def reads_result(self) -> bool:

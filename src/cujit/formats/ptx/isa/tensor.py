@@ -16,6 +16,10 @@ _SHAPES = (
 """How registers lie, and how often they do so at most."""
 
 _A = "collector::a::fill|collector::a::use|collector::a::lastuse|collector::a::discard"
+_B = "|".join(f"collector::b{n}::{use}" for n in range(4) for use in ("fill", "use", "lastuse", "discard"))
+
+_COPIES = (".128x256b|4x256b|128x128b", ".64x128b .warpx2::02_13|warpx2::01_23", ".32x128b .warpx4")
+_FLOATS = "kind::f16|kind::tf32|kind::f8f6f4"
 
 
 def _moves(operation: str, packs: str) -> tuple[str, ...]:
@@ -25,6 +29,19 @@ def _moves(operation: str, packs: str) -> tuple[str, ...]:
         times = "|".join(f"x{1 << k}" for k in range(most.bit_length()))
         found.append(f"tcgen05 .{operation} .sync .aligned {shape} .{times} {{.{packs}}} .b32")
     return tuple(found)
+
+
+def _reductions() -> tuple[str, ...]:
+    """The forms of a load that reduces."""
+    times = "|".join(f"x{1 << k}" for k in range(1, 8))
+    loaded = f"tcgen05 .ld .red .sync .aligned .32x32b|16x32bx2 .{times} .min|max"
+    return f"{loaded} {{.abs}} {{.NaN}} .f32", f"{loaded} .u32|s32"
+
+
+def _multiplies(kind: str, *, stationary: bool = True) -> tuple[str, ...]:
+    """The forms of products of a dense or a sparse A, with collectors of A, and where B is collected."""
+    found = [f"tcgen05 .mma {{.sp}} {_GROUP} {kind} {{.{_A}}}"]
+    return (*found, *[f"tcgen05 .mma .ws {{.sp}} .cta_group::1 {kind} {{.{_B}}}"] * stationary)
 
 
 TENSOR: tuple[Forms, ...] = (
@@ -40,27 +57,28 @@ TENSOR: tuple[Forms, ...] = (
         "tcgen05 .wait::ld|wait::st .sync .aligned",
         "tcgen05 .fence::before_thread_sync|fence::after_thread_sync",
         f"tcgen05 .commit {_GROUP} .mbarrier::arrive::one {{.shared::cluster}} {{.multicast::cluster}} .b64",
-        f"tcgen05 .cp {_GROUP} .128x256b|128x128b",
-        f"tcgen05 .cp {_GROUP} .64x128b .warpx2::02_13|warpx2::01_23",
-        f"tcgen05 .cp {_GROUP} .32x128b .warpx4",
-        f"tcgen05 .mma {_GROUP} .kind::f16|kind::tf32|kind::f8f6f4 {{.{_A}}}",
+        *(f"tcgen05 .cp {_GROUP} {shape}" for shape in _COPIES),
+        *(f"tcgen05 .cp {_GROUP} {shape} .b8x16 .b4x16_p64|b6x16_p32" for shape in _COPIES),
+        *_multiplies(f".{_FLOATS}"),
     ),
     Forms(
         "9.7.16",
         "8.6",
         "100f 110f",
-        f"tcgen05 .mma {_GROUP} .kind::mxf8f6f4 .block_scale {{.scale_vec::1X}} {{.{_A}}}",
-        f"tcgen05 .mma {_GROUP} .kind::mxf4 .block_scale {{.scale_vec::2X}} {{.{_A}}}",
-        f"tcgen05 .mma {_GROUP} .kind::mxf4nvf4 .block_scale .scale_vec::2X|scale_vec::4X {{.{_A}}}",
+        *_multiplies(".kind::mxf8f6f4 .block_scale {.scale_vec::1X}", stationary=False),
+        *_multiplies(".kind::mxf4 .block_scale {.scale_vec::2X}", stationary=False),
+        *_multiplies(".kind::mxf4nvf4 .block_scale .scale_vec::2X|scale_vec::4X", stationary=False),
     ),
     Forms(
         "9.7.16",
         "8.8",
         "100f 110f",
-        f"tcgen05 .mma {_GROUP} .kind::mxf8f6f4|kind::mxf4 .block_scale .block32 {{.{_A}}}",
-        f"tcgen05 .mma {_GROUP} .kind::mxf4nvf4 .block_scale .block16|block32 {{.{_A}}}",
+        *_multiplies(".kind::mxf8f6f4|kind::mxf4 .block_scale .block32", stationary=False),
+        *_multiplies(".kind::mxf4nvf4 .block_scale .block16|block32", stationary=False),
     ),
-    Forms("9.7.16", "8.6", "100a 101a 110a", f"tcgen05 .mma {_GROUP} .kind::i8 {{.{_A}}}"),
+    Forms("9.7.16", "8.6", "100a 101a 110a", *_multiplies(".kind::i8")),
+    Forms("9.7.16", "8.6", "100a 101a 103a 107a 110a", f"tcgen05 .shift {_GROUP} .down"),
+    Forms("9.7.16", "8.8", "103f 110f", *_reductions()),
     Forms("9.7.16", "8.6", 100, "tcgen05 ..."),
 )
 """Every form; the last row stands for the forms that are not listed yet."""

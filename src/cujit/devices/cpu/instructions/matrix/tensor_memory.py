@@ -5,6 +5,7 @@ PTX ISA 9.1, 9.7.16 "TensorCore 5th Generation Family Instructions". No result w
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from cujit.devices.cpu.codegen.builder import Builder, Value
@@ -17,7 +18,7 @@ from cujit.devices.cpu.instructions.matrix.move import one_of, when_any_lane
 from cujit.devices.cpu.instructions.memory import address_in
 from cujit.devices.cpu.instructions.pending import lane_queue, own_queue, passing
 from cujit.devices.cpu.ir.program import IntConstant, MemoryOperand, Op, Operand, OperandGroup, items_of
-from cujit.devices.cpu.native.structures import TENSOR_COPIES, TENSOR_KINDS, TENSOR_SHAPES
+from cujit.devices.cpu.native.structures import TENSOR_COPIES, TENSOR_KINDS, TENSOR_SHAPES, TENSOR_UNPACKED
 
 _MASK_WORDS = 8
 """Words of the lanes that a product leaves as they are: four of each block."""
@@ -32,6 +33,7 @@ def register(rules: Rules) -> None:
     rules.on("tcgen05 .dealloc", _free)
     rules.on("tcgen05 .relinquish_alloc_permit", _relinquish)
     rules.on("tcgen05 .ld", _load)
+    rules.on("tcgen05 .ld .red", _load_and_reduce)
     rules.on("tcgen05 .st", _store)
     # Loads and stores are done where they are issued.
     rules.on("tcgen05 .wait::ld", _nothing)
@@ -41,7 +43,7 @@ def register(rules: Rules) -> None:
     rules.on("tcgen05 .commit .multicast::cluster", _commit_to_several)
     rules.on("tcgen05 .mma .kind::f16|kind::tf32|kind::f8f6f4|kind::i8", _multiply)
     rules.on("tcgen05 .mma .block_scale", _multiply)
-    rules.on("tcgen05 .cp", _copy)
+    rules.on("tcgen05 .cp|shift", _copy)
 
 
 def _nothing(_e: WarpEmitter, _op: Op) -> None:
@@ -92,8 +94,31 @@ def _relinquish(e: WarpEmitter, op: Op) -> None:
 
 def _load(e: WarpEmitter, op: Op) -> None:
     with when_any_lane(e, op):
-        made = ["i32"] * _count(op)
-        frames.put_all(e, op, frames.call_of(e.builder, "tensor_load", [], made, (), _moved(e, op), at=0))
+        frames.put_all(e, op, _loaded(e, op))
+
+
+def _loaded(e: WarpEmitter, op: Op) -> list[Value]:
+    return frames.call_of(e.builder, "tensor_load", [], ["i32"] * _count(op), (), _moved(e, op), at=0)
+
+
+def _load_and_reduce(e: WarpEmitter, op: Op) -> None:
+    """``ld.red registers, result, [a]``: each thread reduces what it loads."""
+    with when_any_lane(e, op):
+        values = _loaded(e, op)
+        typed = [e.builder.bits_as(value, "float") for value in values] if op.type.kind == "f" else values
+        frames.put_all(e, op, [*values, _reduced(e, op, typed)])
+
+
+def _reduced(e: WarpEmitter, op: Op, values: Sequence[Value]) -> Value:
+    """Return the smallest or largest value, as bits; a NaN loses, or with ``.NaN`` wins."""
+    b, name = e.builder, "min" if "min" in op.modifiers else "max"
+    if op.type.kind != "f":
+        return functools.reduce(functools.partial(b.intrinsic, f"{op.type.kind}{name}"), values)
+    if "abs" in op.modifiers:
+        values = [b.magnitude(value) for value in values]
+    number = "imum" if "NaN" in op.modifiers else "imumnum"
+    result = functools.reduce(functools.partial(b.intrinsic, name + number), values)
+    return b.as_bits(b.select(b.is_nan(result), b.real(0x7FFFFFFF, 32), result))
 
 
 def _store(e: WarpEmitter, op: Op) -> None:
@@ -133,34 +158,41 @@ def _moved(e: WarpEmitter, op: Op) -> list[Value]:
 def _multiply(e: WarpEmitter, op: Op) -> None:
     """``mma [d], a, b, idesc {, lanes}, keeps {, scale}``: queued; a commit of the same thread has it done first.
 
-    With ``.block_scale``, ``[factors of A], [factors of B]`` stand before ``keeps``.
+    With ``.sp``, ``[metadata]`` stands before ``idesc``. With ``.block_scale``, ``[factors of A], [factors of B]`` are
+    before ``keeps``. With ``.ws``, a mask of columns of B may be last.
     """
-    b = e.builder
-    d, a, right, described, *rest = op.sources
-    factors = [_address(e, rest.pop(0)) for _ in range(2)] if "block_scale" in op.modifiers else [b.integer(0, 32)] * 2
+    b, words = e.builder, frozenset(op.modifiers)
+    d, a, right, *rest = op.sources
+    metadata = _address(e, rest.pop(0)) if "sp" in words else b.integer(0, 32)
+    described = rest.pop(0)
+    factors = [_address(e, rest.pop(0)) for _ in range(2)] if "block_scale" in words else [b.integer(0, 32)] * 2
     masked = items_of(rest.pop(0)) if isinstance(rest[0], OperandGroup) else ()
     masked += (IntConstant(0),) * (_MASK_WORDS - len(masked))
-    keeps, *scale = rest
+    keeps, *last = rest
+    zeros = e.read(last.pop(), "i64") if "ws" in words and last else b.integer(0, 64)
     in_tensor = isinstance(a, MemoryOperand)
-    kind = next(k for k, word in enumerate(TENSOR_KINDS) if f"kind::{word}" in op.modifiers)
+    kind = next(k for k, word in enumerate(TENSOR_KINDS) if f"kind::{word}" in words)
     of_a = b.cast("zext", _address(e, a), "i64") if in_tensor else e.read(a, "i64")
-    power = scale[0].value if scale and isinstance(scale[0], IntConstant) else 0
+    power = last[0].value if last and isinstance(last[0], IntConstant) else 0
     operands = [
         _address(e, d), of_a, e.read(right, "i64"), e.read(described, "i32"),
         b.cast("zext", e.read(keeps, "i1"), "i32"), *(b.integer(n, 32) for n in (kind, in_tensor, power)),
-        *(e.read(word, "i32") for word in masked), b.integer(_chunks(op), 32), *factors,
-        _is_of_pair(e, op),
+        *(e.read(word, "i32") for word in masked), b.integer(_chunks(op), 32), *factors, b.integer("sp" in words, 32),
+        metadata, b.integer("ws" in words, 32), zeros, b.integer(0, 32), _is_of_pair(e, op),
     ]  # fmt: skip
     _issue(e, op, operands, "cujit_tensor_product")
 
 
 def _copy(e: WarpEmitter, op: Op) -> None:
-    """``cp [d], source``: queued as products are, and done in the same order."""
-    b = e.builder
+    """``cp [d], source`` and ``shift.down [d]``: queued as products are, and done in the same order."""
+    b, moves = e.builder, "shift" in op.modifiers
     kind = next(k for k, word in enumerate(TENSOR_COPIES) if word in op.modifiers)
+    unpacked = next((bits for word, bits in TENSOR_UNPACKED.items() if word in op.modifiers), 0)
     nothing, wide = b.integer(0, 32), b.integer(0, 64)
-    described = [_address(e, op.memory), wide, e.source(op, 1, "i64"), nothing, nothing, b.integer(kind, 32)]
-    _issue(e, op, [*described, *[nothing] * (_MASK_WORDS + 5), _is_of_pair(e, op)], "cujit_tensor_fill")
+    source = wide if moves else e.source(op, 1, "i64")
+    described = [_address(e, op.memory), wide, source, nothing, b.integer(moves, 32), b.integer(kind, 32)]
+    more = [*[nothing] * (_MASK_WORDS + 8), wide, b.integer(unpacked, 32), _is_of_pair(e, op)]
+    _issue(e, op, [*described, *more], "cujit_tensor_shift" if moves else "cujit_tensor_fill")
 
 
 def _issue(e: WarpEmitter, op: Op, operands: Sequence[Value], name: str) -> None:
