@@ -312,5 +312,5 @@ REFUSED = [
 def test_what_ptxas_refuses_is_refused(cpu: Device, statement: str) -> None:
     zeros = "mov.u32 t, 0; mov.u64 d, 0; setp.ne.u32 p, t, t;"
     body = f".reg .b32 t, u, v; .reg .b64 d; .reg .pred p; {zeros} tcgen05.{statement};"
-    with pytest.raises((PtxSyntaxError, UnsupportedError), match="tcgen05"):
+    with pytest.raises((PtxSyntaxError, UnsupportedError)):
         run_scene(cpu, Scene("refused", entry(body, 1, target="sm_103a", version="8.8"), (np.zeros(1),), 1, 32))
