@@ -18,6 +18,7 @@ from cujit.arch import Arch
 from cujit.cli.arches import arch_for
 from cujit.devices.device import Device
 from cujit.program import Source, build, compile
+from groups import GROUPS
 from llvm_ir import SCALE
 
 Cujit: TypeAlias = Callable[..., Result]
@@ -347,14 +348,13 @@ def test_llvm_ir_is_compiled_and_run(cujit: Cujit, tmp_path: Path) -> None:
     assert cujit("run", "k.ll", *said).stdout == "[2.]\n"
 
 
-_GRID_SYNC = """
-#include <cooperative_groups.h>
-extern "C" __global__ void k(int* x, int* y) {
+_GRID_SYNC = f"""
+{GROUPS}extern "C" __global__ void k(int* x, int* y) {{
     unsigned i = blockIdx.x * blockDim.x + threadIdx.x, n = gridDim.x * blockDim.x;
     x[i] = i;
     cooperative_groups::this_grid().sync();
     y[i] = x[n - 1 - i];
-}"""
+}}"""
 
 
 def test_a_cooperative_launch_has_blocks_that_wait_for_each_other(cujit: Cujit, tmp_path: Path) -> None:

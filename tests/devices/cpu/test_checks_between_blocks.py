@@ -11,6 +11,7 @@ import pytest
 import cujit
 from cujit.errors import KernelFaultError
 from cujit.values import NamedTuple
+from groups import GROUPS
 from sweeps import part
 
 pytestmark = pytest.mark.usefixtures("unoptimised")
@@ -134,7 +135,7 @@ def _found(kernel: cujit.Kernel, device: cujit.Device) -> str:
 
 def _kernels_of(programs: list[_Program], device: cujit.Device) -> list[cujit.Kernel]:
     kernels = [each.source(k) for k, each in enumerate(programs)]
-    text = "".join(["#include <cooperative_groups.h>\n", _FUNCTION, *kernels])
+    text = "".join([GROUPS, _FUNCTION, *kernels])
     module = cujit.jit(cujit.Source.cuda(text, name="pairs.cu"), device=device)
     return [module[f"pair{k}"] for k in range(len(programs))]
 

@@ -11,13 +11,15 @@ import pytest
 import cujit
 from cujit.devices.device import Device
 from cujit.errors import KernelFaultError
+from groups import GROUPS
 
 pytestmark = pytest.mark.usefixtures("unoptimised")
 
 # Each kernel is `name(int *out, int fault)` in clusters of four blocks of 64 threads, which writes 64 words a block.
 # It is right with fault 0; a line that a finding has to name ends in // and the letter of a fault.
-CODE = r"""
-#include <cooperative_groups.h>
+CODE = (
+    GROUPS
+    + r"""
 #include <cstdint>
 namespace cg = cooperative_groups;
 static __device__ unsigned sh(const void *p) { return (unsigned)__cvta_generic_to_shared(p); }
@@ -132,6 +134,7 @@ CLUSTER swapped(int *out, int fault) {
     MINE = v;
 }
 """
+)
 KERNELS = {
     "met": (
         "an access before the cluster meets",

@@ -11,11 +11,13 @@ import cujit
 from cujit.devices.device import Device
 from cujit.devices.process import process_devices
 from cujit.errors import KernelFaultError
+from groups import GROUPS
 
 pytestmark = pytest.mark.usefixtures("unoptimised")
 
-KERNELS = r"""
-#include <cooperative_groups.h>
+KERNELS = (
+    GROUPS
+    + r"""
 namespace cg = cooperative_groups;
 
 extern "C" __global__ void turn(int *out) {
@@ -77,6 +79,7 @@ extern "C" __global__ void raw(int *out) {
     if (s[63 - t] == 999) out[blockIdx.x * 64 + t] = 1;
 }
 """
+)
 TILES = (64, 128, 256)
 
 

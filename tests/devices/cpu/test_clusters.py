@@ -12,6 +12,7 @@ from cujit.errors import KernelFaultError
 from cujit.formats.ptx.isa.semantics import TABLE, Trait
 from cujit.loading import jit
 from devices.cpu.launching import Array, blank, run_ptx
+from groups import GROUPS
 
 SHARED = ".shared .align 16 .b32 cells[1024];"
 
@@ -99,7 +100,9 @@ def test_every_block_knows_its_cluster(device: Device, cluster: tuple[int, int, 
 
 
 def test_the_clusters_of_a_cooperative_grid_are_apart(device: Device) -> None:
-    text = """#include <cooperative_groups.h>
+    text = (
+        GROUPS
+        + """
     namespace cg = cooperative_groups;
     extern "C" __global__ void k(int *out, int *total) {
         __shared__ int mine;
@@ -115,6 +118,7 @@ def test_the_clusters_of_a_cooperative_grid_are_apart(device: Device) -> None:
         grid.sync();
         if (threadIdx.x == 40) { out[2 * blockIdx.x] = seen; out[2 * blockIdx.x + 1] = *(volatile int *)total; }
     }"""
+    )
     out, total = device.zeros(16, np.int32), device.zeros(1, np.int32)
     kernel = jit(text, names=["k"], device=device, arch=None if device.is_gpu else "compute_90")["k"]
     kernel.prepare(8, 64, cooperative=True, cluster=2)(out, total)
@@ -160,7 +164,9 @@ def test_lanes_arrive_again_before_others_have_waited(device: Device) -> None:
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_many_clusters_run_on_few_threads(threads: int) -> None:
-    text = """#include <cooperative_groups.h>
+    text = (
+        GROUPS
+        + """
     extern "C" __global__ void __cluster_dims__(4) k(int *out) {
         __shared__ int sum; auto cluster = cooperative_groups::this_cluster();
         if (threadIdx.x == 0) sum = 0;
@@ -169,6 +175,7 @@ def test_many_clusters_run_on_few_threads(threads: int) -> None:
         cluster.sync();
         if (threadIdx.x == 0) out[blockIdx.x] = sum;
     }"""
+    )
     device = Device(CpuBackend(threads))
     out = device.zeros(400, np.int32)
     jit(text, names=["k"], device=device, arch="compute_90")["k"][400, 40](out)

@@ -17,6 +17,7 @@ from cujit.errors import KernelFaultError, LaunchError, UnsupportedError
 from cujit.kernel import Kernel
 from cujit.loading import Module, jit
 from cujit.machine import cpu
+from groups import GROUPS
 from processes import printed
 from raising import raises
 
@@ -263,9 +264,10 @@ def test_a_gpu_ends_no_launch(gpu: Device) -> None:
 
 # -- ending anywhere --------------------------------------------------------------------------------------
 
-BUSY = r"""
+BUSY = (
+    GROUPS
+    + r"""
 #include <cstdio>
-#include <cooperative_groups.h>
 extern "C" __global__ void busy(volatile unsigned *x, int n, int what) {
     __shared__ unsigned s[128];
     for (int i = 0; i != n; i++) {
@@ -280,6 +282,7 @@ extern "C" __global__ void busy(volatile unsigned *x, int n, int what) {
     }
 }
 """
+)
 
 
 @pytest.mark.parametrize("check", [None, "all"])

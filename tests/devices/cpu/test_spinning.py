@@ -19,6 +19,7 @@ from cujit.errors import KernelFaultError
 from cujit.loading import jit, load
 from cujit.machine import cpu
 from devices.cpu.launching import blank, run_ptx
+from groups import GROUPS
 from raising import raises
 
 SHARED = ".shared .align 16 .b32 cells[1024];"
@@ -243,7 +244,9 @@ BY_HAND = """extern "C" __global__ void k(int *data, int *arrived, int rounds) {
         __syncthreads();
     }
 }"""
-BY_GROUP = """#include <cooperative_groups.h>
+BY_GROUP = (
+    GROUPS
+    + """
 extern "C" __global__ void k(int *data, int *arrived, int rounds) {
     int at = blockIdx.x * blockDim.x + threadIdx.x, n = gridDim.x * blockDim.x;
     for (int r = 0; r < rounds; r++) {
@@ -253,6 +256,7 @@ extern "C" __global__ void k(int *data, int *arrived, int rounds) {
     }
     if (at == 0) *arrived = (int)cooperative_groups::this_grid().is_valid();
 }"""
+)
 
 
 @pytest.mark.parametrize("text", [BY_HAND, BY_GROUP], ids=["by_hand", "by_group"])
@@ -301,7 +305,9 @@ def test_every_thread_has_its_part_of_a_cooperative_grid(
     assert ran == [(*shares, shares[1]), (0, grid, grid)]
 
 
-WALK = """#include <cooperative_groups.h>
+WALK = (
+    GROUPS
+    + """
 extern "C" __global__ void k(const int *x, int *y, int *sums, int n, int rounds) {
     auto grid = cooperative_groups::this_grid();
     int at = blockIdx.x * blockDim.x + threadIdx.x, step = gridDim.x * blockDim.x, sum = 0;
@@ -318,6 +324,7 @@ extern "C" __global__ void k(const int *x, int *y, int *sums, int n, int rounds)
     }
     sums[at] = sum;
 }"""
+)
 
 
 @pytest.mark.usefixtures("unoptimised")
@@ -408,8 +415,11 @@ def test_a_grid_of_a_graph_meets_if_it_is_cooperative() -> None:
 
 
 def test_a_grid_is_valid_behind_a_cooperative_launch(device: Device) -> None:
-    text = """#include <cooperative_groups.h>
+    text = (
+        GROUPS
+        + """
     extern "C" __global__ void k(int *valid) { *valid = (int)cooperative_groups::this_grid().is_valid(); }"""
+    )
     kernel = jit(text, names=["k"], device=device)["k"]
     valid, stream = device.zeros(1, np.int32), device.stream()
     first, plain = kernel.prepare(2, 32, cooperative=True, stream=stream), kernel.prepare(2, 32, stream=stream)
