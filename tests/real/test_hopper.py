@@ -52,10 +52,12 @@ def test_a_product_in_four_stages_is_right(device: Device) -> None:
     np.testing.assert_array_equal(*product(device))
 
 
+@pytest.mark.usefixtures("unoptimised")
 def test_it_is_right_and_silent_under_all_checks() -> None:
     np.testing.assert_array_equal(*product(checked()))
 
 
+@pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize(
     ("fault", "kind", "words"),
     [
@@ -91,6 +93,7 @@ def test_hopper_mistakes_are_found_with_their_line(fault: int, kind: str, words:
     assert "hopper.cu:" in str(caught.value)
 
 
+@pytest.mark.usefixtures("unoptimised")
 def test_twenty_schedules_give_the_same_product() -> None:
     launch, arguments, _ = prepared(cujit.cpu())
     report = launch.under_schedules(*arguments, schedules=20)

@@ -118,11 +118,13 @@ def test_each_block_of_a_cluster_loads_a_part_for_all(device: Device) -> None:
     check_result(shared_out(device))
 
 
+@pytest.mark.usefixtures("unoptimised")
 @EACH
 def test_a_pipeline_is_right_and_silent_under_all_checks(name: str) -> None:
     check_result(PREPARED[name](checked()))
 
 
+@pytest.mark.usefixtures("unoptimised")
 @EACH
 def test_twenty_schedules_of_a_pipeline_give_the_same(name: str) -> None:
     launch, arguments, _, _ = PREPARED[name](cujit.cpu())
@@ -130,6 +132,7 @@ def test_twenty_schedules_of_a_pipeline_give_the_same(name: str) -> None:
     assert report.equal, report
 
 
+@pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize(
     ("name", "fault", "kind"),
     [

@@ -64,11 +64,13 @@ def test_a_product_shared_between_blocks_is_right(device: Device, name: str) -> 
     np.testing.assert_array_equal(*product(device, name))
 
 
+@pytest.mark.usefixtures("unoptimised")
 @BOTH
 def test_it_is_right_and_silent_under_all_checks(name: str) -> None:
     np.testing.assert_array_equal(*product(checked(), name))
 
 
+@pytest.mark.usefixtures("unoptimised")
 @BOTH
 def test_twenty_schedules_give_the_same_product(name: str) -> None:
     launch, arguments = prepared(cujit.cpu(), name)
@@ -76,6 +78,7 @@ def test_twenty_schedules_give_the_same_product(name: str) -> None:
     assert report.equal, report
 
 
+@pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize(
     ("name", "fault", "kind"),
     [
@@ -96,6 +99,7 @@ def test_checks_find_a_mistake_with_its_line(name: str, fault: int, kind: str) -
     assert "products.cu:" in str(caught.value)
 
 
+@pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize(
     "name", ["stream_k", "split_k"], ids=["no wait for other blocks", "the highest block taken for the last"]
 )

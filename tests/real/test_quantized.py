@@ -96,11 +96,13 @@ def test_the_result_is_right(device: Device, name: str) -> None:
     check_result(device, name)
 
 
+@pytest.mark.usefixtures("unoptimised")
 @BOTH
 def test_it_is_right_and_silent_under_all_checks(name: str) -> None:
     check_result(checked(), name)
 
 
+@pytest.mark.usefixtures("unoptimised")
 @BOTH
 def test_twenty_schedules_give_the_same_result(name: str) -> None:
     launch, arguments, _, _ = PREPARED[name](cujit.cpu(), 0)
@@ -108,6 +110,7 @@ def test_twenty_schedules_give_the_same_result(name: str) -> None:
     assert report.equal, report
 
 
+@pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize(
     ("name", "fault", "kinds"),
     [

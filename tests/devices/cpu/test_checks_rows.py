@@ -12,6 +12,8 @@ from cujit.errors import KernelFaultError
 from cujit.values import NamedTuple
 from sweeps import part
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 THREADS, BYTES, EPOCHS, STEPS = 64, 4096, 3, 4
 MANY = int(os.environ.get("CUJIT_RACES", "25"))
 """Programs of each seed; ``make checked`` sets more."""

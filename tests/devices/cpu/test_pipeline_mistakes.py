@@ -18,6 +18,8 @@ from cujit.errors import KernelFaultError
 from devices.cpu.pipeline_mistakes import CASES, HEAD, Case
 from sweeps import part
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 RIGHT = [name for name, case in CASES.items() if not case.wrong]
 WRONG = [name for name, case in CASES.items() if case.wrong]
 NAMED = {"loaded: a barrier in place of the wait": "wgmma.mma_async"}

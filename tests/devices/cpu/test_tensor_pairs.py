@@ -34,6 +34,8 @@ from instructions.scenes_matrix import values_of
 from instructions.tensor_layouts import store
 from raising import raises
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 PAIR = Product(m=256, n=32, issuer=0)
 
 
