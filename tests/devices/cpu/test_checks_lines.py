@@ -17,6 +17,8 @@ from cujit.errors import KernelFaultError
 from cujit.values import NamedTuple
 from sweeps import part
 
+pytestmark = pytest.mark.usefixtures("unoptimised")
+
 THREADS, ELEMENTS, BLOCKS, STEPS = 64, 1024, 3, 3
 _APART = (96, 160, 192, 256)
 """Elements from the part of a block to that of the next."""
@@ -45,21 +47,20 @@ _TYPES: dict[str, npt.DTypeLike] = {
 _CASES = [(does, place, times) for does in _DOES for place in _PLACES for times in _TIMES]
 
 
-def _source() -> str:
-    """Write a kernel for each type, whose blocks do what a table says."""
+def _source(kind: str) -> str:
+    """Write a kernel for a type, whose blocks do what a table says."""
     cases = "".join(
         f"case {k}: {times}if (t >= from && t < to) {{ {does.format(place)} }} break;\n"
         for k, (does, place, times) in enumerate(_CASES)
     )
-    return "".join(
-        f'extern "C" __global__ void steps_{kind.replace(" ", "_")}({kind} *p, const int *table, int *out) {{\n'
+    return (
+        f'extern "C" __global__ void steps({kind} *p, const int *table, int *out) {{\n'
         f"typedef {kind} T; int t = threadIdx.x, x = 0;\n"
         f"for (int s = 0; s < {STEPS}; s++) {{\n"
         f"const int *step = table + (blockIdx.x * {STEPS} + s) * 4;\n"
         "int at = step[1], from = step[2], to = step[3], value = 16 * (step - table) / 4 + 24;\n"
         f"switch (step[0]) {{ {cases} }} }}\n"
         f"out[blockIdx.x * {THREADS} + t] = x; }}\n"
-        for kind in _TYPES
     )
 
 
@@ -106,14 +107,12 @@ def _races(program: list[list[_Step]]) -> bool:
 @pytest.mark.parametrize("kind", _TYPES)
 @pytest.mark.parametrize("check", ["race", "all"])
 def test_accesses_of_blocks_to_lines_are_a_race_only_if_they_meet(check: str, kind: str) -> None:
-    device, rng = cujit.cpu(1, check=check), np.random.default_rng(len(kind))
-    module = cujit.jit(cujit.Source.cuda(_source(), name="steps.cu"), device=device)
-    kernel = module[f"steps_{kind.replace(' ', '_')}"]
+    device = cujit.cpu(1, check=check)
+    kernel = cujit.jit(cujit.Source.cuda(_source(kind), name="steps.cu"), device=device)["steps"]
     array, out = device.zeros(ELEMENTS, _TYPES[kind]), device.zeros(BLOCKS * THREADS, np.int32)
     table = device.zeros(BLOCKS * STEPS * 4, np.int32)
     launch, wrong, races = kernel.prepare(BLOCKS, THREADS), [], 0
-    programs = [_program(rng) for _ in range(MANY)]
-    chosen = part(programs, 8, f"{check} {kind}")
+    chosen = [_program(np.random.default_rng((len(kind), k))) for k in part(range(MANY), 8, f"{check} {kind}")]
     for program in chosen:
         array.copy_from(np.zeros(ELEMENTS, _TYPES[kind]))
         table.copy_from(np.array(program, np.int32).ravel())
@@ -123,8 +122,8 @@ def test_accesses_of_blocks_to_lines_are_a_race_only_if_they_meet(check: str, ki
             device.synchronize()
         except KernelFaultError as error:
             found = error.kind
-        races += _races(program)
-        if found != ("race" if _races(program) else ""):
+        races += (expected := _races(program))
+        if found != ("race" if expected else ""):
             wrong.append((program, found))
     assert wrong == []
     assert len(chosen) // 5 < races < len(chosen) * 4 // 5
