@@ -95,11 +95,19 @@ def test_every_part_is_run_under_sanitizers() -> None:
     assert {part for parts in PROGRAMS.values() for part in parts} == {path.stem for path in SOURCES.glob("*.c")}
 
 
+@pytest.fixture(scope="module")
+def objects(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory for the parts that several programs have, compiled once for each sanitizer and compiler."""
+    directory = tmp_path_factory.mktemp("objects")
+    write_shared(directory)
+    return directory
+
+
 @pytest.mark.parametrize("name", ["threads", "turns", "profiled", "landing", "known"])
 @pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
-def test_the_run_time_is_sound_under_sanitizers(sanitizer: str, name: str, tmp_path: Path) -> None:
+def test_the_run_time_is_sound_under_sanitizers(sanitizer: str, name: str, objects: Path, tmp_path: Path) -> None:
     compiler = compiler_with(sanitizer)
-    hold(name, sanitizer, [compiler], compiler, tmp_path)
+    hold(name, sanitizer, [compiler], compiler, objects, tmp_path)
 
 
 FOREIGN = {
@@ -114,24 +122,29 @@ FOREIGN = {
     ("sanitizer", "name"),
     [*(("address,undefined", name) for name in ("checked", "samples", "lanes", "tensors")), ("thread", "checked")],
 )
-def test_what_only_clang_compiles_is_sound_under_sanitizers(sanitizer: str, name: str, tmp_path: Path) -> None:
+def test_what_only_clang_compiles_is_sound_under_sanitizers(
+    sanitizer: str, name: str, objects: Path, tmp_path: Path
+) -> None:
     """The wheel's clang has no sanitizers of its own, and calls those of the compiler that links.
 
     It compiles in a third of the time without its optimiser, which leaves all accesses to be looked at.
     """
     clang = [sys.executable, "-m", "ziglang", "clang", "-isystem", str(ZIG / "lib" / "include")]
-    hold(name, sanitizer, clang, compiler_with(sanitizer), tmp_path, "-O0", *FOREIGN[sanitizer])
+    hold(name, sanitizer, clang, compiler_with(sanitizer), objects, tmp_path, "-O0", *FOREIGN[sanitizer])
 
 
-def hold(name: str, sanitizer: str, compiler: list[str], linker: str, folder: Path, *more: str) -> None:
-    write_shared(folder)
+def hold(name: str, sanitizer: str, compiler: list[str], linker: str, objects: Path, folder: Path, *more: str) -> None:
     options = ["-std=gnu11", "-D_GNU_SOURCE", "-g", "-O1", "-fwrapv", "-fno-strict-aliasing", f"-fsanitize={sanitizer}"]
-    sources = [NATIVE / f"{name}.c", *(SOURCES / f"{part}.c" for part in PROGRAMS[name])]
-    included = ["-fno-sanitize-recover=all", f"-I{folder}", f"-I{SOURCES}", *more]
-    run([*compiler, *options, *included, "-c", *map(str, sources)], folder)
+    included = ["-fno-sanitize-recover=all", f"-I{objects}", f"-I{SOURCES}", *more, "-c"]
+    parts = objects / f"{sanitizer} {len(compiler)}"
+    parts.mkdir(exist_ok=True)
+    missing = [SOURCES / f"{part}.c" for part in PROGRAMS[name] if not (parts / f"{part}.o").exists()]
+    for sources, directory in (missing, parts), ([NATIVE / f"{name}.c"], folder):
+        if sources:
+            run([*compiler, *options, *included, *map(str, sources)], directory)
     wrapped = ["-Wl,--wrap=malloc"] if name == "turns" else []
-    objects = [*wrapped, *map(str, folder.glob("*.o")), "-o", name, "-lpthread", "-lm"]
-    run([linker, f"-fsanitize={sanitizer}", *objects], folder)
+    linked = [*(str(parts / f"{part}.o") for part in PROGRAMS[name]), f"{folder / name}.o"]
+    run([linker, f"-fsanitize={sanitizer}", *wrapped, *linked, "-o", name, "-lpthread", "-lm"], folder)
     done = subprocess.run([str(folder / name)], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (0, "good\n"), done.stderr[:4000]
 
