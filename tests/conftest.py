@@ -35,7 +35,7 @@ hypothesis.settings.load_profile("cujit")
 
 CHECKS = ("memory", "race", "sync", "init")
 
-pytest_plugins = ("assembled", "contexts", "costs", "forms", "sweeps", "time_limit")
+pytest_plugins = ("assembled", "collecting", "contexts", "costs", "forms", "sweeps", "time_limit")
 
 
 def pytest_configure(config: pytest.Config) -> None:
