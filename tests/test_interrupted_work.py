@@ -32,13 +32,22 @@ GIVEN_UP_S = 10
 """Seconds after which a stopped worker goes on."""
 
 KERNEL = 'extern "C" __global__ void busy(float *x, int work) { while (work--) x[threadIdx.x] *= 0.5f + W; }\n'
-HEADER = "".join(
-    f"template <int N> struct S{i} {{ int a[N]; __device__ int f(int x) {{ return a[0] * x + {i}; }} }};\n"
-    f"struct T{i} : S{i}<{i % 7 + 1}> {{ T{i}(const T{i}&) = default; }};\n"
-    for i in range(30_000)
-)
-LONG = cujit.Source.cuda('#include "long.h"\n' + KERNEL, name="long.cu", headers={"long.h": HEADER})
+
+
+def _long(count: int) -> cujit.Source:
+    """Return a source whose compile takes long."""
+    header = "".join(
+        f"template <int N> struct S{i} {{ int a[N]; __device__ int f(int x) {{ return a[0] * x + {i}; }} }};\n"
+        f"struct T{i} : S{i}<{i % 7 + 1}> {{ T{i}(const T{i}&) = default; }};\n"
+        for i in range(count)
+    )
+    return cujit.Source.cuda('#include "long.h"\n' + KERNEL, name="long.cu", headers={"long.h": header})
+
+
+LONG = _long(30_000)
 """A source whose compile takes seconds."""
+PRECOMPILED = _long(15_000)
+"""A source whose headers take seconds to precompile, which is slower than to compile."""
 SHORT = cujit.Source.cuda(f'#include "short.h"\n{KERNEL}', name="short.cu", headers={"short.h": "struct S {};\n"})
 
 
@@ -132,7 +141,7 @@ def tuned(source: cujit.Source, device: Device, press: Callable[[], None], work:
 def test_ctrl_c_ends_the_precompiling_of_headers(monkeypatch: pytest.MonkeyPatch) -> None:
     with pressed() as press:
         when_nvrtc_compiles(press, monkeypatch)
-        precompile(LONG)
+        precompile(PRECOMPILED)
     assert "busy" in precompile(SHORT).signatures
 
 
