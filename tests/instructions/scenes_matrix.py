@@ -309,20 +309,17 @@ _CHUNKS = {"tf32": (2, 1), "s4": (8, 2), "u4": (8, 2), "fp4": (8, 2)}
 
 def thinned(type_: str, selector: int, a: Array, rng: np.random.Generator) -> dict[str, Array]:
     """Empty half of A, 16 rows; what is left, what is stored of it, and the metadata of every lane."""
-    m, k = a.shape
     width, group = _CHUNKS.get(type_, (4, 1))
-    dense, stored, bits = np.zeros_like(a), np.zeros((m, k // 2), np.uint64), np.zeros((m, k // width), np.uint64)
-    choices: list[tuple[int, ...]] = [(0,), (1,)] if type_ == "tf32" else [(i, j) for j in range(4) for i in range(j)]
-    for row in range(m):
-        for chunk in range(k // width):
-            picked = choices[rng.integers(len(choices))]
-            at = [width * chunk + p * group + g for p in picked for g in range(group)]
-            dense[row, at] = a[row, at]
-            stored[row, chunk * width // 2 : (chunk + 1) * width // 2] = a[row, at]
-            bits[row, chunk] = (0b0100, 0b1110)[picked[0]] if type_ == "tf32" else picked[0] | picked[1] << 2
-    places = np.arange(0, 16, 4, dtype=np.uint64)
-    parts = [(bits[:, c : c + 4] << places).sum(1, dtype=np.uint64) for c in range(0, bits.shape[1], 4)]
-    return {"a": dense, "stored": stored, "meta": _metadata(type_, selector, parts)}
+    choices = np.array([(0,), (1,)] if type_ == "tf32" else [(i, j) for j in range(4) for i in range(j)])
+    picked = choices[rng.integers(len(choices), size=(len(a), a.shape[1] // width))]
+    elements = (picked[..., None] * group + np.arange(group)).reshape(*picked.shape[:2], -1)
+    at = (elements + width * np.arange(picked.shape[1])[:, None]).reshape(len(a), -1)
+    dense, stored = np.zeros_like(a), np.take_along_axis(a, at, 1)
+    np.put_along_axis(dense, at, stored, 1)
+    bits = np.array([0b0100, 0b1110])[picked[..., 0]] if type_ == "tf32" else picked[..., 0] | picked[..., 1] << 2
+    codes, places = bits.astype(np.uint64), np.arange(0, 16, 4, dtype=np.uint64)
+    parts = [(codes[:, c : c + 4] << places).sum(1, dtype=np.uint64) for c in range(0, codes.shape[1], 4)]
+    return {"a": dense, "stored": stored.astype(np.uint64), "meta": _metadata(type_, selector, parts)}
 
 
 def _metadata(type_: str, selector: int, parts: list[Array]) -> Array:
