@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cujit.arch.support import RELEASES, Version
+from cujit.arch.support import RELEASES, Version, toolkit_of_ptx
+from cujit.formats.ptx.isa.table import NEWEST_PTX
 
 Ptxas = Callable[[Version, str, str], str]
 
@@ -28,7 +29,8 @@ def _installed() -> dict[Version, Path]:
 INSTALLED = _installed()
 CRASHED = "it crashed"
 """What an assembler answers that dies of a signal, as ptxas 12.0 to 12.2 do now and then: it tells of no version."""
-PTX_OF = {release.toolkit: release.ptx for release in RELEASES}
+PTX_OF: dict[Version | None, Version] = {release.toolkit: release.ptx for release in RELEASES}
+PTX_OF[toolkit_of_ptx(NEWEST_PTX)] = NEWEST_PTX  # a toolkit can be newer than every driver of the table
 
 
 @pytest.fixture(

@@ -26,7 +26,7 @@ else:
 
 Value: TypeAlias = bool | int | str | tuple[int, ...] | tuple[str, ...] | Mapping[str, str | None]
 
-_FRONT_END = Rejects("it is for the C++ compiler; say it at the compile")
+_FRONT_END = Rejects("it is for the C++ compiler; set it when you compile the source")
 
 
 class OptionType(enum.Enum):
@@ -67,7 +67,7 @@ class Option(NamedTuple):
     high: int | None = None
     isolated: tuple[str, ...] = ()
     since: Version | None = None
-    tileiras: Spelling | Rejects = Rejects("it assembles Tile IR, of which the C++ compiler decided")
+    tileiras: Spelling | Rejects = Rejects("it is for the C++ compiler; set it when you compile the source to Tile IR")
 
     def spelling(self, tool: Tool) -> Spelling | Rejects:
         """How ``tool`` calls it, or that it does not."""
