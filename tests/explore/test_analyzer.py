@@ -133,6 +133,14 @@ __global__ void third(int *p) { *p = 2; }
 """
 
 
+def test_a_gpu_without_known_bandwidths_has_occupancy_and_no_bounds() -> None:
+    seen = analyze(replace(SHARED, arch="sm_80", on="A30"))
+    (kernel,) = seen.record()["kernels"]
+    assert seen.is_counted
+    assert (kernel["occupancy"]["gpu"], kernel["profile"].get("bounds")) == ("A30", None)
+    assert [note for note in seen.report.notes if note.startswith("no bounds: the table doesn't contain the clock")]
+
+
 def test_one_of_several_kernels_is_named_and_templates_by_their_types() -> None:
     scene = Scene(TEMPLATES, "axpy.cu", over="1000", arguments="2.0 ones:f64:1000 zeros:f64:1000 1000")
     seen = analyze(scene)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,15 +23,19 @@ Opened = Callable[..., Visit]
 
 
 @pytest.fixture
-def opened(visit: Visits) -> Opened:
-    """Open the page of an explorer, and wait until it shows what it was begun with."""
+def opened(visit: Visits) -> Iterator[Opened]:
+    """Open the page of an explorer, and wait until it shows what it was begun with; the browser forgets its layout."""
+    seen: list[Visit] = []
 
     def open(asking: Asking, said: re.Pattern[str] = COUNTED, **more: bool | int) -> Visit:
         found = visit(asking.explorer.url, origin=f"http://127.0.0.1:{asking.port}/", **more)  # type: ignore[arg-type]
+        seen.append(found)
         says(found, said)
         return found
 
-    return open
+    yield open
+    for page in seen:
+        page.page.evaluate("localStorage.clear()")
 
 
 def says(visit: Visit, said: re.Pattern[str] | str) -> None:
@@ -163,10 +167,20 @@ def test_architecture_gpu_options_and_block_are_changed(opened: Opened, serve: S
     from playwright.sync_api import expect
 
     page = opened(serve())
+    gpu, arch = page.page.locator("#field-on"), page.page.locator("#field-arch")
     page.page.select_option("#field-arch", "sm_80")
-    assert page.page.locator("#field-on").input_value() == ""
+    assert gpu.input_value() == "A100"
+    page.page.select_option("#field-on", "A30")
+    page.page.select_option("#field-arch", "sm_90a")
+    assert gpu.input_value() == "H200"
+    page.page.select_option("#field-on", "H100 SXM")
+    assert arch.input_value() == "sm_90a"
+    page.page.select_option("#field-arch", "sm_80")
+    assert gpu.input_value() == "A30"
     expect(page.page.locator("#name-sass")).to_have_text("SASS sm_80", timeout=WAIT_MS)
+    expect(page.page.locator("#plots figcaption").first).to_contain_text("Occupancy on A30", timeout=WAIT_MS)
     says(page, COUNTED)
+    assert "bounds: the table doesn't contain the clock and the bandwidths of A30" in page.page.inner_text("#notes")
     page.page.select_option("#field-on", "RTX 4090")
     assert page.page.locator("#field-arch").input_value() == "sm_89"
     expect(page.page.locator("#plots figcaption").first).to_contain_text("Bounds on RTX 4090", timeout=WAIT_MS)
@@ -243,6 +257,130 @@ def test_elements_are_typed_as_the_signature_says_and_templates_are_named(opened
     argument(page, "Type of x").select_option("f16")
     says(page, re.compile("its elements are float16, not int16"))
     assert violations(page.page) == []
+
+
+def rows_of(visit: Visit, caption: str) -> dict[str, list[str]]:
+    """Read a table of the comparison by the first cell of its rows."""
+    table = visit.page.locator("#compare table").filter(has=visit.page.locator(f"caption:text-is('{caption}')"))
+    rows = [row.split("\t") for row in table.locator("tbody tr").all_inner_texts()]
+    return {row[0]: row[1:] for row in rows}
+
+
+def signs(visit: Visit, kind: str) -> list[str]:
+    return visit.page.locator(f".diff td.{kind}").all_inner_texts()
+
+
+def test_two_versions_are_compared_by_code_resources_and_counters(opened: Opened, serve: Serve) -> None:
+    from playwright.sync_api import expect
+
+    page = opened(serve())
+    said = page.page.locator("#compare-said")
+    page.page.click("#keep")
+    expect(said).to_have_text("SASS: no difference.")
+    type_over(page, 2, "    __shared__ float s[32][33];")
+    expect(said).to_have_text(re.compile(r"SASS: \d+ lines? removed, \d+ lines? added"), timeout=WAIT_MS)
+    assert rows_of(page, "Resources")["shared bytes"] == ["4,096", "4,224", "+128, +3 %"]
+    assert rows_of(page, "Counters")["bank conflicts"] == ["3,968", "0", "−3,968, −100 %"]
+    assert rows_of(page, "Counters")["sectors"][2] == "equal"
+    page.page.select_option("#compare-kind", "source")
+    assert (signs(page, "removed"), signs(page, "added")) == (
+        ["−     __shared__ float s[32][32];"], ["+     __shared__ float s[32][33];"],
+    )  # fmt: skip
+    page.page.select_option("#compare-kind", "ptx")
+    assert any("[4096];" in line for line in signs(page, "removed"))
+    few = len(signs(page, "added"))
+    page.page.uncheck("#compare-registers")
+    assert len(signs(page, "added")) >= few
+    page.page.set_viewport_size({"width": 420, "height": 900})
+    assert (
+        page.page.locator(".diff tr").first.locator("td").count()
+        == 2 - page.page.locator(".diff tr.skipped").count() % 2
+    )
+    assert page.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert violations(page.page) == []
+    assert page.wrong == []
+
+
+def test_two_architectures_are_compared_and_a_reload_shows_the_own(opened: Opened, serve: Serve) -> None:
+    from playwright.sync_api import expect
+
+    page = opened(serve())
+    page.page.select_option("#compare-with", "sm_80")
+    expect(page.page.locator("#compare-said")).to_have_text(re.compile("removed"), timeout=WAIT_MS)
+    assert page.page.locator(".diff th").all_inner_texts() == ["sm_80", "this version (sm_90)"]
+    assert "registers" in rows_of(page, "Resources")
+    assert page.page.locator("#name-sass").inner_text() == "SASS sm_90"
+    assert violations(page.page) == []
+    type_over(page, 2, "    __shared__ float s[32][33];")
+    expect(page.page.locator("#compare table").first).to_contain_text("4,224", timeout=WAIT_MS)
+    assert page.wrong == []
+    page.page.reload()
+    says(page, COUNTED)
+    assert page.page.locator("#field-arch").input_value() == "sm_90"
+    assert page.page.locator("#compare-with").input_value() == ""
+
+
+def test_differences_are_the_shortest_and_put_both_texts_together_again(opened: Opened, serve: Serve) -> None:
+    page = opened(serve())
+    wrong = page.page.evaluate("""() => {
+      let seed = 7;
+      const random = (n) => (seed = (seed * 48271) % 2147483647) % n;
+      const text = () => Array.from({ length: random(12) }, () => "abc"[random(3)]);
+      const common = (a, b) => a.reduceRight((row, x) => b.reduceRight((now, y, k) => {
+        now[k] = x === y ? row[k + 1] + 1 : Math.max(row[k], now[k + 1]);
+        return now;
+      }, new Array(b.length + 1).fill(0)), new Array(b.length + 1).fill(0))[0];
+      const wrong = [];
+      for (let k = 0; k < 500; k++) {
+        const a = text(), b = text(), pairs = cujitComparison.diff(a, b);
+        const ordered = (n) => pairs.map((pair) => pair[n]).filter((at) => at !== null).every((at, k) => at === k);
+        const whole = [a, b].every((lines, n) => pairs.filter((pair) => pair[n] !== null).length === lines.length);
+        const equal = pairs.filter(([x, y]) => x !== null && y !== null);
+        const same = equal.every(([x, y]) => a[x] === b[y]) && equal.length === common(a, b);
+        if (!ordered(0) || !ordered(1) || !whole || !same) wrong.push([a.join(""), b.join("")]);
+      }
+      const many = (word) => Array.from({ length: 4000 }, (_, k) => word + k);
+      if (cujitComparison.diff(many("a"), many("b")).length !== 8000) wrong.push("many");
+      return wrong;
+    }""")
+    assert wrong == []
+
+
+def test_a_layout_is_changed_by_mouse_and_keys_and_remembered(opened: Opened, serve: Serve) -> None:
+    page = opened(serve())
+    source, sass = page.page.locator(".pane.source"), page.page.locator(".pane.sass")
+    splitter = page.page.get_by_label("Width of Source")
+    before, at = box(source)["width"], box(splitter)
+    page.page.mouse.move(at["x"] + 4, at["y"] + 40)
+    page.page.mouse.down()
+    page.page.mouse.move(at["x"] + 104, at["y"] + 40, steps=3)
+    page.page.mouse.up()
+    assert 95 <= box(source)["width"] - before <= 105
+    share = splitter.get_attribute("aria-valuenow")
+    splitter.focus()
+    page.page.keyboard.press("ArrowRight")
+    assert int(splitter.get_attribute("aria-valuenow") or 0) == int(share or 0) + 5
+    height = box(sass)["height"]
+    page.page.get_by_label("Height of the lists").focus()
+    page.page.keyboard.press("ArrowUp")
+    assert abs(box(sass)["height"] - (height - 40)) <= 1
+    page.page.get_by_label("Wrap lines").check()
+    assert page.page.locator(".cm-lineWrapping").count() == 1
+    lines = page.page.locator(".lines.ptx")
+    assert lines.evaluate("list => list.scrollWidth <= list.clientWidth")
+    page.page.select_option("#theme", "dark")
+    width = box(source)["width"]
+    assert page.wrong == []
+    page.page.reload()
+    says(page, COUNTED)
+    assert abs(box(source)["width"] - width) <= 1
+    assert page.page.locator(".cm-lineWrapping").count() == 1
+    assert page.page.evaluate("document.documentElement.dataset.theme") == "dark"
+    assert violations(page.page) == []
+    page.page.click("#reset-layout")
+    assert abs(box(source)["width"] - before) <= 1
+    assert page.page.locator(".cm-lineWrapping").count() == 0
+    assert page.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 def tab_to(visit: Visit, selector: str, key: str = "Tab") -> None:

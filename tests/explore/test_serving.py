@@ -20,7 +20,7 @@ from click.testing import CliRunner
 import cujit.explore
 from cujit.cli.app import main
 from cujit.errors import CujitError, FileError, FormatError, LaunchError, MissingError, OptionError
-from cujit.explore import Scene
+from cujit.explore import Scene, serving
 from cujit.explore.editor import EditedFile
 from cujit.explore.scene import fault_of
 from cujit.explore.workers import WorkerPool
@@ -162,6 +162,26 @@ def test_the_browser_gets_no_token_in_its_command_line(path: Path, tmp_path: Pat
     assert given.startswith("file://")
     assert token not in given
     assert not Path(given.removeprefix("file://")).exists()
+
+
+def test_the_usual_port_is_taken_where_it_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        usual = probe.getsockname()[1]
+    monkeypatch.setattr(serving, "_USUAL_PORT", usual)
+    with serving._socket(0) as first, serving._socket(0) as second:
+        assert first.getsockname() == ("127.0.0.1", usual)
+        assert second.getsockname()[1] not in (0, usual)
+
+
+def test_a_scene_that_is_shown_beside_is_not_what_a_reload_shows(asking: Asking) -> None:
+    asking.look()
+    assert asking.look(arch="sm_80", aside=True)["record"]["explorer"]["is_counted"]
+    text = asking.ask("GET", f"/?token={asking.token}").text
+    shown = json.loads(text.partition('id="record">')[2].partition("</script>")[0])
+    assert shown["explorer"]["scene"]["arch"] == "sm_90"
+    assert any("sm_90" in listing["name"] for listing in shown["listings"])
+    assert asking.own("/look", {"source": "", "aside": 1}).status == 400
 
 
 def test_json_is_what_the_page_shows_first(path: Path) -> None:

@@ -38,7 +38,11 @@ _server_options = settings(
     "server",
     ServerOptions,
     click.option(
-        "--port", type=click.IntRange(0, 65535), default=0, metavar="N", help="Port to listen on. Default: a free port."
+        "--port",
+        type=click.IntRange(0, 65535),
+        default=0,
+        metavar="N",
+        help="Port to listen on. Default: 17440 if it is free, otherwise any free port.",
     ),
     click.option("--open", "opens_browser", is_flag=True, help="Open the page in the browser."),
 )

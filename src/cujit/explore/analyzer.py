@@ -17,7 +17,7 @@ from cujit.compiler.options.table import OPTIONS
 from cujit.compiler.tiles import has_tile_kernels
 from cujit.devices.launcher.saving import saved_launch
 from cujit.devices.watch import Text
-from cujit.errors import CompileError, CujitError, OptionError, counted
+from cujit.errors import ArchError, CompileError, CujitError, OptionError, counted
 from cujit.explore.fields import ArgumentField, fields_of
 from cujit.explore.scene import TIMEOUT_S, LaunchLimits, Scene
 from cujit.inspection.read import inspect
@@ -25,6 +25,7 @@ from cujit.kernel import Kernel
 from cujit.loading import Module, jit
 from cujit.machine import cpu
 from cujit.occupancy.products import find_product
+from cujit.profile.peaks import peaks
 from cujit.program import Options, Source, compile
 from cujit.report.listings import Listing
 from cujit.report.report import ReportPage, of
@@ -194,10 +195,11 @@ class _Analyzer:
         scene, arch = self.scene, self.scene.target()
         texts = {source.program_name: Text(scene.name, scene.source)}
         profile = rerun.profile if rerun is not None and rerun.error is None else None
+        gpu = self._gpu()
         page = of(
             image,
             profile=() if profile is None else profile,
-            on=self._gpu(),
+            on=gpu,
             arch=arch if arch.is_real else None,
             kernels=None if profile is not None else self._shown(image),
             texts=texts,
@@ -211,7 +213,8 @@ class _Analyzer:
         if has_tile_kernels(source):
             listings = (*listings, *self._tile_ir(source))
         block = scene.threads_of_block()
-        kernels = tuple(each if each.block else replace(each, block=block) for each in page.kernels)
+        on = self._bounded(gpu)
+        kernels = tuple(replace(each, block=each.block or block, on=on) for each in page.kernels)
         return replace(page, listings=listings, kernels=kernels, notes=(*self.notes, *page.notes))
 
     def _tile_ir(self, source: Source) -> tuple[Listing, ...]:
@@ -249,3 +252,11 @@ class _Analyzer:
             self.notes.append(f"no bounds: {arch} does not run on {product}")
             return None
         return product.name
+
+    def _bounded(self, gpu: str | None) -> str | None:
+        """Return the GPU if its bounds are known; a note says so where they are not."""
+        try:
+            return gpu and peaks(gpu).name
+        except ArchError as e:
+            self.notes.append(f"no bounds: {e.message}")
+            return None

@@ -78,7 +78,10 @@ class ExplorerServer:
         }
         text = page(
             {**record, "explorer": known},
-            scripts=[(_ASSETS / name).read_text() for name in ("vendored/editor.js", "arguments.js", "explore.js")],
+            scripts=[
+                (_ASSETS / name).read_text()
+                for name in ("vendored/editor.js", "arguments.js", "compare.js", "layout.js", "explore.js")
+            ],
             styles=[(_ASSETS / "explore.css").read_text()],
             policy={"connect-src": "'self'"},
             nonce=nonce,
@@ -95,13 +98,18 @@ class ExplorerServer:
     # -- what it asks for -----------------------------------------------------------------------------------------
 
     async def _look(self, request: Request) -> Response:
-        scene = Scene.of({**await _read_fields(request, "scene"), "name": self.file.name})
-        self._scene = scene
+        fields = await _read_fields(request, "scene")
+        is_aside = fields.pop("aside", False)
+        if type(is_aside) is not bool:
+            raise FormatError(f"aside is {spell(is_aside)}, expected a bool")
+        scene = Scene.of({**fields, "name": self.file.name})
+        if not is_aside:  # what the page has beside is not what it is reloaded with
+            self._scene = scene
 
         async def lines() -> AsyncIterator[bytes]:
             async with contextlib.aclosing(self._workers.look(scene)) as answer:
                 async for line in answer:
-                    if line.startswith(b'{"stage":"done"'):
+                    if line.startswith(b'{"stage":"done"') and not is_aside:
                         self._last = line
                     yield line
 

@@ -18,11 +18,12 @@ from cujit.arch.support import install
 from cujit.artifact.writing import temporary_directory, write_file
 from cujit.devices.arguments.written import DTYPES
 from cujit.devices.options import check_timeout
-from cujit.errors import CujitError, MissingError, OptionError, read_int
+from cujit.errors import ArchError, CujitError, MissingError, OptionError, read_int
 from cujit.explore.editor import EditedFile
 from cujit.explore.request_auth import Door, Strangers
 from cujit.explore.scene import TIMEOUT_S, LaunchLimits, Scene
 from cujit.occupancy.products import PRODUCTS
+from cujit.profile.peaks import peaks
 from cujit.program import toolchain
 from cujit.threads import start as start_thread
 from cujit.values import replace
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from uvicorn import Server
 
 _HOST = "127.0.0.1"
+_USUAL_PORT = 17440
+"""The port that is tried first: a browser remembers the layout of a page for its address."""
 _MOST_CONNECTIONS = 64
 _START_S = 30.0
 
@@ -77,7 +80,7 @@ def serve(
     Args:
         path: of the source: CUDA C++ or LLVM IR as text.
         scene: how it is compiled and launched at first; the text and the name are the file's.
-        port: of 127.0.0.1; 0 is one that is free.
+        port: of 127.0.0.1; 0 is 17440 if that is free, otherwise any free one.
         timeout_s: how long a launch may run, in seconds.
         memory_mib: how much address space the process of a launch may have, in MiB; None as for ``reproducer.run``.
         trusted: launch also where the system has no filter of system calls.
@@ -217,7 +220,7 @@ def _made(
 
 
 def _socket(port: int) -> socket.socket:
-    """Listen at a port of this machine alone.
+    """Listen at a port of this machine alone; at the usual one, or any that is free, where none is asked for.
 
     Raises:
         OptionError: it is no port, or not free.
@@ -225,16 +228,26 @@ def _socket(port: int) -> socket.socket:
     number = read_int(port, "port", OptionError, least=0)
     if number > 65535:
         raise OptionError(f"port is {number}; the maximum is 65535")
+    if not number:
+        with contextlib.suppress(OSError):
+            return _listening(_USUAL_PORT)
+    try:
+        return _listening(number)
+    except OSError as e:
+        raise OptionError(
+            f"can't open port {number} of {_HOST}: {e.strerror or e}", help="remove --port to use a free port"
+        ) from None
+
+
+def _listening(number: int) -> socket.socket:
     made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind((_HOST, number))
         made.listen()
-    except OSError as e:
+    except OSError:
         made.close()
-        raise OptionError(
-            f"can't open port {number} of {_HOST}: {e.strerror or e}", help="remove --port to use a free port"
-        ) from None
+        raise
     return made
 
 
@@ -251,4 +264,19 @@ def _choices(scene: Scene) -> dict[str, Any]:
     gpus = [[product.name, str(product.arch)] for product in PRODUCTS if str(product.arch) in names]
     checks = {name: name for name in ("all", "memory", "race", "sync", "init", scene.check)} | {"": "none"}
     more = {"checks": [*checks.items()], "dtypes": [*DTYPES], "is_ir": scene.is_ir}
-    return {"arches": list(names), "gpus": gpus, **more}
+    known = sorted(PRODUCTS, key=lambda product: not _has_peaks(product.name))
+    runs = {name: [product.name for product in known if _runs(name, product.arch)] for name in names}
+    return {"arches": list(names), "gpus": gpus, "runs": runs, **more}
+
+
+def _has_peaks(gpu: str) -> bool:
+    try:
+        return bool(peaks(gpu))
+    except ArchError:
+        return False
+
+
+def _runs(name: str, arch: Arch) -> bool:
+    """Return whether a GPU of an architecture runs machine code of another."""
+    code = Arch.parse(name)
+    return code.is_real and code.runs_on(arch)

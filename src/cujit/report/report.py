@@ -314,7 +314,8 @@ class _Making:
         arch = self._wanted_arch()
         try:
             made = link([Artifact(ImageKind.PTX, text.encode(), name="PTX")], arch=arch, options=self.assembler)
-            return replace(made, name=f"assembled for {made.arch}")
+            names, signatures = dict(self.image.names), dict(self.image.signatures)
+            return replace(made, name=f"assembled for {made.arch}", names=names, signatures=signatures)
         except CujitError as e:
             self.notes.append(f"no SASS or occupancy is available: assembling the PTX failed ({e.message})")
             return None

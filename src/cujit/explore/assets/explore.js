@@ -11,7 +11,8 @@
   const WAIT_MS = 400;
   const $ = (id) => document.getElementById(id);
   const scene = { ...told.scene };
-  let drawing, kernels, given, suggested = "", last = null, editor = null, timer = 0, asked = null, number = 0, isSaved = told.is_saved;
+  const gpus = new Map();  // the GPU that was chosen last, by architecture
+  let drawing, kernels, given, layout, comparison, suggested = "", last = null, editor = null, timer = 0, asked = null, number = 0, isSaved = told.is_saved;
   let digest = told.digest, isForced = false;
 
   // -- the editor --------------------------------------------------------------------------------------------
@@ -43,6 +44,8 @@
       this.setMarks = StateEffect.define();
       this.setHeat = StateEffect.define();
       this.counting = new Compartment();
+      this.wrapping = new Compartment();
+      this.isWrapped = false;
       this.own = this.stateOf(scene.source, true, 1);
       this.view = new EditorView({ state: this.own });
       this.isOwn = true;
@@ -69,6 +72,7 @@
           EditorView.cspNonce.of(told.nonce), picks, isEdited ? [cm.history(), cm.indentOnInput()] : [],
           EditorState.readOnly.of(!isEdited), EditorState.tabSize.of(4), cm.indentUnit.of("    "),
           this.counting.of(cm.lineNumbers({ formatNumber: (n) => String(n + first - 1), ...this.mouse() })),
+          this.wrapping.of(this.isWrapped ? EditorView.lineWrapping : []),
           cm.lintGutter(), cm.gutter({ class: "cm-heat", markers: (view) => view.state.field(heat) }),
           told.is_ir ? [] : cm.cpp(), cm.syntaxHighlighting(cm.classHighlighter), cm.bracketMatching(),
           cm.drawSelection(), cm.highlightActiveLine(), cm.highlightActiveLineGutter(), cm.search({ top: true }), marks, heat,
@@ -174,6 +178,13 @@
       this.view.focus();
     }
 
+    wrap(is) {
+      if (is === this.isWrapped) return;
+      this.isWrapped = is;
+      this.view.dispatch({ effects: this.wrapping.reconfigure(is ? EditorView.lineWrapping : []) });
+      if (!this.isOwn) this.own = this.own.update({ effects: this.wrapping.reconfigure(is ? EditorView.lineWrapping : []) }).state;
+    }
+
     /* Underline what was found, at its line; one that names a column from there to the end of the word. */
     diagnose(errors) {
       if (!this.isOwn) return;
@@ -230,11 +241,24 @@
       if (!answer.ok) return fail(await reason(answer));
       for await (const line of linesOf(answer.body)) {
         if (own !== number) return;
-        heard(JSON.parse(line));
+        heard(JSON.parse(line), said.arch);
       }
     } catch (error) {
       if (own === number && error.name !== "AbortError") fail(`The explorer does not answer: ${error.message}`);
     }
+  }
+
+  /* The record of what is shown for another architecture; null where there is none, or somebody types. */
+  async function lookAside(arch) {
+    const own = number, { name, ...said } = scene;
+    try {
+      const answer = await post("/look", { ...said, arch, on: scene.on && gpuFor(arch), aside: true }, { signal: asked.signal });
+      for await (const line of answer.ok ? linesOf(answer.body) : []) {
+        const { stage, record } = JSON.parse(line);
+        if (own === number && stage === "done" && record.explorer.is_compiled) return record;
+      }
+    } catch { /* as if there were none */ }
+    return null;
   }
 
   const reason = async (answer) => {
@@ -260,8 +284,8 @@
 
   const DOING = { compiling: "Compiling …", launching: "Launching it in a process apart …", assembling: "Assembling …" };
 
-  function heard(said) {
-    if (said.stage === "done") take(said.record);
+  function heard(said, arch) {
+    if (said.stage === "done") take(said.record, arch);
     else if (said.stage === "failed") fail(said.help ? `${said.message}; hint: ${said.help}` : said.message);
     else if (said.stage === "superseded") tell("Another page of this explorer asked for something else.", "wrong");
     else tell(DOING[said.stage] || said.stage, "busy");
@@ -277,15 +301,17 @@
   }
 
   /* Of a text that does not compile, what compiled last stays, and is called so. */
-  function take(record) {
+  function take(record, arch) {
     const { explorer } = record, isFirst = !last;
     stay(!explorer.is_compiled && Boolean(last));
     if (explorer.is_compiled) last = record;
     const shown = explorer.is_compiled || !last ? record : { ...last, errors: record.errors, notes: record.notes };
     cujitReport.render(shown);
+    layout.apply();
     if (isFirst && explorer.is_compiled) cujitReport.begin();
     editor.diagnose([...record.errors, ...record.kernels.flatMap(({ profile }) => (profile ? profile.advice : []).map(noted))]);
     if (explorer.is_compiled) offer(explorer);
+    if (explorer.is_compiled) comparison.update(record, arch);
     print(explorer);
     tell(summary(record), record.errors.some(({ rule }) => rule !== "warning" && rule !== "remark") ? "wrong" : "");
   }
@@ -381,12 +407,21 @@
 
   function set(key, value) {
     scene[key] = value;
-    const archOf = new Map(told.gpus);
-    if (key === "on" && value) $("field-arch").value = scene.arch = archOf.get(value);
-    if (key === "arch" && scene.on && archOf.get(scene.on) !== value) $("field-on").value = scene.on = "";
+    if (key === "on" && value && plain(scene.arch) !== archOf(value)) $("field-arch").value = scene.arch = archOf(value);
+    if (key === "on" && value) gpus.set(archOf(value), value);
+    if (key === "arch" && scene.on) $("field-on").value = scene.on = gpuFor(value);
     if (key === "arguments") given.read(value);
     if (key === "kernel" && last) offer(last.explorer);
     changed();
+  }
+
+  const plain = (arch) => arch.replace(/[af]$/, "");
+  const archOf = (gpu) => new Map(told.gpus).get(gpu);
+
+  /* The GPU that is chosen, if it runs code of an architecture; or else one that does, of that architecture if possible. */
+  function gpuFor(arch) {
+    const able = told.runs[arch] || [], own = plain(arch);
+    return able.includes(scene.on) ? scene.on : gpus.get(own) || able.find((name) => archOf(name) === own) || able[0] || "";
   }
 
   function makeFields() {
@@ -421,6 +456,10 @@
   document.addEventListener("DOMContentLoaded", () => {
     drawing = cujitDrawing;
     makeFields();
+    if (scene.on) gpus.set(archOf(scene.on), scene.on);
+    layout = new cujitLayout.Layout(drawing.h, (is) => editor && editor.wrap(is));
+    comparison = new cujitComparison.Comparison(drawing, told.arches, lookAside);
+    $("texts").after(comparison.section);
     document.addEventListener("keydown", (event) => {
       if (!(event.ctrlKey || event.metaKey) || event.key !== "s" || event.defaultPrevented) return;
       event.preventDefault();
