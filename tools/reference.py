@@ -29,6 +29,7 @@ from cujit.devices.arguments.written import FORMS
 from cujit.devices.cpu.codegen.special import SPECIAL_REGISTERS as READABLE
 from cujit.devices.cpu.implemented import Implemented, implemented, total
 from cujit.errors.codes import CODES, ErrorCode
+from cujit.formats.ptx.isa.meanings import MEANINGS
 from cujit.formats.ptx.special_registers import SPECIAL_REGISTERS, SpecialRegister
 from gallery_page import gallery_page
 from performance_page import performance_page
@@ -239,6 +240,14 @@ warps and the source lines. `cujit inspect --needs FILE` lists the unsupported i
 """
 
 
+_MEANINGS_HEAD = """\
+If an instruction matches several rows, the row with the most words applies. Other words can stand between the words of
+a row: `ld.relaxed.gpu.global.u32` matches `ld.global`. The [explorer](explore.md) and the [report](report.md) show
+these sentences when you point to an instruction.
+
+"""
+
+
 def instructions_page() -> str:
     """Write the page ``docs/instructions.md``."""
     whole = total()
@@ -251,7 +260,12 @@ def instructions_page() -> str:
     table += "".join(map(_form, implemented()))
     registers = "| register | section | since | CPU device |\n|---|---|---|---|\n"
     registers += "".join(map(_register, SPECIAL_REGISTERS.values()))
-    return f"{_INSTRUCTIONS_HEAD}{said}{table}\n{_refused()}\n## Special registers\n\n{registers}"
+    meanings = "| instruction | meaning |\n|---|---|\n"
+    meanings += "".join(f"| `{words}` | {sentence} |\n" for words, sentence in MEANINGS.items())
+    return (
+        f"{_INSTRUCTIONS_HEAD}{said}{table}\n{_refused()}\n## Meanings\n\n{_MEANINGS_HEAD}{meanings}"
+        f"\n## Special registers\n\n{registers}"
+    )
 
 
 def _refused() -> str:

@@ -383,6 +383,51 @@ def test_a_layout_is_changed_by_mouse_and_keys_and_remembered(opened: Opened, se
     assert page.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+def test_instructions_and_counters_are_explained_under_the_pointer_and_by_keys(opened: Opened, serve: Serve) -> None:
+    from playwright.sync_api import expect
+
+    page = opened(serve())
+    tip, keys = page.page.locator("#tip"), page.page.keyboard
+
+    def point(at: Locator) -> None:
+        at.scroll_into_view_if_needed()
+        page.page.wait_for_timeout(500)  # a page that scrolls smoothly hides what it says
+        at.hover()
+
+    point(page.page.locator(".lines.ptx .op", has_text="ld.shared.f32"))
+    expect(tip).to_have_text("ld.shared.f32: Loads from shared memory of the block. PTX ISA, section 9.7.9.8")
+    assert str(tip.locator("a").get_attribute("href")).startswith(
+        "https://docs.nvidia.com/cuda/parallel-thread-execution/"
+    )
+    assert violations(page.page) == []
+    tip.locator("a").hover()
+    page.page.wait_for_timeout(400)
+    assert tip.is_visible()
+    keys.press("Escape")
+    assert tip.is_hidden()
+    point(page.page.locator(".lines.sass .op", has_text="LDS").first)
+    expect(tip).to_have_text("LDS: Loads from shared memory. CUDA Binary Utilities")
+    point(page.page.locator("#counters th", has_text="l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld"))
+    expect(tip).to_contain_text("_op_ld.sum: Bank conflicts of shared memory: loads. Nsight Compute")
+    point(page.page.locator("h1"))
+    expect(tip).to_be_hidden()
+    meaning = page.page.locator("#measure-meaning")
+    expect(meaning).to_contain_text("bank conflicts: Additional wavefronts")
+    page.page.select_option("#measure", "counter:sectors")
+    expect(meaning).to_contain_text("sectors: 32-byte sectors of global memory")
+    page.page.locator(".lines.ptx .row", has_text="bar.sync").locator(".digits").click()
+    expect(page.page.locator("#line-instruction")).to_contain_text(
+        "bar.sync: Waits for the threads of the block. PTX ISA"
+    )
+    keys.press("i")
+    expect(tip).to_contain_text("bar.sync: Waits for the threads of the block.")
+    assert page.page.locator("#status").inner_text() == "bar.sync: Waits for the threads of the block."
+    keys.press("Escape")
+    assert tip.is_hidden()
+    assert page.page.locator(".row.picked").count() > 0  # Escape closes one thing after the other
+    assert page.wrong == []
+
+
 def tab_to(visit: Visit, selector: str, key: str = "Tab") -> None:
     for _ in range(40):
         visit.page.keyboard.press(key)

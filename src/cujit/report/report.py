@@ -35,6 +35,7 @@ from cujit.report.listings import (
     sources_of,
     tile_listing,
 )
+from cujit.report.meanings import meanings_of
 from cujit.report.page import page
 from cujit.toolchain.tileiras import disassemble as tile_text
 from cujit.values import NamedTuple, attributes, dataclass, field, replace
@@ -139,6 +140,7 @@ class ReportPage:
             "kernels": kernels,
             "rules": {name: rule.to_json() for name, rule in RULES.items() if name in found},
             "measures": [*Measures.__match_args__],
+            "meanings": meanings_of(self.listings, _counters(kernels)),
             "listings": [listing.to_json() for listing in self.listings],
             "errors": [self._placed(found) for error in self.errors for found in _error_records(error)],
             "notes": list(self.notes),
@@ -363,6 +365,16 @@ def _metrics_of(kernel: ProfiledKernel, row: ProfiledInstruction) -> dict[str, i
     if not row.access:
         return {}
     return {name: count for name, count in replace(kernel, instructions=(row,)).metrics().items() if count}
+
+
+_DERIVED = ("sectors_per_request", "active_lanes", "distinct_sectors", "block_sectors", "reuse", "launches", "blocks")
+
+
+def _counters(kernels: Sequence[Mapping[str, Any]]) -> list[str]:
+    """List the counters that a page shows of kernels."""
+    profiles = [kernel["profile"] for kernel in kernels if kernel["profile"]]
+    metrics = [name for profile in profiles for name in (*profile["metrics"], *profile["metrics_of_ptx"])]
+    return [*Measures.__match_args__, *_DERIVED, *dict.fromkeys(metrics)] if profiles else []
 
 
 def _occupancy_record(found: Subject, block: int | None) -> dict[str, Any]:

@@ -110,12 +110,26 @@ const cujitReport = (() => {
       this.rows = listing.lines.map((text, k) => {
         const digits = h("span", { class: "digits" }, String(listing.first + k));
         const attributes = { role: "option", id: `${this.kind}-${k}`, class: "row", "aria-selected": "false" };
-        return h("div", attributes, digits, h("span", { class: "heat" }), h("span", { class: "code" }, text || " "));
+        return h("div", attributes, digits, h("span", { class: "heat" }), h("span", { class: "code" }, this.parts(text)));
       });
       this.list.replaceChildren(...this.rows);
       this.at = Math.min(this.at, Math.max(this.rows.length - 1, 0));
       this.list.setAttribute("aria-label", `${TITLES[this.kind]}, ${listing.name}`);
       this.point();
+    }
+
+    /* A line of code, with its opcode apart, if there is a sentence about that. */
+    parts(text) {
+      const word = opcodeOf(this.kind, text), at = word ? text.indexOf(word) : -1;
+      return at < 0 ? text || " "
+        : [text.slice(0, at), h("span", { class: "op", "data-kind": this.kind, "data-word": word }, word), text.slice(at + word.length)];
+    }
+
+    explain() {
+      const op = this.rows[this.at] && this.rows[this.at].querySelector(".op");
+      if (!op) return;
+      showTip(op, this.kind, op.dataset.word);
+      $("status").textContent = `${op.dataset.word}: ${meaningOf(this.kind, op.dataset.word)[0]}`;
     }
 
     heat(map) {
@@ -175,7 +189,7 @@ const cujitReport = (() => {
         PageUp: () => this.go(this.at - page), PageDown: () => this.go(this.at + page),
         Home: () => this.go(0), End: () => this.go(this.rows.length - 1),
         Enter: () => pick(this.kind, this.first + this.at), " ": () => pick(this.kind, this.first + this.at),
-        Escape: () => pick(null), ArrowLeft: () => aside(this.kind, -1), ArrowRight: () => aside(this.kind, 1),
+        Escape: () => hideTip() || pick(null), i: () => this.explain(), ArrowLeft: () => aside(this.kind, -1), ArrowRight: () => aside(this.kind, 1),
         h: () => this.go(this.nextHot()), m: () => $("measure").focus(), "?": () => $("keys").showModal(),
       }[event.key];
       if (!done) return;
@@ -210,6 +224,59 @@ const cujitReport = (() => {
       const k = this.lineOf(event);
       if (k >= 0) hover(this.kind, this.first + k);
     }
+  }
+
+  // -- what instructions and counters mean -----------------------------------------------------------------------
+
+  const TIP_MS = 250, WORDS = 4;
+  let tipTimer = 0;
+
+  const meaningOf = (kind, word) => ((state.record.meanings || {})[kind] || {})[word];
+  const opcodeOf = (kind, text) => (text.match(/[^\s;,]+/g) || []).slice(0, WORDS).find((word) => Object.hasOwn((state.record.meanings || {})[kind] || {}, word));
+
+  function explanation(kind, word) {
+    const [sentence, section] = meaningOf(kind, word), [name, link] = state.record.meanings.manuals[kind];
+    const manual = h("a", { href: link, target: "_blank", rel: "noopener noreferrer" }, section ? `${name}, section ${section}` : name);
+    return [h("b", {}, word.includes("__") ? word : spaced(word)), `: ${sentence} `, manual];
+  }
+
+  /* Below what it is about, or above where there is no room; it stays while the pointer is on it, for its link. */
+  function showTip(node, kind, word) {
+    clearTimeout(tipTimer);
+    const tip = $("tip"), at = node.getBoundingClientRect();
+    tip.replaceChildren(...explanation(kind, word));
+    tip.hidden = false;
+    const { width, height } = tip.getBoundingClientRect(), isBelow = at.bottom + height + 4 < innerHeight;
+    tip.style.left = `${Math.max(4, Math.min(at.left, innerWidth - width - 4))}px`;
+    tip.style.top = `${isBelow ? at.bottom + 2 : Math.max(0, at.top - height - 2)}px`;
+  }
+
+  function hideTip() {
+    clearTimeout(tipTimer);
+    const was = !$("tip").hidden;
+    $("tip").hidden = true;
+    return was;
+  }
+
+  /* What the pointer is on: an opcode, or the head of a row that names a counter. */
+  function toldOf(node) {
+    const op = node.closest && node.closest(".op"), head = node.closest && node.closest("th[scope=row]");
+    if (op) return [op, op.dataset.kind, op.dataset.word];
+    const name = head && [head.textContent, head.textContent.replaceAll(" ", "_")].find((each) => meaningOf("counter", each));
+    return name ? [head, "counter", name] : null;
+  }
+
+  function pointed(event) {
+    if (event.target.closest && event.target.closest("#tip")) return clearTimeout(tipTimer);
+    clearTimeout(tipTimer);
+    const found = toldOf(event.target);
+    tipTimer = setTimeout(() => (found ? showTip(...found) : hideTip()), TIP_MS);
+    return tipTimer;
+  }
+
+  function drawMeaning() {
+    const [, name] = state.measure.split(":");
+    $("measure-meaning").replaceChildren(...(name && meaningOf("counter", name) ? explanation("counter", name) : []));
   }
 
   // -- hovering and picking ---------------------------------------------------------------------------------------
@@ -464,7 +531,15 @@ const cujitReport = (() => {
     return profile.instructions.filter((row) => (kind === "source" ? row.source === key : lines.has(row.ptx_line)));
   }
 
+  /* What the instruction of the picked line does, for who has no pointer to ask it. */
+  function drawInstruction() {
+    const { kind, key } = state.picked || {}, listing = kind && kind !== "source" && listingsOf(kind)[0];
+    const word = listing && opcodeOf(kind, listing.lines[key - listing.first] || "");
+    $("line-instruction").replaceChildren(...(word ? explanation(kind, word) : []));
+  }
+
   function drawLine() {
+    drawInstruction();
     const rows = rowsOfPicked(), picked = state.picked;
     if (!picked || !rows.length) {
       const nothing = picked ? `Nothing was counted at ${places[picked.kind](picked.key)}.` : "Select a line first.";
@@ -593,6 +668,7 @@ const cujitReport = (() => {
     state.measure = value;
     $("measure").value = value;
     drawHeat();
+    drawMeaning();
     if (state.picked) $("status").textContent = sayPicked();
   }
 
@@ -637,6 +713,9 @@ const cujitReport = (() => {
   $("theme").addEventListener("change", (event) => { document.documentElement.dataset.theme = event.target.value; });
   $("measure").addEventListener("change", (event) => setMeasure(event.target.value));
   $("kernel").addEventListener("change", (event) => { state.kernel = event.target.value; drawKernel(); });
+  document.addEventListener("mouseover", pointed);
+  document.addEventListener("scroll", () => { $("tip").hidden = true; }, { capture: true, passive: true });
+  document.addEventListener("keydown", (event) => { if (event.key === "Escape") hideTip(); });
   $("keys-open").addEventListener("click", () => $("keys").showModal());
   render(JSON.parse($("record").textContent));
   return { render, begin, pick: pickKey, state };

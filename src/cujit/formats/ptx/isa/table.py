@@ -127,6 +127,13 @@ def _lookup(opcode: str, modifiers: tuple[str, ...]) -> InstructionRow | None:
     return next((row for row in _rows_by_opcode().get(opcode, ()) if row.matches(modifiers)), None)
 
 
+def section_of(words: str) -> str:
+    """Return the section of the manual that describes an instruction, such as ``ld.global.f32``. "" if unknown."""
+    opcode, *modifiers = words.split(".")
+    row = _lookup(opcode, tuple(modifiers))
+    return "" if row is None else row.section
+
+
 def earliest(instruction: Instruction) -> InstructionRow | None:
     """Find the oldest form that ``instruction`` is of, or None if the ISA has no such form; ``since`` is that of all.
 
