@@ -50,7 +50,7 @@ def test_the_table_of_options_has_each() -> None:
 
 def test_the_table_of_values_has_each_type_that_is_shown() -> None:
     text = PAGE.sections["Show results as tables"]
-    assert len(RENDERERS) == 12
+    assert len(RENDERERS) == 13
     for module, name in RENDERERS:
         assert hasattr(importlib.import_module(module), name)
     for word in (

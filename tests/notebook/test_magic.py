@@ -19,11 +19,14 @@ from cujit.loading import Module
 from cujit.notebook import magic
 from cujit.notebook.magic import load
 from cujit.profile import Profile
+from notebook.test_displays import Written
 from raising import holds, raises
 from tile_code import TWICE, needs_tiles
 
 RAMP = """
 extern "C" __global__ void ramp(float *y, float a) { y[threadIdx.x] = a * threadIdx.x; }"""
+STRIDED = """
+extern "C" __global__ void copy(const float *x, float *y, int stride) { y[threadIdx.x] = x[threadIdx.x * stride]; }"""
 TEMPLATE = """
 template <typename T> __global__ void twice(T *x) { x[threadIdx.x] *= 2; }"""
 
@@ -268,6 +271,33 @@ def test_it_goes_again_and_kernels_stay(cells: Cells) -> None:
 def test_without_ipython_it_is_said() -> None:
     with raises(cujit.errors.MissingError, "missing", "IPython"):
         load(None)
+
+
+def test_a_cell_shows_a_small_report_of_its_kernels(cells: Cells, capsys: pytest.CaptureFixture[str]) -> None:
+    cells.run(f"%%cuda --device cpu --report -q --arch sm_90 --name twice<float>{TEMPLATE}{RAMP}")
+    assert capsys.readouterr().out == ""
+    (shown,) = cells.displayed()
+    rows = Written(shown["text/html"]).rows
+    assert rows[0] == [
+        "kernel", "registers", "shared bytes", "spilled bytes", "code bytes", "block", "occupancy", "limited by",
+    ]  # fmt: skip
+    assert {row[0] for row in rows[1:]} == {"twice<float>", "ramp"}
+    assert all(int(row[1]) > 4 and row[6].startswith("100% of") for row in rows[1:])
+    assert "twice<float>" in shown["text/plain"]
+
+
+def test_a_report_is_shown_small_with_its_findings_and_counters(cells: Cells) -> None:
+    cells.run(f"%%cuda --profile costs -q{STRIDED}")
+    cells.run("copy[1, 32](copy.device.zeros(1024, 'f4'), copy.device.zeros(32, 'f4'), 32)")
+    report = cells.run(
+        "import cujit\ncujit.report.of(copy.artifact, profile=costs.kernels[0], on='H200', title='a cell')"
+    )
+    written = Written(cells.shown(report)["text/html"])
+    assert written.text.startswith("a cell")
+    assert written.rows[1][0] == "copy"
+    assert written.rows[1][5:7] == ["32", "50% of H200"]
+    assert any("sectors" in row for row in written.rows)
+    assert "estimate for H200" in written.text
 
 
 @needs_tiles

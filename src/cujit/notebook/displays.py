@@ -21,9 +21,10 @@ from cujit.devices.cpu.observe.profile import Profile
 from cujit.errors import MEMORY, BudgetError, CompileError, CujitError, KernelFaultError, counted
 from cujit.errors.stories import Story
 from cujit.inspection.read import inspect
-from cujit.inspection.values import Inspection
+from cujit.inspection.values import Inspection, KernelInfo
 from cujit.program import Request
 from cujit.report.listings import Listing
+from cujit.report.report import KernelReport, ReportPage
 
 Rendered = Iterable[str | Rows | Story]
 
@@ -58,6 +59,45 @@ def _of_profile(profile: Profile) -> Rendered:
 
 def _of_budget_error(error: BudgetError) -> Rendered:
     return render_budgets(error.report) if isinstance(error.report, BudgetReport) else [str(error)]
+
+
+def _of_report(page: ReportPage) -> Rendered:
+    """Write the small form of a report: resources, findings, and what launches cost, without the listings."""
+    yield page.title
+    rows = [_resources(kernel, page) for kernel in page.kernels]
+    if rows:
+        yield Rows(_RESOURCES, rows, _RESOURCES[1:-1])
+    for error in page.errors:
+        yield from _of_error(error)
+    for kernel in page.kernels:
+        if kernel.profile is not None:
+            yield from render_costs(kernel.profile, kernel.on if isinstance(kernel.on, str) else None)
+    yield from page.notes
+
+
+_RESOURCES = (
+    "kernel", "registers", "shared bytes", "spilled bytes", "code bytes", "block", "occupancy", "limited by",
+)  # fmt: skip
+
+
+def _resources(kernel: KernelReport, page: ReportPage) -> list[str]:
+    """Write the row of a kernel; what is not known stays empty."""
+    infos = [info for each in page.inspections for info in each.kernels if info.is_called(kernel.name)]
+    info = next((info for info in infos if info.registers is not None), KernelInfo(kernel.name))
+    numbers = (info.registers, info.shared_bytes, info.spill_bytes, info.code_bytes)
+    try:
+        room = kernel.occupancy and (kernel.occupancy.at(kernel.block) if kernel.block else kernel.occupancy.best())
+    except CujitError:  # a block that such a kernel can't have
+        room = None
+    full = [f"{room.block:,}", f"{room.fraction:.0%} of {room.product.name}"] if room else ["", ""]
+    limits = ", ".join(limiter.value for limiter in room.limited_by) if room else ""
+    return [kernel.name, *("" if number is None else f"{number:,}" for number in numbers), *full, limits]
+
+
+def _of_error(error: CujitError) -> Rendered:
+    if isinstance(error, CompileError):
+        return _of_compile_error(error)
+    return _of_fault(error) if isinstance(error, KernelFaultError) else [str(error)]
 
 
 # -- what does not compile ----------------------------------------------------------------------------------
@@ -141,6 +181,7 @@ RENDERERS: dict[tuple[str, str], Callable[[Any], Rendered]] = {
     ("cujit.devices.cpu.observe.measures", "ProfiledKernel"): render_costs,
     ("cujit.profile.bounding", "KernelBounds"): render_bounds,
     ("cujit.profile.comparing", "CostComparison"): render_cost_changes,
+    ("cujit.report.report", "ReportPage"): _of_report,
     ("cujit.errors", "BudgetError"): _of_budget_error,
     ("cujit.errors", "CompileError"): _of_compile_error,
     ("cujit.errors", "KernelFaultError"): _of_fault,

@@ -14,10 +14,11 @@ from typing import Any
 
 import click
 
+from cujit.artifact import ImageKind
 from cujit.cli.arches import arch_option
 from cujit.cli.choose_device import device_option
 from cujit.cli.compiler_options import WrittenOptions, define_options, names_option
-from cujit.cli.console import Rows, settings, text_of
+from cujit.cli.console import settings, text_of
 from cujit.cli.observers import check_option
 from cujit.cli.shell_hints import for_the_shell
 from cujit.compiler.options.values import Tool
@@ -25,12 +26,13 @@ from cujit.devices.cpu.observe.profile import Profile
 from cujit.devices.name_table import without_arguments
 from cujit.emulator.settings import VARIABLE
 from cujit.errors import CujitError, MissingError, OptionError, spell
+from cujit.errors.stories import Story
 from cujit.formats.mangling import entity_name
 from cujit.kernel import Kernel
 from cujit.loading import Module, jit
 from cujit.machine import cpu
 from cujit.notebook import failures
-from cujit.notebook.displays import RENDERERS, html_of, rows_of
+from cujit.notebook.displays import RENDERERS, Rendered, html_of, rows_of
 from cujit.program import Options, Source, compile
 from cujit.report.report import of
 from cujit.values import NamedTuple
@@ -150,11 +152,17 @@ class _Cell:
         source = Source.cuda(self.text, name=self.name)
         lined = Options.of({"lineinfo": True}, options.only(Tool.NVRTC))
         page = of(compile(source, to="tileir", names=names, options=lined), texts={source.program_name: self.text})
-        parts: list[str | Rows] = [
-            *page.notes,
-            *(rows_of(listing) for listing in page.listings if listing.kind == "tileir"),
-        ]
-        text = "\n".join(map(text_of, parts))
+        self._show([*page.notes, *(rows_of(listing) for listing in page.listings if listing.kind == "tileir")])
+
+    def show_report(self, module: Module, options: Options) -> None:
+        """Display the resources and the occupancy of the cell's kernels; PTX is assembled for that."""
+        is_ptx = module.artifact.kind is ImageKind.PTX
+        assembler = dict(options.only(Tool.NVJITLINK, extra=False)) if is_ptx else None
+        self._show(RENDERERS["cujit.report.report", "ReportPage"](of(module, assembler=assembler, title=self.name)))
+
+    def _show(self, rendered: Rendered) -> None:
+        parts = [*rendered]
+        text = "\n".join(str(each) if isinstance(each, Story) else text_of(each) for each in parts)
         self._publish(data={"text/plain": text, "text/html": html_of(parts)}, metadata={})
 
 
@@ -178,6 +186,7 @@ class _OutputOptions(NamedTuple):
     """Where the result goes, and what is shown."""
 
     module: str | None
+    report: bool
     tile: bool
     quiet: bool
 
@@ -200,6 +209,7 @@ class _OutputOptions(NamedTuple):
     "output",
     _OutputOptions,
     click.option("--module", metavar="NAME", help="Store the module, instead of its kernels, in NAME."),
+    click.option("--report", is_flag=True, help="Show registers, shared memory, spills, and occupancy of each kernel."),
     click.option(
         "--tile",
         is_flag=True,
@@ -241,6 +251,8 @@ def _command(
     cell.leave(found)
     if output.tile:
         cell.show_tile_ir(names, options)
+    if output.report:
+        cell.show_report(made, options)
     if not output.quiet:
         for text in (*_spelled(found), made.artifact.log.strip()):
             if text:
