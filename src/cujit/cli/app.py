@@ -85,11 +85,13 @@ class Commands(CommandGroup):
                 from cujit.cli.shell_hints import for_the_shell  # start-up: for who errs
 
                 e.help = for_the_shell(e.help, ctx.invoked_subcommand or "")
+            story = e.story if isinstance(e, KernelFaultError) else None
             if ctx.meta.get(JSON):
-                print_json({"error": {"code": e.code, "message": e.message, "help": e.help}})
+                told = {} if story is None else {"story": story.to_json()}
+                print_json({"error": {"code": e.code, "message": e.message, "help": e.help, **told}})
             print_error(str(e), e.code)
-            if isinstance(e, KernelFaultError) and e.story is not None:
-                click.echo(f"\n{e.story}", err=True)
+            if story is not None:
+                click.echo(f"\n{story}", err=True)
             ctx.exit(exit_code_of(e))
 
     def main(self, *args: Any, **extra: Any) -> Any:

@@ -122,6 +122,7 @@ class ScheduleReport:
                 "index": list(found.index),
                 "by_atomics": found.by_atomics,
                 "by_contraction": found.by_contraction,
+                "story": found.story and found.story.to_json(),
                 "runs": [
                     {
                         "seed": run.seed,

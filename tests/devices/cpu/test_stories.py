@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import sys
 import traceback
@@ -34,6 +35,42 @@ APART = """extern "C" __global__ void apart(float *out) {
     out[threadIdx.x] = 1;
 }
 """
+COPIED = """#include <cuda_pipeline.h>
+extern "C" __global__ void copied(float *out) {
+    __shared__ float part[64];
+    __pipeline_memcpy_async(&part[threadIdx.x], &out[threadIdx.x], 4);
+    __pipeline_commit();
+    out[threadIdx.x] = part[threadIdx.x] + 1;
+    __pipeline_wait_prior(0);
+}
+"""
+TAKEN = """extern "C" __global__ void taken(float *out) {
+    __shared__ alignas(16) float part[64];
+    unsigned at = __cvta_generic_to_shared(part);
+    part[threadIdx.x] = 1;
+    asm volatile("fence.proxy.async;" ::: "memory");
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], 256;" :: "l"(out), "r"(at) : "memory");
+        asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+    }
+    __syncthreads();
+    part[threadIdx.x] = 2;
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+"""
+PAIR = """#include <cooperative_groups.h>
+extern "C" __global__ void __cluster_dims__(2) pair(float *out) {
+    __shared__ float part[32];
+    auto cluster = cooperative_groups::this_cluster();
+    cluster.sync();
+    part[threadIdx.x] = 1;
+    __syncthreads();
+    out[blockIdx.x * 32 + threadIdx.x] = *cluster.map_shared_rank(&part[threadIdx.x], cluster.block_rank() ^ 1);
+    cluster.sync();
+}
+"""
+FIRST = "thread (0, 0, 0)"
 LANES = """extern "C" __global__ void lanes(float *out) {
     if (threadIdx.x < 16) out[threadIdx.x] = __shfl_sync(~0u, 1, 0);
     else __syncwarp();
@@ -44,7 +81,7 @@ LANES = """extern "C" __global__ void lanes(float *out) {
 def fault(code: str, name: str, grid: int = 1, block: int = 64, check: str = "race") -> cujit.errors.KernelFaultError:
     """Launch a kernel that can't continue, or that a check stops."""
     device = cujit.cpu(check=check)
-    kernel = cujit.jit(code, device=device, name=f"{name}.cu", options={"lineinfo": True})[name]
+    kernel = cujit.jit(code, device=device, arch="sm_90a", name=f"{name}.cu", options={"lineinfo": True})[name]
     with pytest.raises(cujit.errors.KernelFaultError) as caught:
         kernel[grid, block](device.zeros(64, np.float32))
     return caught.value
@@ -84,6 +121,38 @@ def test_a_race_between_blocks_names_them() -> None:
     assert story.actors == ("thread (0, 0, 0) of block (0, 0, 0)", "thread (0, 0, 0) of block (1, 0, 0)")
     assert [step.action for step in story.steps] == ["writes global memory", "writes 4 bytes there"]
     assert story.missing == "missing: synchronization between the blocks"
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "actors", "steps", "missing"),
+    [
+        (
+            COPIED, "copied", (FIRST, FIRST),
+            ((0, "starts an asynchronous copy", "copied.cu:4"), (1, "reads 4 bytes there", "copied.cu:6")),
+            "a wait for the copy",
+        ),
+        (
+            TAKEN, "taken", (FIRST, FIRST),
+            ((0, "starts an asynchronous copy", "taken.cu:8"), (1, "writes 4 bytes there", "taken.cu:12")),
+            "a wait for the copy",
+        ),
+        (
+            TAKEN.replace('asm volatile("fence.proxy.async;" ::: "memory");', ""), "taken", (FIRST, FIRST),
+            ((0, "writes byte 0 of shared memory", "taken.cu:4"), (1, "reads 256 bytes there", "taken.cu:8")),
+            "fence.proxy.async",
+        ),
+        (
+            PAIR, "pair", (f"{FIRST} of block (1, 0, 0)", f"{FIRST} of block (0, 0, 0)"),
+            ((0, "reads byte 0 of shared memory", "pair.cu:8"), (1, "writes 4 bytes there", "pair.cu:6")),
+            "cluster.sync()",
+        ),
+    ],
+)  # fmt: skip
+def test_copies_and_clusters_tell_which_wait_or_barrier_is_missing(
+    code: str, name: str, actors: tuple[str, str], steps: tuple[tuple[int, str, str], ...], missing: str
+) -> None:
+    story = fault(code, name, grid=2 if name == "pair" else 1, block=32 if name == "pair" else 64).story
+    assert story == Story(actors, tuple(StoryStep(*step) for step in steps), f"missing: {missing}", 1)
 
 
 @pytest.mark.parametrize(
@@ -157,6 +226,23 @@ def test_the_command_line_prints_the_story(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "  reads byte 128 of shared memory\n    turned.cu:4\n" in result.stderr
     assert " missing: __syncthreads() " in result.stderr
+
+
+def test_the_command_line_gives_the_story_as_json(tmp_path: Path) -> None:
+    path = tmp_path / "turned.cu"
+    path.write_text(TURNED)
+    launch = ["--grid", "1", "--block", "64", "--arg", "zeros:f32:64", "-O", "lineinfo", "--json"]
+    raced = CliRunner().invoke(main, ["run", str(path), "-k", "turned", *launch, "--check", "race"])
+    assert raced.exit_code == 1
+    assert Story.from_json(json.loads(raced.stdout)["error"]["story"]) == fault(TURNED, "turned").story
+    wild = CliRunner().invoke(main, ["run", str(path), "-k", "turned", *launch, "--arg", "1"])
+    assert "story" not in json.loads(wild.stdout)["error"]
+    path.write_text(ACROSS)
+    launch = ["--grid", "8", "--block", "1", "--arg", "zeros:f32:1", "-O", "lineinfo", "--json", "--schedules", "50"]
+    apart = CliRunner().invoke(main, ["run", str(path), *launch])
+    assert apart.exit_code == 1
+    story = Story.from_json(json.loads(apart.stdout)["difference"]["story"])
+    assert story.missing == "the kernel doesn't fix the order of these writes"
 
 
 def test_the_picture_holds_hostile_names_as_text() -> None:

@@ -47,7 +47,9 @@ def story_of(launch: Launch, run: CheckedRun, lines: Lines) -> Story | None:
 
 
 def _place(lines: Lines, line: int) -> str:
-    source = lines.source_of(line)
+    """Name the line in the file of the kernel: of code that is inlined from a header, the line that calls it."""
+    chain = lines.chain_of(line)
+    source = next((each for each in chain if each.file == chain[-1].file), None)
     return f"PTX line {line}" if source is None else str(source).rpartition("/")[2]
 
 
