@@ -460,6 +460,8 @@ def test_it_is_used_by_keys_alone(opened: Opened, serve: Serve) -> None:
     assert page.page.locator(".cm-line.picked").inner_text().strip().startswith("y[(blockIdx.x")
     assert "ld.shared.f32" in lines_of(page, "ptx")
     keys.press("Tab")
+    assert page.page.evaluate("document.activeElement.matches('.pane.source .splitter')")
+    keys.press("Tab")
     assert page.page.evaluate("document.activeElement.matches('.lines.ptx')")
     keys.press("ArrowLeft")
     assert page.page.evaluate("document.activeElement.matches('.cm-content')")

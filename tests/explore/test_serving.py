@@ -175,7 +175,7 @@ def test_the_usual_port_is_taken_where_it_is_free(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_scene_that_is_shown_beside_is_not_what_a_reload_shows(asking: Asking) -> None:
-    asking.look()
+    asking.look(arch="sm_90")
     assert asking.look(arch="sm_80", aside=True)["record"]["explorer"]["is_counted"]
     text = asking.ask("GET", f"/?token={asking.token}").text
     shown = json.loads(text.partition('id="record">')[2].partition("</script>")[0])

@@ -115,7 +115,7 @@ const cujitArguments = (() => {
     }
 
     offer(names, name) {
-      const others = names.length === 1 ? `${names[0]}, the only one` : names.length ? "choose a kernel" : "the only one";
+      const others = names.length === 1 ? names[0] : names.length ? "choose a kernel" : "the only one";
       const pairs = [["", others], ...(names.length > 1 ? names.map((each) => [each, each]) : []), [INSTANCE, "template instance …"]];
       const isTyped = document.activeElement === this.instance, isListed = !name || pairs.some(([value]) => value === name);
       this.list.replaceChildren(...options(this.h, pairs));
