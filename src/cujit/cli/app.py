@@ -87,8 +87,8 @@ class Commands(CommandGroup):
                 e.help = for_the_shell(e.help, ctx.invoked_subcommand or "")
             story = e.story if isinstance(e, KernelFaultError) else None
             if ctx.meta.get(JSON):
-                told = {} if story is None else {"story": story.to_json()}
-                print_json({"error": {"code": e.code, "message": e.message, "help": e.help, **told}})
+                more = {} if story is None else {"story": story.to_json()}
+                print_json({"error": {"code": e.code, "message": e.message, "help": e.help, **more}})
             print_error(str(e), e.code)
             if story is not None:
                 click.echo(f"\n{story}", err=True)

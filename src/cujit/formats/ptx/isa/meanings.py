@@ -237,7 +237,7 @@ def meaning_key(words: str, meanings: Mapping[str, str]) -> str:
     """Return the key whose words an instruction has in this order, with the opcode first. "" if there is none.
 
     Other words can stand between them, as in ``ld.global`` for ``ld.relaxed.gpu.global.u32``. The most words win, then
-    those that stand earliest.
+    the earliest words.
     """
     parts = words.split(".")
     found = ((_places(key.split("."), parts), key) for key in meanings if key.partition(".")[0] == parts[0])
