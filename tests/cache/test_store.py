@@ -16,10 +16,13 @@ import pytest
 
 from cache.samples import artifact_of, key_of
 from cujit.artifact.writing import temporary_name
+from cujit.cache import record as record_module
+from cujit.cache.filesystem import OPEN_FLAGS
 from cujit.cache.key import Key, Part, make_key
-from cujit.cache.record import encode
+from cujit.cache.record import encode, entry_of, hit_of
 from cujit.cache.store import Published, Store
 from cujit.cache.trust import Trust
+from cujit.devices.launcher.library import library
 from cujit.errors import CacheRefusedError
 from raising import raises
 
@@ -337,3 +340,61 @@ def test_a_root_that_others_may_write_is_refused_with_the_command_against_it(sto
         assert error.value.help == f"chmod go-w {store.root}"
     subprocess.run(str(error.value.help), shell=True, check=True)
     assert other.get(key_of(0).digest).record is not None
+
+
+# -- native code reads an entry as Python does --------------------------------------------------------------
+
+_DONE: dict[str, Callable[[Path], object]] = {
+    "nothing": lambda _: None,
+    "no entry": lambda path: path.unlink(),
+    "written by everyone": lambda path: path.chmod(0o666),
+    "written by the group": lambda path: path.chmod(0o620),
+    "not to be read": lambda path: path.chmod(0),
+    "a link": lambda path: (path.rename(path.with_name("x")), path.symlink_to(path.with_name("x"))),
+    "a directory": lambda path: (path.unlink(), path.mkdir()),
+    "a FIFO": lambda path: (path.unlink(), os.mkfifo(path, 0o600)),
+    "empty": lambda path: path.write_bytes(b""),
+    "cut off": lambda path: path.write_bytes(path.read_bytes()[:-1]),
+    "damaged": lambda path: path.write_bytes(path.read_bytes().replace(b"log", b"lug", 1)),
+    "of another key": lambda path: path.write_bytes(record(1)),
+    "large": lambda path: path.write_bytes(record(0, 1 << 20)),
+    "old": lambda path: os.utime(path, (1, 1)),
+}
+
+
+@pytest.mark.parametrize("what", _DONE)
+@pytest.mark.parametrize("group", [None, os.getgid()])
+def test_native_code_reads_an_entry_as_python_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, group: int | None
+) -> None:
+    library()
+    digest, found, natively = key_of(0).digest, [], list[bool]()
+    for is_native in (True, False):
+        store = Store(tmp_path / f"cache {is_native}", Trust.of_process(group), writable=True)
+        store.put(digest, record(0))
+        assert store.is_there()
+        _DONE[what](path := path_of(store, 0))
+        with monkeypatch.context() as changed:
+            if not is_native:
+                changed.setattr(record_module, "LOADED", {})
+            else:
+                hit_of(record(0), digest)  # from which native code learns
+                entry = entry_of(str(path), digest, store.trust)
+                natively.append(entry is not None)
+            hit = store.find(digest)
+        is_new = path.exists() and time.time() - path.stat().st_mtime < 60
+        found.append((*hit[:3], hit.damage.replace(str(store.root), "…"), is_new))
+    assert found[0] == found[1]
+    is_good = what in ("nothing", "old") or (what == "written by the group" and group is not None)
+    is_good = is_good or (what == "not to be read" and os.geteuid() == 0)  # who may read everything
+    is_good = is_good and library().digest.call() is not None
+    assert natively == [is_good]
+
+
+def test_native_code_leaves_a_name_that_is_no_text_and_bytes_in_place_of_names(store: Store) -> None:
+    entry = library().hits["entry"].call
+    path, digest = str(path_of(store, 0)), key_of(0).digest
+    good = (path, digest, record_module._READ, store.trust.words, OPEN_FLAGS)
+    for at, other in enumerate(("\udc80", None, None, None)):
+        assert entry(*good[:at], other, *good[at + 1 :]) is None
+    assert entry(*good[:-1]) is None

@@ -44,6 +44,10 @@ _HUGE_BYTES = 2 << 20
 """A large page of x86-64 and AArch64. To get memory in pages of 4 KiB takes several times as long as to read a file."""
 
 
+OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""How a file is opened that others may have made: no link is followed, and no FIFO is waited for."""
+
+
 class UntrustedFileError(Exception):
     """A file that is not a regular file, too large, or that others could have written."""
 
@@ -75,7 +79,7 @@ def open_trusted(path: str | Path, trust: Trust) -> tuple[int, os.stat_result]:
         OSError: it cannot be opened.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = os.open(path, OPEN_FLAGS)
     except OSError as e:
         if e.errno in (errno.ELOOP, errno.ENXIO):  # a symbolic link; a socket
             raise UntrustedFileError("the path is a symbolic link or a socket") from e

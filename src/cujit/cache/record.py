@@ -22,7 +22,9 @@ from types import MappingProxyType
 from cujit.arch import Arch, ArchKind
 from cujit.artifact import Artifact, ImageKind, kind_of
 from cujit.artifact.artifact import unchecked
+from cujit.cache.filesystem import OPEN_FLAGS
 from cujit.cache.key import Key, Part, make_key
+from cujit.cache.trust import Trust
 from cujit.errors import CujitError, FormatError, spell
 from cujit.signature import Parameter, ParameterClass, Signature
 from cujit.values import NamedTuple, dataclass, field, later
@@ -176,15 +178,35 @@ def hit_of(data: bytes | memoryview, digest: str, *, is_proved: bool = False) ->
     native = LOADED.get("record")
     found = native and native(data, digest, is_proved, _READ)
     if found:
-        fields, _, make_ms, _ = found
-        if fields["kind"] is not ImageKind.CUBIN:
-            _check_payload(fields["kind"], fields["data"])
-        return unchecked(fields), make_ms
+        return _hit(found)
     record = decode(data, digest, is_proved=is_proved)
     if native:
         prefix = _prefix(data)
         _learn(str(data[PREFIX_BYTES : PREFIX_BYTES + prefix.header_bytes], "utf-8"))
     return record.artifact, record.make_ms
+
+
+def _hit(found: tuple[dict[str, Any], str, float, int]) -> tuple[Artifact, float]:
+    fields, _, make_ms, _ = found
+    if fields["kind"] is not ImageKind.CUBIN:
+        _check_payload(fields["kind"], fields["data"])
+    return unchecked(fields), make_ms
+
+
+def entry_of(path: str, digest: str, trust: Trust) -> tuple[Artifact, float, int, int] | None:
+    """Read and prove a record in a file by native code, if only those who are trusted can have written the file.
+
+    Return the Artifact, how long it took to make, the size in bytes, and the time of the file's last use. None leaves
+    the file to Python.
+    """
+    native = LOADED.get("entry")
+    found = native and native(path, digest, _READ, trust.words, OPEN_FLAGS)
+    if not found:
+        return None
+    record, size_bytes, used_s = found
+    with contextlib.suppress(FormatError):
+        return (*_hit(record), size_bytes, used_s)
+    return None
 
 
 _READ: dict[bytes, object] = {}

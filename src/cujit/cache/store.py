@@ -24,7 +24,17 @@ from cujit.artifact import Artifact
 from cujit.artifact.writing import is_stale, publish, temporary_name
 from cujit.cache.filesystem import UntrustedFileError, is_remote, read_trusted
 from cujit.cache.key import Key, KeyDifference, Part, differences
-from cujit.cache.record import MAX_RECORD_BYTES, PREFIX_BYTES, EntryRecord, Summary, decode, head_bytes, hit_of, peek
+from cujit.cache.record import (
+    MAX_RECORD_BYTES,
+    PREFIX_BYTES,
+    EntryRecord,
+    Summary,
+    decode,
+    entry_of,
+    head_bytes,
+    hit_of,
+    peek,
+)
 from cujit.cache.trust import Trust
 from cujit.errors import CacheRefusedError, FormatError
 from cujit.forks import cached_property
@@ -203,9 +213,13 @@ class Store:
         except (UntrustedFileError, FormatError, PermissionError) as e:
             self._set_aside(path, digest)
             return None, 0, f"{path}: {e}"
-        if abs(time.time() - status.st_mtime) > _BUMP_AFTER_S:
-            self.touch(digest)
+        self._note_use(digest, status.st_mtime)
         return record, len(data), ""
+
+    def _note_use(self, digest: str, used_s: float) -> None:
+        """Note that an entry is used, which was last used then, unless that is less than an hour ago."""
+        if abs(time.time() - used_s) > _BUMP_AFTER_S:
+            self.touch(digest)
 
     def touch(self, digest: str) -> None:
         """Note that the entry of a key is used now, so that it is evicted after others."""
@@ -219,6 +233,11 @@ class Store:
         Raises:
             CacheRefusedError, OSError: as ``get``.
         """
+        entry = entry_of(self._path(digest), digest, self.trust) if self._is_ours else None
+        if entry is not None:
+            artifact, make_ms, size_bytes, used_s = entry
+            self._note_use(digest, used_s)
+            return tuple.__new__(Hit, (artifact, make_ms, size_bytes, ""))  # start-up: no method is written
         found, size_bytes, damage = self._look_up(digest, hit_of)
         if found is None:
             return Hit(damage=damage)

@@ -6,11 +6,13 @@ if asked for, one group can have written.
 
 from __future__ import annotations
 
+import array
 import contextlib
 import os
 import stat
 
 from cujit.errors import CacheRefusedError, OptionError, spell
+from cujit.forks import cached_property
 from cujit.values import dataclass
 from cujit.values.typed import TYPE_CHECKING
 
@@ -48,6 +50,12 @@ class Trust:
         with contextlib.suppress(OSError):
             owners.add(os.stat("/").st_uid)
         return cls(uid, frozenset(owners), trusted_gid)
+
+    @cached_property
+    def words(self) -> bytes:
+        """The same for native code, in words of 32 bits: whether there is a group, the group, and the owners."""
+        gid = (0, 0) if self.gid is None else (1, self.gid)
+        return array.array("I", [*gid, *sorted(self.owners)]).tobytes()
 
     @property
     def directory_mode(self) -> int:

@@ -131,7 +131,10 @@ def kept(kind: str, parts: Iterable[Part], *, is_native: bool = False) -> Artifa
         OptionError: a variable of the environment gives the cache a value that it cannot have.
     """
     key = _key(kind, parts, is_native=is_native)
-    found = None if key is None else default_cache().find(key, is_read=True)
+    if key is None:
+        return None
+    cache = default_cache()
+    found = cache.hit(key.digest, key.kind) or cache.find(key, is_read=True)
     return found and found[0]
 
 

@@ -161,7 +161,7 @@ PLACES: Mapping[str, Callable[[], int]] = {
 """
 
 
-HITS = ("contains", "key", "record")
+HITS = ("contains", "entry", "key", "record")
 """What the cache calls for a hit."""
 
 

@@ -50,7 +50,9 @@ static bool is_name(const char *text, i64 size) {
   return !is_blank;
 }
 
-static void add(struct Digest *digest, const char *text, i64 size) { cujit_digest_add(digest, (const u8 *)text, (u64)size); }
+static void add(struct Digest *digest, const char *text, i64 size) {
+  cujit_digest_add(digest, (const u8 *)text, (u64)size);
+}
 
 static void add_text(struct Digest *digest, const char *text) {
   i64 size = 0;
@@ -107,7 +109,8 @@ object *cujit_key(object *self, object *const *given, i64 count) {
   end_hex(&source, hex);
   cujit_digest_begin(&digest);
   ADD(HEAD);
-  add_number(&digest, (u64)(CALL(PyLong_AsLongLongAndOverflow)(given[PARTS], &over) + CALL(PyTuple_Size)(given[NAMES])));
+  i64 parts = CALL(PyLong_AsLongLongAndOverflow)(given[PARTS], &over) + CALL(PyTuple_Size)(given[NAMES]);
+  add_number(&digest, (u64)parts);
   ADD(BEFORE);
   if (!add_names(&digest, given[NAMES])) {
     CALL(PyErr_Clear)();

@@ -118,6 +118,7 @@ object *cujit_item(object *module, object *name);
 object *cujit_digest(object *self, object *const *given, i64 count);
 object *cujit_key(object *self, object *const *given, i64 count);
 object *cujit_contains(object *self, object *const *given, i64 count);
+object *cujit_entry(object *self, object *const *given, i64 count);
 object *cujit_record(object *self, object *const *given, i64 count);
 object *cujit_kernel(object *self, object *const *given, i64 count);
 start cujit_gpu, cujit_cpu, cujit_copy;

@@ -92,7 +92,7 @@ static bool whole(struct Rest *rest, u64 *number, int *count) {
   return digits(rest, number, count) && (*begin != '0' || *count == 1);
 }
 
-/* A number that is a quotient of two which a double holds: then the quotient is the nearest double, as Python reads it. */
+/* A number that is a quotient of two which a double holds. The quotient is the nearest double, as Python reads it. */
 static object *number(struct Rest *rest) {
   u64 digits_of_both = 0;
   int before, after = 0;
@@ -156,7 +156,7 @@ static bool is_cubin(const u8 *data, u64 size) {
 }
 
 /* Fields, work, milliseconds and seconds, as a tuple; null, perhaps with an error, if anything is not as expected. */
-static object *read(const u8 *data, u64 size, object *digest, bool is_trusted, object *memo) {
+static object *read_record(const u8 *data, u64 size, object *digest, bool is_trusted, object *memo) {
   struct Prefix prefix;
   if (size < sizeof prefix) return 0;
   __builtin_memcpy(&prefix, data, sizeof prefix);
@@ -167,9 +167,10 @@ static object *read(const u8 *data, u64 size, object *digest, bool is_trusted, o
   object *fields = CALL(PyDict_New)(), *more[3] = {0}, *made = 0;
   struct Rest header = {(const char *)data + sizeof prefix, (const char *)data + sizeof prefix + prefix.header};
   bool is_good = fields && read_header(header, memo, fields, more);
-  is_good = is_good && (CALL(PyDict_GetItem)(fields, OBJECT(kind)) != OBJECT(cubin) || is_cubin(data + payload_at, prefix.payload));
-  is_good = is_good && put(fields, OBJECT(data), CALL(PyBytes_FromStringAndSize)((const char *)data + payload_at, (i64)prefix.payload));
-  is_good = is_good && put(fields, OBJECT(provenance), none()) && !CALL(PyDict_SetItem)(fields, OBJECT(places), OBJECT(empty));
+  if (is_good && CALL(PyDict_GetItem)(fields, OBJECT(kind)) == OBJECT(cubin)) is_good = is_cubin(data + payload_at, prefix.payload);
+  object *image = is_good ? CALL(PyBytes_FromStringAndSize)((const char *)data + payload_at, (i64)prefix.payload) : 0;
+  is_good = put(fields, OBJECT(data), image) && put(fields, OBJECT(provenance), none());
+  is_good = is_good && !CALL(PyDict_SetItem)(fields, OBJECT(places), OBJECT(empty));
   if (is_good) made = CALL(PyTuple_Pack)(4, fields, more[0], more[1], more[2]);
   for (int i = 0; i < 3; i++)
     if (more[i]) CALL(Py_DecRef)(more[i]);
@@ -177,16 +178,94 @@ static object *read(const u8 *data, u64 size, object *digest, bool is_trusted, o
   return made;
 }
 
-/* Given are the bytes of a record, the digest of its key, whether the bytes were proved, and what Python has read before. */
+/* Given are the bytes of a record, the digest of its key, whether the bytes were proved, and what Python has read. */
 object *cujit_record(object *self, object *const *given, i64 count) {
   enum { DATA, KEY, TRUSTED, MEMO, ALL };
   struct Buffer view;
   (void)self;
   if (count != ALL || TYPE(given[MEMO]) != OBJECT(dict)) return none();
   if (CALL(PyObject_GetBuffer)(given[DATA], &view, SIMPLE)) return 0;
-  object *made = read(view.memory, (u64)view.bytes, given[KEY], given[TRUSTED] == OBJECT(True), given[MEMO]);
+  object *made = read_record(view.memory, (u64)view.bytes, given[KEY], given[TRUSTED] == OBJECT(True), given[MEMO]);
   CALL(PyBuffer_Release)(&view);
   return made || CALL(PyErr_Occurred)() ? made : none();
+}
+
+int open(const char *path, int flags, ...); /* these four of the C library of the process */
+i64 read(int file, void *data, u64 bytes);
+int close(int file);
+long syscall(long number, ...);
+
+/* What the kernel says of an open file: the numbers and places are those of this processor.
+   Source: Linux, arch/x86/include/uapi/asm/stat.h, include/uapi/asm-generic/stat.h, and the tables of system calls. */
+#if defined(__x86_64__)
+enum { FSTAT = 5, MODE_AT = 24, UID_AT = 28, GID_AT = 32 };
+#else
+enum { FSTAT = 80, MODE_AT = 16, UID_AT = 24, GID_AT = 28 };
+#endif
+enum { SIZE_AT = 48, CHANGED_AT = 88, STATUS_WORDS = 18, REGULAR = 0100000, KIND = 0170000, GROUP = 020, OTHERS = 02 };
+enum { MOST_BYTES = 1 << 18 };
+
+static u32 status_word(const u64 *status, int at) {
+  u32 found;
+  __builtin_memcpy(&found, (const char *)status + at, sizeof found);
+  return found;
+}
+
+/* Whether nobody but those who are believed can have written a file: cujit.cache.trust, whose Trust.words these are. */
+static bool is_trusted_file(const u64 *status, const u32 *words, u64 count) {
+  u32 mode = status_word(status, MODE_AT), gid = status_word(status, GID_AT);
+  bool is_group = words[0] && words[1] == gid, is_owner = is_group;
+  for (u64 i = 2; i < count; i++) is_owner = is_owner || words[i] == status_word(status, UID_AT);
+  return (mode & KIND) == REGULAR && is_owner && !(mode & OTHERS) && (is_group || !(mode & GROUP));
+}
+
+/* The bytes of an open file, read without Python's lock; null, perhaps with an error, where Python is to read it. */
+static object *bytes_of(int file, const u64 *status) {
+  u64 size = status[SIZE_AT / sizeof(u64)];
+  object *data = size > MOST_BYTES ? 0 : CALL(PyBytes_FromStringAndSize)(0, (i64)size);
+  if (!data) return 0;
+  char *to = CALL(PyBytes_AsString)(data);
+  void *thread = CALL(PyEval_SaveThread)();
+  i64 got = read(file, to, size);
+  CALL(PyEval_RestoreThread)(thread);
+  if (got == (i64)size) return data;
+  CALL(Py_DecRef)(data);
+  return 0;
+}
+
+/* Read and prove an entry of a cache. Given are its path, the digest of its key, what Python has read before, whom the
+   cache believes, and the flags to open it with. What record gives, the size in bytes, and when it was last used. */
+object *cujit_entry(object *self, object *const *given, i64 count) {
+  enum { PATH, KEY, MEMO, TRUST, FLAGS, ALL };
+  (void)self;
+  int over;
+  if (count != ALL || TYPE(given[PATH]) != OBJECT(str) || TYPE(given[TRUST]) != OBJECT(bytes)) return none();
+  if (TYPE(given[MEMO]) != OBJECT(dict)) return none();
+  const char *path = CALL(PyUnicode_AsUTF8AndSize)(given[PATH], 0);
+  if (!path) {
+    CALL(PyErr_Clear)();
+    return none();
+  }
+  u64 status[STATUS_WORDS], words = (u64)CALL(PyBytes_Size)(given[TRUST]) / sizeof(u32);
+  int flags = (int)CALL(PyLong_AsLongLongAndOverflow)(given[FLAGS], &over);
+  void *thread = CALL(PyEval_SaveThread)();
+  int file = open(path, flags);
+  bool is_known = file >= 0 && !syscall(FSTAT, file, status);
+  CALL(PyEval_RestoreThread)(thread);
+  if (file < 0) return none();
+  const u32 *trust = (const u32 *)(const void *)CALL(PyBytes_AsString)(given[TRUST]);
+  object *data = is_known && is_trusted_file(status, trust, words) ? bytes_of(file, status) : 0;
+  close(file);
+  u64 bytes = status[SIZE_AT / sizeof(u64)];
+  const u8 *begin = data ? (const u8 *)CALL(PyBytes_AsString)(data) : 0;
+  object *made = data ? read_record(begin, bytes, given[KEY], false, given[MEMO]) : 0;
+  object *size = made ? CALL(PyLong_FromUnsignedLongLong)(bytes) : 0;
+  object *used = size ? CALL(PyLong_FromUnsignedLongLong)(status[CHANGED_AT / sizeof(u64)]) : 0;
+  object *whole = used ? CALL(PyTuple_Pack)(3, made, size, used) : 0;
+  object *parts[] = {data, made, size, used};
+  for (int i = 0; i < 4; i++)
+    if (parts[i]) CALL(Py_DecRef)(parts[i]);
+  return whole || CALL(PyErr_Occurred)() ? whole : none();
 }
 
 /* Whether bytes contain bytes, of which there are 1 to 255: Horspool's search. */
