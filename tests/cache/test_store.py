@@ -344,15 +344,31 @@ def test_a_root_that_others_may_write_is_refused_with_the_command_against_it(sto
 
 # -- native code reads an entry as Python does --------------------------------------------------------------
 
+
+def _linked(path: Path) -> None:
+    path.rename(path.with_name("x"))
+    path.symlink_to(path.with_name("x"))
+
+
+def _directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def _fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path, 0o600)
+
+
 _DONE: dict[str, Callable[[Path], object]] = {
     "nothing": lambda _: None,
-    "no entry": lambda path: path.unlink(),
+    "no entry": Path.unlink,
     "written by everyone": lambda path: path.chmod(0o666),
     "written by the group": lambda path: path.chmod(0o620),
     "not to be read": lambda path: path.chmod(0),
-    "a link": lambda path: (path.rename(path.with_name("x")), path.symlink_to(path.with_name("x"))),
-    "a directory": lambda path: (path.unlink(), path.mkdir()),
-    "a FIFO": lambda path: (path.unlink(), os.mkfifo(path, 0o600)),
+    "a link": _linked,
+    "a directory": _directory,
+    "a FIFO": _fifo,
     "empty": lambda path: path.write_bytes(b""),
     "cut off": lambda path: path.write_bytes(path.read_bytes()[:-1]),
     "damaged": lambda path: path.write_bytes(path.read_bytes().replace(b"log", b"lug", 1)),
@@ -379,7 +395,7 @@ def test_native_code_reads_an_entry_as_python_does(
                 changed.setattr(record_module, "LOADED", {})
             else:
                 hit_of(record(0), digest)  # from which native code learns
-                entry = entry_of(str(path), digest, store.trust)
+                entry = entry_of(str(path), digest, store.trust.words, OPEN_FLAGS)
                 natively.append(entry is not None)
             hit = store.find(digest)
         is_new = path.exists() and time.time() - path.stat().st_mtime < 60

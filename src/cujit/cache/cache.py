@@ -315,15 +315,14 @@ class Cache:
                 return None
         try:
             for root in self.stores:
-                artifact, make_ms, size_bytes, damage = root.find(digest)
+                artifact, make_ms, size_bytes, damage = root.find(digest, is_read=True)
                 if artifact is not None:
-                    len(artifact)  # which reads it
                     break
                 if damage:
                     return None
             else:
                 return None
-        except (*_TROUBLE, FormatError):
+        except _TROUBLE:
             return None
         known = tuple.__new__(_CachedArtifact, (artifact, make_ms, root.place))  # start-up: no method is written
         with self._guard:
@@ -439,14 +438,10 @@ class Cache:
         """Look into roots, and remember under a key; the Artifact is read, or whoever looks at it first has to."""
         for root in roots:
             try:
-                artifact, make_ms, size_bytes, damage = root.find(digest)
-                if is_read and artifact is not None:
-                    len(artifact)
+                artifact, make_ms, size_bytes, damage = root.find(digest, is_read=is_read)
             except _TROUBLE as e:
                 self._failure(e)
                 continue
-            except FormatError as e:
-                artifact, damage = None, e.message
             if artifact is not None:
                 known = tuple.__new__(
                     _CachedArtifact, (artifact, make_ms, root.place)

@@ -50,7 +50,6 @@ from cujit.cache.trust import Trust
 from cujit.errors import CacheRefusedError, FormatError, spell
 from cujit.values import NamedTuple, replace
 from cujit.values.hashing import sha256
-from cujit.values.native import LOADED
 from cujit.values.typed import Any, BinaryIO, TypeAlias
 
 _VERSION = 1
@@ -143,8 +142,10 @@ class Pack:
         except FormatError as e:
             return Lookup(damage=f"{self.root}: {e}")
 
-    def find(self, digest: str) -> Hit:
-        """Prove the record of a key. It is read when somebody looks at the Artifact; packs keep no times.
+    def find(self, digest: str, *, is_read: bool = False) -> Hit:
+        """Prove the record of a key; packs keep no times.
+
+        Unless ``is_read``, it is read when somebody looks at the Artifact.
 
         Raises:
             CacheRefusedError, OSError: as ``is_there``.
@@ -153,7 +154,7 @@ class Pack:
             data = self._proved(digest)
             if not data:
                 return Hit()
-            artifact = hit_of(data, digest, is_proved=True)[0] if LOADED else unread(data, digest)
+            artifact = hit_of(data, digest, is_proved=True)[0] if is_read else unread(data, digest)
             return tuple.__new__(Hit, (artifact, 0.0, len(data), ""))  # start-up: no method is written
         except FormatError as e:
             return Hit(damage=f"{self.root}: {e}")

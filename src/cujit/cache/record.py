@@ -22,9 +22,7 @@ from types import MappingProxyType
 from cujit.arch import Arch, ArchKind
 from cujit.artifact import Artifact, ImageKind, kind_of
 from cujit.artifact.artifact import unchecked
-from cujit.cache.filesystem import OPEN_FLAGS
 from cujit.cache.key import Key, Part, make_key
-from cujit.cache.trust import Trust
 from cujit.errors import CujitError, FormatError, spell
 from cujit.signature import Parameter, ParameterClass, Signature
 from cujit.values import NamedTuple, dataclass, field, later
@@ -193,14 +191,20 @@ def _hit(found: tuple[dict[str, Any], str, float, int]) -> tuple[Artifact, float
     return unchecked(fields), make_ms
 
 
-def entry_of(path: str, digest: str, trust: Trust) -> tuple[Artifact, float, int, int] | None:
+def entry_of(path: str, digest: str, trust: bytes, flags: int) -> tuple[Artifact, float, int, int] | None:
     """Read and prove a record in a file by native code, if only those who are trusted can have written the file.
+
+    Args:
+        path: the path of the file.
+        digest: the digest of the record's key.
+        trust: whom to trust, as ``Trust.words``.
+        flags: what to open the file with.
 
     Return the Artifact, how long it took to make, the size in bytes, and the time of the file's last use. None leaves
     the file to Python.
     """
     native = LOADED.get("entry")
-    found = native and native(path, digest, _READ, trust.words, OPEN_FLAGS)
+    found = native and native(path, digest, _READ, trust, flags)
     if not found:
         return None
     record, size_bytes, used_s = found

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from cujit.artifact import Artifact
 from cujit.artifact.writing import is_stale, publish, temporary_name
-from cujit.cache.filesystem import UntrustedFileError, is_remote, read_trusted
+from cujit.cache.filesystem import OPEN_FLAGS, UntrustedFileError, is_remote, read_trusted
 from cujit.cache.key import Key, KeyDifference, Part, differences
 from cujit.cache.record import (
     MAX_RECORD_BYTES,
@@ -126,8 +126,11 @@ class Root(Protocol):
     def get(self, digest: str) -> Lookup:
         """Read and prove the record of a key."""
 
-    def find(self, digest: str) -> Hit:
-        """Prove the record of a key; its Artifact may be read no sooner than somebody looks at it."""
+    def find(self, digest: str, *, is_read: bool = False) -> Hit:
+        """Prove the record of a key.
+
+        Unless ``is_read``, its Artifact may be read no sooner than somebody looks at it.
+        """
 
     def has(self, digest: str) -> bool:
         """Return whether there is something for a key, without reading it."""
@@ -227,13 +230,13 @@ class Store:
             with contextlib.suppress(OSError):
                 os.utime(self._path(digest), follow_symlinks=False)
 
-    def find(self, digest: str) -> Hit:
+    def find(self, digest: str, *, is_read: bool = False) -> Hit:  # noqa: ARG002 - it always is
         """Read and prove the entry of a key, as ``get`` does.
 
         Raises:
             CacheRefusedError, OSError: as ``get``.
         """
-        entry = entry_of(self._path(digest), digest, self.trust) if self._is_ours else None
+        entry = entry_of(self._path(digest), digest, self.trust.words, OPEN_FLAGS) if self._is_ours else None
         if entry is not None:
             artifact, make_ms, size_bytes, used_s = entry
             self._note_use(digest, used_s)
