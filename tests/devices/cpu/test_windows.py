@@ -250,3 +250,18 @@ def test_strays_end_the_launch_and_not_the_process() -> None:
     assert (found.returncode, last) == (0, "alive"), found.stderr
     assert len(cases) > 150
     assert not [case for case in cases if "KernelFaultError: kernel k, block (" not in case]
+
+
+def test_extern_shared_variables_with_a_size_have_memory_of_their_own(device: Device) -> None:
+    """As ptxas 13.0 has it in whole programs, and as Taichi declares its shared arrays."""
+    declared = ".extern .shared .align 8 .b8 sized[256];\n.extern .shared .b8 rest[];\n.extern .shared .b32 one;\n"
+    body = "ld.param.u64 a, [out]; st.shared.u8 [sized+255], 1; st.shared.u32 [one], 1; st.shared.u8 [rest+63], 1;\n"
+    body += "".join(
+        f"mov.u32 r0, {name}; st.global.u32 [a+{4 * k}], r0;\n" for k, name in enumerate(("sized", "one", "rest"))
+    )
+    out = device.zeros(3, np.uint32)
+    module = cujit.load(cujit.Artifact.of(_HEAD + declared + _ENTRY.format(more="", body=body)), device)
+    module["k"].prepare(1, 1, shared_bytes=64)(out)
+    sized, one, rest = out.numpy().tolist()
+    assert one >= sized + 256 or one + 4 <= sized
+    assert rest >= max(sized + 256, one + 4)

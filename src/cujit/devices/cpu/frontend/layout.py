@@ -54,13 +54,16 @@ class SharedMemory:
         self._dynamic: list[MemorySlot] = []
 
     def place(self, v: Variable) -> MemorySlot:
-        """Return the only place of a variable, however often its function is called. ``extern`` variables follow the
+        """Return the only place of a variable, however often its function is called. Arrays without a size follow the
         others.
+
+        An ``extern`` variable with a size has its own memory, as ptxas 13.0 gives it: "Unresolved extern variable …
+        in whole program compilation, ignoring extern qualifier".
         """
         if id(v) in self._placed:
             return self._placed[id(v)]
         slot = self._placed[id(v)] = slot_of(v)
-        if v.shape == (0,) or v.linkage == "extern":
+        if not variable_size(v):
             slot.dynamic = True
             self._dynamic.append(slot)
         else:
