@@ -52,6 +52,7 @@ CODE = 'extern "C" __global__ void k(int* o) { *o = N; }\n'
         ("--expt-relaxed-constexpr", {"default_device": True}),
         ("-G -dopt=on", {"debug": True, "optimize_debug": True}),
         ("-Xcompiler -fPIC --extended-lambda -c -m64 -x cu", {}),
+        ("-lcudadevrt -l cublas -lcudart --library=m -L/lib64 --library-path /lib --keep -keep-dir made", {}),
     ],
 )
 def test_an_argument_is_the_option_of_the_table(line: str, options: dict[str, object]) -> None:
@@ -154,6 +155,7 @@ def test_run_and_profile_compile_for_what_they_are_told(run: object) -> None:
     ("line", "status", "words"),
     [
         ("compile -linenfo k.cu", 2, "-lineinfo"),
+        ("compile -lineinf k.cu", 2, "-lineinfo"),
         ("compile --use_fast_mat k.cu", 2, "--use-fast-math"),
         ("compile -arhc=sm_90 k.cu", 2, "-arch"),
         ("compile -Xptas=-v k.cu", 2, "-Xptxas"),

@@ -83,15 +83,16 @@ _ARCH, _CODE, _GENCODE = ("arch", "gpu-architecture"), ("code", "gpu-code"), ("g
 _OUTPUT = ("o", "output-file")
 _FOR_HOSTS = frozenset((
     "c", "compile", "g", "debug", "m64", "shared", "extended-lambda", "expt-extended-lambda",
-    "allow-unsupported-compiler", "Wno-deprecated-gpu-targets", "Wno-deprecated-declarations",
+    "allow-unsupported-compiler", "Wno-deprecated-gpu-targets", "Wno-deprecated-declarations", "keep", "save-temps",
 ))  # fmt: skip
 _FOR_HOSTS_WITH_VALUE = frozenset((
     "Xcompiler", "compiler-options", "Xlinker", "linker-options", "Xcudafe", "Xnvlink", "nvlink-options", "Xfatbin",
-    "fatbin-options", "ccbin", "compiler-bindir", "cudart", "x", "default-stream", "threads", "Werror",
+    "fatbin-options", "ccbin", "compiler-bindir", "cudart", "x", "default-stream", "threads", "Werror", "keep-dir",
+    "l", "library", "L", "library-path",
 ))  # fmt: skip
 """What is for the host compiler, the linker or the driver program nvcc: it changes nothing of device code."""
 _VERY_LIKE = 0.75
-_JOINED = "DIUO"
+_JOINED = "DIUOlL"
 """Arguments that take their value without a separator."""
 _WITH_VALUE = frozenset(
     {*_VALUES, *_PTXAS, *_ARCH, *_CODE, *_GENCODE, *_OUTPUT, *_FOR_HOSTS_WITH_VALUE},
@@ -191,6 +192,7 @@ class _CommandLine:
             return name, value if equals else None
         letter, joined = word[1:2], word[2:]
         is_joined = letter in _JOINED and f"-{letter}" not in self._own and bool(joined) and word[1] != "-"
+        is_joined = is_joined and not (letter == "l" and _is_like_lineinfo(word))
         if is_joined or (letter == "O" and joined.isdigit()):
             return letter, joined
         return None, None
@@ -216,6 +218,11 @@ class _CommandLine:
         return NvccLine(
             tuple(self._option_words), kept, self._kind, self._output, tuple(self._rest), tuple(self._unknown)
         )
+
+
+def _is_like_lineinfo(word: str) -> bool:
+    """Return whether a word is a misspelled argument, such as ``-lineinf``, rather than ``-l`` and a library."""
+    return any(near.startswith("-l") for near in like_nvcc(word, least=_VERY_LIKE))
 
 
 def _known(spelled: str) -> str | None:
