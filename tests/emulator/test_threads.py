@@ -15,6 +15,7 @@ from emulator.programs import compiled, emulated
 JOINED = r"""
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stddef.h>
 #include <unistd.h>
 typedef unsigned long long u64;
@@ -82,16 +83,19 @@ static void *call_and_tell(void *asked) {
   __atomic_store_n(&ended, 1, __ATOMIC_SEQ_CST);
   return answer;
 }
-static int waited(struct Asked *asked, int nap) {
-  pthread_t started; void *answer = 0;
-  ended = 0;
-  pthread_create(&started, 0, call_and_tell, asked);
-  while (!__atomic_load_n(&ended, __ATOMIC_SEQ_CST)) if (nap) usleep(1000);
-  pthread_join(started, &answer);
-  return (int)(u64)answer;
-}
-int spun(struct Asked *asked) { return waited(asked, 0); }
-int slept(struct Asked *asked) { return waited(asked, 1); }
+#define WAITING(name, meanwhile)                                    \
+  int name(struct Asked *asked) {                                   \
+    pthread_t started; void *answer = 0; u64 count = 0;             \
+    ended = 0;                                                      \
+    pthread_create(&started, 0, call_and_tell, asked);              \
+    while (!__atomic_load_n(&ended, __ATOMIC_SEQ_CST)) meanwhile;   \
+    pthread_join(started, &answer);                                 \
+    return (int)(u64)answer;                                        \
+  }
+WAITING(slept, usleep(1000))
+WAITING(spun, )
+WAITING(yielded, sched_yield())
+WAITING(computed, { count = 3 * count + 1; __asm__ volatile("" : "+r"(count)); })
 static void *poll_all(void *result) { *(int *)result = poll(0, 0, 700); return 0; }
 /* 1 if a thread that sleeps in poll was interrupted while another one was joined. */
 int disturbed(struct Asked *asked) {
@@ -177,7 +181,8 @@ print(total.value - sum(counts), all(counts))
 @pytest.fixture(scope="module")
 def joined(tmp_path_factory: pytest.TempPathFactory) -> Path:
     driver = library_files.folder() / library_files.SONAME
-    return compiled(tmp_path_factory.mktemp("joined") / "libjoined.so", JOINED, driver, "-shared", "-fPIC", "-pthread")
+    options = "-shared", "-fPIC", "-pthread", "-O1"  # a count stays in a register
+    return compiled(tmp_path_factory.mktemp("joined") / "libjoined.so", JOINED, driver, *options)
 
 
 def test_threads_run_to_their_end_while_one_that_keeps_pythons_lock_joins_them(joined: Path) -> None:
@@ -221,16 +226,19 @@ _MODE = 'assert in_thread("cuModuleGetLoadingMode", ctypes.byref(ctypes.c_int())
 
 
 @PROGRAMS
-@pytest.mark.parametrize("way", ["joined", "slept"])
-def test_a_call_ends_while_who_waits_for_it_keeps_pythons_lock_and_sleeps(joined: Path, program: str, way: str) -> None:
+@pytest.mark.parametrize("way", ["joined", "slept", "spun", "yielded"])
+def test_a_call_ends_while_who_waits_for_it_keeps_pythons_lock_and_sleeps_or_polls(
+    joined: Path, program: str, way: str
+) -> None:
     done = emulated(sys.executable, "-c", program + CALLS + _MODE.format(way), joined, timeout_s=30)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @PROGRAMS
-def test_a_call_that_waits_for_who_never_sleeps_ends_with_the_timeout(joined: Path, program: str) -> None:
+def test_a_call_that_waits_for_who_computes_with_the_lock_ends_with_the_timeout(joined: Path, program: str) -> None:
+    """A thread that computes might lose what it works on if it lost the lock; one that polls works on nothing."""
     settings = EmulatorSettings(timeout_s=1.0)
-    done = emulated(sys.executable, "-c", program + CALLS + _MODE.format("spun"), joined, settings=settings)
+    done = emulated(sys.executable, "-c", program + CALLS + _MODE.format("computed"), joined, settings=settings)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "cuModuleGetLoadingMode waited 1.0 s for Python's lock, and --timeout ends the process" in done.stderr
 

@@ -2,17 +2,21 @@
 
    Whoever holds the lock may wait for the very thread that needs it: an extension that starts threads and joins them. So
    a thread that needs no Python looks for calls that don't end. It interrupts the threads that sleep, and the one that
-   sleeps with the lock lets others have it until the calls have ended. Where that doesn't help, --timeout ends the
-   process. */
+   sleeps with the lock lets others have it until the calls have ended. If none sleeps with it, it looks for a thread that
+   polls with the lock: one that comes to the same place again and again with the same registers. Where that doesn't
+   help, --timeout ends the process. */
 
 #include "state.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <link.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -29,7 +33,12 @@ enum {
   AWAY_NS = 20000000,     /* without the lock while there are only calls that began later */
   ALL_AWAY_NS = 200000000,
   NAP_NS = 200000,
+  POLLS_NS = 500000000,   /* how long a call may wait for the lock before threads that run are interrupted */
+  LOOKING_NS = 300000000, /* how long the registers of a thread are looked at */
+  BETWEEN_NS = 50000,     /* how long a thread runs, at least, between two looks at its registers */
 };
+
+enum { SAMPLES = 64, REPEATS = 8, ASLEEP = 1, RUNNING, ELSEWHERE, YIELD_BYTES = 24 };
 
 /* The arguments of the longest function; functions that take less find what they take where they look for it. */
 #define PARAMETERS                                                                                                     \
@@ -90,6 +99,95 @@ static u32 was_asleep(const ucontext_t *context) {
 }
 #endif
 
+/* -- who polls with the lock ----------------------------------------------------------------------------------------- */
+
+/* The registers of one thread that runs with the lock, each time it was interrupted: their sums. */
+static struct {
+  int thread;
+  u32 count, repeats, looks;
+  u64 ran, sums[SAMPLES];
+} samples;
+
+/* Code that may keep locks of its own: of Python, of the C library, and of the loader. */
+static struct {
+  u64 inside, begin, end;
+} kept_out[3];
+
+static int note_object(struct dl_phdr_info *object, size_t size, void *unused) {
+  (void)size;
+  (void)unused;
+  u64 begin = ~0ull, end = 0;
+  for (u32 k = 0; k < object->dlpi_phnum; k++) {
+    const ElfW(Phdr) *part = object->dlpi_phdr + k;
+    u64 at = object->dlpi_addr + part->p_vaddr;
+    if (part->p_type != PT_LOAD) continue;
+    if (at < begin) begin = at;
+    if (at + part->p_memsz > end) end = at + part->p_memsz;
+  }
+  for (u32 k = 0; k < 3; k++) {
+    if (kept_out[k].inside < begin || kept_out[k].inside >= end) continue;
+    kept_out[k].begin = begin;
+    kept_out[k].end = end;
+  }
+  return 0;
+}
+
+static void note_objects(void) {
+  kept_out[0].inside = python.release;
+  kept_out[1].inside = (u64)sched_yield;
+  kept_out[2].inside = getauxval(AT_BASE);
+  dl_iterate_phdr(note_object, 0);
+}
+
+/* Whether code at an address is an extension's, or has just yielded for it. */
+static u32 is_of_extension(u64 at) {
+  if (at - (u64)sched_yield < YIELD_BYTES) return 1;
+  for (u32 k = 0; k < 3; k++)
+    if (at >= kept_out[k].begin && at < kept_out[k].end) return 0;
+  return 1;
+}
+
+static u64 place_of(const ucontext_t *context) {
+#ifdef __x86_64__
+  return (u64)context->uc_mcontext.gregs[REG_RIP];
+#else
+  return context->uc_mcontext.pc;
+#endif
+}
+
+static u64 sum_of_registers(const ucontext_t *context) {
+#ifdef __x86_64__
+  const u64 *registers = (const u64 *)context->uc_mcontext.gregs;
+  u32 count = REG_RIP + 1;
+#else
+  const u64 *registers = (const u64 *)context->uc_mcontext.regs; /* sp and pc follow */
+  u32 count = 33;
+#endif
+  u64 sum = 14695981039346656037ull; /* FNV-1a, by words */
+  for (u32 k = 0; k < count; k++) sum = (sum ^ registers[k]) * 1099511628211ull;
+  return sum;
+}
+
+/* Whether this thread, which has the lock, polls: its registers were the same before, more than once. It changes nothing
+   then that it could lose with the lock. */
+static u32 polls(const ucontext_t *context) {
+  struct timespec ran;
+  __atomic_fetch_add(&samples.looks, 1, __ATOMIC_ACQ_REL);
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ran);
+  u64 time = (u64)ran.tv_sec * 1000000000 + (u64)ran.tv_nsec, sum = sum_of_registers(context);
+  int thread = (int)syscall(SYS_gettid);
+  u32 count = thread == samples.thread ? samples.count : 0, repeats = count ? samples.repeats : 0;
+  if (!is_of_extension(place_of(context)) || (count && time < samples.ran + BETWEEN_NS)) return 0;
+  u32 again = 0;
+  for (u32 k = 0; k < count && k < SAMPLES; k++) again |= samples.sums[k] == sum;
+  samples.sums[count % SAMPLES] = sum;
+  samples.ran = time;
+  samples.repeats = repeats + again;
+  samples.count = count + 1;
+  __atomic_store_n(&samples.thread, thread, __ATOMIC_RELEASE);
+  return samples.repeats >= REPEATS;
+}
+
 /* Whether there are calls that began before a time. */
 static u32 any_calls(u64 before) {
   u32 any = 0;
@@ -115,12 +213,12 @@ static void let_others(void) {
   ((void (*)(void *))python.take)(saved);
 }
 
-/* Forget an interrupt that came while this thread was in one. */
-static void forget_interrupt(void) {
+/* Forget the interrupts that came while this thread was in one. */
+static void forget_interrupts(void) {
   sigset_t one;
   sigemptyset(&one);
   sigaddset(&one, interrupt_signal);
-  sigtimedwait(&one, 0, &(struct timespec){0});
+  while (sigtimedwait(&one, 0, &(struct timespec){0}) > 0) continue;
 }
 
 static void on_interrupt(int number, siginfo_t *info, void *context) {
@@ -129,9 +227,10 @@ static void on_interrupt(int number, siginfo_t *info, void *context) {
   int error = errno;
   struct Thread *thread = pthread_getspecific((pthread_key_t)state.thread_key);
   u32 calls = thread && thread->calls; /* then the lock is held for the emulator's own code */
-  if (!state.ended && !calls && was_asleep(context) && any_calls(now()) && holds_lock()) {
+  if (!state.ended && !calls && any_calls(now()) && holds_lock() && (was_asleep(context) || polls(context))) {
     let_others();
-    forget_interrupt();
+    forget_interrupts();
+    samples.thread = 0;
   }
   errno = error;
 }
@@ -148,33 +247,58 @@ static int take_signal(void) {
   return interrupt_signal;
 }
 
-/* Whether a thread sleeps until another one wakes it, or a time has passed. All others are left alone: their system calls
-   may end when they are interrupted. */
-static u32 sleeps(int thread) {
+/* Whether a thread sleeps until another one wakes it or a time has passed, or runs. All others are left alone: their
+   system calls may end when they are interrupted. */
+static u32 doing(int thread) {
   char path[64], text[32] = "";
   snprintf(path, sizeof path, "/proc/self/task/%d/syscall", thread);
   int file = open(path, O_RDONLY | O_CLOEXEC);
-  if (file < 0) return 0;
+  if (file < 0) return ELSEWHERE;
   ssize_t size = read(file, text, sizeof text - 1);
   close(file);
-  if (size <= 0 || text[0] < '0' || text[0] > '9') return 0;
+  if (size > 0 && text[0] == 'r') return RUNNING;
+  if (size <= 0 || text[0] < '0' || text[0] > '9') return ELSEWHERE;
   int number = atoi(text);
-  return number == SYS_futex || number == SYS_nanosleep || number == SYS_clock_nanosleep;
+  if (number == SYS_sched_yield) return RUNNING;
+  return number == SYS_futex || number == SYS_nanosleep || number == SYS_clock_nanosleep ? ASLEEP : ELSEWHERE;
 }
 
-/* Interrupt all threads that sleep; 1 where one of them let others have the lock. */
-static u32 interrupt_sleepers(void) {
+static void interrupt_one(int thread) { syscall(SYS_tgkill, getpid(), thread, interrupt_signal); }
+
+/* Interrupt all threads that sleep, or that run; 1 where one of them let others have the lock. */
+static u32 interrupt_all(u32 which) {
   u64 before = __atomic_load_n(&yields, __ATOMIC_ACQUIRE);
   DIR *threads = take_signal() ? opendir("/proc/self/task") : 0;
   if (!threads) return 0;
   int own = (int)syscall(SYS_gettid);
   for (struct dirent *entry; (entry = readdir(threads));) {
     int thread = atoi(entry->d_name);
-    if (thread > 0 && thread != own && sleeps(thread)) syscall(SYS_tgkill, getpid(), thread, interrupt_signal);
+    if (thread > 0 && thread != own && doing(thread) == which) interrupt_one(thread);
   }
   closedir(threads);
   nap(NAP_NS);
   return __atomic_load_n(&yields, __ATOMIC_ACQUIRE) != before;
+}
+
+/* Wait until a thread that runs with the lock was looked at, or has let others have that. */
+static void await_look(u32 looks, u64 end) {
+  while (__atomic_load_n(&samples.looks, __ATOMIC_ACQUIRE) == looks && now() < end) nap(NAP_NS);
+}
+
+/* Look at the registers of the thread that runs with the lock, until it lets others have that; 1 where it does. */
+static u32 interrupt_who_polls(void) {
+  u64 before = __atomic_load_n(&yields, __ATOMIC_ACQUIRE), end = now() + LOOKING_NS;
+  __atomic_store_n(&samples.thread, 0, __ATOMIC_RELEASE);
+  u32 looks = __atomic_load_n(&samples.looks, __ATOMIC_ACQUIRE), helped = interrupt_all(RUNNING);
+  await_look(looks, end);
+  int thread = __atomic_load_n(&samples.thread, __ATOMIC_ACQUIRE);
+  while (!helped && thread && now() < end) {
+    looks = __atomic_load_n(&samples.looks, __ATOMIC_ACQUIRE);
+    if (doing(thread) == RUNNING) interrupt_one(thread);
+    await_look(looks, end);
+    helped = __atomic_load_n(&yields, __ATOMIC_ACQUIRE) != before;
+  }
+  return helped;
 }
 
 /* -- the thread that watches ----------------------------------------------------------------------------------------- */
@@ -190,13 +314,16 @@ static void end(const struct Wait *wait) {
   _exit(STATUS);
 }
 
-/* How long the oldest call has lasted, 0 where there is none. The process ends if one waits for too long. */
-static u64 oldest(void) {
+/* How long the oldest call has lasted, and has waited for the lock; 0 where there is none. The process ends if one waits
+   for too long. */
+static u64 oldest(u64 *waiting) {
   u64 time = now(), longest = 0;
+  *waiting = 0;
   for (u32 k = 0; k < WAITS; k++) {
     struct Wait *wait = watched_calls->waits + k;
     u64 begun = __atomic_load_n(&wait->begun, __ATOMIC_SEQ_CST), since = __atomic_load_n(&wait->since, __ATOMIC_ACQUIRE);
     if (begun && begun <= time && time - begun >= longest) longest = time - begun + 1;
+    if (begun && since && since <= time && time - since > *waiting) *waiting = time - since;
     if (begun && since && state.wait_ns && time > since + state.wait_ns) end(wait);
   }
   return longest;
@@ -205,20 +332,21 @@ static u64 oldest(void) {
 /* Watch until there have been no calls for a while. */
 static void *watch(void *unused) {
   (void)unused;
-  u64 pause = FIRST_NS, next = 0;
+  u64 pause = FIRST_NS, next = 0, waiting, polled = 0;
   for (;;) {
     for (u32 idle = 0; idle < IDLE_LOOKS;) {
       nap(LOOK_NS);
-      u64 longest = oldest();
+      u64 longest = oldest(&waiting);
       idle = longest ? 0 : idle + 1;
       if (longest < pause || now() < next) continue;
-      u32 helped = interrupt_sleepers();
+      u32 helped = interrupt_all(ASLEEP);
+      if (!helped && waiting >= (polled ? LEAST_NS : POLLS_NS)) helped = polled = interrupt_who_polls();
       pause = helped ? LEAST_NS : pause < MOST_NS / 2 ? 2 * pause : MOST_NS;
       next = now() + pause;
     }
     __atomic_store_n(&watched_calls->runs, 0, __ATOMIC_SEQ_CST);
     u64 none = 0; /* a call that began before that relies on this thread */
-    if (!oldest() || !__atomic_compare_exchange_n(&watched_calls->runs, &none, 1, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+    if (!oldest(&waiting) || !__atomic_compare_exchange_n(&watched_calls->runs, &none, 1, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
       return 0;
   }
 }
@@ -320,6 +448,7 @@ u32 cujit_waits_begin(const struct PythonLock *lock) {
   if (memory == MAP_FAILED) return 0;
   madvise(memory, sizeof *watched_calls, MADV_WIPEONFORK);
   python = *lock;
+  note_objects();
   watched_calls = memory;
   return 1;
 }
