@@ -2,7 +2,8 @@
 
 The loop is machine code: it calls by the library's own slots, as a program in C does. Times are of the processor, in
 turns. ``python benchmarks/emulator_calls.py`` prints medians in nanoseconds, and how often the empty call fits in. At
-the end, graphs of ten empty kernels and of one stand against as many launches, by the same sort of loop.
+the end, graphs of ten empty kernels and of one, and of ten of a library, stand against as many launches, by the same
+sort of loop.
 """
 
 from __future__ import annotations
@@ -71,16 +72,32 @@ floor = statistics.median(times["an empty function"])
 for name, taken in times.items():
     print(f"{name}: {statistics.median(taken):.1f} ns, {statistics.median(taken) / floor:.0f} empty calls")
 
-module, kernel, graph = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
-assert not driver.cuModuleLoadData(ctypes.byref(module), b".version 8.0\n.target sm_90\n.address_size 64\n"
-                                   b".visible .entry e() { ret; }\n")
+PTX = b".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry e() { ret; }\n"
+module, kernel, graph, library = (ctypes.c_void_p() for _ in range(4))
+assert not driver.cuModuleLoadData(ctypes.byref(module), PTX)
 assert not driver.cuModuleGetFunction(ctypes.byref(kernel), module, b"e")
 launches = compile_ir(LAUNCHES, "launches")
 launch = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 3, ctypes.c_uint64)(launches.address)
-launched = address("cuLaunchKernel"), kernel, stream.value
-for count in (10, 1):
-    assert not driver.cuStreamBeginCapture_v2(stream, 0) and not launch(*launched, count)
-    assert not driver.cuStreamEndCapture(stream, ctypes.byref(graph))
+of_library = ctypes.c_void_p()
+assert not driver.cuLibraryLoadData(ctypes.byref(library), PTX, 0, 0, 0, 0, 0, 0)
+assert not driver.cuLibraryGetKernel(ctypes.byref(of_library), library, b"e")
+
+def make_graph(handle, count):
+    assert not driver.cuGraphCreate(ctypes.byref(graph), 0)
+    node = ctypes.c_void_p()
+    words = (ctypes.c_uint32 * 8)(1, 1, 1, 32, 1, 1)
+    params = b"".join((bytes(8), bytes(words), bytes(16), handle.value.to_bytes(8, "little"), bytes(8)))
+    for number in range(count):
+        before = ctypes.byref(ctypes.c_void_p(node.value)) if number else None
+        assert not driver.cuGraphAddKernelNode_v2(ctypes.byref(node), graph, before, bool(number), params)
+
+for what, handle, count in (("kernel", kernel, 10), ("kernel", kernel, 1), ("library's kernel", of_library, 10)):
+    launched = address("cuLaunchKernel"), handle, stream.value
+    if handle is kernel:
+        assert not driver.cuStreamBeginCapture_v2(stream, 0) and not launch(*launched, count)
+        assert not driver.cuStreamEndCapture(stream, ctypes.byref(graph))
+    else:
+        make_graph(handle, count)
     assert not driver.cuGraphInstantiateWithFlags(ctypes.byref(graph), graph, ctypes.c_uint64(0))
     rows = []
     for _ in range(31):
@@ -91,7 +108,7 @@ for count in (10, 1):
         rows.append((middle - begin, time.process_time() - middle))
     alone, together = (statistics.median(column) / (20_000 // count) * 1e9 for column in zip(*rows))
     ratio = f"{together / alone:.2f} times"
-    print(f"{count} launches of an empty kernel: {alone:.0f} ns; a graph of as many: {together:.0f} ns, {ratio}")
+    print(f"{count} launches of an empty {what}: {alone:.0f} ns; a graph of as many: {together:.0f} ns, {ratio}")
 """
 
 

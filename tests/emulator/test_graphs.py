@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from emulator.programs import program
 
 BASE = '''
@@ -547,17 +549,30 @@ def test_graphs_may_be_changed_and_destroyed_while_others_launch_them() -> None:
     """)
 
 
-def test_a_module_is_unloaded_when_the_graphs_that_launch_its_kernels_have_ended() -> None:
-    graphs("""
-    waits = ok(d.cuModuleLoadData(PTX.replace(b"atom.global.add.u32 %r2, [%rd1], %r1;", b'''
+_OF_MODULE = """
+    waits = ok(d.cuModuleLoadData(code))
+    p = launch_of(0, 1)
+    p.func, unload_it = ok(d.cuModuleGetFunction(waits, b"add")), lib.cuModuleUnload
+"""
+_OF_LIBRARY = """
+    waits = ok(d.cuLibraryLoadData(code, [], [], 0, [], [], 0))
+    p = launch_of(0, 1)
+    p.func, p.kern, unload_it = d.CUfunction(0), ok(d.cuLibraryGetKernel(waits, b"add")), lib.cuLibraryUnload
+"""
+
+
+@pytest.mark.parametrize("loaded", [_OF_MODULE, _OF_LIBRARY], ids=["module", "library"])
+def test_kernels_are_unloaded_when_the_graphs_that_launch_them_have_ended(loaded: str) -> None:
+    graphs(
+        """
+    code = PTX.replace(b"atom.global.add.u32 %r2, [%rd1], %r1;", b'''
       .reg .pred %p<2>;
       st.volatile.global.u32 [%rd1], 1;
     again:
       ld.volatile.global.u32 %r2, [%rd1+4];
       setp.eq.u32 %p1, %r2, 0;
-      @%p1 bra again;''')))
-    p = launch_of(0, 1)
-    p.func = ok(d.cuModuleGetFunction(waits, b"add"))
+      @%p1 bra again;''')
+    LOADED
     graph = ok(d.cuGraphCreate(0))
     ok(d.cuGraphAddKernelNode(graph, [], 0, p))
     executable = ok(d.cuGraphInstantiate(graph, 0))
@@ -577,11 +592,37 @@ def test_a_module_is_unloaded_when_the_graphs_that_launch_its_kernels_have_ended
     launch = in_thread(lib.cuGraphLaunch, executable, ctypes.c_void_p(int(stream)))
     while not seen[0]:
         threading.Event().wait(0.001)
-    unload = in_thread(lib.cuModuleUnload, waits)
+    unload = in_thread(unload_it, waits)
     unload.join(0.3)
     assert unload.is_alive() and not answers, answers
     seen[1] = 1
     launch.join(), unload.join()
     assert answers == [0, 0]
+    assert name(d.cuGraphLaunch(executable, stream)) == "INVALID_HANDLE"
+    """.replace("    LOADED\n", loaded)
+    )
+
+
+def test_a_graph_launches_the_kernel_of_a_library_in_each_context() -> None:
+    graphs("""
+    library = ok(d.cuLibraryLoadData(PTX, [], [], 0, [], [], 0))
+    p = launch_of(0, 1)
+    p.func, p.kern = d.CUfunction(0), ok(d.cuLibraryGetKernel(library, b"add"))
+    graph = ok(d.cuGraphCreate(0))
+    ok(d.cuGraphAddKernelNode(graph, [], 0, p))
+    executable = ok(d.cuGraphInstantiate(graph, 0))
+    from cujit.emulator.graph_execs import _EXECUTABLES
+    from cujit.emulator.structures import GraphStep
+    ok(d.cuGraphLaunch(executable, stream))
+    step = GraphStep.from_address(_EXECUTABLES[int(executable)]._cell.steps)
+    assert step.known == int(ok(d.cuKernelGetFunction(p.kern))) != step.function
+    other = ok(d.cuCtxCreate(None, 0, 0))
+    ok(d.cuGraphLaunch(executable, ok(d.cuStreamCreate(0))))
+    ok(d.cuGraphLaunch(executable, stream))
+    assert words(1) == [3], words(1)
+    ok(d.cuCtxDestroy(other))
+    ok(d.cuGraphLaunch(executable, stream))
+    assert words(1) == [4]
+    ok(d.cuLibraryUnload(library))
     assert name(d.cuGraphLaunch(executable, stream)) == "INVALID_HANDLE"
     """)

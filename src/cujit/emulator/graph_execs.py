@@ -16,7 +16,7 @@ from cujit.emulator.capture import captured_node, not_captured, stream_cell
 from cujit.emulator.entries import EntryPoint, got, load_u64, new_cell, require, started, store_u32, store_u64
 from cujit.emulator.graphs import EVENTS, KINDS, body_of, named
 from cujit.emulator.machine import cell_free, guarded, in_c
-from cujit.emulator.modules import FUNCTIONS, LoadedFunction
+from cujit.emulator.modules import FUNCTIONS, KERNELS, LoadedFunction
 from cujit.emulator.node_params import CopyParams
 from cujit.emulator.node_work import begin_launch, step_of, work_of
 from cujit.emulator.nodes import LOCK, EmulatedGraph, GraphCondition, GraphNode, NodeKind, graph_of
@@ -62,12 +62,12 @@ class _Executable:
             item if item is not None and item.kind in kinds else None, words="the instantiated graph has no such node"
         )
 
-    def make_ready(self) -> None:
-        """Write the steps for C, if they are not written."""
+    def make_ready(self, context: int) -> None:
+        """Write the steps for C, if they are not written: for launches in a context, though others work as well."""
         if not self._cell.steps:
             begin = [_assigned(each) for each in self.graph.all_conditions() if each.is_assigned]
             first = self._begin if self.graph.has_memory else None
-            self._kept.append(steps := _Steps(self.handle, first, self.order, begin))
+            self._kept.append(steps := _Steps(self.handle, context, first, self.order, begin))
             self._cell.steps = steps.address
 
     def _begin(self) -> None:
@@ -104,11 +104,12 @@ class _Steps:
     def __init__(
         self,
         graph: int,
+        context: int,
         begin: Callable[[], None] | None,
         order: list[GraphNode],
         assigned: Sequence[GraphStep] = (),
     ) -> None:
-        self._graph = graph
+        self._graph, self._context = graph, context
         self._functions: list[LoadedFunction] = []
         self.calls = [] if begin is None else [begin]
         self._bodies: list[_Steps] = []
@@ -121,7 +122,7 @@ class _Steps:
     def _step_of(self, node: GraphNode) -> GraphStep | None:
         if not node.bodies:
             return self._known(step_of(node, self.calls))
-        bodies = [_Steps(self._graph, None, _flat(body, {})) for body in node.bodies]
+        bodies = [_Steps(self._graph, self._context, None, _flat(body, {})) for body in node.bodies]
         self._bodies += bodies
         lists = (ctypes.c_uint64 * len(bodies))(*(body.address for body in bodies))
         step = GraphStep(
@@ -135,12 +136,18 @@ class _Steps:
 
     def _known(self, step: GraphStep | None) -> GraphStep | None:
         """Register the graph with the function that a step launches, and return the step."""
-        function = FUNCTIONS.get(step.function) if step is not None and step.kind == StepKind.KERNEL else None
+        function = self._function_of(step) if step is not None and step.kind == StepKind.KERNEL else None
         if step is not None and function is not None:
             function.graphs.add(self._graph)
             self._functions.append(function)
-            step.number = 1
+            step.known = function.handle
         return step
+
+    def _function_of(self, step: GraphStep) -> LoadedFunction | None:
+        kernel = KERNELS.get(step.function)
+        if kernel is None:
+            return FUNCTIONS.get(step.function)
+        return kernel.function(self._context) if step.context in (0, self._context) else None
 
     def drop(self) -> None:
         """Forget the steps, and those of conditional nodes among them."""
@@ -286,8 +293,7 @@ def graph_exec_get_id(handle: int, number: int) -> None:
 @started("cuGraphUpload", "PS")
 def graph_upload(handle: int, stream: int) -> None:
     """Make a launch quick: nothing is to be done."""
-    _executable(handle).make_ready()
-    stream_cell(stream)
+    _executable(handle).make_ready(stream_cell(stream).context)
 
 
 def _on_graph(handle: int, stream: int) -> int:
@@ -302,7 +308,7 @@ def _on_graph(handle: int, stream: int) -> int:
         if node is not None:
             node.child = executable.graph.clone(node)
             return 0
-        executable.make_ready()
+        executable.make_ready(stream_cell(stream).context)
         return GO_ON
 
 

@@ -32,7 +32,8 @@ void cujit_graphs_begin(OnGraph *graph, OnStep *step) {
 static Answer launch(const struct GraphStep *step, u64 stream) {
   u64 context = current_handle();
   u32 pushed = step->context && step->context != context;
-  if (step->number && !pushed) return cujit_launch_node(step, stream, context);
+  const struct Cell *known = cell_of(step->known, CELL_FUNCTION);
+  if (known && known->context == context && !pushed) return cujit_launch_node(step, stream, context);
   struct LaunchWords words = *(const struct LaunchWords *)step->plan;
   words.stream = stream;
   Answer answer = pushed ? cujit_cuCtxPushCurrent_v2(step->context) : RESULT_SUCCESS;

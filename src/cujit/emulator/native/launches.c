@@ -211,7 +211,7 @@ Answer cujit_launch_node(const struct GraphStep *step, u64 stream, u64 context) 
   if (!answer) answer = read_attributes(&config);
   if (answer) return answer;
   config.more |= state.capturing != 0;
-  struct FunctionCell *function = (struct FunctionCell *)cell_of(step->function, CELL_FUNCTION);
+  struct FunctionCell *function = (struct FunctionCell *)cell_of(step->known, CELL_FUNCTION);
   NEEDS(function && function->context == context, INVALID_HANDLE);
   NEEDS(__atomic_load_n(&function->kind, __ATOMIC_SEQ_CST) == CELL_FUNCTION, INVALID_HANDLE);
   return settled(launch_of(context, function, &config, (void **)step->values, 0));
