@@ -25,6 +25,7 @@ CLIENTS = {
     "numba_jit": "numba_cuda",
     "numba_mlir_jit": "numba_cuda_mlir",
     "stumpy_gpu": "stumpy",
+    "taichi_kernels": "taichi",
     "triton_kernels": "triton",
 }
 
