@@ -357,8 +357,8 @@ class StepKind(enum.IntEnum):
 class GraphStep(Shared):
     """What a launch of a graph does for one of its nodes; ``plan`` is an address, of what ``kind`` says.
 
-    ``known`` is the function that a step launches, in the context that it was made for, or 0. The graph keeps it while it
-    runs. ``function`` may be a kernel of a library instead, which is another function in each context.
+    ``known`` is the function that a step launches, in the context that it was made for, or 0. The graph keeps it while
+    it runs. ``function`` may be a kernel of a library instead, which is another function in each context.
     """
 
     _fields_ = Fields("u32 kind, number; u64 context, function, plan, values, known")
