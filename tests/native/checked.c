@@ -16,13 +16,16 @@ flag cujit_check_batch(struct Place *place, u32 lanes, u64 base, const struct Si
 void cujit_check_same(struct Place *place, u32 lanes, u64 parts, u32 flags, u32 line);
 
 void cujit_check_cleared(struct Place *place, u64 address, u64 size);
-void cujit_check_arrive(struct Place *place, u32 id, flag waits);
+void cujit_check_arrive(struct Place *place, u32 id, flag waits, flag relaxed);
 void cujit_check_pass(struct Place *place, u32 id);
 void cujit_check_turn(struct Place *place);
 void cujit_check_synced(struct Place *place);
 void cujit_check_members(struct Place *place, u32 lanes, u32 live, u32 line);
 void cujit_check_origins(struct Place *place, u32 lanes, u32 live, u32 line);
 void cujit_check_barrier(struct Place *place, u32 lanes, u32 live, u32 number, u32 threads, flag aligned, u32 line);
+void cujit_check_skip(struct Place *place, u32 lanes, u32 number, u32 line);
+void cujit_check_site(struct Place *place, u32 lanes, u32 number, u32 line, flag alike);
+void cujit_check_skipped(struct Place *place, u32 lanes, u32 number, u32 line);
 void cujit_check_malloc(struct Place *place, u32 lanes);
 void cujit_check_free(struct Place *place, u32 lanes);
 
@@ -108,7 +111,7 @@ static void access(struct Place *place, u32 space, u32 kind, u64 begin, u64 step
 }
 
 static void meet(struct Place *places, struct Block *state, u32 id) {
-  for (u32 warp = 0; warp < 2; warp++) cujit_check_arrive(&places[warp], id, 1);
+  for (u32 warp = 0; warp < 2; warp++) cujit_check_arrive(&places[warp], id, 1, 0);
   state->barriers[id].generation++;
   for (u32 warp = 0; warp < 2; warp++) cujit_check_pass(&places[warp], id);
 }
@@ -147,7 +150,7 @@ static void is_right(struct Place *places, struct Block *state) {
 static void is_handed_over(struct Place *places, struct Block *state) {
   for (u32 round = 0; round < ROUNDS; round++) {
     words(places, 0, 0, &writes);
-    cujit_check_arrive(&places[0], 1, 0), cujit_check_arrive(&places[1], 1, 1);
+    cujit_check_arrive(&places[0], 1, 0, 0), cujit_check_arrive(&places[1], 1, 1, 0);
     state->barriers[1].generation++;
     cujit_check_pass(&places[1], 1);
     words(places, 1, 0, &reads), words(places, 1, 0, &writes);
@@ -433,9 +436,9 @@ static void reads_local_of_others(struct Place *places, struct Block *state) {
 /* Behind its arrival, for which the other warp does not wait. */
 static void writes_behind_arrival(struct Place *places, struct Block *state) {
   words(places, 0, 0, &writes);
-  cujit_check_arrive(&places[0], 1, 0);
+  cujit_check_arrive(&places[0], 1, 0, 0);
   words(places, 0, 0, &writes);
-  cujit_check_arrive(&places[1], 1, 1);
+  cujit_check_arrive(&places[1], 1, 1, 0);
   state->barriers[1].generation++;
   cujit_check_pass(&places[1], 1);
   words(places, 1, 0, &reads);
@@ -451,7 +454,7 @@ static void writes_behind_forgotten(struct Place *places, struct Block *state) {
 static void meets_nobody(struct Place *places, struct Block *state) {
   words(places, 0, 0, &writes);
   for (u32 warp = 0; warp < 2; warp++) {
-    cujit_check_arrive(&places[warp], warp, 1);
+    cujit_check_arrive(&places[warp], warp, 1, 0);
     state->barriers[warp].generation++;
     cujit_check_pass(&places[warp], warp);
   }
@@ -500,6 +503,17 @@ static void meets_in_pieces(struct Place *places, struct Block *state) {
 static void meets_in_part(struct Place *places, struct Block *state) {
   (void)state;
   cujit_check_barrier(places, 0xffff, ALL, 0, 0, 1, 6);
+}
+
+static void meets_elsewhere(struct Place *places, struct Block *state) {
+  (void)state;
+  for (u32 warp = 0; warp < 2; warp++) cujit_check_site(&places[warp], ALL, 0, 6 + warp, 1);
+}
+
+static void is_skipped(struct Place *places, struct Block *state) {
+  cujit_check_site(&places[0], ALL, 0, 6, 1), cujit_check_skip(&places[1], 0xff, 0, 6);
+  state->barriers[0].generation++, state->warps = 2;
+  cujit_check_skipped(&places[0], ALL, 0, 6);
 }
 
 /* -- launches -------------------------------------------------------------------------------------------------------- */
@@ -560,7 +574,8 @@ int main(void) {
       {writes_behind_forgotten, {FAULT_RACE, CODE_UNORDERED, WRITES_ROW}}, {names_others, {FAULT_SYNC, CODE_NOT_NAMED, 0}},
       {names_who_left, {FAULT_SYNC, CODE_MISSING, 0}}, {reads_who_left, {FAULT_SYNC, CODE_NO_ORIGIN, 0}},
       {meets_at_none, {FAULT_SYNC, CODE_NUMBER, 0}}, {meets_in_pieces, {FAULT_SYNC, CODE_COUNT, 0}},
-      {meets_in_part, {FAULT_SYNC, CODE_PART, 0}},
+      {meets_in_part, {FAULT_SYNC, CODE_PART, 0}}, {meets_elsewhere, {FAULT_SYNC, CODE_ELSEWHERE, 0}},
+      {is_skipped, {FAULT_SYNC, CODE_SKIPPED, 0}},
   };
   struct Crew crew;
   u64 serial = 0;

@@ -115,6 +115,10 @@ class Code(enum.IntEnum):
     """The block whose shared memory is accessed may not have begun."""
     ACROSS = 26
     """Two blocks access global memory."""
+    SKIPPED = 27
+    """Threads of the block went past a barrier at which others wait."""
+    ELSEWHERE = 28
+    """Warps of the block wait at different barriers."""
 
 
 LEAST_ADDRESS, MOST_ADDRESS = 1 << 16, 1 << 47

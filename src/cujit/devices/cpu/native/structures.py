@@ -106,11 +106,22 @@ class Barrier(Shared):
 
     ``generation`` counts how often it was met. ``count``, ``any`` and ``missing`` gather what ``barrier.red`` asks:
     how many predicates hold, whether one does, whether one does not; ``last_*`` keep them for those who read later.
+    The ``sync`` check notes at which ``line`` a warp of the block arrived first, and which ``warp`` that was.
     """
 
     _fields_ = Fields(
-        "u32 arrived, expected, generation, count, any, missing, last_count, last_any, last_missing, unused"
+        "u32 arrived, expected, generation, count, any, missing, last_count, last_any, last_missing, line, warp"
     )
+
+
+SKIPS = 4
+"""Barriers that the ``sync`` check knows a warp to have skipped."""
+
+
+class Skip(Shared):
+    """Lanes of a warp that went past a barrier at a PTX line, in a generation of it, and have not arrived at one since."""
+
+    _fields_ = Fields("u32 line, lanes, generation")
 
 
 class Meeting(Shared):
@@ -138,12 +149,12 @@ class Warp(Shared):
     mbarrier that it tested last in vain; after a deadlock it is what stands there, and ``seen`` its place in the
     block's shared memory. ``cluster_lanes`` arrived last at the cluster's barrier, in ``cluster_generation``. Its stack
     lies from ``stack_begin`` to ``stack_end``. ``apart`` are the first places where lanes wait for others of the warp
-    while these wait at barriers, or at barriers themselves while others poll.
+    while these wait at barriers, or at barriers themselves while others poll. ``skips`` are for the ``sync`` check.
     """
 
     _fields_ = Fields(
         "u8 *stack; u32 state, seen, line, lanes; i32 barrier; u32 cluster_generation, cluster_lanes, moved; "
-        "u64 stack_begin, stack_end, tested; struct Meeting apart[2]"
+        f"u64 stack_begin, stack_end, tested; struct Meeting apart[2]; struct Skip skips[{SKIPS}]"
     )
 
 

@@ -35,7 +35,7 @@ def finding_of(launch: Launch, run: CheckedRun, lines: Lines) -> str | None:
         return _memory(launch, run, code)
     if launch.fault_kind == FaultKind.INIT:
         return _init(launch, run, code, lines)
-    return _race(launch, run, code, lines) if launch.fault_kind == FaultKind.RACE else _sync(launch, code)
+    return _race(launch, run, code, lines) if launch.fault_kind == FaultKind.RACE else _sync(launch, run, code, lines)
 
 
 def _bytes(count: int) -> str:
@@ -224,7 +224,13 @@ def _lanes(mask: int) -> str:
     return f"lane {lanes[0]}" if len(lanes) == 1 else f"lanes {ranges(lanes)}"
 
 
-def _sync(launch: Launch, code: Code) -> str:
+def _sync(launch: Launch, run: CheckedRun, code: Code, lines: Lines) -> str:
+    other = f"thread {run.shape.block.place(launch.fault_more[3])}"
+    if code is Code.SKIPPED:
+        return f"{other} skips a barrier that this thread waits at: all threads that have not exited must reach it"
+    if code is Code.ELSEWHERE:
+        what = f"this thread waits at another barrier than {other}: all threads of a block must reach the same one"
+        return _against(what, other, launch.fault_more[4], launch, run, lines)
     mask, extra = launch.fault_more[3] & 0xFFFFFFFF, launch.fault_more[5] & 0xFFFFFFFF
     lane = launch.fault_thread % 32
     words = {

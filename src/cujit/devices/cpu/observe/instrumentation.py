@@ -11,6 +11,7 @@ import ctypes
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from cujit.devices.cpu.analysis.skips import Skips, find_skips, number_for_all
 from cujit.devices.cpu.analysis.uniformity import WARP
 from cujit.devices.cpu.codegen.builder import Value, type_width
 from cujit.devices.cpu.codegen.memory import LaneAddresses as Where
@@ -71,6 +72,7 @@ class Checker:
         self._windows: dict[Op, str] = {}
         self._raw: dict[str, RawValues] = {}
         self._updated: dict[str, UpdatedMemory] = {}
+        self._skips: dict[ControlFlowGraph, Skips] = {}
 
     def before(self, e: WarpEmitter, op: Op) -> None:
         """Look at what an operation is about to do."""
@@ -87,6 +89,8 @@ class Checker:
         self._meet(e, op)
         if checks.race and is_for_other_blocks(op):
             self._when_some(e, op, "cujit_check_published")
+        if checks.sync:
+            self._note_skips(e, op)
         if op.opcode == "call.extern" and "free" in op.modifiers and (checks.memory or checks.init):
             self._hand_over(e, "addresses", e.source(op, 0, "i64"))
             self.call(e, "cujit_check_free", _lanes(e, op))
@@ -537,6 +541,9 @@ class Checker:
         together = _is_aligned(op) and e.reconverges
         if checks.sync:
             self._check_barrier(e, op, number, threads, aligned=together)
+            alike = self._skips_of(e).barriers.get(op)
+            if alike is not None:
+                self._call_at_site(e, "cujit_check_site", _lanes(e, op), op, e.builder.integer(alike, 32))
         if checks.race and not (op.scope == "cluster" and op.form.is_barrier):
             waits = op.form.meaning.effect is not Effect.ARRIVES and op.scope != "cluster"
             how = (e.builder.integer(each, 32) for each in (waits, "relaxed" in op.modifiers))
@@ -548,6 +555,8 @@ class Checker:
         loose = not e.reconverges
         if checks.sync and loose and _is_aligned(op):
             self._check_barrier(e, op, number, None, aligned=True)
+        if checks.sync and op in self._skips_of(e).skipped:
+            self._call_at_site(e, "cujit_check_skipped", _lanes(e, op), op)
         if checks.race:
             self._when_some(e, op, "cujit_check_pass", _clock(e, number))
 
@@ -562,6 +571,26 @@ class Checker:
         lanes, live, none = _lanes(e, op), b.word(e.live()), b.integer(0, 32)
         barrier = (number or none, threads or none)
         self.call(e, "cujit_check_barrier", lanes, live, *barrier, b.integer(aligned, 32), b.integer(op.line, 32))
+
+    def _skips_of(self, e: WarpEmitter) -> Skips:
+        """Find the barriers of a function that threads may skip."""
+        if e.graph not in self._skips:
+            self._skips[e.graph] = find_skips(e.graph, e.block) if e.suspends else Skips()
+        return self._skips[e.graph]
+
+    def _note_skips(self, e: WarpEmitter, op: Op) -> None:
+        """Note which lanes are about to go past barriers at which others may wait."""
+        b, ways = e.builder, self._skips_of(e).ways.get(op)
+        if ways is None:
+            return
+        here = b.vector(e.lanes(op))
+        for lanes, barriers in zip((here, b.binary("and", e.mask, b.invert(here))), ways, strict=True):
+            for barrier in barriers:
+                self._call_at_site(e, "cujit_check_skip", b.word(lanes), barrier)
+
+    def _call_at_site(self, e: WarpEmitter, name: str, lanes: Value, barrier: Op, *more: Value) -> None:
+        b, number = e.builder, number_for_all(barrier)
+        self.call(e, name, lanes, b.integer(number or 0, 32), b.integer(barrier.line, 32), *more)
 
     def _when_some(self, e: WarpEmitter, op: Op, name: str, *numbers: Value) -> None:
         """Call for what orders accesses, a barrier by the number of its clock, if a lane comes to it."""

@@ -903,3 +903,49 @@ void cujit_check_barrier(struct Place *place, u32 lanes, u32 live, u32 number, u
   if (threads % WARP) fail_sync(place, lane, line, CODE_COUNT, 0, threads);
   if (aligned && away) fail_sync(place, lane, line, CODE_PART, lanes, away);
 }
+
+/* What is known of lanes of a warp that skipped a barrier at a line in a generation; else null. */
+INLINE struct Skip *skip_of(const struct Place *place, u32 warp, u32 line, u32 generation) {
+  struct Skip *skips = ((struct Block *)place->state)->warp[warp].skips;
+  for (u32 k = 0; k < SKIPS; k++) {
+    if (skips[k].lanes && skips[k].line == line && skips[k].generation == generation) return &skips[k];
+  }
+  return 0;
+}
+
+/* Lanes go past a barrier of all threads at a line, where others may wait. */
+void cujit_check_skip(struct Place *place, u32 lanes, u32 number, u32 line) {
+  enter(place);
+  struct Skip *skips = ((struct Block *)place->state)->warp[place->warp].skips;
+  u32 generation = place->state->barriers[number].generation, k = 0;
+  struct Skip *skip = skip_of(place, place->warp, line, generation);
+  while (!skip && k < SKIPS && skips[k].lanes && skips[k].generation == generation) k++;
+  if (!skip && k == SKIPS) return;
+  if (!skip) skip = &skips[k], *skip = (struct Skip){line, 0, generation};
+  skip->lanes |= lanes;
+}
+
+/* Lanes are about to arrive at a barrier of all threads, where it matters at the line at which warps before them did. */
+void cujit_check_site(struct Place *place, u32 lanes, u32 number, u32 line, flag alike) {
+  enter(place);
+  struct Barrier *barrier = (struct Barrier *)&place->state->barriers[number];
+  if (!lanes) return;
+  for (u32 k = 0; k < SKIPS; k++) ((struct Block *)place->state)->warp[place->warp].skips[k].lanes &= ~lanes;
+  if (!alike) return;
+  if (!barrier->line) barrier->line = line, barrier->warp = place->warp;
+  if (barrier->line == line || barrier->warp == place->warp) return;
+  struct Access access = {first_lane(lanes), 0, line, 0, 0};
+  fail(place, &access, FAULT_SYNC, CODE_ELSEWHERE, barrier->warp * WARP, barrier->line, 0);
+}
+
+/* A barrier of all threads at a line has opened for lanes: nobody went past it, and left for good. */
+void cujit_check_skipped(struct Place *place, u32 lanes, u32 number, u32 line) {
+  enter(place);
+  u32 generation = place->state->barriers[number].generation - 1;
+  for (u32 warp = 0; lanes && warp < place->state->warps; warp++) {
+    const struct Skip *skip = skip_of(place, warp, line, generation);
+    if (!skip) continue;
+    struct Access access = {first_lane(lanes), 0, line, 0, 0};
+    fail(place, &access, FAULT_SYNC, CODE_SKIPPED, warp * WARP + first_lane(skip->lanes), 0, 0);
+  }
+}
