@@ -119,6 +119,8 @@ class Code(enum.IntEnum):
     """Threads of the block went past a barrier at which others wait."""
     ELSEWHERE = 28
     """Warps of the block wait at different barriers."""
+    UNTOLD = 29
+    """Another lane of the warp arrived at an mbarrier before the lanes met."""
 
 
 LEAST_ADDRESS, MOST_ADDRESS = 1 << 16, 1 << 47
@@ -235,9 +237,13 @@ class CheckedJob(Shared):
 
 
 class Event(Shared):
-    """An instruction of a warp that accesses shared memory: at which clock, after how many meetings of its lanes."""
+    """An instruction of a warp that accesses shared memory: at which clock, after how many meetings of its lanes.
 
-    _fields_ = Fields("u32 clock, sync, line, flags")
+    Where lanes arrived at an mbarrier before others of the warp met them, these ``told`` others of the access at its
+    clock. Lanes that did not are known by the clock ``late`` alone.
+    """
+
+    _fields_ = Fields("u32 clock, sync, line, flags, warp, told, late")
 
 
 class Slot(Shared):

@@ -181,6 +181,8 @@ def _race(launch: Launch, run: CheckedRun, code: Code, lines: Lines) -> str:
     missing = "no __syncwarp() or barrier" if launch.fault_thread // 32 == other // 32 else "no barrier"
     if code is Code.UNFENCED:
         missing = "no fence.proxy.async"
+    if code is Code.UNTOLD:
+        missing = "no __syncwarp() before another lane of its warp arrived at an mbarrier"
     before = "wrote" if extra & Access.WRITE else "read"
     first = f"a race: {_article(_doing(flags))} {at}, which {who} {before} with {missing} in between"
     if code is Code.OUTRUN:
@@ -202,6 +204,8 @@ def _between(launch: Launch, run: CheckedRun, code: Code, lines: Lines) -> str:
     who = f"thread {run.shape.block.place(other & 0xFFFFFFFF)} of block {launch.place(other >> 32)}"
     before = "wrote" if extra & Access.WRITE else "read"
     first = f"{what}, which {who} {before} with no cluster barrier in between"
+    if extra & Access.RELAXED:
+        first += ", or with no fence before barrier.cluster.arrive.relaxed"
     return _against(first, who, there & 0xFFFFFFFF, launch, run, lines)
 
 

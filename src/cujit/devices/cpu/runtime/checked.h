@@ -19,6 +19,12 @@ INLINE u32 odd_bits_of(u32 flags) { return (1u << (flags >> 24 & 31)) - 1; }
 
 INLINE flag orders(u32 flags) { return (flags & (ACCESS_ACQUIRE | ACCESS_RELEASE)) != 0; }
 
+/* Whether an access is an arrival at an mbarrier, which tells others, and learns nothing. */
+INLINE flag arrives(u32 flags) {
+  u32 update = ACCESS_READ | ACCESS_WRITE | ACCESS_RELEASE;
+  return (flags & (update | ACCESS_ACQUIRE)) == update;
+}
+
 /* Whether an access is of no shared memory, whatever its address. */
 INLINE flag is_elsewhere(u32 flags) {
   u32 space = space_of(flags);

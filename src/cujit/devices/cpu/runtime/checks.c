@@ -216,6 +216,7 @@ static NOINLINE void check_lanes(struct Place *place, u32 lanes, u64 size, u32 f
   if (place->others && checks & CHECK_RACE && reaches_right(place, &all, checks, &here)) return;
   if (checks & CHECK_RACE && (!is_elsewhere(flags) || orders(flags))) {
     note_reads(place);
+    if (arrives(flags)) hand_over(place, lanes);
     if (!event) event = all.event = event_of(place, checks, flags, line);
   }
   if (plain && checks == CHECK_RACE && (here || !is_reached(place, all.low, all.bytes))) {
@@ -819,7 +820,7 @@ void cujit_check_arrive(struct Place *place, u32 number, flag waits, flag relaxe
   }
   note_reads(place);
   release_to(place, slot);
-  if (place->others) arrive_far(place, number, generation);
+  if (place->others) arrive_far(place, number, generation, relaxed);
   if (number != CLUSTER_BARRIER) return;
   catch_up(place);
   if (!relaxed) fence_across(place);
@@ -860,6 +861,9 @@ void cujit_check_published(struct Place *place) {
   enter(place);
   catch_up(place);
   fence_across(place);
+  if (!place->others) return;
+  note_reads(place);
+  fence_far(place);
 }
 
 /* Lanes of this warp have met. */

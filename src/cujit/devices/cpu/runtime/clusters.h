@@ -36,10 +36,11 @@ enum { STRETCHES = 4, MOST_BLOCKS = 16, FAR_SLOTS = 2 * SLOTS };
 
 /* One cluster, by its place among those that run side by side: behind it lie, for `width` warps of all its blocks, their
    clocks, those of objects and of barriers (the latter after their generations), how often each warp has arrived at the
-   cluster's barrier and how often it has passed, the last access of each to each block, and the words of each block. */
+   cluster's barrier and how often it has passed, its clocks at its last fence, the last access of each to each block, and
+   the words of each block. A warp arrived without order where there was a `relaxed` arrival. */
 struct Cluster {
   u64 owner, first;
-  u32 width, ended, touched[MOST_BLOCKS];
+  u32 width, ended, relaxed, unused, touched[MOST_BLOCKS];
   struct Stretch stretches[MOST_BLOCKS][STRETCHES];
 };
 
@@ -49,7 +50,7 @@ INLINE u64 far_words(const struct Place *place) { return place->watch->shared_st
 
 INLINE u64 cluster_bytes(const struct Place *place) {
   u64 width = far_width(place), blocks = far_blocks(place);
-  u64 clocks = width * width + OBJECTS * width + blocks * FAR_SLOTS * (width + 1) + 2 * width;
+  u64 clocks = width * width + OBJECTS * width + blocks * FAR_SLOTS * (width + 1) + 2 * width + width * width;
   u64 bytes = sizeof(struct Cluster) + clocks * sizeof(u32) + blocks * width * sizeof(struct Reached);
   return (bytes + blocks * far_words(place) * sizeof(struct FarWord) + 63) & -64ull;
 }
@@ -97,6 +98,11 @@ INLINE u32 *far_passes(const struct Place *place, const struct Cluster *cluster)
   return far_arrivals(place, cluster) + far_width(place);
 }
 
+/* The clock of a warp at its last fence, by its number in the cluster. */
+INLINE u32 *far_fenced(const struct Place *place, const struct Cluster *cluster, u64 warp) {
+  return far_passes(place, cluster) + (1 + warp) * far_width(place);
+}
+
 INLINE u64 far_warp(const struct Place *place) { return place->state->rank * (u64)place->watch->warps + place->warp; }
 
 static void join_far(const struct Place *place, u32 *to, const u32 *from) {
@@ -112,8 +118,27 @@ static void release_far(const struct Place *place, u32 *clock) {
   row[far_warp(place)]++;
 }
 
-static void arrive_far(const struct Place *place, u32 number, u32 generation) {
-  release_far(place, far_slot(place, place->others, place->state->rank, number, generation));
+/* What this warp did so far comes before a fence. */
+static void fence_far(const struct Place *place) {
+  u64 warp = far_warp(place);
+  memcpy(far_fenced(place, place->others, warp), own_far(place), far_width(place) * sizeof(u32));
+  own_far(place)[warp]++, own_clock(place)[place->warp]++;
+}
+
+/* An arrival that tells others only of what came before the last fence. That it did arrive, they know: the memory that it
+   accessed may end. */
+static void relax_far(const struct Place *place, u32 *slot) {
+  struct Cluster *cluster = place->others;
+  u64 warp = far_warp(place), width = far_width(place);
+  join_far(place, slot, far_fenced(place, cluster, warp));
+  own_far(place)[warp]++;
+  for (u64 rank = 0; rank < far_blocks(place); rank++) reached_of(cluster)[rank * width + warp].clock = 0;
+  cluster->relaxed = 1;
+}
+
+static void arrive_far(const struct Place *place, u32 number, u32 generation, flag relaxed) {
+  u32 *slot = far_slot(place, place->others, place->state->rank, number, generation);
+  (relaxed ? relax_far : release_far)(place, slot);
   if (number == CLUSTER_BARRIER) far_arrivals(place, place->others)[far_warp(place)] = generation + 1;
 }
 
@@ -149,7 +174,7 @@ static struct Cluster *cluster_of(const struct Place *place) {
   }
   memset(cluster, 0, sizeof *cluster);
   memset(reached_of(cluster), 0, blocks * width * sizeof(struct Reached));
-  memset(far_clocks(place, cluster), 0, (u64)((u8 *)(far_passes(place, cluster) + width) - (u8 *)far_clocks(place, cluster)));
+  memset(far_clocks(place, cluster), 0, (u64)((u8 *)far_fenced(place, cluster, width) - (u8 *)far_clocks(place, cluster)));
   for (u64 warp = 0; warp < width; warp++) far_row(place, cluster, warp)[warp] = 1;
   cluster->owner = place->watch->serial + first + 1;
   return cluster;
@@ -163,7 +188,7 @@ static NORETURN NOINLINE void fail_far(const struct Place *place, const struct A
   if (cujit_claim(launch, FAULT_RACE)) {
     cujit_fault_here(launch, place->block, place->first + access->lane, access->line, access->address);
     u64 more[] = {access->size, access->flags, code, blocks[by].number << 32 | thread, blocks[of].number << 32 | line,
-                  flags | offset << 32};
+                  flags | (place->others && place->others->relaxed ? ACCESS_RELAXED : 0) | offset << 32};
     memcpy(launch->fault_more, more, sizeof more);
   }
   cujit_stop();
@@ -250,7 +275,7 @@ static NOINLINE void check_others(struct Place *place, struct Cluster *cluster, 
       u32 record = entry[kind];
       const struct Event *event = &events_of(place)[record >> THREAD_BITS];
       flag reads = kind == ONE || kind == TWO;
-      if (!record || event->clock <= row[(record & (THREADS - 1)) / WARP] || event->flags & access->flags & ACCESS_STRONG) continue;
+      if (!record || clock_of(event, record) <= row[(record & (THREADS - 1)) / WARP] || event->flags & access->flags & ACCESS_STRONG) continue;
       if (reads ? !(access->flags & ACCESS_WRITE) : step <= sizeof(u32) && stores_same_word(place, access, k, (1u << step) - 1)) {
         continue;
       }
@@ -266,8 +291,9 @@ static void check_is_there(const struct Place *place, const struct Cluster *clus
                            u64 offset) {
   u64 warps = place->watch->warps;
   const u32 *row = far_row(place, cluster, far_warp(place));
+  const u32 *passes = far_passes(place, cluster) + place->state->rank * warps;
   u32 begun = 0;
-  for (u64 k = 0; k < warps; k++) begun |= row[rank * warps + k];
+  for (u64 k = 0; k < warps; k++) begun |= row[rank * warps + k] | passes[k];
   if (!begun) fail_far(place, access, CODE_NOT_BEGUN, offset, rank, rank, 0, 0, 0);
   if (cluster->ended >> rank & 1) fail_far(place, access, CODE_ENDED, offset, rank, rank, 0, 0, 0);
 }
@@ -305,7 +331,7 @@ INLINE flag is_reached(const struct Place *place, u64 address, u64 size) {
   u32 passes = far_passes(place, cluster)[far_warp(place)];
   for (u32 k = 0; k < STRETCHES; k++) {
     const struct Stretch *stretch = &cluster->stretches[place->state->rank][k];
-    if (stretch->arrivals >= passes && offset < stretch->high && offset + size > stretch->low) return 1;
+    if ((cluster->relaxed || stretch->arrivals >= passes) && offset < stretch->high && offset + size > stretch->low) return 1;
   }
   return 0;
 }
@@ -329,7 +355,8 @@ INLINE void check_between(struct Place *place, const struct Access *access) {
 INLINE flag is_known_far(const struct Place *place, const u32 *record, const u32 *row, u32 flags) {
   for (u32 kind = 0; kind < KINDS; kind++) {
     if ((kind == ONE || kind == TWO) && !(flags & ACCESS_WRITE)) continue;
-    if (record[kind] && events_of(place)[record[kind] >> THREAD_BITS].clock > row[(record[kind] & (THREADS - 1)) / WARP]) return 0;
+    const struct Event *event = &events_of(place)[record[kind] >> THREAD_BITS];
+    if (record[kind] && (event->late || event->clock > row[(record[kind] & (THREADS - 1)) / WARP])) return 0;
   }
   return 1;
 }

@@ -164,10 +164,33 @@ INLINE u32 new_event(const struct Place *place, u32 flags, u32 line) {
   piece->quick = 0;
   u32 warp = place->warp;
   events_of(place)[++piece->events] = (struct Event){
-      piece->clocks[warp][warp] + piece->turn, piece->syncs[warp] + piece->turn, line, flags,
+      piece->clocks[warp][warp] + piece->turn, piece->syncs[warp] + piece->turn, line, flags, warp, 0, 0,
   };
   if (!(flags & ACCESS_STRONG)) piece->weak = piece->events;
   return piece->events;
+}
+
+/* The clock by which others know what a thread did by an event. */
+INLINE u32 clock_of(const struct Event *event, u32 thread) {
+  return event->late && !(event->told >> (thread & (WARP - 1)) & 1) ? event->late : event->clock;
+}
+
+/* Events of one warp that are looked at, at most, where some of its lanes arrive at an mbarrier. */
+enum { LAST_EVENTS = 4096 };
+
+/* Lanes are about to arrive at mbarriers: that tells of what they did, and of what others of the warp did before all met.
+   What these did since is told when they come themselves, or have met. */
+static NOINLINE void hand_over(const struct Place *place, u32 lanes) {
+  const struct Tracker *piece = place->piece;
+  u32 warp = place->warp, first = piece->met[warp], last = piece->events;
+  u32 late = piece->clocks[warp][warp] + piece->turn + (u32)__builtin_popcount(lanes);
+  if (last > first + LAST_EVENTS) first = last - LAST_EVENTS;
+  for (u32 k = first; k <= last; k++) {
+    struct Event *event = &events_of(place)[k];
+    if (event->warp != warp || event->sync != piece->syncs[warp] + piece->turn) continue;
+    event->told = event->late ? event->told | lanes : lanes;
+    event->late = late;
+  }
 }
 
 /* One lane's access as records know it. */
@@ -183,7 +206,7 @@ INLINE flag unordered(const struct Place *place, u32 record, const struct Now *n
   if (!record || other == thread) return 0;
   if (event->flags & flags & ACCESS_STRONG) return 0;
   if (warp == other / WARP) return event->sync == piece->syncs[warp] + piece->turn && record >> THREAD_BITS != now->event;
-  return event->clock > piece->clocks[warp][other / WARP] + piece->turn;
+  return clock_of(event, other) > piece->clocks[warp][other / WARP] + piece->turn;
 }
 
 /* Which of the two records of readers a read takes: its own, or one that is free, as what is ordered before it is; else one
@@ -213,8 +236,11 @@ INLINE flag strip_takes(const struct Place *place, u64 offset, const struct Now 
 
 INLINE NORETURN void race(const struct Place *place, const struct Access *access, u32 record) {
   const struct Event *event = &events_of(place)[record >> THREAD_BITS];
+  const struct Tracker *piece = place->piece;
   u64 extra = event->flags | (access->address - place->shared) << 32;
-  fail(place, access, FAULT_RACE, CODE_UNORDERED, record & (THREADS - 1), event->line, extra);
+  u32 other = record & (THREADS - 1), warp = place->warp;
+  flag told = warp != other / WARP && event->clock <= piece->clocks[warp][other / WARP] + piece->turn;
+  fail(place, access, FAULT_RACE, told ? CODE_UNTOLD : CODE_UNORDERED, other, event->line, extra);
 }
 
 /* -- accesses of shared memory: a lane, exactly ----------------------------------------------------------------------------- */
