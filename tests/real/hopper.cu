@@ -49,7 +49,7 @@ product(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorM
             asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(place(&s.full[i])) : "memory");
             asm volatile("mbarrier.init.shared.b64 [%0], 2;" ::"r"(place(&s.empty[i])) : "memory");
         }
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        if (fault != 11) asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     __syncthreads();
     if (group == 0) {
@@ -75,7 +75,7 @@ product(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorM
         uint64_t of_a = descriptor(s.a[at] + (group - 1) * 64 * STEP), of_b = descriptor(s.b[at]);
         if (fault == 9 && i == 2) of_a += A_BYTES >> 4;
         if (fault == 3) of_a += (STAGES * (A_BYTES + B_BYTES) + sizeof(s.c)) >> 4;
-        asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+        if (fault != 12) asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
         for (int q = 0; q < STEP / 16; q++) multiply(d, of_a + 2 * q, of_b + 2 * q);
         asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
         if (fault != 8 || i + 1 == steps) asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");

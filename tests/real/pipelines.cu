@@ -13,7 +13,10 @@ typedef unsigned long long u64;
 #ifndef FAULT
 #define FAULT RIGHT
 #endif
-enum Fault { RIGHT, NO_WAIT, NO_WAIT_FOR_ROOM, WRONG_PHASE, TOO_FEW_BYTES, TOO_MANY_BYTES, NEXT_TILE };
+enum Fault {
+    RIGHT, NO_WAIT, NO_WAIT_FOR_ROOM, WRONG_PHASE, TOO_FEW_BYTES, TOO_MANY_BYTES, NEXT_TILE, NO_FENCE_OF_BARRIERS,
+    RELAXED, NO_FENCE_OF_PRODUCTS
+};
 enum { WRONG_BY = FAULT == TOO_FEW_BYTES ? -512 : FAULT == TOO_MANY_BYTES ? 16 : 0 };
 
 static __device__ unsigned shared_address(const void *p) { return (unsigned)__cvta_generic_to_shared(p); }
@@ -25,6 +28,7 @@ static __device__ void barrier_init(u64 *barrier, unsigned count)
 
 static __device__ void barriers_are_ready()
 {
+    if (FAULT == NO_FENCE_OF_BARRIERS || FAULT == RELAXED) return;
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
@@ -226,7 +230,7 @@ extern "C" __global__ void __launch_bounds__(160) fed_by_tma(const __grid_consta
         int s = step % DEPTH;
         if (FAULT != NO_WAIT) wait(&full[s], (step / DEPTH & 1) ^ (FAULT == WRONG_PHASE));
         Stage &now = stages[FAULT == NEXT_TILE ? (s + 1) % DEPTH : s];
-        asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+        if (FAULT != NO_FENCE_OF_PRODUCTS) asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
         for (int q = 0; q < 4; q++) multiply(d, descriptor(&now.a[0][16 * q]), descriptor(&now.b[0][16 * q]));
         asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
         asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
@@ -251,7 +255,11 @@ extern "C" __global__ void __cluster_dims__(4, 1, 1) shared_out(const __grid_con
         barriers_are_ready();
         expect(&there, sizeof(tile) + WRONG_BY);
     }
-    asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+    if (FAULT == RELAXED)
+        asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+    else
+        asm volatile("barrier.cluster.arrive.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
     if (threadIdx.x == 0) {
         int y = blockIdx.x / 4 * 16 + rank * 4;
         int part = FAULT == NEXT_TILE ? rank + 1 : rank;

@@ -71,6 +71,8 @@ def test_it_is_right_and_silent_under_all_checks() -> None:
         (8, "race", "until wgmma.wait_group"),
         (9, "race", "which an asynchronous copy still writes"),
         (10, "deadlock", "arrivals"),
+        (11, "race", "no fence.mbarrier_init or fence.proxy.async"),
+        (12, "race", "no wgmma.fence comes"),
     ],
     ids=[
         "no wait for the full stage",
@@ -83,6 +85,8 @@ def test_it_is_right_and_silent_under_all_checks() -> None:
         "no wait for the products",
         "a descriptor of the next tile",
         "the wrong phase of an empty stage",
+        "no fence of the barriers",
+        "no fence of the products",
     ],
 )
 def test_hopper_mistakes_are_found_with_their_line(fault: int, kind: str, words: str) -> None:

@@ -38,12 +38,13 @@ static __device__ __forceinline__ unsigned rank_() {
 #define FENCE() RUN("fence.proxy.async.shared::cta;", ::)
 #define BAR(id) RUN("bar.sync %0, 128;", :: "r"(id))
 #define BAR_ARRIVE(id) RUN("bar.arrive %0, 128;", :: "r"(id))
+#define RELAXED() RUN("barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.aligned;", ::)
 #define CLUSTER() RUN("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;", ::)
 // Without a pattern: chunks of k are 128 bytes apart, groups of eight rows 256.
 static __device__ __forceinline__ uint64_t descriptor(const void *p) {
     return ((sh(p) & 0x3FFFFull) >> 4) | (8ull << 16) | (16ull << 32); }
-#define PRODUCT(d, a, b) asm volatile( \
-    "wgmma.fence.sync.aligned;" \
+#define PRODUCT(d, a, b) PRODUCT_BEHIND("wgmma.fence.sync.aligned;", d, a, b)
+#define PRODUCT_BEHIND(fence, d, a, b) asm volatile(fence \
     "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0,%1,%2,%3}, %4, %5, 1, 1, 1, 0, 0;" \
     "wgmma.commit_group.sync.aligned;" : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "l"(a), "l"(b) : "memory")
 #define WAIT(n) RUN("wgmma.wait_group.sync.aligned " #n ";", ::)
@@ -52,7 +53,7 @@ static __device__ __forceinline__ uint64_t descriptor(const void *p) {
 _RING = r"""
 extern "C" __global__ void k(const int *x, int *o) {
   __shared__ __align__(128) int s[3][96]; __shared__ uint64_t full[3], empty[3]; int t = threadIdx.x, sum = 0;
-  if (t == 0) { for (int i = 0; i < 3; i++) { INIT(&full[i], 1); INIT(&empty[i], {count}); } READY(); }
+  if (t == 0) { for (int i = 0; i < 3; i++) { INIT(&full[i], 1); INIT(&empty[i], {count}); } {ready} }
   {meet}
   if (t < 32) {
     for (int i = 0; i < 9 && t == 0; i++) {
@@ -71,6 +72,7 @@ extern "C" __global__ void k(const int *x, int *o) {
   }
 }"""
 _RING_PARTS = {
+    "ready": "READY();",
     "count": "96",
     "meet": "__syncthreads();",
     "expect": "EXPECT(&full[i % 3], 384);",
@@ -162,6 +164,47 @@ extern "C" __global__ void k(const __half *x, float *o) {
   for (int q = 0; q < 4; q++) o[t * 4 + q] = d[q];
 }"""
 _LOADED_PARTS = {"wait": "UNTIL(&full, i & 1);"}
+_SCALED = r"""
+extern "C" __global__ void k(const __half *x, float *o) {
+  __shared__ __align__(1024) __half a[64 * 16], b[8 * 16];
+  int t = threadIdx.x; float d[4];
+  for (int q = 0; q < 4; q++) d[q] = x[t + q];
+  for (int j = t; j < 1024; j += 128) a[j] = x[j];
+  b[t] = x[t];
+  FENCE();
+  __syncthreads();
+  {before}
+  for (int i = 0; i < 3; i++) {
+    {scale}
+    PRODUCT_BEHIND({fence}, d, descriptor(a), descriptor(b));
+    WAIT(0);
+  }
+  for (int q = 0; q < 4; q++) o[t * 4 + q] = d[q];
+}"""
+_SCALED_PARTS = {
+    "before": "",
+    "scale": "for (int q = 0; q < 4; q++) d[q] *= __half2float(x[i]);",
+    "fence": '"wgmma.fence.sync.aligned;"',
+}
+_REGISTERS = r"""
+extern "C" __global__ void k(const __half *x, float *o) {
+  __shared__ __align__(1024) __half b[8 * 16]; int t = threadIdx.x; float d[4] = {};
+  b[t] = x[t];
+  FENCE();
+  __syncthreads();
+  for (int i = 0; i < 3; i++) {
+    unsigned a[4];
+    {early}
+    for (int q = 0; q < 4; q++) a[q] = ((const unsigned *)x)[t + q + 128 * i] ^ 0x80008000;
+    {late}
+    asm volatile("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0,%1,%2,%3}, {%4,%5,%6,%7}, %8, 1, 1, 1, 0;"
+                 "wgmma.commit_group.sync.aligned;" : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(descriptor(b)) : "memory");
+    WAIT(0);
+  }
+  for (int q = 0; q < 4; q++) o[t * 4 + q] = d[q];
+}"""
+_REGISTERS_PARTS = {"early": "", "late": 'RUN("wgmma.fence.sync.aligned;", ::);'}
 _NAMED = r"""
 extern "C" __global__ void k(const int *x, int *o) {
   __shared__ int s[2][64]; int t = threadIdx.x, sum = 0;
@@ -177,8 +220,8 @@ _SHARED_OUT = r"""
 extern "C" __global__ void __cluster_dims__(4) k(const int *x, int *o) {
   __shared__ __align__(128) int s[2][64]; __shared__ uint64_t full[2], empty[2];
   int t = threadIdx.x, r = rank_(), sum = 0;
-  if (t == 0) { for (int i = 0; i < 2; i++) { INIT(&full[i], 1); INIT(&empty[i], 4); } READY(); }
-  CLUSTER();
+  if (t == 0) { for (int i = 0; i < 2; i++) { INIT(&full[i], 1); INIT(&empty[i], 4); } {ready} }
+  {begin}
   for (int i = 0; i < 6; i++) {
     if (t == 0) {
       {free}
@@ -194,6 +237,8 @@ extern "C" __global__ void __cluster_dims__(4) k(const int *x, int *o) {
   {end}
 }"""
 _SHARED_OUT_PARTS = {
+    "ready": "READY();",
+    "begin": "CLUSTER();",
     "free": "if (i >= 2) UNTIL(&empty[i & 1], (i / 2 - 1) & 1);",
     "meet": "__syncthreads();",
     "tell": "ARRIVE_AT(of(t, &empty[i & 1]))",
@@ -268,6 +313,7 @@ _PROGRAMS = {
         "an arrival too many expected": {"count": "97"},
         "a read of the next stage": {"read": "t - 32 + (i == 4 ? 96 : 0)"},
         "an arrival before the read": {"wait": "UNTIL(&full[i % 3], i / 3 & 1); ARRIVE(&empty[i % 3]);", "arrive": ""},
+        "mbarriers with no fence": {"ready": ""},
         "two arrivals of the producer": {"after": "if (i == 5) EXPECT(&full[i % 3], 0);"},
         "no wait for the full stage": {"wait": ""},
         "too few bytes expected": {"expect": "EXPECT(&full[i % 3], 128);"},
@@ -306,8 +352,26 @@ _PROGRAMS = {
     "loaded": _Program(_LOADED, _LOADED_PARTS, {"right": {}}, {
         "a barrier in place of the wait": {"wait": "__syncthreads();"},
     }, 128, 1, True),
+    "scaled": _Program(_SCALED, _SCALED_PARTS, {
+        "right": {},
+        "sums that only products access": {
+            "scale": "", "fence": '""', "before": 'RUN("wgmma.fence.sync.aligned;", ::);'
+        },
+    }, {
+        "no wgmma.fence": {"fence": '""'},
+        "a wgmma.fence before the loop": {"fence": '""', "before": 'RUN("wgmma.fence.sync.aligned;", ::);'},
+    }, 128, 1, True),
+    "registers": _Program(_REGISTERS, _REGISTERS_PARTS, {"right": {}}, {
+        "no wgmma.fence": {"late": ""},
+        "a wgmma.fence before a is loaded": {"early": 'RUN("wgmma.fence.sync.aligned;", ::);', "late": ""},
+    }, 128, 1, True),
     "named": _Program(_NAMED, _NAMED_PARTS, {"right": {}}, {"no barrier for the free half": {"free": "", "tell": ""}}),
-    "shared out": _Program(_SHARED_OUT, _SHARED_OUT_PARTS, {"right": {}}, {
+    "shared out": _Program(_SHARED_OUT, _SHARED_OUT_PARTS, {
+        "right": {},
+        "a relaxed arrival": {"begin": "RELAXED();"},
+    }, {
+        "mbarriers with no fence": {"ready": ""},
+        "a relaxed arrival with no fence": {"ready": "", "begin": "RELAXED();"},
         "no wait for the free stage": {"free": ""},
         "no barrier before the arrival": {"meet": ""},
         "no meeting at the end": {"end": ""},

@@ -27,7 +27,7 @@ WRONG = {
     "behind an early return": "if (t == 63) return; if (t < 40) SYNC; o[t] = s[t];",
     "by data": "if (x[t] < 40) SYNC; o[t] = s[t];",
     "one that counts": "int c = 0; if (t < 40) c = __syncthreads_count(1); o[t] = c;",
-    "a guard": 'asm volatile("{ .reg .pred p; setp.lt.u32 p, %0, 40; @p bar.sync 0; }" :: "r"(t) : "memory"); o[t] = 1;',
+    "a guard": 'asm volatile("{ .reg .pred p; setp.lt.u32 p, %0, 40; @p bar.sync 0; }" :: "r"(t)); o[t] = 1;',
 }
 """Threads that go on skip a barrier at which others wait."""
 
@@ -42,7 +42,7 @@ RIGHT = {
     "an early return": "if (t >= 40) return; s[t] = 2; SYNC; o[t] = s[39 - t];",
     "a warp returns early": "if (t >= 32) return; s[t] = 2; SYNC; o[t] = s[31 - t];",
     "all in a condition": "if (t < 40) { s[t] = 2; SYNC; o[t] = s[39 - t]; }",
-    "steps that threads leave": "for (int k = 32; k; k /= 2) { if (t >= k) return; s[t] += s[t + k]; SYNC; } o[t] = s[t];",
+    "steps that threads leave": "for (int k = 32; k; k /= 2) { if (t >= k) return; s[t] += s[t + k]; SYNC; } o[t] = 1;",
     "a condition that holds for all": "if (t < 64) SYNC; o[t] = s[63 - t];",
     "data that hold for all": "if (t == 63) return; for (int k = 0; k < 9; k++) if (x[k] % 3 == 0) SYNC; o[t] = 1;",
     "a branch of the block": "if (n > 1) { s[t] = 2; SYNC; } else { s[t] = 3; SYNC; } o[t] = s[63 - t];",

@@ -21,8 +21,6 @@ from cujit.devices.cpu.ir.program import IntConstant, Op
 from cujit.devices.shapes import Dim3
 from cujit.values import dataclass, field
 
-__all__ = ["Skips", "find_skips", "number_for_all"]
-
 _Ways: TypeAlias = tuple[tuple[Op, ...], tuple[Op, ...]]
 _LEAVING = ("label", "bra", "ret", "exit")
 
@@ -62,12 +60,12 @@ def find_skips(graph: ControlFlowGraph, block: Dim3) -> Skips:
     ways: dict[Op, _Ways] = {op: ((), (op,)) for op in guarded}
     for b in graph.blocks:
         meet = ipdom[b.position]
-        if _parts(b, differing) and not _leaves(graph, meet) and not _ends_apart(graph, b, meet, differing):
+        if _parts(b, differing) and not _leaves(graph, meet) and not _diverges_in_loop(graph, b, meet, differing):
             ways[b.ops[-1]] = _skipped(graph, b, meet, barriers)
     ways = {op: each for op, each in ways.items() if any(each)}
     if common.together and not ways:
         return Skips()
-    return Skips(ways, {op: not _ends_apart(graph, graph.blocks[p], p, differing) for p, op in barriers.items()})
+    return Skips(ways, {op: not _diverges_in_loop(graph, graph.blocks[p], p, differing) for p, op in barriers.items()})
 
 
 def _leaves(graph: ControlFlowGraph, position: int) -> bool:
@@ -85,7 +83,7 @@ def _parts(b: BasicBlock, differing: int) -> bool:
     return b.branch is not None and bool(b.branch.reads & differing) and len(set(b.successors)) > 1
 
 
-def _ends_apart(graph: ControlFlowGraph, block: BasicBlock, meet: int, differing: int) -> bool:
+def _diverges_in_loop(graph: ControlFlowGraph, block: BasicBlock, meet: int, differing: int) -> bool:
     """Return whether a block and where threads meet are in a loop that these leave one by one.
 
     They may be in different rounds of it, and a compiler that unrolls it makes a barrier of each round.

@@ -121,6 +121,10 @@ class Code(enum.IntEnum):
     """Warps of the block wait at different barriers."""
     UNTOLD = 29
     """Another lane of the warp arrived at an mbarrier before the lanes met."""
+    REGISTERS = 30
+    """Registers of a product were accessed with no fence in between."""
+    UNMADE = 31
+    """A copy tells an mbarrier that was made with no fence in between."""
 
 
 LEAST_ADDRESS, MOST_ADDRESS = 1 << 16, 1 << 47
@@ -358,30 +362,30 @@ class Across(Shared):
 class Tracker(Shared):
     """The order of a block's warps. ``owner`` tells which block of which launch it is made ready for.
 
-    ``clocks[w][v]`` is what warp w knows of v; ``syncs`` counts how often a warp's lanes have met; ``arrivals`` has
-    the generation in which a warp came to a barrier last. ``events`` counts what the warps do, up to ``room``.
+    ``clocks[w][v]`` is what warp w knows of v; ``syncs`` counts how often a warp's lanes have met; ``arrivals`` has the
+    generation in which a warp came to a barrier last. ``events`` counts what the warps do, up to ``room``.
 
-    ``met[w]`` is the first event after the lanes of w have met last, ``settled[w]`` the first one that may be
-    unordered with what w does. More than barriers of all warps changed clocks and ``met`` where they are
-    ``stirred``. What is not settled is unordered as long as all is ``plain``: nothing orders but barriers at
-    which all warps wait. ``turn`` counts these as long as all is plain, and is to be added to clocks and
-    ``syncs``. There is a record for each grain of 1 << ``grain`` bytes; ``has_objects`` where clocks of objects
-    are used. The event ``written`` is the last write, ``unfenced`` the first one that no fence for the
-    asynchronous proxy comes after. ``log`` holds accesses that are no race with any other since the last barrier
-    of all warps; where nothing needs their records before the next one, nothing does later. ``stored`` tells that
-    there are writes: then in this ``phase`` each band of grains has rules, or for some phases if it is ``worded``
-    each grain has a word: see ``bands.h`` and ``phase.h``. Up to ``quick`` accesses are logged with no further
-    look. The event ``weak`` is the last one that is not atomic. Some lanes have ``begun`` with the instruction
-    that was looked at last. All of the block's memory was written if it is ``full``, which is looked for at the
-    access ``look_at`` of so many ``looks``. Rows that were read and found written are among ``seen``. Where
-    ``raw`` values were loaded, ``origins`` has the last one of each thread. ``readings`` are products that a warp
-    has not waited for, as many as it has in ``reading``; ``told`` counts releases but for the meetings of
-    warpgroups. ``across`` is about global memory.
+    ``met[w]`` is the first event after the lanes of w have met last, ``settled[w]`` the first one that may be unordered
+    with what w does. More than barriers of all warps changed clocks and ``met`` where they are ``stirred``. What is not
+    settled is unordered as long as all is ``plain``: nothing orders but barriers at which all warps wait. ``turn``
+    counts these as long as all is plain, and is to be added to clocks and ``syncs``. There is a record for each grain
+    of 1 << ``grain`` bytes; ``has_objects`` where clocks of objects are used. The event ``written`` is the last write,
+    ``unfenced`` the first one that no fence for the asynchronous proxy comes after, ``unmade`` the first one with no
+    such fence even of what makes mbarriers. ``log`` holds accesses that are no race with any other since the last
+    barrier of all warps; where nothing needs their records before the next one, nothing does later. ``stored`` tells
+    that there are writes: then in this ``phase`` each band of grains has rules, or for some phases if it is ``worded``
+    each grain has a word: see ``bands.h`` and ``phase.h``. Up to ``quick`` accesses are logged with no further look.
+    The event ``weak`` is the last one that is not atomic. Some lanes have ``begun`` with the instruction that was
+    looked at last. All of the block's memory was written if it is ``full``, which is looked for at the access
+    ``look_at`` of so many ``looks``. Rows that were read and found written are among ``seen``. Where ``raw`` values
+    were loaded, ``origins`` has the last one of each thread. ``readings`` are products that a warp has not waited for,
+    as many as it has in ``reading``; ``told`` counts releases but for the meetings of warpgroups. ``across`` is about
+    global memory.
     """
 
     _fields_ = Fields(
-        "u64 owner, launch; u32 events, room, plain, grain, has_objects, stirred, turn, written, logged, "
-        "scattered, full, looks, look_at, raw, unfenced, weak, stored, phase, begun, told, worded, quick, unused[2], "
+        "u64 owner, launch; u32 events, room, plain, grain, has_objects, stirred, turn, written, logged, scattered, "
+        "full, looks, look_at, raw, unfenced, weak, stored, phase, begun, told, worded, quick, unmade, unused, "
         f"clocks[{WARPS}][{WARPS}], syncs[{WARPS}], met[{WARPS}], settled[{WARPS}], arrivals[{WARPS}][{SLOTS}]; "
         f"struct Slot slots[{SLOTS}][2]; u32 objects[{OBJECTS}][{WARPS}]; struct Logged log[{LOG}]; "
         f"struct Scattered scatter[{SCATTERED}]; struct Origin "
@@ -404,7 +408,8 @@ class Place(Shared):
     of ``part_bytes``. ``span`` is the memory that was accessed last, or null, ``window`` where it is kept that all of
     the shared memory was written. If ``raw`` is 1, some of what was loaded last was never written: all bits of an
     element in the lanes ``raw_lanes``, ``raw_bits`` of one in a lane. Something was ``ever`` raw. ``spans`` are
-    those of global memory that sites accessed last.
+    those of global memory that sites accessed last. Since the last ``wgmma.fence``, registers of products were
+    ``accessed``, as bits of their classes, last at the line ``accessed_at`` (0: there was no fence yet).
     """
 
     _fields_ = Fields(
@@ -414,6 +419,6 @@ class Place(Shared):
         "const struct Block *state; u64 shared, cluster, group, block, local, local_first, local_step, "
         "local_bytes, seen_block; "
         f"struct Cluster *others; u32 first, warp, side, seen_warp, called, goes_on; const u8 *data; "
-        f"u64 part_bytes; u64 *window; u32 apart, unused, raw, ever, raw_lanes[{VALUES}]; "
+        f"u64 part_bytes; u64 *window; u32 apart, unused, accessed, accessed_at, raw, ever, raw_lanes[{VALUES}]; "
         f"u64 raw_bits[{VALUES}][{WARP}]; u64 spans[{SPANS}]"
     )

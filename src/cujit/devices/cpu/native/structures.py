@@ -119,7 +119,7 @@ SKIPS = 4
 
 
 class Skip(Shared):
-    """Lanes of a warp that went past a barrier at a PTX line, in a generation of it, and have not arrived at one since."""
+    """Lanes of a warp that went past a barrier at a PTX line, in a generation of it, and arrived at none since."""
 
     _fields_ = Fields("u32 line, lanes, generation")
 

@@ -64,6 +64,11 @@ def orders_proxies(op: Op) -> bool:
     return op.opcode == "fence" and "proxy" in op.modifiers and any(m.startswith("async") for m in op.modifiers)
 
 
+def orders_mbarriers(op: Op) -> bool:
+    """Return whether an operation is such a fence, if only for mbarriers that are made before it."""
+    return orders_proxies(op) or (op.opcode == "fence" and "mbarrier_init" in op.modifiers)
+
+
 def _flags(access: Access, space: Space, element: int, align: int) -> int:
     return int(access) | int(space) << 8 | element << 16 | (align.bit_length() - 1) << 24
 

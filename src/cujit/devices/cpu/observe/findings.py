@@ -173,8 +173,17 @@ def _race(launch: Launch, run: CheckedRun, code: Code, lines: Lines) -> str:
         return _between(launch, run, code, lines)
     if code is Code.ACROSS:
         return _across(launch, run, lines)
-    offset = extra >> 32
     who = f"thread {run.shape.block.place(other)}"
+    if code is Code.REGISTERS:
+        if not line:
+            return "a race: no wgmma.fence comes before this product"
+        first = "a race: no wgmma.fence comes between this product and an access to its registers"
+        return _against(first, who, line, launch, run, lines)
+    offset = extra >> 32
+    if code is Code.UNMADE:
+        missing = "no fence.mbarrier_init or fence.proxy.async in between"
+        first = f"a race: a copy signals the mbarrier at byte {offset:,} of shared memory, which {who} initialized with"
+        return _against(f"{first} {missing}", who, line, launch, run, lines)
     at = f"{_bytes(size)} at byte {offset:,} of shared memory"
     if code is Code.DIFFERENT:
         return f"a race: this thread and {who} write different values to {at} in the same instruction"

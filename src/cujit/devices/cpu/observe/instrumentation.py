@@ -35,7 +35,8 @@ from cujit.devices.cpu.observe.access_sites import (
     updates_in,
     where_in,
 )  # fmt: skip
-from cujit.devices.cpu.observe.described import look, look_at_products, orders_proxies
+from cujit.devices.cpu.observe.described import look, look_at_products, orders_mbarriers, orders_proxies
+from cujit.devices.cpu.observe.product_registers import ProductRegisters, product_registers
 from cujit.devices.cpu.observe.raw import RawValues
 from cujit.devices.cpu.observe.stored_lines import is_noted, may_fill_lines, reserve_lines
 from cujit.devices.cpu.run.launch import SYSTEM_BYTES, Launch
@@ -73,6 +74,7 @@ class Checker:
         self._raw: dict[str, RawValues] = {}
         self._updated: dict[str, UpdatedMemory] = {}
         self._skips: dict[ControlFlowGraph, Skips] = {}
+        self._registers: dict[str, ProductRegisters] = {}
 
     def before(self, e: WarpEmitter, op: Op) -> None:
         """Look at what an operation is about to do."""
@@ -89,6 +91,8 @@ class Checker:
         self._meet(e, op)
         if checks.race and is_for_other_blocks(op):
             self._when_some(e, op, "cujit_check_published")
+        if checks.race:
+            self._look_at_registers(e, op)
         if checks.sync:
             self._note_skips(e, op)
         if op.opcode == "call.extern" and "free" in op.modifiers and (checks.memory or checks.init):
@@ -142,8 +146,8 @@ class Checker:
             self.call(e, "cujit_check_malloc", _lanes(e, op))
         if op.opcode == CLEAR and checks.init:
             self._cleared(e, op)
-        if checks.race and orders_proxies(op):
-            self._when_some(e, op, "cujit_check_fenced")
+        if checks.race and orders_mbarriers(op):
+            self._when_some(e, op, "cujit_check_fenced", e.builder.integer(orders_proxies(op), 32))
         if op.form.is_site:
             self._have_met(e, op)
 
@@ -234,6 +238,9 @@ class Checker:
             e.builder.store(Value("null", "ptr"), "%check.data")
         if checks.race and touch.access & ~_ORDERING == Access.READ | Access.ASYNC:
             self._fence(e, op, touch, lanes)
+        if checks.race and op.opcode == "cp" and orders == _ORDERING and "bulk" in op.modifiers:
+            self._hand_over(e, "addresses", touch.where.every_lane(e.builder))
+            self.call(e, "cujit_check_made", lanes, *(e.builder.integer(n, 32) for n in (touch.flags, op.line)))
 
     def _fence(self, e: WarpEmitter, op: Op, touch: MemoryAccess, lanes: Value) -> None:
         """See whether a fence is missing before the asynchronous proxy reads shared memory."""
@@ -401,6 +408,26 @@ class Checker:
         if e.program.name not in self._raw:
             self._raw[e.program.name] = RawValues(e.program, self.call, self._hand_over)
         return self._raw[e.program.name]
+
+    # -- registers of products ---------------------------------------------------------------------------
+
+    def _look_at_registers(self, e: WarpEmitter, op: Op) -> None:
+        """Note accesses of registers of products, and look whether a fence comes between them and a product."""
+        name = e.program.name
+        if name not in self._registers:
+            self._registers[name] = product_registers(e.program.ops)
+        b, found = e.builder, self._registers[name]
+        if op in found.products:
+            self.call(
+                e, "cujit_check_registers", _lanes(e, op), *(b.integer(n, 32) for n in (found.products[op], op.line))
+            )
+        elif op.opcode == "wgmma" and "fence" in op.modifiers:
+            self._begin(e)
+            b.store(b.integer(0, 32), "%check.accessed")
+        elif classes := found.accessed_by(op):
+            self._begin(e)
+            b.store(b.binary("or", b.load("i32", "%check.accessed"), b.integer(classes, 32)), "%check.accessed")
+            b.store(b.integer(op.line, 32), "%check.accessed_at")
 
     # -- batches ------------------------------------------------------------------------------------------
 
@@ -638,6 +665,8 @@ class Checker:
                 "ever",
                 "raw_lanes",
                 "raw_bits",
+                "accessed",
+                "accessed_at",
             ):
                 b.offset(_PLACE, getattr(Place, field).offset, into=f"%check.{field}")
             if self._region:
@@ -663,6 +692,8 @@ class Checker:
             "window": nothing,
             "raw": b.integer(0, 32),
             "ever": b.integer(0, 32),
+            "accessed": b.integer(0 if e.is_function else -1, 32),
+            "accessed_at": b.integer(0, 32),
             "seen_block": b.integer(_NOBODY, 64),
             "seen_warp": b.integer(-1, 32),
         }

@@ -53,7 +53,7 @@ static void make_piece_ready(const struct Place *place) {
     piece->plain = watch->cluster_blocks < 2 || !place->state;
     piece->room = LEAST_EVENTS;
     for (u32 w = 0; w < WARPS; w++) piece->settled[w] = 1;
-    piece->unfenced = 1;
+    piece->unfenced = piece->unmade = 1;
     memset(strip_at(place, 0), 0, grains_of(place) / STRIP * sizeof(records));
     be_quick(place);
     begin_across(place, is_first);

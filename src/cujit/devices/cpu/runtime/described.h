@@ -122,11 +122,36 @@ void cujit_check_fence(struct Place *place, u32 lanes, u32 flags, u32 line) {
   }
 }
 
-/* A fence between the generic proxy and the asynchronous one. */
-void cujit_check_fenced(struct Place *place) {
+/* A fence between the generic proxy and the asynchronous one: of all, or of what makes mbarriers. */
+void cujit_check_fenced(struct Place *place, flag all) {
   enter(place);
   note_reads(place);
-  place->piece->unfenced = place->piece->events + 1;
+  place->piece->unmade = place->piece->events + 1;
+  if (all) place->piece->unfenced = place->piece->unmade;
+}
+
+/* A copy is about to tell mbarriers of the block, which were made before a fence. */
+void cujit_check_made(struct Place *place, u32 lanes, u32 flags, u32 line) {
+  enter(place);
+  note_reads(place);
+  EACH_LANE(lane, lanes) {
+    struct Access access = {lane, flags, line, place->addresses[lane], sizeof(u64)};
+    if (!in_shared(place, access.address, access.size)) continue;
+    spread(place, access.address - place->shared, access.size);
+    u32 record = entry_at(place, access.address - place->shared)[WRITER];
+    const struct Event *event = &events_of(place)[record >> THREAD_BITS];
+    if (!record || record >> THREAD_BITS < place->piece->unmade || event->flags & ACCESS_ASYNC) continue;
+    fail(place, &access, FAULT_RACE, CODE_UNMADE, record & (THREADS - 1), event->line,
+         event->flags | (access.address - place->shared) << 32);
+  }
+}
+
+/* A product uses registers of some classes: nothing accessed them since the last wgmma.fence. */
+void cujit_check_registers(struct Place *place, u32 lanes, u32 classes, u32 line) {
+  enter(place);
+  if (!lanes || !(place->accessed & classes)) return;
+  struct Access access = {first_lane(lanes), 0, line, 0, 0};
+  fail(place, &access, FAULT_RACE, CODE_REGISTERS, place->first + access.lane, place->accessed_at, 0);
 }
 
 /* A lane's product in tensor memory reads a part of a matrix, in its block or the other one of its pair, as `event` if an

@@ -149,6 +149,7 @@ static NOINLINE void forget_events(const struct Place *place) {
   piece->written = moved[piece->written];
   piece->weak = moved[piece->weak];
   piece->unfenced = moved[piece->unfenced];
+  piece->unmade = moved[piece->unmade];
   for (u32 w = 0; w < WARPS; w++) {
     for (u32 k = 0; k < piece->reading[w]; k++) piece->readings[w][k].since = moved[piece->readings[w][k].since];
   }
