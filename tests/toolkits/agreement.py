@@ -44,6 +44,7 @@ ONLY_THE_ASSEMBLER = {
     r"applypriority\..*\.[1345]d\..*tile::gather4": "the manual gathers rows of two-dimensional tensors alone",
     r"cp\..*\.tensor\..*\.(weak|relaxed|cta|cluster|gpu|sys)\b": "the manual has no scope for copies of tensors",
     r"tensormap\.query\..*\.(rank|box_|global_|element_|elemtype|interleave|swizzle|fill)": "it names no field",
+    r"cp\.reduce\.(?!.*\.relaxed).*\.(cta|cluster|gpu|sys)\b": "a scope without an order; refused by newer releases",
     r"cp\..*bulk_group.*mbarrier::report": "no mbarrier is told of a store",
     r"(tex|tld4)\..*uni|sust\.p\..*\.(wb|cg|cs|wt)\.": "a modifier that has no meaning there",
     r"fence\.(.*(sync_restrict|async)|proxy.*acq_rel)": "words of forms that the manual keeps apart",
