@@ -14,7 +14,8 @@ NOT_EXECUTED = frozenset((
 
 IN_TENSOR = dict.fromkeys(
     (
-        "tcgen05 .alloc", "tcgen05 .dealloc", "tcgen05 .relinquish_alloc_permit", "tcgen05 .ld", "tcgen05 .st",
+        "tcgen05.unwaited", "tcgen05 .alloc", "tcgen05 .dealloc", "tcgen05 .relinquish_alloc_permit", "tcgen05 .ld",
+        "tcgen05 .st",
         "tcgen05 .ld .16x32bx2", "tcgen05 .st .16x32bx2", "tcgen05 .mma", "tcgen05 .commit",
         "tcgen05 .mma .block_scale", "tcgen05 .cp", "tcgen05 .shift", "tcgen05 .mma .sp .block_scale",
         "tcgen05 .mma .ws .sp", "tcgen05 .mma .ws", "tcgen05 .mma .sp .kind::f8f6f4", "tcgen05 .mma .sp",

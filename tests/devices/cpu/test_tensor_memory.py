@@ -231,6 +231,62 @@ def test_checks_see_what_goes_to_shared_memory(check: str, statement: str) -> No
         run_scene(cujit.cpu(check=check), Scene("seen", kernel(f"{HEAD}\n{statement}"), (np.zeros(1),), 1, 128))
 
 
+# -- loads that nobody waited for -------------------------------------------------------------------------
+
+FETCH, AWAIT = "tcgen05.ld.sync.aligned.32x32b.x2.b32 {{{}}}, [t];", "tcgen05.wait::ld.sync.aligned;"
+EARLY = {
+    "no wait": f"{FETCH.format('r0, r1')}\n/* here */ add.u32 r2, r0, r0;",
+    "a read of the second one": f"{FETCH.format('r0, r1')}\n/* here */ @first add.u32 r2, r1, r1;",
+    "an address": f"{FETCH.format('r0, r1')} and.b32 r2, i, 0;\n/* here */ st.global.b32 [a], r0;",
+    "a wait before the load": f"{AWAIT} {FETCH.format('r0, r1')}\n/* here */ not.b32 r2, r1;",
+    "a copy of a register": (f"{FETCH.format('r0, r1')} mov.b64 a, {{r0, r1}};\n/* here */ not.b64 a, a;"),
+    "a wait on the other side": (
+        f"{FETCH.format('r0, r1')} @first bra SKIP; {AWAIT} SKIP:\n/* here */ add.u32 r2, r0, 1;"
+    ),
+    "another load after the wait": (
+        f"{FETCH.format('r0, r1')} {AWAIT} {FETCH.format('r2, r3')} add.u32 r0, r0, 1;\n/* here */ add.u32 r0, r0, r2;"
+    ),
+    "a load of the turn before": f"""mov.u32 r0, 0; mov.u32 step, 0; AGAIN:\n/* here */ add.u32 r2, r0, 1;
+        {FETCH.format("r0, r1")} add.u32 step, step, 1; setp.lt.u32 first, step, 3; @first bra AGAIN;""",
+}
+IN_TIME = {
+    "a read that a compiler moved": f"{FETCH.format('r0, r1')} add.u32 r2, r0, r1; {AWAIT}",
+    "a wait behind a copy": f"{FETCH.format('r0, r1')} mov.b32 r2, r0; {AWAIT} not.b32 r3, r2;",
+    "a wait for several": f"{FETCH.format('r0, r1')} {FETCH.format('r2, r3')} {AWAIT} add.u32 r0, r1, r2;",
+    "a load of other registers": f"{FETCH.format('r0, r1')} {AWAIT} {FETCH.format('r2, r3')} add.u32 r0, r1, r1;",
+    "registers that are written again": f"{FETCH.format('r0, r1')} mov.u32 r0, 1; add.u32 r2, r0, r0;",
+    "a wait in each turn": f"""mov.u32 r0, 0; mov.u32 step, 0; AGAIN: add.u32 r2, r0, 1;
+        {FETCH.format("r0, r1")} {AWAIT} add.u32 step, step, 1; setp.lt.u32 first, step, 3; @first bra AGAIN;""",
+    "a wait on the way of the reader": f"""mov.u32 r0, 1; @!first bra SKIP; {FETCH.format("r0, r1")}
+        SKIP: setp.ne.u32 first, i, i; @first bra DONE; {AWAIT} add.u32 r2, r0, 1; DONE:""",
+    "a read that no thread executes": f"{FETCH.format('r0, r1')} setp.ne.u32 first, i, i; @first add.u32 r2, r0, 1;",
+}  # fmt: skip
+FILLED = "mov.b64 a, p0; tcgen05.st.sync.aligned.32x32b.x2.b32 [t], {i, i}; tcgen05.wait::st.sync.aligned;"
+OVER = f"bar.sync 0; {AWAIT} setp.eq.u32 first, warp, 0; {END}"
+
+
+@pytest.mark.verbatim
+@pytest.mark.parametrize("name", EARLY)
+def test_registers_are_not_read_before_the_wait(cpu: Device, name: str) -> None:
+    text = kernel(f"{START} {FILLED} {EARLY[name]} {OVER}")
+    line = next(k for k, each in enumerate(text.splitlines(), 1) if each.startswith("/* here */"))
+    with raises(KernelFaultError, "fault-tensor-memory", "may not have written", "tcgen05.ld", "wait::ld") as e:
+        run_scene(cpu, Scene("early", text, (np.zeros(1),), 1, 128))
+    assert e.value.line == line
+
+
+@pytest.mark.parametrize("name", IN_TIME)
+def test_registers_may_be_read_after_the_wait(cpu: Device, name: str) -> None:
+    run_scene(cpu, Scene("in time", kernel(f"{START} {FILLED} {IN_TIME[name]} {OVER}"), (np.zeros(1),), 1, 128))
+
+
+def test_each_warp_waits_for_its_own_loads(cpu: Device) -> None:
+    skips = f"{FETCH.format('r0, r1')} @first bra SKIP; {AWAIT} SKIP: bar.sync 0; add.u32 r2, r0, 1;"
+    body = f"{START} {FILLED} {skips} {OVER}"
+    with raises(KernelFaultError, "fault-tensor-memory", "may not have written", "tcgen05.ld"):
+        run_scene(cpu, Scene("own", kernel(body), (np.zeros(1),), 1, 128))
+
+
 # -- wrong uses -------------------------------------------------------------------------------------------
 
 LOAD = "tcgen05.ld.sync.aligned.32x32b.x1.b32 {{r0}}, [{}];"

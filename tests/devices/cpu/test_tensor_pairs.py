@@ -262,7 +262,22 @@ def test_a_mask_of_lanes_has_four_words_of_each_block(cpu: Device, blocks: int, 
 
 WAIT = "WAIT: mbarrier.try_wait.parity.shared::cta.b64 done, [bar], 0; @!done bra WAIT;"
 STORE = "mov.u32 n, %cluster_ctarank; setp.eq.u32 done, n, 1; mov.u32 r0, left;\n@done st.shared.b32 [r0], n;"
+FENCE = "fence.proxy.async.shared::cta;"
+
+
+def fenced_in(rank: int) -> str:
+    """Write a fence that only one of the blocks executes."""
+    return f"mov.u32 r1, %cluster_ctarank; setp.eq.u32 done, r1, {rank}; @done {FENCE}"
+
+
 PLANTED = {
+    "no fence in the other block": (
+        FENCE, fenced_in(0), "race", ("tcgen05.mma", "no fence.proxy.async", "block (1, 0, 0)", "st.shared.b32")
+    ),
+    "no fence in the block that issues": (FENCE, fenced_in(1), "race", ("tcgen05.mma", "no fence.proxy.async")),
+    "a fence behind the barrier in the block that issues": (
+        f"{FENCE} {MEET}", f"{fenced_in(1)} {MEET} {fenced_in(0)}", "race", ()
+    ),
     "no barrier between the blocks": (MEET, "bar.sync 0;", "race", ("tcgen05.mma", "block (1, 0, 0)")),
     "the other block writes too early": (WAIT, f"{STORE} {WAIT}", "race", ("tcgen05.mma", "st.shared.b32")),
     "a part of the other block's matrix is not written": (

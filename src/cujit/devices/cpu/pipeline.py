@@ -11,6 +11,7 @@ from cujit.devices.cpu.analysis.body import Body
 from cujit.devices.cpu.analysis.contraction import contracted
 from cujit.devices.cpu.analysis.dataflow import bits_of
 from cujit.devices.cpu.analysis.fission import Fission, fission
+from cujit.devices.cpu.analysis.loads import watch_loads
 from cujit.devices.cpu.analysis.narrowing import narrowed
 from cujit.devices.cpu.analysis.uniformity import Divergence, Shape, analyse
 from cujit.devices.cpu.codegen.builder import Builder, Value
@@ -49,7 +50,10 @@ def prepare(entry: Function, layout: ModuleLayout, refusals: Refusals, *, contra
 def _with_blocks(program: KernelProgram, refusals: Refusals) -> Body:
     functions = {name: _with_blocks(each, refusals) for name, each in program.functions.items()}
     check(program, refusals)
-    return Body(program, build_graph(program, refusals), functions)
+    graph = build_graph(program, refusals)
+    if watch_loads(program.ops, graph):
+        graph = build_graph(program, refusals)
+    return Body(program, graph, functions)
 
 
 def _contracted(body: Body) -> Body:

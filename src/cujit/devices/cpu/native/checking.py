@@ -125,6 +125,8 @@ class Code(enum.IntEnum):
     """Registers of a product were accessed with no fence in between."""
     UNMADE = 31
     """A copy tells an mbarrier that was made with no fence in between."""
+    FAR_UNFENCED = 32
+    """As ``UNFENCED``, in the shared memory of another block."""
 
 
 LEAST_ADDRESS, MOST_ADDRESS = 1 << 16, 1 << 47

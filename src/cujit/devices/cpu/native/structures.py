@@ -438,5 +438,7 @@ class TensorFault(enum.IntEnum):
     """An allocation or deallocation of a pair for which the other block names other columns."""
     UNWRITTEN = 18
     """A read of what nobody wrote, under the check ``init``."""
+    UNLOADED = 20
+    """A read of registers that a warp loaded without waiting for its load."""
     ZEROS = 19
     """A zero-column mask descriptor that does not exist."""

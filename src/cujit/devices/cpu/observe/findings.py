@@ -169,7 +169,7 @@ def _race(launch: Launch, run: CheckedRun, code: Code, lines: Lines) -> str:
     size, flags, _, other, line, extra = launch.fault_more
     if code in (Code.UNWRITTEN, Code.UNREAD, Code.LEFT):
         return _awaited(launch, run, code, lines)
-    if code in (Code.FAR, Code.ENDED, Code.NOT_BEGUN):
+    if code in (Code.FAR, Code.FAR_UNFENCED, Code.ENDED, Code.NOT_BEGUN):
         return _between(launch, run, code, lines)
     if code is Code.ACROSS:
         return _across(launch, run, lines)
@@ -212,7 +212,8 @@ def _between(launch: Launch, run: CheckedRun, code: Code, lines: Lines) -> str:
         return f"{what}, which might have ended: it waits for nothing after this access"
     who = f"thread {run.shape.block.place(other & 0xFFFFFFFF)} of block {launch.place(other >> 32)}"
     before = "wrote" if extra & Access.WRITE else "read"
-    first = f"{what}, which {who} {before} with no cluster barrier in between"
+    missing = "fence.proxy.async" if code is Code.FAR_UNFENCED else "cluster barrier"
+    first = f"{what}, which {who} {before} with no {missing} in between"
     if extra & Access.RELAXED:
         first += ", or with no fence before barrier.cluster.arrive.relaxed"
     return _against(first, who, there & 0xFFFFFFFF, launch, run, lines)

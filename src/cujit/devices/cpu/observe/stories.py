@@ -29,7 +29,7 @@ def story_of(launch: Launch, run: CheckedRun, lines: Lines) -> Story | None:
     block, line = launch.fault_block, there
     if code in _COPIES or code is Code.ACROSS:
         block = other >> 32
-    elif code is Code.FAR:
+    elif code in (Code.FAR, Code.FAR_UNFENCED):
         block, line = other >> 32, there & 0xFFFFFFFF
     here = f"thread {run.shape.block.place(launch.fault_thread)}"
     who = f"thread {run.shape.block.place(other & 0xFFFFFFFF)}"
@@ -73,7 +73,7 @@ def _missing(code: Code, *, alike: bool) -> str:
         **dict.fromkeys(_COPIES, "missing: a wait for the copy"),
         Code.FAR: "missing: cluster.sync()",
         Code.ACROSS: "missing: synchronization between the blocks",
-        Code.UNFENCED: "missing: fence.proxy.async",
+        **dict.fromkeys((Code.UNFENCED, Code.FAR_UNFENCED), "missing: fence.proxy.async"),
         Code.OUTRUN: "missing: wgmma.wait_group",
         Code.DIFFERENT: "at the same time",
     }

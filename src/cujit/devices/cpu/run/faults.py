@@ -199,7 +199,7 @@ _ACROSS = (
 _OF_RACES = {
     **dict.fromkeys((Code.UNWRITTEN, Code.UNREAD, Code.LEFT), _WAIT),
     **dict.fromkeys((Code.FAR, Code.ENDED, Code.NOT_BEGUN), _CLUSTER),
-    Code.UNFENCED: _FENCE,
+    **dict.fromkeys((Code.UNFENCED, Code.FAR_UNFENCED), _FENCE),
     Code.OUTRUN: _PRODUCT,
     Code.ACROSS: _ACROSS,
 }

@@ -9,7 +9,7 @@ from cujit.devices.cpu.run.launch import SYSTEM_BYTES, Launch
 
 _ALLOCATE = "allocate the columns first: tcgen05.alloc writes their address to shared memory"
 
-_ELSEWHERE = (TensorFault.BUSY, TensorFault.UNSTORED, TensorFault.DISAGREED)
+_ELSEWHERE = (TensorFault.BUSY, TensorFault.UNSTORED, TensorFault.UNLOADED, TensorFault.DISAGREED)
 """Faults whose number is the line of another instruction."""
 
 _UNKNOWN = ("tensor memory in a way that PTX doesn't allow", _ALLOCATE)
@@ -77,6 +77,10 @@ _WORDS: dict[int, tuple[str, str]] = {
         "a read of tensor memory that the kernel never wrote, {number} columns from column {column} on",
         "execute tcgen05.st, tcgen05.cp or tcgen05.mma for these columns and lanes first, and the first tcgen05.mma of "
         "a sum with a false enable-input-d. Copy scale factors to all 128 lanes",
+    ),
+    TensorFault.UNLOADED: (
+        "a register that a load from tensor memory may not have written yet: {there}",
+        "execute tcgen05.wait::ld.sync.aligned after tcgen05.ld, before the first instruction that reads its registers",
     ),
     TensorFault.ZEROS: (
         "a zero-column mask that doesn't exist: its descriptor is {number:#018x}",

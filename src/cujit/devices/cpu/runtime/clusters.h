@@ -36,8 +36,8 @@ enum { STRETCHES = 4, MOST_BLOCKS = 16, FAR_SLOTS = 2 * SLOTS };
 
 /* One cluster, by its place among those that run side by side: behind it lie, for `width` warps of all its blocks, their
    clocks, those of objects and of barriers (the latter after their generations), how often each warp has arrived at the
-   cluster's barrier and how often it has passed, its clocks at its last fence, the last access of each to each block, and
-   the words of each block. A warp arrived without order where there was a `relaxed` arrival. */
+   cluster's barrier and how often it has passed, its clocks at its last fence, what each block
+   knew at its last proxy fence, the last access of each to each block, and the words of each block. A warp arrived without order where there was a `relaxed` arrival. */
 struct Cluster {
   u64 owner, first;
   u32 width, ended, relaxed, unused, touched[MOST_BLOCKS];
@@ -50,7 +50,7 @@ INLINE u64 far_words(const struct Place *place) { return place->watch->shared_st
 
 INLINE u64 cluster_bytes(const struct Place *place) {
   u64 width = far_width(place), blocks = far_blocks(place);
-  u64 clocks = width * width + OBJECTS * width + blocks * FAR_SLOTS * (width + 1) + 2 * width + width * width;
+  u64 clocks = width * width + OBJECTS * width + blocks * FAR_SLOTS * (width + 1) + (2 + width + blocks) * width;
   u64 bytes = sizeof(struct Cluster) + clocks * sizeof(u32) + blocks * width * sizeof(struct Reached);
   return (bytes + blocks * far_words(place) * sizeof(struct FarWord) + 63) & -64ull;
 }
@@ -101,6 +101,11 @@ INLINE u32 *far_passes(const struct Place *place, const struct Cluster *cluster)
 /* The clock of a warp at its last fence, by its number in the cluster. */
 INLINE u32 *far_fenced(const struct Place *place, const struct Cluster *cluster, u64 warp) {
   return far_passes(place, cluster) + (1 + warp) * far_width(place);
+}
+
+/* Up to which clocks of all warps a block's proxy fences count. */
+INLINE u32 *far_proxied(const struct Place *place, const struct Cluster *cluster, u64 rank) {
+  return far_fenced(place, cluster, far_width(place) + rank);
 }
 
 INLINE u64 far_warp(const struct Place *place) { return place->state->rank * (u64)place->watch->warps + place->warp; }
@@ -174,7 +179,7 @@ static struct Cluster *cluster_of(const struct Place *place) {
   }
   memset(cluster, 0, sizeof *cluster);
   memset(reached_of(cluster), 0, blocks * width * sizeof(struct Reached));
-  memset(far_clocks(place, cluster), 0, (u64)((u8 *)far_fenced(place, cluster, width) - (u8 *)far_clocks(place, cluster)));
+  memset(far_clocks(place, cluster), 0, (u64)((u8 *)far_proxied(place, cluster, blocks) - (u8 *)far_clocks(place, cluster)));
   for (u64 warp = 0; warp < width; warp++) far_row(place, cluster, warp)[warp] = 1;
   cluster->owner = place->watch->serial + first + 1;
   return cluster;

@@ -31,6 +31,24 @@ INLINE flag is_written(struct Place *place, const struct Access *access) {
   return known && (!marks || all_marked(marks, access->size));
 }
 
+/* The same for another block's shared memory: a fence of that block counts, or of this one for what it knew of. */
+static NOINLINE void look_for_far_fence(struct Place *place, const struct Access *access, u64 rank, u64 offset) {
+  const u32 *known = far_proxied(place, place->others, place->state->rank) + rank * place->watch->warps;
+  struct Tracker *own = place->piece;
+  place->piece = piece_beside(place, place->side - place->state->rank + rank);
+  spread(place, offset, access->size);
+  for (u64 k = 0, step = 1u << (place->piece->grain & 3); k < access->size; k += step) {
+    const u32 *entry = entry_at(place, offset + k);
+    u32 record = entry[STRONG] ? entry[STRONG] : entry[WRITER];
+    const struct Event *event = &events_of(place)[record >> THREAD_BITS];
+    if (record >> THREAD_BITS < place->piece->unfenced || event->flags & ACCESS_ASYNC) continue;
+    if (event->clock <= known[(record & (THREADS - 1)) / WARP]) continue;
+    place->piece = own;
+    fail_far(place, access, CODE_FAR_UNFENCED, offset + k, rank, rank, record & (THREADS - 1), event->line, event->flags);
+  }
+  place->piece = own;
+}
+
 static NOINLINE void check_span(struct Place *place, const struct Access *access, u32 event) {
   u32 checks = place->watch->checks, flags = access->flags;
   if (!access->size) return;
@@ -39,6 +57,10 @@ static NOINLINE void check_span(struct Place *place, const struct Access *access
   if (!(checks & CHECK_RACE)) return;
   check_across(place, access);
   check_between(place, access);
+  u64 far = access->address - place->cluster, rank = far / WINDOW;
+  if (place->others && rank < far_blocks(place) && rank != place->state->rank && flags & ACCESS_READ) {
+    look_for_far_fence(place, access, rank, far % WINDOW);
+  }
   if (!in_shared(place, access->address, access->size)) return;
   if (flags & ACCESS_READ) look_for_fence(place, access);
   u64 at = access->address, size = access->size;
@@ -127,7 +149,9 @@ void cujit_check_fenced(struct Place *place, flag all) {
   enter(place);
   note_reads(place);
   place->piece->unmade = place->piece->events + 1;
-  if (all) place->piece->unfenced = place->piece->unmade;
+  if (!all) return;
+  place->piece->unfenced = place->piece->unmade;
+  if (place->others) join_far(place, far_proxied(place, place->others, place->state->rank), own_far(place));
 }
 
 /* A copy is about to tell mbarriers of the block, which were made before a fence. */

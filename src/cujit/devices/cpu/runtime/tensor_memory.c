@@ -187,6 +187,35 @@ void cujit_tensor_stored(const struct Block *state, u8 *shared, u32 warp) {
   memory->stores = kept;
 }
 
+/* Note a load that its warp is still to wait for, once for each line. Of too many the oldest counts as waited for. */
+static void note_load(struct TensorMemory *memory, u32 warp, u32 line) {
+  for (u32 k = 0; k < memory->loads; k++) {
+    if (memory->loaded[k].warp == warp && memory->loaded[k].line == line) return;
+  }
+  if (memory->loads == MOST_STORED) memmove(memory->loaded, memory->loaded + 1, --memory->loads * sizeof *memory->loaded);
+  memory->loaded[memory->loads++] = (struct TensorLoad){warp, line};
+}
+
+/* A warp has waited for its loads. */
+void cujit_tensor_loaded(const struct Block *state, u8 *shared, u32 warp) {
+  struct TensorMemory *memory = cujit_pending_tensor_memory(state, shared);
+  u32 kept = 0;
+  for (u32 k = 0; k < memory->loads; k++) {
+    if (memory->loaded[k].warp != warp) memory->loaded[kept++] = memory->loaded[k];
+  }
+  memory->loads = kept;
+}
+
+/* A warp reads what it loads at another line, and must have waited for it. */
+void cujit_tensor_unwaited(const struct Block *state, u8 *shared, u32 warp, u32 line, u32 other) {
+  struct TensorSite site;
+  find_site(&site, state, shared, warp, line);
+  for (u32 k = 0; k < site.memory->loads; k++) {
+    const struct TensorLoad *loaded = &site.memory->loaded[k];
+    if (loaded->warp == warp && loaded->line == other) fail_in_tensor(&site, TENSOR_UNLOADED, 0, other);
+  }
+}
+
 /* A load of which nobody has written anything. Of a shape with other lanes than the product's, some are not written. */
 static void meet_unwritten(const struct TensorSite *site, const struct Cells *cells, u32 address) {
   u32 written = 0;
@@ -226,6 +255,7 @@ void cujit_matrix_tensor_load(u32 *frame, const struct Block *state, u8 *shared,
   find_site(&site, state, shared, warp, line);
   struct Moved moved = {shape, count, split, halves};
   struct Cell place = place_of(&site, &moved, warp, address, 0);
+  note_load(site.memory, warp, line);
   for (u32 k = 0; k < count; k++) {
     for (u32 own = 0; own < WARP; own++) {
       const u32 *cell = find_cell(site.memory, &moved, place, k, own);

@@ -22,6 +22,11 @@ struct TensorStore {
 };
 enum { MOST_STORED = 64 };
 
+/* A load of a warp at a line that it has not waited for by tcgen05.wait::ld. */
+struct TensorLoad {
+  u32 warp, line;
+};
+
 /* What a block does together with the other one of its pair: allocate columns, or free those at an address. When both have
    come it is `done`, and `address` is where the columns are. */
 struct TensorMeeting {
@@ -40,10 +45,11 @@ struct TensorMeetings {
    begins at a column. `held` counts the columns of all allocations. `written` are the groups of lanes of a column that somebody has written. The
    cells of a column lie side by side. */
 struct TensorMemory {
-  u32 held, stores;
+  u32 held, stores, loads;
   flag relinquished;
   struct TensorMeetings meetings[2];
   struct TensorStore stored[MOST_STORED];
+  struct TensorLoad loaded[MOST_STORED];
   u32 lines[TENSOR_COLUMNS];
   u16 counts[TENSOR_COLUMNS];
   u8 freed[TENSOR_COLUMNS], written[TENSOR_COLUMNS];

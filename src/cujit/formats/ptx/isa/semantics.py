@@ -461,6 +461,7 @@ _FAMILIES: Mapping[tuple[Effect, Lanes], tuple[_Row, ...]] = {
     (Effect.SIGNALS, Lanes.OWN): (("call.extern", "*"),),
     (Effect.ORDERS, Lanes.WARP): (("tcgen05 .wait::ld|wait::st", "|"),),
     (Effect.UPDATES, Lanes.WARP): (
+        ("tcgen05.unwaited", "*"),
         ("tcgen05 .alloc", "|mW"),
         ("tcgen05 .dealloc", "|WW"),
         ("tcgen05 .relinquish_alloc_permit", "|"),

@@ -36,7 +36,8 @@ def register(rules: Rules) -> None:
     rules.on("tcgen05 .ld .red", _load_and_reduce)
     rules.on("tcgen05 .st", _store)
     # Loads and stores are done where they are issued.
-    rules.on("tcgen05 .wait::ld", _nothing)
+    rules.on("tcgen05 .wait::ld", _wait_for_loads)
+    rules.on("tcgen05.unwaited", _see_wait)
     rules.on("tcgen05 .wait::st", _wait_for_stores)
     rules.on("tcgen05 .fence::before_thread_sync|fence::after_thread_sync", _nothing)
     rules.on("tcgen05 .commit", _commit)
@@ -130,6 +131,19 @@ def _store(e: WarpEmitter, op: Op) -> None:
 def _wait_for_stores(e: WarpEmitter, op: Op) -> None:
     with when_any_lane(e, op):
         e.builder.call("cujit_tensor_stored", "void", *own_queue(e))
+
+
+def _wait_for_loads(e: WarpEmitter, op: Op) -> None:
+    with when_any_lane(e, op):
+        e.builder.call("cujit_tensor_loaded", "void", *own_queue(e))
+
+
+def _see_wait(e: WarpEmitter, op: Op) -> None:
+    """See whether the warp has waited for a load at a line; see ``analysis/loads.py``."""
+    (line,) = op.sources
+    assert isinstance(line, IntConstant)
+    with when_any_lane(e, op):
+        e.builder.call("cujit_tensor_unwaited", "void", *_owner(e, op), e.builder.integer(line.value, 32))
 
 
 def _shape(op: Op) -> str:
