@@ -214,7 +214,7 @@ def _between(launch: Launch, run: CheckedRun, code: Code, lines: Lines) -> str:
     before = "wrote" if extra & Access.WRITE else "read"
     missing = "fence.proxy.async" if code is Code.FAR_UNFENCED else "cluster barrier"
     first = f"{what}, which {who} {before} with no {missing} in between"
-    if extra & Access.RELAXED:
+    if extra & Access.RELAXED and code is Code.FAR:
         first += ", or with no fence before barrier.cluster.arrive.relaxed"
     return _against(first, who, there & 0xFFFFFFFF, launch, run, lines)
 
