@@ -428,6 +428,39 @@ def test_instructions_and_counters_are_explained_under_the_pointer_and_by_keys(o
     assert page.wrong == []
 
 
+def test_the_ptx_is_filtered_and_the_machine_code_has_heat_and_no_padding(opened: Opened, serve: Serve) -> None:
+    page = opened(serve())
+    heat = ".lines.sass .row:has(.heat:not(:empty))"
+    assert [row.split() for row in page.page.locator(f"{heat} .op").all_inner_texts()] == [["LDS"]]
+    assert page.page.locator(f"{heat} .heat").all_inner_texts() == ["3,968"]
+    page.page.select_option("#measure", "counter:sectors")
+    assert {op.split(".")[0] for op in page.page.locator(f"{heat} .op").all_inner_texts()} == {"LDG", "STG"}
+    page.page.select_option("#measure", "counter:warps")
+    assert page.page.locator(f"{heat} .op", has_text="IMAD").count() > 0
+    assert "BRA" in page.page.locator(".lines.sass .op").all_inner_texts()[-1]  # and not the NOPs after it
+    lines = page.page.locator(".lines.ptx .row:visible .code")
+    assert any(".loc" in text for text in lines.all_inner_texts())
+    page.page.get_by_label("Code only").check()
+    shown = lines.all_inner_texts()
+    assert not [text for text in shown if not text.strip() or text.strip().startswith((".loc", "//", ".reg", ".file"))]
+    assert any("ld.shared.f32" in text for text in shown)
+    page.page.locator(".lines.ptx").focus()
+    page.page.keyboard.press("Home")
+    seen = []
+    for _ in range(len(shown) + 3):
+        at = page.page.locator(".lines.ptx .row.at")
+        assert at.is_visible()
+        seen.append(at.locator(".code").inner_text())
+        page.page.keyboard.press("ArrowDown")
+    assert seen[: len(shown)] == shown
+    assert set(seen[len(shown) :]) == {shown[-1]}
+    assert violations(page.page) == []
+    page.page.reload()
+    says(page, COUNTED)
+    assert page.page.get_by_label("Code only").is_checked()
+    assert lines.all_inner_texts() == shown
+
+
 def tab_to(visit: Visit, selector: str, key: str = "Tab") -> None:
     for _ in range(40):
         visit.page.keyboard.press(key)

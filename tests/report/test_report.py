@@ -377,3 +377,11 @@ def test_without_tileirdisasm_a_report_says_what_is_missing(monkeypatch: pytest.
     report = cujit.report.of(Artifact.open(Path(__file__).parents[1] / "goldens" / "tileir" / "scale-13.5.tileir"))
     assert not any(each.kind == "tileir" for each in report.listings)
     assert any("tileirdisasm" in note for note in report.notes)
+
+
+def test_nops_that_fill_the_end_of_a_function_are_left_out() -> None:
+    code = ["first:", "/*0000*/ NOP ;", "/*0010*/ BRA L ;", "/*0020*/ NOP ;", ".L_x_1:", "/*0030*/ NOP;"]
+    code += ["second:", "/*0000*/ EXIT ;", "/*0010*/ NOP;"]
+    listing = sass_listing("\n".join(code), "SASS", Quoted({}), None)
+    assert listing.lines == ("first:", "/*0000*/ NOP ;", "/*0010*/ BRA L ;", ".L_x_1:", "second:", "/*0000*/ EXIT ;")
+    assert len(listing.sources) == len(listing.ptx_lines) == len(listing.lines)

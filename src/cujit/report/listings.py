@@ -24,6 +24,8 @@ _PLACE = re.compile(r'\s*//## File "(?P<file>[^"]*)", line (?P<line>\d+)')
 _CODE = re.compile(r"\s*(?P<address>/\*[0-9a-f]{4,}\*/)\s*(?P<code>.*)|\s*(?P<label>[.\w$]+:)$")
 
 
+_NOTHING = re.compile(r"\*/ NOP ?;$")
+
 _TILE_NAME = re.compile(r"^(#\w+) = (.*)$", re.MULTILINE)
 _TILE_PLACE = re.compile(r'loc\("(?P<file>[^"]*)":(?P<line>\d+):\d+\)')
 _TILE_CALLER = re.compile(r"callsite\(.* at (#\w+)\)")
@@ -158,7 +160,19 @@ def sass_listing(text: str, name: str, quoted: Quoted, ptx: Listing | None) -> L
             sources.append(source_behind(ptx, ptx_line) or source if is_code else None)
             if not is_code:
                 source, ptx_line = None, 0
-    return Listing("sass", name, tuple(lines), tuple(sources), tuple(ptx_lines))
+    kept = [k for k, is_padding in enumerate(_padding(lines)) if not is_padding]
+    return Listing("sass", name, *(tuple(row[k] for k in kept) for row in (lines, sources, ptx_lines)))
+
+
+def _padding(lines: Sequence[str]) -> list[bool]:
+    """Return for each line whether it fills the end of a function: a NOP that no code follows in the function."""
+    found, is_end = [], True
+    for line in reversed(lines):
+        is_label = line.endswith(":")
+        if not line.startswith(".L"):
+            is_end = is_label or (is_end and _NOTHING.search(line) is not None)
+        found.append(is_end and not is_label)
+    return found[::-1]
 
 
 def source_behind(ptx: Listing | None, line: int) -> SourceLine | None:

@@ -3,7 +3,7 @@
 /* How the page is laid out: widths and height of the panes, wrapped lines and the theme, which a browser remembers. */
 const cujitLayout = (() => {
   const KEY = "cujit-layout", STEP = 0.05, LEAST = 0.1, STEP_PX = 40, LEAST_PX = 160;
-  const USUAL = { weights: { source: 4, tileir: 3, ptx: 3, sass: 3 }, height: 0, wrap: false, theme: "" };
+  const USUAL = { weights: { source: 4, tileir: 3, ptx: 3, sass: 3 }, height: 0, wrap: false, code: false, theme: "" };
   const NAMES = { source: "Source", tileir: "Tile IR", ptx: "PTX", sass: "Machine code" };
 
   function remembered() {
@@ -53,8 +53,17 @@ const cujitLayout = (() => {
       this.theme.value = theme;
       document.documentElement.dataset.theme = theme;
       this.wrapped(wrap);
+      this.filter(document.getElementById("code-only"));
       kinds.forEach((kind, k) => this.split(kind, kinds[k + 1]));
       this.tall.setAttribute("aria-valuenow", Math.round(this.height()));
+    }
+
+    /* The list of PTX has a box of its own, which is as it was left. */
+    filter(box) {
+      if (!box) return;
+      if (!box.dataset.remembered) box.addEventListener("change", () => this.set("code", box.checked));
+      box.dataset.remembered = "true";
+      if (box.checked !== this.now.code) box.click();
     }
 
     kinds() {

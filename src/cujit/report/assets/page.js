@@ -12,6 +12,8 @@ const cujitReport = (() => {
   const TITLES = { source: "Source", tileir: "Tile IR", ptx: "PTX", sass: "Machine code" };
   const NOUNS = { source: "source", tileir: "Tile IR", ptx: "PTX", sass: "machine code" };
   const RATIOS = { sectors_per_request: ["sectors", "requests"], active_lanes: ["active", "warps"] };
+  /* Lines of PTX that are no code: comments, directives that only tools read, declarations of registers. */
+  const QUIET = /^\s*(\/\/|\.(loc|file|section|version|target|address_size|reg|pragma|b8|b16|b32|b64)\b|$)/;
   const HIGHEST = new Set(["most_contended"]);
   /* What does not add up over instructions: lines have their own. */
   const APART = {
@@ -99,8 +101,24 @@ const cujitReport = (() => {
       });
       this.rows = [];
       this.at = 0;
+      this.isFiltered = false;
       this.hottest = [];
       container.append(this.list);
+    }
+
+    /* Hide what is no code, or show it again. */
+    filter(is) {
+      this.isFiltered = is;
+      this.rows.forEach((row) => { row.hidden = is && QUIET.test(row.lastChild.textContent); });
+      if (this.rows[this.at] && this.rows[this.at].hidden) this.at = this.beside(this.at, 1);
+      this.point();
+    }
+
+    /* The next line in a direction that is shown. */
+    beside(k, step) {
+      let at = k + step;
+      while (this.rows[at] && this.rows[at].hidden) at += step;
+      return this.rows[at] ? at : this.rows[k] && !this.rows[k].hidden ? k : this.rows.findIndex((row) => !row.hidden);
     }
 
     show(listing) {
@@ -115,7 +133,7 @@ const cujitReport = (() => {
       this.list.replaceChildren(...this.rows);
       this.at = Math.min(this.at, Math.max(this.rows.length - 1, 0));
       this.list.setAttribute("aria-label", `${TITLES[this.kind]}, ${listing.name}`);
-      this.point();
+      this.filter(this.isFiltered);
     }
 
     /* A line of code, with its opcode apart, if there is a sentence about that. */
@@ -177,15 +195,16 @@ const cujitReport = (() => {
 
     go(k) {
       if (!this.rows.length) return;
-      this.reveal(this.first + Math.max(0, Math.min(k, this.rows.length - 1)));
+      const at = Math.max(0, Math.min(k, this.rows.length - 1));
+      this.reveal(this.first + (this.rows[at].hidden ? this.beside(at, at < this.at ? -1 : 1) : at));
       hover(this.kind, this.first + this.at);
     }
 
     key(event) {
       if (event.ctrlKey || event.altKey || event.metaKey) return;
-      const row = this.rows[0], page = row ? Math.max(1, Math.floor(this.list.clientHeight / row.offsetHeight) - 1) : 1;
+      const row = this.rows[this.at], page = row ? Math.max(1, Math.floor(this.list.clientHeight / row.offsetHeight) - 1) : 1;
       const done = {
-        ArrowUp: () => this.go(this.at - 1), ArrowDown: () => this.go(this.at + 1),
+        ArrowUp: () => this.go(this.beside(this.at, -1)), ArrowDown: () => this.go(this.beside(this.at, 1)),
         PageUp: () => this.go(this.at - page), PageDown: () => this.go(this.at + page),
         Home: () => this.go(0), End: () => this.go(this.rows.length - 1),
         Enter: () => pick(this.kind, this.first + this.at), " ": () => pick(this.kind, this.first + this.at),
@@ -382,7 +401,7 @@ const cujitReport = (() => {
   /* By kind of list and line: the measure that is chosen, as a share of the highest, and in words. */
   function heatOf(profile) {
     const [kind, name] = state.measure.split(":"), [over, under] = kind === "ratio" ? RATIOS[name] : [name, ""];
-    const sums = { source: new Map(), ptx: new Map(), sass: new Map() };
+    const sums = { source: new Map(), ptx: new Map() };
     const apart = kind === "apart" ? APART[name] : null;
     const add = (map, key, row) => {
       const value = apart ? apart(row) : (kind === "metric" ? row.metrics : row)[over] || 0;
@@ -400,7 +419,29 @@ const cujitReport = (() => {
       const hot = values.filter(([, value]) => value);
       return new Map(hot.map(([key, value]) => [key, { share: value / highest, text: write(value) }]));
     };
-    return { source: heat(sums.source), tileir: new Map(), ptx: heat(sums.ptx), sass: heat(sums.sass) };
+    const ptx = heat(sums.ptx);
+    return { source: heat(sums.source), tileir: new Map(), ptx, sass: heatOfSass(ptx, name) };
+  }
+
+  /* The instructions of machine code that do what a counter counts; any other counter is of every instruction. */
+  const COUNTED = [
+    [/^(flops|tensor_flops|smsp__sass_thread|sm__ops)/, /^(U?[FDH](ADD|MUL|FMA|FFMA)2?|U?FFMA2?|\w*MMA|MUFU)\b/],
+    [/^(divergent|smsp__sass_branch)/, /^(BRA|BRX|BSSY|BSYNC|EXIT|RET|CALL)\b/],
+    [/^(barriers)/, /^(BAR|UCGABAR\w*|SYNCS)\b/],
+    [/^(warps|active|threads|smsp__inst|smsp__thread)/, /^/],
+    [/^/, /^(LD|ST|ATOM|RED|SU|TEX|TLD|UBLK|UTMA)/],
+  ];
+
+  /* A line of machine code has the count of the PTX that it comes from, if it is of a kind that such a count is of. */
+  function heatOfSass(ptx, name) {
+    const [, counts] = COUNTED.find(([names]) => names.test(name)), found = new Map();
+    for (const { first, lines, ptx_lines: from } of listingsOf("sass")) {
+      lines.forEach((text, k) => {
+        const hot = ptx.get(from[k]), word = hot && opcodeOf("sass", text);
+        if (word && counts.test(word)) found.set(first + k, hot);
+      });
+    }
+    return found;
   }
 
   function drawHeat() {
@@ -458,6 +499,10 @@ const cujitReport = (() => {
     if (kind === "source") {
       const select = h("select", { id: "file", onchange: (event) => showFile(event.target.value) });
       head.append(h("label", {}, "File ", select));
+    }
+    if (kind === "ptx") {
+      const box = h("input", { id: "code-only", type: "checkbox", onchange: () => panes.ptx.filter(box.checked) });
+      head.append(h("label", {}, box, " Code only"));
     }
     const says = { pick: (line) => pick(kind, line), hover: (line) => hover(line ? kind : null, line) };
     const isEdited = kind === "source" && window.cujitEditor;
