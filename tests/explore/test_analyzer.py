@@ -15,6 +15,7 @@ import cujit.report
 from cujit.errors import FormatError, LaunchError, OptionError
 from cujit.explore import Scene, analyze
 from cujit.explore.scene import MOST_ARGUMENT_BYTES
+from cujit.explore.starters import STARTERS
 from cujit.reproducer import fork_server
 from cujit.values import replace
 from explore.conftest import CODE, LAUNCHED
@@ -139,6 +140,12 @@ def test_a_gpu_without_known_bandwidths_has_occupancy_and_no_bounds() -> None:
     assert seen.is_counted
     assert (kernel["occupancy"]["gpu"], kernel["profile"].get("bounds")) == ("A30", None)
     assert [note for note in seen.report.notes if note.startswith("no bounds: the table doesn't contain the clock")]
+
+
+@pytest.mark.parametrize("starter", STARTERS, ids=lambda starter: starter.name)
+def test_an_example_to_start_from_runs_and_has_nothing_wrong(starter: Scene) -> None:
+    seen = analyze(starter)
+    assert (seen.report.errors, seen.is_counted, seen.kernels) == ((), True, (starter.name,))
 
 
 def test_one_of_several_kernels_is_named_and_templates_by_their_types() -> None:

@@ -461,6 +461,29 @@ def test_the_ptx_is_filtered_and_the_machine_code_has_heat_and_no_padding(opened
     assert lines.all_inner_texts() == shown
 
 
+def test_an_empty_file_leads_to_a_found_access_out_of_bounds(opened: Opened, serve: Serve) -> None:
+    from playwright.sync_api import expect
+
+    page = opened(serve("", replace(LAUNCHED, grid="", block="", arguments="")), re.compile("Compiled in"))
+    starters = page.page.locator("#starters")
+    assert starters.get_by_role("button").all_inner_texts() == ["axpy", "transpose", "sum", "histogram"]
+    assert violations(page.page) == []
+    says_anew(page, COUNTED, lambda: starters.get_by_role("button", name="axpy").click())
+    expect(starters).to_be_hidden()
+    expect(page.page.locator("#argument-fields legend")).to_have_text(
+        ["a float", "x const float*", "y float*", "n int"]
+    )
+    argument(page, "Shape of x").fill("990")
+    says(page, re.compile(r"Compiled\. shared\.cu:3: .* past the end of the 3,960 bytes of argument 2"))
+    assert page.page.locator("#finding-list a", has_text="shared.cu:3").is_visible()
+    assert page.page.locator(".cm-lintRange-error").count() == 1
+    editor(page).focus()
+    page.page.keyboard.press("Control+a")
+    page.page.keyboard.press("Delete")
+    expect(starters).to_be_visible()
+    assert page.wrong == []
+
+
 def tab_to(visit: Visit, selector: str, key: str = "Tab") -> None:
     for _ in range(40):
         visit.page.keyboard.press(key)

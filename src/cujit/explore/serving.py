@@ -22,11 +22,12 @@ from cujit.errors import ArchError, CujitError, MissingError, OptionError, read_
 from cujit.explore.editor import EditedFile
 from cujit.explore.request_auth import Door, Strangers
 from cujit.explore.scene import TIMEOUT_S, LaunchLimits, Scene
+from cujit.explore.starters import STARTERS
 from cujit.occupancy.products import PRODUCTS
 from cujit.profile.peaks import peaks
 from cujit.program import toolchain
 from cujit.threads import start as start_thread
-from cujit.values import replace
+from cujit.values import attributes, replace
 
 if TYPE_CHECKING:
     from uvicorn import Server
@@ -264,6 +265,8 @@ def _choices(scene: Scene) -> dict[str, Any]:
     gpus = [[product.name, str(product.arch)] for product in PRODUCTS if str(product.arch) in names]
     checks = {name: name for name in ("all", "memory", "race", "sync", "init", scene.check)} | {"": "none"}
     more = {"checks": [*checks.items()], "dtypes": [*DTYPES], "is_ir": scene.is_ir}
+    if not scene.is_ir:
+        more["starters"] = [attributes(each, "source name grid block over arguments") for each in STARTERS]
     known = sorted(PRODUCTS, key=lambda product: not _has_peaks(product.name))
     runs = {name: [product.name for product in known if _runs(name, product.arch)] for name in names}
     return {"arches": list(names), "gpus": gpus, "runs": runs, **more}

@@ -120,6 +120,7 @@
     updated(update, isEdited) {
       if (!isEdited || !update.docChanged) return;
       scene.source = update.state.doc.toString();
+      offerStarters();
       isSaved = false;
       changed();
     }
@@ -415,6 +416,26 @@
     changed();
   }
 
+  /* An empty file offers examples, each with its launch. */
+  function starters() {
+    const { h } = drawing;
+    const buttons = (told.starters || []).map((starter) => h("button", { type: "button", onclick: () => start(starter) }, starter.name));
+    return h("p", { id: "starters", class: "fields" }, "The file is empty. Start from an example:", ...buttons);
+  }
+
+  function offerStarters() {
+    $("starters").hidden = Boolean(scene.source.trim()) || !told.starters;
+  }
+
+  function start({ name, source, ...launch }) {
+    for (const [key, value] of Object.entries({ kernel: "", ...launch })) {
+      scene[key] = value;
+      if (key !== "kernel") $(`field-${key}`).value = value;
+    }
+    editor.view.dispatch({ changes: { from: 0, to: editor.view.state.doc.length, insert: source } });
+    editor.focus();
+  }
+
   const plain = (arch) => arch.replace(/[af]$/, "");
   const archOf = (gpu) => new Map(told.gpus).get(gpu);
 
@@ -435,7 +456,7 @@
     if (MORE.some(([key]) => scene[key])) more.open = true;
     const bar = h("section", { id: "explorer", "aria-labelledby": "explorer-title" },
       h("h2", { id: "explorer-title", class: "unseen" }, "What is compiled and launched"),
-      h("div", { class: "fields" }, FIELDS.flatMap(field), more), given.box,
+      h("div", { class: "fields" }, FIELDS.flatMap(field), more), given.box, starters(),
       h("p", { id: "work", role: "status", "aria-live": "polite" }));
     document.querySelector("main").prepend(bar);
     document.querySelector(".switches").prepend(
@@ -460,6 +481,7 @@
     layout = new cujitLayout.Layout(drawing.h, (is) => editor && editor.wrap(is));
     comparison = new cujitComparison.Comparison(drawing, told.arches, lookAside);
     $("texts").after(comparison.section);
+    offerStarters();
     document.addEventListener("keydown", (event) => {
       if (!(event.ctrlKey || event.metaKey) || event.key !== "s" || event.defaultPrevented) return;
       event.preventDefault();
