@@ -161,7 +161,8 @@ def sass_listing(text: str, name: str, quoted: Quoted, ptx: Listing | None) -> L
             if not is_code:
                 source, ptx_line = None, 0
     kept = [k for k, is_padding in enumerate(_padding(lines)) if not is_padding]
-    return Listing("sass", name, *(tuple(row[k] for k in kept) for row in (lines, sources, ptx_lines)))
+    code, places = tuple(lines[k] for k in kept), tuple(sources[k] for k in kept)
+    return Listing("sass", name, code, places, tuple(ptx_lines[k] for k in kept))
 
 
 def _padding(lines: Sequence[str]) -> list[bool]:
