@@ -17,6 +17,7 @@ from cujit.registry.spec import Description, ModuleSpec, described
 from cujit.values import dataclass
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 
 # -- one worker per key ---------------------------------------------------------------------------------------
@@ -61,10 +62,10 @@ class Tasks(SingleFlight[Any]):
         done: list[T] = task.results
         return done[0] if done else None
 
-    def unless_busy(self, key: object, work: Callable[[], T]) -> T | None:
+    def unless_busy(self, key: object, work: Callable[[U], T], of: U) -> T | None:
         """Do work that waits for nothing, unless a thread does the work of this key. None if one does."""
         with self._guard:
-            return None if key in self._under_way else work()
+            return None if key in self._under_way else work(of)
 
     def _refuse_ring(self, task: Flight[Any], me: int) -> None:
         """Follow who waits for whom, from the thread that does ``task``; it must not end here."""
@@ -190,7 +191,7 @@ class RegisteredModule:
             kernel = self._module[name]
             lowered = kernel.lowered_name
             if configure is None:
-                ready = self._tasks.unless_busy((self, lowered), functools.partial(self._hand_out, lowered))
+                ready = self._tasks.unless_busy((self, lowered), self._hand_out, lowered)
                 if ready is not None:
                     break
             label = f"the kernel {name} of the module {self.name!r}"

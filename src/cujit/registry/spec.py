@@ -148,8 +148,11 @@ def built_of(given: object) -> ModuleSpec:
     return ModuleSpec(*arguments)
 
 
+_TAKEN_AS_THEY_ARE = (Source, Artifact, bytes, bytearray, memoryview)
+
+
 def _source(given: object, headers: Mapping[str, str] | None, name: str | None) -> Source | Artifact:
-    if isinstance(given, Source | Artifact | bytes | bytearray | memoryview):
+    if isinstance(given, _TAKEN_AS_THEY_ARE):
         if headers is not None or (name is not None and isinstance(given, Source | Artifact)):
             raise OptionError(
                 f"headers and name apply to text, but this is {type(given).__name__}",
@@ -157,7 +160,7 @@ def _source(given: object, headers: Mapping[str, str] | None, name: str | None) 
                 code="option-conflict",
             )
         return given if isinstance(given, Source | Artifact) else Artifact.of(given, name=name or "")
-    if isinstance(given, str) and _PTX_TEXT.search(given) and "__global__" not in given:
+    if isinstance(given, str) and "__global__" not in given and _PTX_TEXT.search(given):
         raise OptionError(
             "the text is PTX, but a builder must return CUDA C++ if it returns text", help="cujit.Artifact.of(text)"
         )
@@ -204,6 +207,7 @@ Description = tuple[object, ...]
 """The description of a callable: equal for two of which no difference can be seen."""
 
 _PLAIN = (bool, int, str, bytes, type(None))
+_CALLABLES = (FunctionType, functools.partial, MethodType)
 _WRITTEN = (*_PLAIN, float, complex)
 _DEEPEST = 3
 _MOST_ITEMS = 16
@@ -259,7 +263,7 @@ def _plain(value: object, depth: int) -> Description:
     if depth and kind is tuple:
         assert isinstance(value, tuple)
         return "tuple", len(value), *(_plain(item, depth - 1) for item in value[:_MOST_ITEMS])
-    if depth and isinstance(value, FunctionType | functools.partial | MethodType):
+    if depth and isinstance(value, _CALLABLES):
         return _callable(value, depth - 1)
     return "other", kind.__module__, kind.__qualname__
 
