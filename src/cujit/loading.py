@@ -487,7 +487,8 @@ _MOST_SHORTCUTS = 64
 def _keep_shortcut(device: Device, cache: Cache | bool | None, tools: Runner, keyed_by: KeyedBy) -> None:
     if len(device.shortcuts) >= _MOST_SHORTCUTS:
         device.shortcuts.clear()
-    device.shortcuts[cache] = _Shortcut(tools, keyed_by, values_of(RUNNER_DECIDING, os.environ))
+    environment = values_of(RUNNER_DECIDING, os.environ)
+    device.shortcuts[cache] = tuple.__new__(_Shortcut, (tools, keyed_by, environment))  # start-up: no method is written
 
 
 def _shortest(source: object, names: object, device: Device, cache: object) -> Module | None:

@@ -325,6 +325,28 @@ def test_of_a_record_that_was_proved_elsewhere_native_code_reads_what_python_rea
     assert native(elf, is_proved=True) is None
 
 
+@needs_sha
+@pytest.mark.parametrize(
+    ("before", "after", "is_read"),
+    [
+        (b"", b"", True),
+        (b'"sm",90,"a"', b'"sm",90,"a"', True),
+        (b'"kind":"cubin"', b'"kind":null', False),
+        (b'"arch":["sm",90,"a"]', b'"arch":"cubin"', False),
+        (b'"arch":["sm",90,"a"]', b'"kind":"cubin"', False),
+        (b'["none",[]]', b'["none","kind":"cubin"]', False),
+        (b'["none",[]]', b'["none",null]', False),
+    ],
+)
+def test_native_code_takes_no_value_for_one_of_another_kind(before: bytes, after: bytes, is_read: bool) -> None:
+    prefix = record_module._prefix(HIT)
+    end = PREFIX_BYTES + prefix.header_bytes
+    header = HIT[PREFIX_BYTES:end].replace(before, after) if before else HIT[PREFIX_BYTES:end]
+    lengths = len(header), prefix.parts_bytes, prefix.recipe_bytes, prefix.payload_bytes
+    fields = record_module._FIELDS.pack(HIT[:8], VERSION, *lengths, prefix.digest)
+    assert (native(fields + bytes(32) + header + HIT[end:], is_proved=True) is not None) is is_read
+
+
 @given(st.binary(max_size=40), st.integers(0, 40), st.binary(max_size=6), st.binary(min_size=1, max_size=6))
 def test_native_code_finds_bytes_in_bytes(data: bytes, at: int, more: bytes, word: bytes) -> None:
     contains = library().hits["contains"].call

@@ -174,13 +174,13 @@ def hit_of(data: bytes | memoryview, digest: str, *, is_proved: bool = False) ->
         FormatError: as ``decode``.
     """
     native = LOADED.get("record")
-    found = native and native(data, digest, is_proved, _READ)
-    if found:
-        return _hit(found)
+    for is_last in (False, True) if native else ():
+        found = native(data, digest, is_proved, _READ)  # type: ignore[misc]
+        if found:
+            return _hit(found)
+        if not is_last:
+            _learn(data)
     record = decode(data, digest, is_proved=is_proved)
-    if native:
-        prefix = _prefix(data)
-        _learn(str(data[PREFIX_BYTES : PREFIX_BYTES + prefix.header_bytes], "utf-8"))
     return record.artifact, record.make_ms
 
 
@@ -218,14 +218,18 @@ _READ: dict[bytes, object] = {}
 _MOST_READ = 1024
 
 
-def _learn(header: str) -> None:
-    """Note the spellings in a header. What it spells in other ways, native code leaves to Python each time."""
+def _learn(data: bytes | memoryview) -> None:
+    """Note the spellings in the header of a record. What it spells in other ways, native code leaves to Python."""
+    try:
+        header = str(data[PREFIX_BYTES : PREFIX_BYTES + _prefix(data).header_bytes], "utf-8")
+    except (FormatError, ValueError):
+        return
     if len(_READ) >= _MOST_READ:
         _READ.clear()
-    _READ.update({f'"{name}"'.encode(): kind for name, kind in _KINDS.items()})
+    _READ.update({f'"kind":"{name}"'.encode(): kind for name, kind in _KINDS.items()})
     with contextlib.suppress(*_NO_HEADER):
         at, value = _spelled(header, '"arch":', 0)
-        _READ[value] = None if value == b"null" else _read_arch(*only_value(value.decode()))
+        _READ[b'"arch":' + value] = None if value == b"null" else _read_arch(*only_value(value.decode()))
         at = header.index('"signatures":[', at)
         while True:
             at = header.index('["', at) + 1

@@ -283,7 +283,8 @@ class _Maker:
             return None
         place = f"{self.device.arch} {'GPU' if self.device.is_gpu else 'CPU device'}"
         parts, text = _alike(__version__, wish.version, place, empty.key.digest, _part_of_options(wish.options))
-        common = _Common(values_of(RUNNER_DECIDING, os.environ), tools, empty, parts, text)
+        environment = values_of(RUNNER_DECIDING, os.environ)
+        common = tuple.__new__(_Common, (environment, tools, empty, parts, text))  # start-up: no method is written
         if _is_usual(self.order):
             if len(self.device.shortcuts) >= _MOST_WISHES:
                 self.device.shortcuts.clear()

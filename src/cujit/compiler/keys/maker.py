@@ -392,17 +392,9 @@ class KeyMaker:
         emulated = _emulated(request.kind, build)
         if not is_plain(request.source):
             return self._of_all(request, build, emulated)
-        source = request.source
-        place = (source.name, source.define, request.kind, request.arch, request.options, emulated)
-        around = *place, values_of(COMPILERS_READ, self._environment)
-        known = self._alike.get(around)
-        if known is None or known.build is not build:
-            known = self._known(request, build, emulated)
-            if known is None:
-                return self._of_all(request, build, emulated)
-            if len(self._alike) >= KEPT:
-                self._alike.clear()
-            self._alike[around] = known
+        source, known = request.source, self._known(request, build, emulated)
+        if known is None:
+            return self._of_all(request, build, emulated)
         manifest = known.bare
         if known.reads_more or has_includes(source.text):
             manifest = self._manifest(Scan.of(request, known.arguments))
@@ -469,6 +461,19 @@ class KeyMaker:
 
     def _known(self, request: Request, build: Build, emulated: bool | None) -> _Alike | None:
         """Return what requests have in common that differ in names and source. None if the key may contain paths."""
+        source = request.source
+        place = (source.name, source.define, request.kind, request.arch, request.options, emulated)
+        around = *place, values_of(COMPILERS_READ, self._environment)
+        known = self._alike.get(around)
+        if known is None or known.build is not build:
+            known = self._made_known(request, build, emulated)
+            if known is not None:
+                if len(self._alike) >= KEPT:
+                    self._alike.clear()
+                self._alike[around] = known
+        return known
+
+    def _made_known(self, request: Request, build: Build, emulated: bool | None) -> _Alike | None:
         arguments = tuple(request.arguments())
         if unmodelled(arguments, Tool.NVRTC, request.options.extra) or may_hold_paths(request):
             return None

@@ -11,7 +11,7 @@ from cujit.devices.cuda.driver_module import DriverModule
 from cujit.devices.cuda.launching import driver_entries
 from cujit.devices.cuda.module import CudaModule
 from cujit.devices.jit_options import JitOptions
-from cujit.devices.launcher.cpython import index_by, is_supported, native_function
+from cujit.devices.launcher.cpython import BYTES, index_by, is_supported, native_function
 from cujit.devices.launcher.entry import LaunchEntry, LoadedImage
 from cujit.devices.launcher.library import library_or_none
 from cujit.devices.launcher.state import CubinCalls, KeepsLaunches, ModuleSlots
@@ -61,7 +61,7 @@ def plain_cubins(
             get_function=entries.get_function,
             context=int(context.handle),
             **attributes(entries, "get_context set_context push_context pop_context"),
-            **{name: ctypes.addressof(original.words) for name, original in originals.items()},
+            **{name: id(original.words) + BYTES for name, original in originals.items()},
             names=id(context.ring.names),
             patterns=id(patterns),
             number=arch.number,
@@ -84,11 +84,11 @@ class _Original:
 
     def __init__(self, cls: type, **slots: object) -> None:
         self._made: object = object.__new__(cls)
-        self.words = (ctypes.c_char * cls.__basicsize__)()
+        self.words = bytes(cls.__basicsize__)  # of which nobody else knows: a type of ctypes takes longer to make
         self.set(**slots)
 
     def set(self, **slots: object) -> None:
         """Fill slots, before anybody else has the object."""
         for name, value in slots.items():
             setattr(self._made, name, value)
-        ctypes.memmove(self.words, id(self._made), len(self.words))
+        ctypes.memmove(id(self.words) + BYTES, id(self._made), len(self.words))

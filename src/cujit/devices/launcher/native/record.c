@@ -41,11 +41,12 @@ static object *text(struct Rest *rest) {
   return 0;
 }
 
-/* What Python has read of these characters before: a new reference, or null. They end where a bracket closes that opens
-   in them, or before a comma. */
-static object *known(struct Rest *rest, object *memo) {
+/* What Python has read of these characters before, which begin with a label or are a list: a new reference, or null.
+   They end where a bracket closes that opens in them, or before a comma. */
+static object *known(struct Rest *rest, object *memo, const char *label) {
   const char *begin = rest->at;
   bool is_in_text = false;
+  if (!skip(rest, label) || (!*label && (rest->at == rest->end || *rest->at != '['))) return 0;
   for (i64 depth = 0; rest->at < rest->end && (depth || *rest->at != ','); rest->at++) {
     if (*rest->at == '\\') return 0;
     if (*rest->at == '"') is_in_text = !is_in_text;
@@ -67,7 +68,7 @@ static object *mapping(struct Rest *rest, object *memo) {
   for (bool is_first = true; is_good && !skip(rest, "]"); is_first = false) {
     is_good = (is_first || skip(rest, ",")) && skip(rest, "[");
     object *name = is_good ? text(rest) : 0, *value = 0;
-    if (name && skip(rest, ",")) value = memo ? known(rest, memo) : text(rest);
+    if (name && skip(rest, ",")) value = memo ? known(rest, memo, "") : text(rest);
     is_good = value && skip(rest, "]") && !CALL(PyDict_SetItem)(rows, name, value);
     if (name) CALL(Py_DecRef)(name);
     if (value) CALL(Py_DecRef)(value);
@@ -119,8 +120,8 @@ static bool put(object *fields, object *name, object *value) {
 static bool read_header(struct Rest rest, object *memo, object *fields, object **more) {
   enum { WORK, MAKE_MS, MADE_S };
   if (!skip(&rest, "{\"work\":") || !(more[WORK] = text(&rest))) return false;
-  if (!skip(&rest, ",\"kind\":") || !put(fields, OBJECT(kind), known(&rest, memo))) return false;
-  if (!skip(&rest, ",\"arch\":") || !put(fields, OBJECT(arch), known(&rest, memo))) return false;
+  if (!skip(&rest, ",") || !put(fields, OBJECT(kind), known(&rest, memo, "\"kind\":"))) return false;
+  if (!skip(&rest, ",") || !put(fields, OBJECT(arch), known(&rest, memo, "\"arch\":"))) return false;
   if (!skip(&rest, ",\"names\":") || !put(fields, OBJECT(names), mapping(&rest, 0))) return false;
   if (!skip(&rest, ",\"signatures\":") || !put(fields, OBJECT(signatures), mapping(&rest, memo))) return false;
   if (!skip(&rest, ",\"log\":") || !put(fields, OBJECT(log), text(&rest))) return false;
@@ -167,7 +168,8 @@ static object *read_record(const u8 *data, u64 size, object *digest, bool is_tru
   object *fields = CALL(PyDict_New)(), *more[3] = {0}, *made = 0;
   struct Rest header = {(const char *)data + sizeof prefix, (const char *)data + sizeof prefix + prefix.header};
   bool is_good = fields && read_header(header, memo, fields, more);
-  if (is_good && CALL(PyDict_GetItem)(fields, OBJECT(kind)) == OBJECT(cubin)) is_good = is_cubin(data + payload_at, prefix.payload);
+  bool is_elf = is_good && CALL(PyDict_GetItem)(fields, OBJECT(kind)) == OBJECT(cubin);
+  is_good = is_good && (!is_elf || is_cubin(data + payload_at, prefix.payload));
   object *image = is_good ? CALL(PyBytes_FromStringAndSize)((const char *)data + payload_at, (i64)prefix.payload) : 0;
   is_good = put(fields, OBJECT(data), image) && put(fields, OBJECT(provenance), none());
   is_good = is_good && !CALL(PyDict_SetItem)(fields, OBJECT(places), OBJECT(empty));
