@@ -27,6 +27,7 @@ WRONG = {
     "behind an early return": "if (t == 63) return; if (t < 40) SYNC; o[t] = s[t];",
     "by data": "if (x[t] < 40) SYNC; o[t] = s[t];",
     "one that counts": "int c = 0; if (t < 40) c = __syncthreads_count(1); o[t] = c;",
+    "one that is not aligned": 'if (t < 40) asm volatile("barrier.sync 0;" ::: "memory"); o[t] = 1;',
     "a guard": 'asm volatile("{ .reg .pred p; setp.lt.u32 p, %0, 40; @p bar.sync 0; }" :: "r"(t)); o[t] = 1;',
 }
 """Threads that go on skip a barrier at which others wait."""
@@ -47,6 +48,9 @@ RIGHT = {
     "data that hold for all": "if (t == 63) return; for (int k = 0; k < 9; k++) if (x[k] % 3 == 0) SYNC; o[t] = 1;",
     "a branch of the block": "if (n > 1) { s[t] = 2; SYNC; } else { s[t] = 3; SYNC; } o[t] = s[63 - t];",
     "a named one for a warp": 'if (t < 32) asm volatile("bar.sync 1, 32;" ::: "memory"); SYNC; o[t] = 1;',
+    "some that are not aligned": (
+        'if (t < 32) asm volatile("barrier.sync 0;" ::: "memory"); else asm volatile("barrier.sync 0;" ::: "memory");'
+    ),
     "a loop in which threads return": (
         '_Pragma("unroll 1") for (int k = 0; k < n; k++) { if (x[70 + k] % 2) SYNC; o[t] = k; if (k > t) return; }'
     ),
@@ -69,7 +73,7 @@ def test_barriers_that_threads_skip_are_found_with_their_line(name: str) -> None
         _run(WRONG[name])
     assert caught.value.kind == "sync"
     assert re.search(r"thread \(\d+, 0, 0\) skips a barrier that this thread waits at", caught.value.message)
-    assert re.search(r"bar\.(sync|red)[^\n]*\n  from [^\n]*:4\b", caught.value.message), caught.value.message
+    assert re.search(r"bar(rier)?\.(sync|red)[^\n]*\n  from [^\n]*:4\b", caught.value.message), caught.value.message
 
 
 @pytest.mark.parametrize("name", ELSEWHERE)

@@ -43,9 +43,9 @@ class Skips:
 
 
 def number_for_all(op: Op) -> int | None:
-    """Return the number of a barrier for all threads of a block, to which warps come whole. None if it is another."""
+    """Return the number of a barrier for all threads of a block. None if it is another."""
     numbers = op.sources[:-1] if "red" in op.modifiers else op.sources
-    is_one = op.form.is_barrier and op.form.is_aligned and op.scope != "cluster" and len(numbers) == 1
+    is_one = op.form.is_barrier and op.scope != "cluster" and len(numbers) == 1
     return numbers[0].value if is_one and isinstance(numbers[0], IntConstant) else None
 
 
@@ -65,7 +65,11 @@ def find_skips(graph: ControlFlowGraph, block: Dim3) -> Skips:
     ways = {op: each for op, each in ways.items() if any(each)}
     if common.together and not ways:
         return Skips()
-    return Skips(ways, {op: not _diverges_in_loop(graph, graph.blocks[p], p, differing) for p, op in barriers.items()})
+    alike = {
+        p: op.form.is_aligned and not _diverges_in_loop(graph, graph.blocks[p], p, differing)
+        for p, op in barriers.items()
+    }
+    return Skips(ways, {barriers[p]: each for p, each in alike.items()})
 
 
 def _leaves(graph: ControlFlowGraph, position: int) -> bool:
