@@ -429,6 +429,50 @@ def test_products_that_do_not_exist_end_the_launch(cpu: Device, name: str) -> No
         run_scene(cpu, Scene("wrong", text_of(good), arrays, 1, 128))
 
 
+DISAGREEING = [
+    Product("mxf8f6f4", "e4m3", "e4m3", chunks=1, factor="ue4m3"),
+    Product("mxf4", "fp4", "fp4", chunks=2, places=(1, 0)),
+    Product("mxf4", "fp4", "fp4", chunks=2, places=(0, 3)), Product("mxf4", "fp4", "fp4", chunks=2, factor="ue4m3"),
+    Product("mxf4nvf4", "fp4", "fp4", chunks=4, size=".scale_vec::4X", places=(2, 0)),
+]  # fmt: skip
+"""The descriptor has a type of scale factors, or places in their words, that the instruction does not have."""
+
+
+@pytest.mark.parametrize("x", DISAGREEING, ids=str)
+def test_scale_layouts_that_disagree_end_the_launch(cpu: Device, x: Product) -> None:
+    a, b = (np.zeros((rows, STEPS[x.kind]), np.uint64) for rows in (x.m, x.n))
+    arrays = arrays_of(x, a, b, np.zeros((COLUMNS, LANES), np.uint32))
+    with raises(KernelFaultError, "fault-tensor-memory", "instruction descriptor", "mma"):
+        run_scene(cpu, Scene("wrong", text_of(x), arrays, 1, 128))
+
+
+def test_scale_factors_in_columns_that_the_block_never_allocated(cpu: Device) -> None:
+    x = Product("mxf8f6f4", "e4m3", "e4m3", chunks=1)
+    a, b = (np.zeros((rows, 32), np.uint64) for rows in (x.m, x.n))
+    arrays = arrays_of(x, a, b, np.zeros((COLUMNS, LANES), np.uint32))
+    text = text_of(x).replace(f"[base+{FACTORS[0]}]", f"[base+{COLUMNS - 2}]")
+    with raises(KernelFaultError, "fault-tensor-memory", "4 columns", "from column 510", "mma"):
+        run_scene(cpu, Scene("wrong", text, arrays, 1, 128))
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_commit_to_an_mbarrier_that_nobody_waits_for(cpu: Device, waits: bool) -> None:
+    """Who waits at another mbarrier waits forever; who does not wait deallocates too early."""
+    x = Product()
+    text = text_of(x).replace(".shared .align 8 .b64 bar;", ".shared .align 8 .b64 bar; .shared .align 8 .b64 other;")
+    text = text.replace("b64 [bar], 1;", "b64 [bar], 1; @one mbarrier.init.shared::cta.b64 [other], 1;")
+    text = text.replace("shared::cluster.b64 [bar];", "shared::cluster.b64 [other];")
+    if not waits:
+        begin, _, end = text.partition("WAIT:")
+        text = begin + end[end.index("setp.lt.u32 one, i, 32; @!one bra OVER;") :]
+    arrays = arrays_of(x, codes("f16", 128, 16, 1), codes("f16", 32, 16, 2), np.zeros((COLUMNS, LANES), np.uint32))
+    code, words = (
+        ("fault-deadlock", ("try_wait",)) if waits else ("fault-tensor-memory", ("dealloc", "mma", "try_wait"))
+    )
+    with raises(KernelFaultError, code, *words):
+        run_scene(cpu, Scene("elsewhere", text, arrays, 1, 128))
+
+
 def test_a_commit_tells_several_blocks(cpu: Device) -> None:
     """Block 0 of a cluster commits for both blocks, and each waits at a barrier of its own."""
     body = """.shared .align 8 .b64 bar; .reg .pred one, done; .reg .b32 i, rank; .reg .b16 mask; .reg .b64 a;

@@ -46,20 +46,27 @@ enum { MODE_AT = 61, BY_32_BYTES = 1, OFFSET_AT = 49, ABSOLUTE_AT = 52 };
    without a pattern ((1T,SBO),(1,LBO)). Across: ((T,n,m),(8,k)):((1,T,LBO),(nT,SBO)), or ((1,T,SBO),(1T,LBO)). By pieces of
    32 bytes the pattern is Swizzle<2,5,2> and four steps deep. Source: PTX ISA 9.1, 9.7.16.4.1 "Shared memory descriptor",
    9.7.16.3.3 "Canonical Layouts"; NVIDIA/cutlass, mma_traits_sm100.hpp, for the last. */
-static u64 offset_in_shared(const struct Factor *factor, u32 row, u32 k) {
+INLINE u64 place_in_shared(const struct Factor *factor, u32 row, u32 k) {
   u64 descriptor = factor->descriptor, mode = descriptor >> MODE_AT, line = LINE_BYTES[mode];
   u64 leading = (descriptor >> 16 & 0x3fff) << 4, stride = (descriptor >> 32 & 0x3fff) << 4;
   u64 at = (descriptor & 0x3fff) << 4, size = factor->bits < 8 ? 1 : factor->bits / 8;
   if (factor->across) {
     u64 per_line = line / size, depth = mode == BY_32_BYTES ? 4 : 8;
     at += row % per_line * size + k % depth * line;
-    at += row / per_line * (mode ? leading : stride) + k / depth * (mode ? stride : leading);
-  } else {
-    u64 byte = k * size;
-    at += row / 8 * stride + row % 8 * line + (mode ? byte : byte / 16 * leading + byte % 16);
+    return at + row / per_line * (mode ? leading : stride) + k / depth * (mode ? stride : leading);
   }
+  u64 byte = k * size;
+  return at + row / 8 * stride + row % 8 * line + (mode ? byte : byte / 16 * leading + byte % 16);
+}
+
+INLINE u64 swizzled(u64 descriptor, u64 at) {
+  u64 mode = descriptor >> MODE_AT;
   if (mode == BY_32_BYTES) return at ^ (at >> 7 & 3) << 5;
-  return at ^ (((at >> 7) - (descriptor >> OFFSET_AT & 7)) & (line / 16 - 1)) << 4;
+  return at ^ (((at >> 7) - (descriptor >> OFFSET_AT & 7)) & (LINE_BYTES[mode] / 16 - 1u)) << 4;
+}
+
+static u64 offset_in_shared(const struct Factor *factor, u32 row, u32 k) {
+  return swizzled(factor->descriptor, place_in_shared(factor, row, k));
 }
 
 /* The code of an element. Those of 4 and 6 bits lie packed at the beginning of 16 bytes; FP4 alone fills them. */
@@ -141,14 +148,45 @@ static void number_of(u32x32 *codes, u32 type) {
   }
 }
 
+/* Codes of 4 steps of 8 rows, of a dense matrix in shared memory whose elements have 8 bits or more: those of a row, or across
+   those of a step, lie side by side in their 16 bytes, and the next row or step is a line of the pattern on. */
+INLINE void take_codes(u32x32 *to, const struct Factor *factor, u32 first, u32 strip, u32 size, flag across) {
+  u32 *lanes = (u32 *)to, along = across ? 8 : 4, each = size == 4 ? 4 : along;
+  u64 apart = LINE_BYTES[factor->descriptor >> MODE_AT];
+  for (u32 from = 0; from < along; from += each) {
+    u64 begin = place_in_shared(factor, first + (across ? from : 0), 4 * strip + (across ? 0 : from));
+    for (u32 line = 0; line < WARP / along; line++) {
+      const u8 *bytes = factor->shared + swizzled(factor->descriptor, begin + line * apart);
+      for (u32 n = 0; n < each; n++) {
+        u32 word = 0;
+        __builtin_memcpy(&word, bytes + n * size, size);
+        lanes[across ? (from + n) * 4 + line : line * 4 + n] = word;
+      }
+    }
+  }
+}
+
+static void take_plain(u32x32 *to, const struct Factor *factor, u32 first, u32 strip) {
+  switch (factor->bits * 2 + factor->across) {
+  case 16: take_codes(to, factor, first, strip, 1, 0); return;
+  case 17: take_codes(to, factor, first, strip, 1, 1); return;
+  case 32: take_codes(to, factor, first, strip, 2, 0); return;
+  case 33: take_codes(to, factor, first, strip, 2, 1); return;
+  case 64: take_codes(to, factor, first, strip, 4, 0); return;
+  default: take_codes(to, factor, first, strip, 4, 1);
+  }
+}
+
 /* What a zero in a sparse A is: it makes no NaN with an infinity. */
 enum { MINUS_ZERO = (int)0x80000000 };
 
 /* Eight rows from one on, made strips from `at` on, or turned into columns. */
 static void read_rows(struct Side *to, u32 at, const struct Factor *factor, u32 first, u32 strips, flag turns) {
+  flag plain = !factor->memory && !factor->sparse && !factor->part && factor->bits >= 8;
   for (u32 strip = 0; strip < strips; strip++) {
     u32x32 found = {0}, none = {0};
-    for (u32 lane = 0; lane < WARP; lane++) {
+    if (plain) take_plain(&found, factor, first, strip);
+    for (u32 lane = 0; lane < WARP && !plain; lane++) {
       ((u32 *)&none)[lane] = -find_code((u32 *)&found + lane, factor, first + lane / 4, 4 * strip + lane % 4);
     }
     number_of(&found, factor->type);
@@ -173,10 +211,11 @@ struct Sums {
   const u32 *masked;
 };
 
-/* The cell of a lane's element in register k of the tile at a row and a column: see tiles.h. */
-INLINE u32 *sum_at(const struct Sums *sums, u32 row, u32 column, u32 k, u32 lane) {
-  u32 own = lane_of(sums->spread, sums->lane, row + k / 2 * 8 + lane / 4);
-  return &sums->memory->cells[sums->column + column + lane % 4 * 2 + k % 2][own];
+/* The cells of register k of the tile at a row and a column, of 8 rows side by side: those of lanes `quad`, 4 + `quad`, and so
+   on. See tiles.h. */
+INLINE u32 *sums_at(const struct Sums *sums, u32 row, u32 column, u32 k, u32 quad) {
+  u32 own = lane_of(sums->spread, sums->lane, row + k / 2 * 8);
+  return &sums->memory->cells[sums->column + column + quad * 2 + k % 2][own];
 }
 
 static f32 scaled(f32 value, u32 scale) { return value * AS(f32, (127 - scale) << 23); }
@@ -184,8 +223,9 @@ static f32 scaled(f32 value, u32 scale) { return value * AS(f32, (127 - scale) <
 /* Read a tile of 16 rows and 8 columns, times 2 ** -scale. */
 static void read_sums(u32x32 *tile, const struct Sums *sums, u32 row, u32 column, u32 type, u32 scale) {
   for (u32 k = 0; k < 4; k++) {
-    for (u32 lane = 0; lane < WARP; lane++) {
-      u32 value = *sum_at(sums, row, column, k, lane), *to = (u32 *)&tile[type == TYPE_F16 ? k / 2 : k] + lane;
+    for (u32 at = 0; at < WARP; at++) {
+      u32 lane = at % 8 * 4 + at / 8, value = sums_at(sums, row, column, k, at / 8)[at % 8];
+      u32 *to = (u32 *)&tile[type == TYPE_F16 ? k / 2 : k] + lane;
       if (type == TYPE_F16) {
         _Float16 half = (_Float16)scaled((f32)AS(_Float16, (u16)value), scale);
         *to = k % 2 ? *to | (u32)AS(u16, half) << 16 : AS(u16, half);
@@ -198,11 +238,11 @@ static void read_sums(u32x32 *tile, const struct Sums *sums, u32 row, u32 column
 
 static void write_sums(const u32x32 *tile, const struct Sums *sums, u32 row, u32 column, u32 type) {
   for (u32 k = 0; k < 4; k++) {
-    for (u32 lane = 0; lane < WARP; lane++) {
-      u32 own = lane_of(sums->spread, sums->lane, row + k / 2 * 8 + lane / 4);
-      if (sums->masked[own / 32] >> own % 32 & 1) continue;
-      const u32 *from = (const u32 *)&tile[type == TYPE_F16 ? k / 2 : k] + lane;
-      *sum_at(sums, row, column, k, lane) = type == TYPE_F16 ? *from >> k % 2 * 16 & 0xffff : *from;
+    u32 first = lane_of(sums->spread, sums->lane, row + k / 2 * 8), masked = sums->masked[first / 32] >> first % 32;
+    for (u32 at = 0; at < WARP; at++) {
+      const u32 *from = (const u32 *)&tile[type == TYPE_F16 ? k / 2 : k] + at % 8 * 4 + at / 8;
+      if (masked >> at % 8 & 1) continue;
+      sums_at(sums, row, column, k, at / 8)[at % 8] = type == TYPE_F16 ? *from >> k % 2 * 16 & 0xffff : *from;
     }
   }
 }
