@@ -234,6 +234,7 @@ define void @one(float addrspace(1)* %p) {
     seen = analyze(Scene(text, "one.ll", grid="1", block="1", arguments="zeros:f32:1"))
     assert seen.is_counted, seen.record()["errors"]
     assert [each.kind for each in seen.report.listings][:2] == ["source", "ptx"]
+    assert [(each.form, each.word) for each in seen.fields["one"]] == [("array", "zeros:f32:1024")]
 
 
 def test_what_is_printed_is_kept() -> None:

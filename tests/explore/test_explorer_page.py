@@ -259,6 +259,15 @@ def test_elements_are_typed_as_the_signature_says_and_templates_are_named(opened
     assert violations(page.page) == []
 
 
+def test_nothing_is_suggested_for_a_structure(opened: Opened, serve: Serve) -> None:
+    code = "struct Pair { int a, b; };\n__global__ void k(Pair pair, int *p) { *p = pair.a; }\n"
+    page = opened(
+        serve(code, replace(LAUNCHED, grid="1", block="1", arguments="")), re.compile("k requires 2 arguments")
+    )
+    assert page.page.locator("#argument-fields legend").all_inner_texts() == ["pair Pair", "p int*"]
+    assert page.page.locator("#field-arguments").input_value() == ""
+
+
 def rows_of(visit: Visit, caption: str) -> dict[str, list[str]]:
     """Read a table of the comparison by the first cell of its rows."""
     table = visit.page.locator("#compare table").filter(has=visit.page.locator(f"caption:text-is('{caption}')"))

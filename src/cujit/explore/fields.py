@@ -15,6 +15,9 @@ from cujit.signature import Parameter, ParameterClass, Signature
 from cujit.values import attributes, dataclass
 
 _USUAL_COUNT = 1024
+_USUAL_ELEMENT = "f32"
+"""What a pointer points to, and a word that may be one, if the image does not tell."""
+_POINTER_BYTES = 8
 _SPACES = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _NUMBERS = {
     ParameterClass.SIGNED: str(_USUAL_COUNT),
@@ -48,8 +51,8 @@ class ArgumentField:
     def of(cls, parameter: Parameter, name: str) -> ArgumentField:
         """Make the field of a parameter."""
         kind = parameter.kind
-        if kind is ParameterClass.POINTER:
-            dtype = _element(parameter.pointee)
+        if kind is ParameterClass.POINTER or (kind is ParameterClass.BITS and parameter.size == _POINTER_BYTES):
+            dtype = _element(parameter.pointee) if parameter.pointee else _USUAL_ELEMENT
             return cls(name, str(parameter), "array", dtype, f"zeros:{dtype}:{_USUAL_COUNT}")
         if kind is ParameterClass.BOOL:
             return cls(name, str(parameter), "truth", "", "true")

@@ -322,7 +322,7 @@
     const own = fields[scene.kernel] || (names.length === 1 && fields[names[0]]) || [], box = $("field-arguments");
     kernels.offer(names, scene.kernel);
     const fitting = cujitArguments.joined(own.map(({ word }) => word)), isOwn = ["", suggested].includes(scene.arguments.trim());
-    if (own.length && isOwn && fitting !== scene.arguments && document.activeElement !== box) {
+    if (own.length && own.every(({ word }) => word) && isOwn && fitting !== scene.arguments && document.activeElement !== box) {
       box.value = scene.arguments = suggested = fitting;
       if (isLaunched()) changed();
     }
