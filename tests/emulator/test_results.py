@@ -5,6 +5,7 @@ from __future__ import annotations
 from cuda.bindings import driver
 
 from cujit.emulator.results import Result
+from emulator.programs import python
 
 
 def test_every_answer_has_the_number_that_the_bindings_know() -> None:
@@ -13,3 +14,16 @@ def test_every_answer_has_the_number_that_the_bindings_know() -> None:
 
 def test_a_name_says_what_it_means() -> None:
     assert Result.ILLEGAL_ADDRESS.sentence == "illegal address"
+
+
+def test_a_refused_call_says_what_to_do() -> None:
+    said = python("""
+    import ctypes
+    lib, text, context, link = ctypes.CDLL("libcuda.so.1"), ctypes.c_char_p(), ctypes.c_void_p(), ctypes.c_void_p()
+    assert not lib.cuInit(0) and not lib.cuCtxCreate_v2(ctypes.byref(context), 0, 0)
+    assert not lib.cuLinkCreate_v2(0, None, None, ctypes.byref(link))
+    status = lib.cuLinkComplete(link, ctypes.byref(ctypes.c_void_p()), None)
+    lib.cuGetErrorString(status, ctypes.byref(text))
+    print(text.value.decode())
+    """)
+    assert said == "the link has no inputs\n  hint: add an image with `cuLinkAddData` or `cuLinkAddFile`\n"

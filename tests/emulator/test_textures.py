@@ -700,7 +700,7 @@ print(d.cuGetErrorString(answers[-1][0])[1].decode())
     assert out == [
         " ".join(["NOT_SUPPORTED"] * 8),
         "INVALID_VALUE",
-        "cubes without seams are not emulated",
+        "the emulator doesn't support seamless cube maps",
     ]
 
 

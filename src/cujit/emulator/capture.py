@@ -177,11 +177,11 @@ def _tell_c() -> None:
     emulation().native.state.capturing = _question_pointer() if _LIVE else 0
 
 
-def _refuse(result: Result, captures: Iterable[_Capture], words: str) -> RefusedCall:
+def _refuse(result: Result, captures: Iterable[_Capture], words: str, hint: str = "") -> RefusedCall:
     """Invalidate captures, and return the refusal for the call that caused it."""
     for capture in list(captures):
         capture.invalidate()
-    return RefusedCall(result, words)
+    return RefusedCall(result, words, hint=hint)
 
 
 @contexts.at_end
@@ -237,7 +237,12 @@ def _capturing(stream: int) -> tuple[_Capture, StreamCell] | None:
         if stream <= LEGACY_STREAM:
             _check_legacy(cell.context)
         return None
-    require(capture.is_valid, Result.STREAM_CAPTURE_INVALIDATED, "the capture of this stream came to nothing before")
+    require(
+        capture.is_valid,
+        Result.STREAM_CAPTURE_INVALIDATED,
+        "the capture of this stream was invalidated by an earlier call",
+        hint="end the capture with `cuStreamEndCapture`, and begin another one",
+    )
     return capture, cell
 
 
@@ -253,7 +258,7 @@ def _check_legacy(context: int, *, spoils: bool = True) -> None:
         raise _refuse(Result.STREAM_CAPTURE_IMPLICIT, blocked.values() if spoils else (), words)
 
 
-def not_captured(stream: int, words: str = "this can't be captured") -> None:
+def not_captured(stream: int, words: str = "this can't be captured", *, hint: str = "") -> None:
     """Refuse a call on a stream that is captured, whose capture comes to nothing.
 
     Raises:
@@ -263,7 +268,7 @@ def not_captured(stream: int, words: str = "this can't be captured") -> None:
         with LOCK:
             found = _capturing(stream)
             if found is not None:
-                raise _refuse(Result.STREAM_CAPTURE_UNSUPPORTED, [found[0]], words)
+                raise _refuse(Result.STREAM_CAPTURE_UNSUPPORTED, [found[0]], words, hint)
     else:
         stream_cell(stream)
 
@@ -384,7 +389,12 @@ def _ask_wait(cell: int, event: int, flags: int) -> int:
     stream = StreamCell.from_address(cell)
     source = _LIVE.get(EventCell.from_address(event).capture)
     if flags & _EXTERNAL:
-        capture = got(capture, Result.ILLEGAL_STATE, "an external wait is for a stream that is captured")
+        capture = got(
+            capture,
+            Result.ILLEGAL_STATE,
+            "an external wait requires a stream that is being captured",
+            hint="pass 0 as the flags of `cuStreamWaitEvent`",
+        )
         capture.add(stream, event_node(capture.graph, NodeKind.WAIT_EVENT, event))
         return 0
     if source is not None:
@@ -487,9 +497,19 @@ def stream_begin_capture_to_graph(stream: int, graph: int, nodes: int, data: int
 def _begin(stream: int, mode: int, graph: EmulatedGraph | None = None, tail: Tail | None = None) -> None:
     require(mode <= RELAXED)
     cell = stream_cell(stream)
-    require(stream > LEGACY_STREAM, Result.STREAM_CAPTURE_UNSUPPORTED, "the default stream can't be captured")
+    require(
+        stream > LEGACY_STREAM,
+        Result.STREAM_CAPTURE_UNSUPPORTED,
+        "the default stream can't be captured",
+        hint="create a stream with `cuStreamCreate`, and capture it",
+    )
     with LOCK:
-        require(not cell.status, Result.ILLEGAL_STATE, "the stream is captured already")
+        require(
+            not cell.status,
+            Result.ILLEGAL_STATE,
+            "the stream is already being captured",
+            hint="end that capture with `cuStreamEndCapture`",
+        )
         capture = _Capture(cell, mode, graph or EmulatedGraph(), tail or {}, graph is None)
         capture.join(cell, tail or {})
         _LIVE[capture.id] = capture
@@ -500,7 +520,11 @@ def _tail(graph: EmulatedGraph, nodes: int, data: int, count: int) -> Tail:
     """Read nodes of a graph that are to be waited for."""
     require(nodes or not count)
     found = [node_of(load_u64(nodes, k)) for k in range(count)]
-    require(all(node.graph is graph for node in found), words="a node of another graph is to be waited for")
+    require(
+        all(node.graph is graph for node in found),
+        words="a dependency belongs to another graph, expected nodes of the captured graph",
+        hint="pass nodes that `cuStreamGetCaptureInfo` returns for this stream",
+    )
     edges = [ctypes.string_at(data + 8 * k, 8) if data else NO_DATA for k in range(count)]
     return dict(zip(found, edges, strict=True))
 
@@ -512,16 +536,36 @@ def stream_end_capture(stream: int, graph: int) -> None:
     with LOCK:
         store_u64(graph, 0)
         found = _BY_STREAM.get(ctypes.addressof(cell))
-        capture = got(found, Result.ILLEGAL_STATE, "the stream is not captured")
+        capture = got(
+            found,
+            Result.ILLEGAL_STATE,
+            "the stream isn't being captured",
+            hint="begin the capture with `cuStreamBeginCapture`",
+        )
         if capture.origin != ctypes.addressof(cell):
             raise _refuse(Result.STREAM_CAPTURE_UNMATCHED, [capture], "the capture began in a different stream")
         allowed = capture.mode == RELAXED or capture.thread == threading.get_native_id()
         was_valid, is_joined = capture.is_valid, capture.is_joined()
         capture.is_valid = was_valid and is_joined and allowed
         capture.end()
-        require(allowed, Result.STREAM_CAPTURE_WRONG_THREAD, "the capture began in another thread")
-        require(was_valid, Result.STREAM_CAPTURE_INVALIDATED, "the capture came to nothing before")
-        require(is_joined, Result.STREAM_CAPTURE_UNJOINED, "a stream was joined to the capture and has not come back")
+        require(
+            allowed,
+            Result.STREAM_CAPTURE_WRONG_THREAD,
+            "another thread began the capture",
+            hint="end the capture in the thread that began it, or begin it with `CU_STREAM_CAPTURE_MODE_RELAXED`",
+        )
+        require(
+            was_valid,
+            Result.STREAM_CAPTURE_INVALIDATED,
+            "the capture was invalidated by an earlier call",
+            hint="check the results of the calls since `cuStreamBeginCapture`",
+        )
+        require(
+            is_joined,
+            Result.STREAM_CAPTURE_UNJOINED,
+            "another stream joined the capture and hasn't been joined back",
+            hint="record an event in that stream, and call `cuStreamWaitEvent` in the stream that began the capture",
+        )
         store_u64(graph, capture.graph.handle)
 
 
@@ -543,7 +587,12 @@ def stream_get_capture_info(
             return
         tail = capture.tails[ctypes.addressof(cell)]
         lossy = nodes and not edges and any(data != NO_DATA for data in tail.values())
-        require(not lossy, Result.LOSSY_QUERY, "the edges have data, which this call does not give")
+        require(
+            not lossy,
+            Result.LOSSY_QUERY,
+            "the edges have data that this call can't return",
+            hint="call `cuGraphGetEdges_v2` or `cuStreamGetCaptureInfo_v3`",
+        )
         handles = (ctypes.c_uint64 * len(tail))(*(node.handle for node in tail))
         data = ctypes.create_string_buffer(b"".join(tail.values()))
         capture.given[ctypes.addressof(cell)] = handles, data  # the caller may read them until the next call
@@ -560,7 +609,12 @@ def stream_update_capture_dependencies(stream: int, nodes: int, data: int, count
     """Change what the next node of a captured stream waits for."""
     require(flags <= _SET)
     with LOCK:
-        capture, cell = got(_capturing(stream), Result.ILLEGAL_STATE, "the stream is not captured")
+        capture, cell = got(
+            _capturing(stream),
+            Result.ILLEGAL_STATE,
+            "the stream isn't being captured",
+            hint="begin the capture with `cuStreamBeginCapture`",
+        )
         tail = _tail(capture.graph, nodes, data, count)
         before = capture.tails[ctypes.addressof(cell)] if flags == _ADD else {}
         capture.tails[ctypes.addressof(cell)] = {**before, **tail}

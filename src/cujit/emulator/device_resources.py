@@ -186,7 +186,7 @@ def _group(wanted: _GroupParams, total: int, left: int) -> Multiprocessors:
     most = _MOST_TOGETHER if emulation().settings.cc >= (9, 0) else _PAIR
     require(not wanted.together % _PAIR and together <= most and not any(wanted.reserved))
     refused = Result.INVALID_RESOURCE_CONFIGURATION
-    require(not wanted.flags & ~_BACKFILL, refused, "the device has no locality domains")
+    require(not wanted.flags & ~_BACKFILL, refused, "the emulated device doesn't have locality domains")
     unit = _pair() if wanted.flags & _BACKFILL else together
     if wanted.count:
         require(_PAIR <= wanted.count <= total and not wanted.count % _PAIR)

@@ -144,10 +144,10 @@ def _declaring(begin: Callable[[], tuple[int, ...]]) -> Callable[..., Callable[[
     return declare
 
 
-def checked(answer: int, words: str = "") -> None:
+def checked(answer: int, words: str = "", *, hint: str = "") -> None:
     """Refuse a call with what C answered, unless that is success."""
     if answer:
-        raise RefusedCall(Result(answer), words)
+        raise RefusedCall(Result(answer), words, hint=hint)
 
 
 def current_context() -> int:
@@ -203,19 +203,19 @@ def without_data(names: str, types: str, place: int) -> Callable[[_Body], _Body]
 # -- memory of the caller -----------------------------------------------------------------------------------
 
 
-def require(condition: object, result: Result = Result.INVALID_VALUE, words: str = "") -> None:
+def require(condition: object, result: Result = Result.INVALID_VALUE, words: str = "", *, hint: str = "") -> None:
     """Refuse a call where something does not hold."""
     if not condition:
-        raise RefusedCall(result, words)
+        raise RefusedCall(result, words, hint=hint)
 
 
 _Found = TypeVar("_Found")
 
 
-def got(found: _Found | None, result: Result = Result.INVALID_VALUE, words: str = "") -> _Found:
+def got(found: _Found | None, result: Result = Result.INVALID_VALUE, words: str = "", *, hint: str = "") -> _Found:
     """Return what was looked for, or refuse a call if it was not found."""
     if found is None:
-        raise RefusedCall(result, words)
+        raise RefusedCall(result, words, hint=hint)
     return found
 
 

@@ -59,7 +59,9 @@ class _Executable:
         """Return the item that stands for a node of the graph."""
         item = self.items.get(node)
         return got(
-            item if item is not None and item.kind in kinds else None, words="the instantiated graph has no such node"
+            item if item is not None and item.kind in kinds else None,
+            words="the instantiated graph doesn't have this node",
+            hint="pass a node of the graph that was instantiated",
         )
 
     def make_ready(self, context: int) -> None:
@@ -187,7 +189,11 @@ def _flat(graph: EmulatedGraph, items: dict[int, GraphNode]) -> list[GraphNode]:
 
 
 def _executable(handle: int) -> _Executable:
-    return got(_EXECUTABLES.get(handle), words="there is no instantiated graph of this handle")
+    return got(
+        _EXECUTABLES.get(handle),
+        words="no instantiated graph has this handle",
+        hint="instantiate the graph with `cuGraphInstantiate`",
+    )
 
 
 # -- instantiation ------------------------------------------------------------------------------------------
@@ -203,7 +209,11 @@ def _instantiate(out: int, graph: int, flags: int) -> None:
     require(not flags & _DEVICE_LAUNCH, Result.NOT_SUPPORTED, "kernels can't launch graphs here")
     with LOCK:
         found = graph_of(graph)
-        require(_is_acyclic(found), words="nodes of the graph wait for each other")
+        require(
+            _is_acyclic(found),
+            words="the graph has a cycle: nodes wait for each other",
+            hint="remove an edge with `cuGraphRemoveDependencies`",
+        )
         is_once = found.has_memory or found.has_conditions
         require(
             not (is_once and any(each.source is found for each in _EXECUTABLES.values())),
@@ -221,13 +231,22 @@ _IN_BODIES = frozenset(
 
 
 def _check_conditions(graph: EmulatedGraph) -> None:
-    require(all(each.node is not None for each in graph.all_conditions()), words="no node has one of the conditions")
+    require(
+        all(each.node is not None for each in graph.all_conditions()),
+        words="the graph has a condition without a conditional node",
+        hint="add a conditional node for each handle from `cuGraphConditionalHandleCreate`",
+    )
     for node in graph.nodes:
         for inner in node.graphs:
             _check_conditions(inner)
             if node.bodies:
                 kinds = {each.kind for each in _flat(inner, {})}
-                require(kinds <= _IN_BODIES, Result.NOT_SUPPORTED, "conditional nodes can't run nodes of such types")
+                require(
+                    kinds <= _IN_BODIES,
+                    Result.NOT_SUPPORTED,
+                    "the body of a conditional node has a node whose type isn't allowed",
+                    hint="use kernel, copy, set, empty, child graph, and conditional nodes",
+                )
 
 
 @started("cuGraphInstantiate cuGraphInstantiate_v2", "PPPPP")
@@ -346,7 +365,11 @@ def _check_change(item: GraphNode, params: Any) -> None:
     """A copy stays one between such memories; all else may change."""
     kept = item.params
     if isinstance(params, CopyParams) and isinstance(kept, CopyParams):
-        require((params.src_type, params.dst_type) == (kept.src_type, kept.dst_type), words="a copy of other memory")
+        require(
+            (params.src_type, params.dst_type) == (kept.src_type, kept.dst_type),
+            words="the copy is between other kinds of memory than the node's copy",
+            hint="add a separate node, and instantiate the graph again",
+        )
 
 
 def _alike(name: str, kind: NodeKind, more: str, size: int) -> None:

@@ -71,7 +71,9 @@ class GraphMemory:
         Raises:
             Refused: it is no graph's.
         """
-        return got(_MEMORY.get(address), words="this memory is of no graph")
+        return got(
+            _MEMORY.get(address), words="no graph allocated this memory", hint="free the memory with `cuMemFree`"
+        )
 
     @property
     def is_taken(self) -> bool:
@@ -96,7 +98,11 @@ class GraphMemory:
         Raises:
             Refused: somebody has it, or there is not so much.
         """
-        checked(_take(self.address), "memory of the graph was not freed since its last launch")
+        checked(
+            _take(self.address),
+            "memory that the graph allocated wasn't freed since its last launch",
+            hint="free it with `cuMemFree`, or instantiate the graph with the flag `AUTO_FREE_ON_LAUNCH`",
+        )
 
     def free(self) -> bool:
         """Free what a launch took; False where nobody has it."""

@@ -57,7 +57,11 @@ def graph_destroy(graph: int) -> None:
     """Destroy a graph and its nodes."""
     with LOCK:
         found = graph_of(graph)
-        require(found.owner is None, words="a node has this graph")
+        require(
+            found.owner is None,
+            words="the graph belongs to a node, and can't be destroyed or added to another node",
+            hint="clone the graph with `cuGraphClone`",
+        )
         found.destroy()
 
 
@@ -158,7 +162,11 @@ for _name, (_kind, _more, _size) in KINDS.items():
 
 def _of_kind(handle: int, *kinds: NodeKind) -> GraphNode:
     node = node_of(handle)
-    require(node.kind in kinds, words="the node is of another type")
+    require(
+        node.kind in kinds,
+        words="the node has another type than this call requires",
+        hint="get the type with `cuGraphNodeGetType`",
+    )
     return node
 
 
@@ -321,11 +329,19 @@ def _add_conditional(out: int, graph: int, nodes: int, count: int, body: int, da
     """Add a node whose own graphs run by a condition; write their handles."""
     params = ConditionalParams.from_buffer_copy(ctypes.string_at(body, ctypes.sizeof(ConditionalParams)))
     with LOCK:
-        condition = got(graph_of(graph).conditions.get(params.handle), words="the graph has no such condition")
+        condition = got(
+            graph_of(graph).conditions.get(params.handle),
+            words="the graph doesn't have this condition",
+            hint="create the handle for this graph with `cuGraphConditionalHandleCreate`",
+        )
         require(condition.node is None, words="another node has this condition")
         require(params.context in (0, condition.context), words="the condition was made for another context")
         most = {_IF: 2, _WHILE: 1, _SWITCH: params.size}.get(params.type, 0)
-        require(0 < params.size <= most, words="a conditional node of this type can't have so many graphs")
+        require(
+            0 < params.size <= most,
+            words="the number of graphs doesn't match the type of the conditional node",
+            hint="pass 1 or 2 for IF, 1 for WHILE, and at least 1 for SWITCH",
+        )
         node = _added(out, graph, nodes, count, NodeKind.CONDITIONAL, lambda _: (params, None), data)
         condition.node = node
         node.bodies = [EmulatedGraph(node) for _ in range(params.size)]
@@ -395,7 +411,12 @@ def _store_some(count: int, columns: Sequence[tuple[int, Sequence[int]]], total:
 
 def _store_edges(edges: list[Edge], before: int, after: int, data: int, count: int) -> None:
     lossy = (before or after) and not data and any(each != NO_DATA for _, _, each in edges)
-    require(not lossy, Result.LOSSY_QUERY, "the edges have data, which this call does not give")
+    require(
+        not lossy,
+        Result.LOSSY_QUERY,
+        "the edges have data that this call can't return",
+        hint="call `cuGraphGetEdges_v2` or `cuStreamGetCaptureInfo_v3`",
+    )
     columns = [(before, [a.handle for a, _, _ in edges]), (after, [b.handle for _, b, _ in edges])]
     some = _store_some(count, columns, len(edges))
     for k in range(some if data else 0):
@@ -462,7 +483,11 @@ def graph_add_dependencies(graph: int, before: int, after: int, data: int, count
     """Add edges."""
     with LOCK:
         found = _pairs(graph, before, after, data, count)
-        require(all(one not in other.before for one, other, _ in found), words="the graph has such an edge")
+        require(
+            all(one not in other.before for one, other, _ in found),
+            words="the graph already has this edge",
+            hint="list the edges with `cuGraphGetEdges`",
+        )
         for one, other, each in found:
             other.connect(one, each)
 
@@ -475,7 +500,11 @@ def graph_remove_dependencies(graph: int, before: int, after: int, data: int, co
         found = _pairs(graph, before, after, data, count)
         require(not graph_of(graph).has_memory, Result.NOT_SUPPORTED, _ALLOCATES)
         for one, other, each in found:
-            require(other.before.get(one) == each, words="the graph has no such edge")
+            require(
+                other.before.get(one) == each,
+                words="the graph doesn't have this edge",
+                hint="list the edges with `cuGraphGetEdges`",
+            )
         for one, other, _ in found:
             other.disconnect(one)
 

@@ -146,7 +146,9 @@ def _attributes_of(config: AskedLaunch) -> dict[int, int]:
     for k in range(config.attribute_count):
         at = config.attributes + k * _ATTRIBUTE_BYTES
         number = ctypes.c_uint32.from_address(at).value
-        require(number != _UPDATABLE, Result.NOT_SUPPORTED, "nodes of graphs that a device changes are not emulated")
+        require(
+            number != _UPDATABLE, Result.NOT_SUPPORTED, "the emulator doesn't support graph nodes that kernels update"
+        )
         if number in (_PROGRAMMATIC_EVENT, _COMPLETION_EVENT):
             found[number] = load_u64(at, 1)
             require(cell_is(found[number], CellKind.EVENT), Result.INVALID_HANDLE)

@@ -58,7 +58,12 @@ def link_create(context: int, count: int, options: int, values: int, out: int) -
 def _add(handle: int, kind: int, read: Callable[[], bytes], name: str) -> None:
     link = _link_of(handle)
     require(kind in _KINDS)
-    require(link.made is None, Result.INVALID_VALUE, "the link is complete: begin another one")
+    require(
+        link.made is None,
+        Result.INVALID_VALUE,
+        "the link is already complete",
+        hint="begin another link with `cuLinkCreate`",
+    )
     try:
         link.inputs.append(_input(_KINDS[kind], read(), name))
     except (RefusedCall, CujitError) as e:
@@ -100,7 +105,12 @@ def link_complete(handle: int, out: int, size: int) -> None:
     """Link, and give the image, which stays until the link is destroyed."""
     link = _link_of(handle)
     require(out)
-    require(link.inputs, Result.INVALID_VALUE, "nothing was added")
+    require(
+        link.inputs,
+        Result.INVALID_VALUE,
+        "the link has no inputs",
+        hint="add an image with `cuLinkAddData` or `cuLinkAddFile`",
+    )
     try:
         linked = images.linked(link.inputs)
     except CujitError as e:

@@ -137,4 +137,8 @@ def stream_attach_mem_async(stream: int, pointer: int, _size: int, flags: int) -
     """Set which stream uses managed memory. Here, every stream can use all memory."""
     require(pointer and flags in (1, 2, 4))
     if not recorded(stream, NodeKind.EMPTY, None, lambda: None):
-        require(flags != 4 or stream > 2, words="memory is attached to a stream that was made")
+        require(
+            flags != 4 or stream > 2,
+            words="managed memory can't be attached to a default stream alone",
+            hint="create a stream with `cuStreamCreate`",
+        )

@@ -273,8 +273,18 @@ _PINNED, _ON_DEVICE = 1, 1
 def _alloc(params: AllocParams, graph: EmulatedGraph) -> tuple[AllocParams, Work]:
     kind, place = (word & 0xFFFFFFFF for word in params.properties[:2])
     require(params.size and kind == _PINNED and place)
-    require(place == _ON_DEVICE, Result.NOT_SUPPORTED, "graphs allocate memory of the device alone")
-    require(not params.properties[0] >> 32, Result.NOT_SUPPORTED, "memory of graphs can't be shared")
+    require(
+        place == _ON_DEVICE,
+        Result.NOT_SUPPORTED,
+        "graphs can allocate only device memory",
+        hint="set the location of the allocation to `CU_MEM_LOCATION_TYPE_DEVICE`",
+    )
+    require(
+        not params.properties[0] >> 32,
+        Result.NOT_SUPPORTED,
+        "memory that a graph allocates can't be shared between processes",
+        hint="set `handleTypes` to 0",
+    )
     memory = GraphMemory(graph, params.size)
     params.address = memory.address
     return params, memory.take
@@ -296,7 +306,11 @@ def begin_launch(nodes: Iterable[GraphNode], *, frees: bool) -> None:
         if node.kind is NodeKind.MEM_ALLOC:
             memory = GraphMemory.of(node.params.address)
             is_free = not memory.is_taken or (frees and memory.free())
-            require(is_free, words="memory of the graph was not freed since its last launch")
+            require(
+                is_free,
+                words="memory that the graph allocated wasn't freed since its last launch",
+                hint="free it with `cuMemFree`, or instantiate the graph with the flag `AUTO_FREE_ON_LAUNCH`",
+            )
 
 
 def _on_pooled(stream: int, pool: int, size: int, where: int) -> int:
@@ -311,7 +325,12 @@ def _on_pooled(stream: int, pool: int, size: int, where: int) -> int:
     def work(graph: EmulatedGraph) -> tuple[Any, Work | None]:
         """Make it ready in the stream's context: the thread may have none."""
         is_on_device = not pool or PoolCell.from_address(pool).block == BlockKind.POOLED
-        require(is_on_device, Result.NOT_SUPPORTED, "graphs allocate memory of the device alone")
+        require(
+            is_on_device,
+            Result.NOT_SUPPORTED,
+            "graphs can allocate only device memory",
+            hint="set the location of the allocation to `CU_MEM_LOCATION_TYPE_DEVICE`",
+        )
         context = stream_cell(stream).context
         in_context(context, lambda: made.append(work_of(kind, ctypes.addressof(params), graph=graph)))
         return made[0]
@@ -371,7 +390,7 @@ def work_of(kind: NodeKind, pointer: int, size: int = 0, graph: EmulatedGraph | 
         graph = got(graph, words="a node that allocates or frees can't be changed")
         type_, make_in = _OF_MEMORY[kind]
         return make_in(_read(type_, pointer), graph)
-    require(kind in _TYPES, Result.NOT_SUPPORTED, "graphs have no such nodes here")
+    require(kind in _TYPES, Result.NOT_SUPPORTED, "the emulator doesn't support graph nodes of this type")
     type_, make = _TYPES[kind]
     return make(_read(type_, pointer, size))
 

@@ -211,7 +211,7 @@ def graph_of(handle: int) -> EmulatedGraph:
     Raises:
         Refused: the value is invalid.
     """
-    return got(GRAPHS.get(handle), words="there is no graph of this handle")
+    return got(GRAPHS.get(handle), words="no graph has this handle", hint="create a graph with `cuGraphCreate`")
 
 
 def node_of(handle: int) -> GraphNode:
@@ -220,7 +220,7 @@ def node_of(handle: int) -> GraphNode:
     Raises:
         Refused: the value is invalid.
     """
-    return got(NODES.get(handle), words="there is no node of this handle")
+    return got(NODES.get(handle), words="no graph node has this handle")
 
 
 class UserObject:

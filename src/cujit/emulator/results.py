@@ -127,9 +127,12 @@ class Result(enum.IntEnum):
 
 
 class RefusedCall(Exception):
-    """A call that is answered with ``result``; ``words`` say why, where the result alone does not."""
+    """A call that is answered with ``result``; ``words`` say why, where the result alone does not.
 
-    def __init__(self, result: Result, words: str = "") -> None:
+    ``hint`` is a sentence that says what to do; it is the last line of ``words``.
+    """
+
+    def __init__(self, result: Result, words: str = "", *, hint: str = "") -> None:
         super().__init__(words or result.sentence)
         self.result = result
-        self.words = words
+        self.words = f"{words}\n  hint: {hint}" if hint else words

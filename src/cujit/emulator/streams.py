@@ -62,5 +62,5 @@ def stream_copy_attributes(to: int, of: int) -> None:
 def stream_add_callback(stream: int, callback: int, data: int, flags: int) -> None:
     """Call a function when the work of a stream is done: now."""
     require(callback and not flags)
-    not_captured(stream, "a callback can't be captured: use cuLaunchHostFunc")
+    not_captured(stream, "a stream callback can't be captured", hint="call `cuLaunchHostFunc` instead")
     call_host(callback, stream, 0, data)

@@ -32,7 +32,12 @@ def _tiling(
     """Read the arguments that both kinds of maps have; ``words`` are interleaving, swizzle, promotion and fill."""
     interleave, swizzle, promotion, fill = words
     require(1 <= rank <= MAX_RANK)
-    require(not interleave, Result.NOT_SUPPORTED, "tensor maps are of tensors that are not interleaved")
+    require(
+        not interleave,
+        Result.NOT_SUPPORTED,
+        "the emulator supports tensor maps only without interleaving",
+        hint="pass `CU_TENSOR_MAP_INTERLEAVE_NONE`",
+    )
     try:
         enums = DataType(kind), Swizzle(swizzle), OutOfBoundsFill(fill), Promotion(promotion)
     except ValueError as e:

@@ -42,7 +42,12 @@ def _copied(type_: type[_Words], pointer: int) -> _Words:
 def _format(number: int, channels: int) -> TexelFormat:
     require(channels in (1, 2, 4))
     coded = any(first <= number <= last for first, last in _CODED)
-    require(not coded, Result.NOT_SUPPORTED, "elements are integers and floats of 8 to 32 bits")
+    require(
+        not coded,
+        Result.NOT_SUPPORTED,
+        "the element format isn't an integer or float of 8 to 32 bits",
+        hint="pass a format such as `CU_AD_FORMAT_FLOAT`",
+    )
     require(number in TEXEL_DTYPES)
     return TexelFormat(np.dtype(TEXEL_DTYPES[number]), channels)
 
@@ -77,7 +82,12 @@ class _Space(ctypes.Structure):
 
 def _array_of(handle: int) -> ArrayCell:
     require(not cell_is(handle, CellKind.FREE), Result.CONTEXT_IS_DESTROYED, "the array was destroyed")
-    require(cell_is(handle, CellKind.ARRAY), Result.INVALID_HANDLE, "there is no such array")
+    require(
+        cell_is(handle, CellKind.ARRAY),
+        Result.INVALID_HANDLE,
+        "the array doesn't exist",
+        hint="create it with `cuArrayCreate` or `cuArray3DCreate`",
+    )
     return ArrayCell.from_address(handle)
 
 
@@ -110,16 +120,32 @@ def _check_sizes(descriptor: _Space) -> None:
     kind, flags = _kind(descriptor), descriptor.flags
     require(descriptor.width and (descriptor.depth or not flags & _LAYERED))
     fits = _fits(descriptor, f"TEXTURE{kind}") or (kind == "3D" and _fits(descriptor, "TEXTURE3D", ending="_ALTERNATE"))
-    require(fits, Result.INVALID_VALUE, "an array of this kind has other sizes")
-    require(not flags & _SURFACE or _fits(descriptor, f"SURFACE{kind}"), words="a surface of this kind has other sizes")
     require(
-        not flags & _GATHER or (kind == "2D" and _fits(descriptor, "TEXTURE2D_GATHER")), words="gathered are planes"
+        fits,
+        Result.INVALID_VALUE,
+        "the sizes don't match the kind of the array",
+        hint="check width, height, depth, and flags of the descriptor",
+    )
+    require(
+        not flags & _SURFACE or _fits(descriptor, f"SURFACE{kind}"),
+        words="the sizes are too large for an array with `CUDA_ARRAY3D_SURFACE_LDST`",
+        hint="check width, height, and depth of the descriptor",
+    )
+    require(
+        not flags & _GATHER or (kind == "2D" and _fits(descriptor, "TEXTURE2D_GATHER")),
+        words="texture gather requires a two-dimensional array",
+        hint="remove `CUDA_ARRAY3D_TEXTURE_GATHER`, or set the depth to 0",
     )
 
 
 def _create(context: int, out: int, descriptor: _Space) -> None:
     require(out and not descriptor.flags & ~(_TAKEN | _NOT_TAKEN))
-    require(not descriptor.flags & _NOT_TAKEN, Result.NOT_SUPPORTED, "arrays are not sparse, mapped later or of videos")
+    require(
+        not descriptor.flags & _NOT_TAKEN,
+        Result.NOT_SUPPORTED,
+        "the emulator doesn't support sparse, deferred, or video arrays",
+        hint="remove these flags from the descriptor",
+    )
     format_ = _format(descriptor.format, descriptor.channels)
     _check_sizes(descriptor)
     safe()
@@ -225,7 +251,11 @@ class _Elements(NamedTuple):
 
 
 def _of_array(resource: _Resource) -> _Elements:
-    require(not resource.flags and cell_is(resource.address, CellKind.ARRAY), words="there is no such array")
+    require(
+        not resource.flags and cell_is(resource.address, CellKind.ARRAY),
+        words="the array doesn't exist",
+        hint="create it with `cuArrayCreate` or `cuArray3DCreate`",
+    )
     array = ArrayCell.from_address(resource.address)
     format_ = _format(array.format, array.channels)
     depth, layers = (0, array.depth) if array.flags & (_LAYERED | _CUBE) else (array.depth, 0)
@@ -249,7 +279,7 @@ def _of_memory(resource: _Resource) -> _Elements:
 
 
 def _elements(resource: _Resource) -> _Elements:
-    require(resource.type != _OF_MIPMAPS, Result.NOT_SUPPORTED, "mipmaps are not emulated")
+    require(resource.type != _OF_MIPMAPS, Result.NOT_SUPPORTED, "the emulator doesn't support mipmaps")
     require(resource.type <= _OF_ROWS and not resource.flags)
     return _of_array(resource) if resource.type == _OF_ARRAY else _of_memory(resource)
 
@@ -265,9 +295,13 @@ def _seen(elements: _Elements, view: _View) -> _Elements:
     require(not view.first_level and not view.last_level and view.first_layer <= view.last_layer <= extent.layers)
     require(1 <= view.format <= _LAST_VIEW)
     kind, channels = divmod(view.format - 1, 3)
-    require(kind < len(FORMATS), Result.NOT_SUPPORTED, "compressed elements are not emulated")
+    require(kind < len(FORMATS), Result.NOT_SUPPORTED, "the emulator doesn't support compressed elements")
     format_ = TexelFormat(np.dtype(FORMATS[kind]), (1, 2, 4)[channels])
-    require(format_.texel_bytes == elements.format.texel_bytes, words="a view has elements as large as the array's")
+    require(
+        format_.texel_bytes == elements.format.texel_bytes,
+        words="the elements of the view are larger or smaller than the elements of the array",
+        hint="pass a view format with elements of the same size",
+    )
     layers = min(view.last_layer + 1, extent.layers) - view.first_layer
     require(layers > 0 or not extent.layers)
     assert elements.row_bytes is not None
@@ -311,8 +345,13 @@ def _sampling(reading: _Reading, elements: _Elements) -> Sampling:
 def _looking(reading: _Reading, extent: Extent) -> tuple[tuple[AddressMode, AddressMode, AddressMode], Filter]:
     """Read where a texture is looked up; only what is read by normalised coordinates, as cubes always are, repeats."""
     require(extent.cube or not reading.flags & _SEAMLESS)
-    require(not reading.flags & _SEAMLESS, Result.NOT_SUPPORTED, "cubes without seams are not emulated")
-    require(reading.anisotropy <= 1, Result.NOT_SUPPORTED, "anisotropic filtering is not emulated")
+    require(not reading.flags & _SEAMLESS, Result.NOT_SUPPORTED, "the emulator doesn't support seamless cube maps")
+    require(
+        reading.anisotropy <= 1,
+        Result.NOT_SUPPORTED,
+        "the emulator doesn't support anisotropic filtering",
+        hint="set `maxAnisotropy` to 0 or 1",
+    )
     try:
         x, y, z = (AddressMode(mode) for mode in reading.address)
         filter_ = Filter(reading.filter)

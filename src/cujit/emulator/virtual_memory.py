@@ -94,14 +94,24 @@ def _check_properties(properties: int) -> _Properties:
     require(properties)
     props = _Properties.from_buffer_copy(ctypes.string_at(properties, ctypes.sizeof(_Properties)))
     require(props.kind == _PINNED)
-    require(props.location[0] == _ON_DEVICE, Result.NOT_SUPPORTED, "memory of the device alone is made so")
-    require(not props.handles & ~_BY_DESCRIPTOR, Result.NOT_SUPPORTED, "memory is shared by descriptors of files alone")
+    require(
+        props.location[0] == _ON_DEVICE,
+        Result.NOT_SUPPORTED,
+        "`cuMemCreate` supports only device memory",
+        hint="set the location to `CU_MEM_LOCATION_TYPE_DEVICE`",
+    )
+    require(
+        not props.handles & ~_BY_DESCRIPTOR,
+        Result.NOT_SUPPORTED,
+        "memory can be shared only by file descriptors",
+        hint="pass `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`",
+    )
     device.check(props.location[1])
     return props
 
 
 def _physical(handle: int) -> _Physical:
-    return got(_MADE.get(handle), words="there is no memory of this handle")
+    return got(_MADE.get(handle), words="no memory has this handle", hint="create memory with `cuMemCreate`")
 
 
 # -- addresses ----------------------------------------------------------------------------------------------
@@ -246,7 +256,11 @@ def mem_map(address: int, size: int, offset: int, handle: int, flags: int) -> No
         physical = _physical(handle)
         require(not offset and not flags and size == physical.size and address % _GRANULE == 0)
         require(any(begin <= address and address + size <= begin + bytes_ for begin, bytes_ in _RESERVED.items()))
-        require(not _mapped(address, size), words="memory is mapped there already")
+        require(
+            not _mapped(address, size),
+            words="memory is already mapped at this address",
+            hint="unmap it with `cuMemUnmap`, or reserve another range",
+        )
         at = _C.mmap(address, size, 0, mmap.MAP_SHARED | _FIXED, physical.file, 0)
         require(at == address, Result.OUT_OF_MEMORY)
         physical.mappings += 1
