@@ -393,7 +393,10 @@ def test_ctrl_c_ends_the_command_line(tmp_path: Path) -> None:
     (tmp_path / "long.cu").write_text(LONG)
     command = [sys.executable, "-m", "cujit", "build", "long.cu", "-t", "sm_90"]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as running:
-        time.sleep(0.8)
+        until = time.monotonic() + 120
+        while "libnvrtc" not in Path(f"/proc/{running.pid}/maps").read_text() and time.monotonic() < until:
+            time.sleep(0.02)
+        time.sleep(0.2)  # then it compiles
         begin = time.perf_counter()
         running.send_signal(signal.SIGINT)
         _, complaint = running.communicate(timeout=60)
