@@ -76,6 +76,13 @@ def test_mistakes_are_found_at_their_source_lines(cpu: Device, name: str) -> Non
     assert abs(first - line) <= 2, (first, line)  # an asm statement of several lines has one of them
 
 
+def test_a_load_without_a_wait_is_found_at_its_reader(cpu: Device) -> None:
+    wrong, line = planted('"tcgen05.wait::ld.sync.aligned;"', '""', "c[y * n + z] = x[i]")
+    with raises(KernelFaultError, "fault-tensor-memory", "may not have written", "tcgen05.ld", "wait::ld") as e:
+        right(cpu, 128, 64, 64, wrong)
+    assert str(line) in re.findall(r"source\.cu:(\d+)", str(e.value))
+
+
 FENCE = 'asm volatile("fence.proxy.async.shared::cta;" ::: "memory");'
 WAIT = 'asm volatile("{ .reg .pred over;'
 CHECKED = {

@@ -234,8 +234,9 @@ WAIT = """mbarrier.try_wait.parity.shared::cta.b64 complete, [%r383], %r384;
     ("lacks", "check", "words"),
     [("fence.proxy.async.shared::cta;", "race", ("fence.proxy.async", "tcgen05.mma")),
      ("tcgen05.wait::st.sync.aligned;", "tensor-memory", ("tcgen05.st", "tcgen05.mma")),
+     ("tcgen05.wait::ld.sync.aligned;", "tensor-memory", ("tcgen05.ld", "wait::ld")),
      (WAIT, "tensor-memory", ("tcgen05.mma", "tcgen05.ld"))],
-    ids=["fence", "store", "wait"],
+    ids=["fence", "store", "load", "wait"],
 )  # fmt: skip
 def test_what_a_product_in_tensor_memory_lacks_is_found(lacks: str, check: str, words: tuple[str, ...]) -> None:
     with raises(KernelFaultError, f"fault-{check}", *words):
