@@ -47,6 +47,8 @@ _TRUE = {
     "poison": "stands for elements that are replaced before a vector is used, and for vectors that a select leaves out",
     "align": "held below",
     "byval": "who calls makes the copy",
+    "sret": "who calls makes the room for the result", "writable": "that room is on the stack of the caller",
+    "dead_on_unwind": "nothing of ours throws",
     "udiv": "held below", "sdiv": "held below", "urem": "held below", "srem": "held below",
     "shl": "held below", "lshr": "held below", "ashr": "held below",
     "fptosi": "held below", "fptoui": "held below",
