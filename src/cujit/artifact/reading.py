@@ -128,7 +128,7 @@ def _read(path: str) -> bytes:
 
 @contextlib.contextmanager
 def file_errors() -> Iterator[None]:
-    """Raise as errors of ours what the system says of files during the body.
+    """Convert errors of the operating system about files into cujit's errors.
 
     Raises:
         FileError: an OSError was raised inside.
@@ -145,12 +145,12 @@ def file_errors() -> Iterator[None]:
 
 
 def without_bom(text: str) -> str:
-    """Leave out the mark that some editors write before a text."""
+    """Remove the byte order mark that some editors write before a text."""
     return text.removeprefix("\ufeff")
 
 
 def no_file(path: str, mode: int) -> FileError:
-    """Make the error for a path that is there and is no regular file, by the mode of its stat."""
+    """Return the error for a path that exists but isn't a regular file. ``mode`` is the mode from its status."""
     return _no_file(path, _OTHER.get(stat.S_IFMT(mode), "no regular file"))
 
 

@@ -1,7 +1,7 @@
-"""How cujit writes a file: beside the old one, complete, then renamed; and the names of what is temporary.
+"""Write files completely: to a temporary file in the same directory, which is then renamed.
 
-A process that is killed leaves its temporary files. Their names say whose they are, so that the next process that
-writes to the same directory removes them.
+A killed process leaves its temporary files behind. Their names identify the process, so that the next process that
+writes to the same directory can remove them.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ _swept: set[str] = set()
 
 
 def write_file(given: object, data: bytes | str, *, mode: int | None = None, links: Links = "follow") -> Path:
-    """Write a file whole or not at all, and return its path; text is written as UTF-8.
+    """Write a file completely or not at all, and return its path. Text is written as UTF-8.
 
     Raises:
-        OptionError: it is no path.
-        FileError: the file can't be written, and is as it was; ``filename`` says which.
+        OptionError: the argument is not a path.
+        FileError: the file can't be written and is unchanged. ``filename`` contains its path.
     """
     with replacing(given, mode=mode, links=links) as file:
         file.write(data.encode() if isinstance(data, str) else data)
@@ -73,19 +73,19 @@ def write_file(given: object, data: bytes | str, *, mode: int | None = None, lin
 def replacing(
     given: object, *, mode: int | None = None, links: Links = "follow", is_new: bool = False
 ) -> Iterator[BinaryIO]:
-    """Open a file that takes the place of ``given`` when the block has ended; after an error nothing has changed.
+    """Open a file that replaces ``given`` at the end of the block. After an error, the old file is unchanged.
 
-    A regular file keeps its permissions, its group and its access list. With ``links="follow"`` a device, a FIFO and
-    ``/dev/stdout`` are written as they are. Another hard link keeps the old content.
+    A regular file keeps its permissions, its group, and its access control list. With ``links="follow"``, devices,
+    FIFOs, and ``/dev/stdout`` are written directly. Other hard links keep the old content.
 
     Args:
         given: the path.
-        mode: the permissions that the file gets, whatever the umask is. Default: those of the file that is there.
-        links: what happens to a symbolic link.
-        is_new: whether a file that is there is an error.
+        mode: permissions of the new file, regardless of the umask. Default: the permissions of the old file.
+        links: whether to follow a symbolic link or replace it.
+        is_new: whether an existing file is an error.
 
     Raises:
-        OptionError: it is no path.
+        OptionError: the argument is not a path.
         FileError: the file can't be written.
     """
     path = path_of(given)
@@ -109,11 +109,11 @@ def replacing(
 
 
 def publish(temporary: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
-    """Link or rename a complete file to its final name, if nothing has that name yet. A temporary name may remain.
+    """Link or rename a complete file to its final name if no file has that name yet. The temporary name may remain.
 
     Raises:
-        FileExistsError: there is such a file.
-        OSError: it cannot be done.
+        FileExistsError: a file already has the final name.
+        OSError: the file can't be linked or renamed.
     """
     try:
         os.link(temporary, path)
@@ -124,7 +124,7 @@ def publish(temporary: str | os.PathLike[str], path: str | os.PathLike[str]) -> 
 
 
 def _followed(path: str) -> str:
-    """Follow symbolic links to a file, or to one that stands for a descriptor, which no path leads to."""
+    """Follow symbolic links to a file, or to a link that stands for a file descriptor."""
     for _ in range(_MOST_LINKS):
         if not os.path.islink(path) or re.fullmatch(_DESCRIPTORS, _directory(path)):
             return path
@@ -216,10 +216,10 @@ def _give_rights(fd: int, target: str, old: os.stat_result | None, mode: int | N
 
 
 def make_temporary_directory() -> Path:
-    """Make a directory that is closed to other users, where the system keeps what is temporary.
+    """Create a private directory in the system's directory for temporary files.
 
     Raises:
-        FileError: it cannot be made.
+        FileError: the directory can't be created.
     """
     import tempfile  # start-up: a hit needs none
 
@@ -237,10 +237,10 @@ def make_temporary_directory() -> Path:
 
 @contextlib.contextmanager
 def temporary_directory() -> Iterator[Path]:
-    """Make a directory as ``make_temporary_directory`` does, and remove it at the end.
+    """Create a directory as ``make_temporary_directory`` does, and remove it at the end of the block.
 
     Raises:
-        FileError: it cannot be made.
+        FileError: the directory can't be created.
     """
     path = make_temporary_directory()
     try:
@@ -250,19 +250,20 @@ def temporary_directory() -> Iterator[Path]:
 
 
 def temporary_name() -> str:
-    """Make a new name for a temporary file, which says which process on which machine makes it."""
+    """Return a new name for a temporary file. The name identifies the machine and the process."""
     return f"{_boot()}-{_namespace()}-{os.getpid()}-{os.urandom(8).hex()}"
 
 
 def is_temporary(name: str) -> bool:
-    """Return whether ``temporary_name`` made this name, here or elsewhere."""
+    """Return whether ``temporary_name`` created this name in any process."""
     return re.fullmatch(_TEMPORARY, name) is not None
 
 
 def is_stale(name: str, age_s: float, longest_s: float = _DAY_S) -> bool:
-    """Return whether a temporary file is left over: its process is dead, or unknown and the file is a day old.
+    """Return whether a temporary file is abandoned: its process is dead, or is unknown and the file is a day old.
 
-    Another process may have the number of a dead one, so that after ``longest_s`` seconds a living process keeps none.
+    A living process may have the number of a dead process. Files older than ``longest_s`` seconds are therefore always
+    stale.
     """
     match = re.fullmatch(_TEMPORARY, name)
     if match is None:
@@ -280,7 +281,7 @@ def is_stale(name: str, age_s: float, longest_s: float = _DAY_S) -> bool:
 
 
 def _sweep(directory: str) -> None:
-    """Remove what killed processes of this user have left in a directory, once in the life of this process."""
+    """Remove the files that killed processes of this user left in a directory, once per process."""
     known = os.path.realpath(directory)
     if known in _swept:
         return

@@ -1,4 +1,4 @@
-"""Budgets: what kernels may use and cost at most, checked on machine code and profiles; no GPU is needed."""
+"""Budgets: limits on the resources and costs of kernels, checked against SASS and profiles without a GPU."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def examine(
     arch: str | Arch | Sequence[str | Arch] | None = None,
     on: str | Arch | Device | None = None,
 ) -> BudgetReport:
-    """Do what ``check`` does, and give the report also when a kernel is over its budget.
+    """Check budgets as ``check`` does, but return the report even if a kernel is over its budget.
 
     Raises:
         CujitError: see ``check``.
@@ -200,7 +200,7 @@ def examine(
 
 
 def _run(rules: Sequence[tuple[str, Budget]]) -> Iterable[str]:
-    """List the limits that only a profile tells."""
+    """List the limits that require a profile."""
     costs = ((what, pattern) for pattern, budget in rules for what, _ in budget.limits if what in COSTS)
     return [f"{what} of {pattern}: only a profile contains this value" for what, pattern in costs]
 
@@ -253,7 +253,7 @@ def _product(on: object) -> Product | None:
 
 
 def _functions_of_log(what: object, inspection: Inspection) -> Spills:
-    """What functions spill that are not inlined: what the assembler's log tells beside the kernels."""
+    """Return the spills of functions that aren't inlined, from the log of the assembler."""
     artifact = what if isinstance(what, Artifact) else getattr(what, "artifact", None)
     log = spills_of_log(artifact.log) if isinstance(artifact, Artifact) else {}
     if not log:
@@ -263,14 +263,14 @@ def _functions_of_log(what: object, inspection: Inspection) -> Spills:
 
 
 def _may_call(functions: Spills, info: KernelInfo) -> dict[str, int]:
-    """Bytes that functions of a kernel's architecture spill, by name."""
+    """Return the bytes that each function for the kernel's architecture spills, by name."""
     places = (str(info.arch), "")
     counted = {name: stores + loads for (name, arch), (stores, loads) in functions.items() if arch in places}
     return {name: size for name, size in counted.items() if size}
 
 
 class _Found(NamedTuple):
-    """What was measured; None with a note where that is not known."""
+    """A measured value, or None with a note if the value is unknown."""
 
     measured: float | None
     note: str = ""
@@ -305,10 +305,10 @@ _UNKNOWN = {"stack_bytes": "the image doesn't specify it: the kernel is recursiv
 
 
 def _spills(info: KernelInfo, called: Mapping[str, int], allowed: float) -> _Found:
-    """A kernel's spills with those of the functions that it calls, as far as that decides.
+    """Return a kernel's spills, including those of the functions that it may call, if they decide the result.
 
     Source: ptxas lists functions that are not inlined by themselves, their bytes are not in the kernel's line, and
-    their space is in the kernel's stack (13.5, measured). Which kernel calls them, the log does not tell.
+    their space is in the kernel's stack (13.5, measured). The log does not show which kernel calls them.
     """
     own = info.spill_bytes
     if own is None:
@@ -334,7 +334,7 @@ _VERBOSE = Hint(
 
 
 def _occupancy(info: KernelInfo, arch: Arch, budget: Budget, product: Product | None) -> _Found:
-    """Occupancy at the budget's block, else at the kernel's own, else the best; and which block that is."""
+    """Return the occupancy for the budget's block, otherwise for the kernel's block, otherwise for the best block."""
     if info.registers is None:
         return _Found(None, "the image doesn't specify the register usage")
     place = product or product_of_arch(arch)

@@ -1,4 +1,4 @@
-"""Budgets of what kernels cost when they run, held against what a profile counted; no GPU is needed."""
+"""Budgets for the costs of kernels, checked against profiles without a GPU."""
 
 from __future__ import annotations
 
@@ -51,10 +51,11 @@ def examine_costs(
     rules: Sequence[tuple[str, Mapping[str, float]]],
     wanted: Sequence[str] | None,
 ) -> BudgetReport:
-    """Hold kernels against limits by name pattern, the first that fits; ``wanted`` are patterns of those to look at.
+    """Check kernels against the limits of the first name pattern that matches. ``wanted`` are patterns of kernels to
+    check.
 
     Raises:
-        NameNotFoundError: no kernel ran, or none that a pattern fits.
+        NameNotFoundError: no kernel ran, or no kernel matches a pattern.
     """
     known = [KernelInfo(kernel.lowered_name, kernel.name) for kernel in kernels]
     requested = _fitting(["*"] if wanted is None else wanted, known)

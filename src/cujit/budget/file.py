@@ -1,4 +1,4 @@
-"""Files of budgets: TOML, for the command line and for tests that share it."""
+"""Budget files in TOML, for the command line and for tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a check of budgets found: rows, and the report that they make."""
+"""Results of a budget check: rows, and the report that contains them."""
 
 from __future__ import annotations
 
@@ -148,14 +148,14 @@ _SOME = 4
 
 
 def shown(what: str, value: float | None) -> str:
-    """Write what is measured or allowed of a limit."""
+    """Return a measured or allowed value as text."""
     if value is None:
         return "-"
     return f"{100 * value:.4g}%" if what == "occupancy" else f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Write rows of ``COLUMNS`` as lines of text."""
+    """Return rows of ``COLUMNS`` as aligned lines of text."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     right = (False, False, False, True, True, True)
     lines = []

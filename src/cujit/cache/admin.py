@@ -1,4 +1,4 @@
-"""What people do with a cache: look into it, take images out, trim, verify and clear it."""
+"""Administration of a cache: inspect entries, export images, and trim, verify, or clear the cache."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ _HEX = frozenset("0123456789abcdef")
 
 @dataclass(frozen=True)
 class Info:
-    """A cache at a glance. ``total_bytes`` counts whole entries of the writable root; ``roots`` are all, in order."""
+    """Summary of a cache. ``total_bytes`` is the size of the entries in the writable root. ``roots`` lists all roots in
+    order.
+    """
 
     root: Path | None
     roots: tuple[Path, ...]
@@ -35,9 +37,9 @@ class Info:
 
 @dataclass(frozen=True)
 class Listed:
-    """One entry: where it is, its size, when it was last used (Unix time, to the hour), and what it says of itself.
+    """A cache entry: its place, its size, the hour of its last use in Unix time, and its summary.
 
-    ``summary`` is None where the entry is damaged.
+    ``summary`` is None if the entry is damaged.
     """
 
     root: Path
@@ -49,7 +51,7 @@ class Listed:
 
 @dataclass(frozen=True)
 class Shown:
-    """One entry, proved, with the parts of its key."""
+    """A verified cache entry with the parts of its key."""
 
     root: Path
     record: EntryRecord
@@ -58,7 +60,9 @@ class Shown:
 
 @dataclass(frozen=True)
 class RecordVerdict:
-    """What ``verify`` found of one entry: ``fault`` is empty where it is good, ``remade`` whether it was made again."""
+    """Result of ``verify`` for one entry. ``fault`` is empty if the entry is good. ``remade`` is whether it was
+    recompiled.
+    """
 
     digest: str
     name: str
@@ -67,11 +71,11 @@ class RecordVerdict:
 
 
 def info(cache: Cache) -> Info:
-    """Count a cache's entries and bytes.
+    """Return the number of entries and bytes in a cache.
 
     Raises:
-        CacheRefusedError: others could have written to a root.
-        OSError: a root cannot be read.
+        CacheRefusedError: other users could have written to a root.
+        OSError: a root can't be read.
     """
     entries = [] if cache.store is None else list(cache.store.entries())
     return Info(
@@ -85,11 +89,11 @@ def info(cache: Cache) -> Info:
 
 
 def ls(cache: Cache) -> Iterator[Listed]:
-    """List the entries of every root, the last used first; what they say of themselves is not proved.
+    """Yield the entries of every root, most recently used first. Their summaries are not verified.
 
     Raises:
-        CacheRefusedError: others could have written to a root.
-        OSError: a root cannot be read.
+        CacheRefusedError: other users could have written to a root.
+        OSError: a root can't be read.
     """
     found = [(store, entry) for store in cache.stores for entry in store.entries()]
     for store, entry in sorted(found, key=lambda pair: -pair[1].used_s):
@@ -98,14 +102,14 @@ def ls(cache: Cache) -> Iterator[Listed]:
 
 
 def show(cache: Cache, prefix: str) -> Shown:
-    """Read the one entry whose key begins with ``prefix``, some hex digits.
+    """Read the entry whose key begins with the hexadecimal digits ``prefix``.
 
     Raises:
-        CacheRefusedError: others could have written to a root.
+        CacheRefusedError: other users could have written to a root.
         FormatError: the entry is damaged.
-        NameNotFoundError: there is none.
-        OptionError: that is no beginning of a key, or there are several.
-        OSError: a root cannot be read.
+        NameNotFoundError: no key begins with the prefix.
+        OptionError: the prefix is invalid, or several keys begin with it.
+        OSError: a root can't be read.
     """
     if not isinstance(prefix, str) or not prefix or not _HEX.issuperset(prefix):
         raise OptionError(
@@ -148,23 +152,24 @@ def compare(before: Shown, after: Shown) -> tuple[KeyDifference, ...]:
 
 
 def export(cache: Cache, prefix: str, path: str | os.PathLike[str]) -> Path:
-    """Write the bare image of an entry, as NVIDIA's tools read it, and return the path.
+    """Write the image of an entry in its own format, which NVIDIA's tools can read, and return the path.
 
     Raises:
-        CujitError: as of ``show``.
+        CujitError: see ``show``.
         FileError: the file can't be written.
     """
     return show(cache, prefix).record.artifact.save(path)
 
 
 def trim(cache: Cache, to_bytes: int) -> int:
-    """Delete what was used longest ago until ``to_bytes`` are left in the writable root; return the bytes deleted.
+    """Delete the least recently used entries until the writable root has ``to_bytes``, and return the number of deleted
+    bytes.
 
     Raises:
-        CacheRefusedError: others could have written to the root.
+        CacheRefusedError: other users could have written to the root.
         MissingError: there is no writable root.
-        OptionError: a negative size.
-        OSError: an entry cannot be deleted.
+        OptionError: the size is negative.
+        OSError: an entry can't be deleted.
     """
     if to_bytes < 0:
         raise OptionError(f"the target size must be 0 bytes or more, not {to_bytes}")
@@ -176,12 +181,12 @@ def trim(cache: Cache, to_bytes: int) -> int:
 
 
 def clear(cache: Cache) -> int:
-    """Delete every entry of the writable root, those set aside too, and what this process remembers; return the bytes.
+    """Delete all entries of the writable root and of this process, and return the number of deleted bytes.
 
     Raises:
-        CacheRefusedError: others could have written to the root.
+        CacheRefusedError: other users could have written to the root.
         MissingError: there is no writable root.
-        OSError: an entry cannot be deleted.
+        OSError: an entry can't be deleted.
     """
     freed = trim(cache, 0)
     if cache.store is not None:
@@ -194,23 +199,22 @@ def clear(cache: Cache) -> int:
 
 
 def sample_size(entries: int, fraction: float) -> int:
-    """Return how many of ``entries`` a fraction of them is: at least one, unless the fraction is 0."""
+    """Return the size of a sample, which is at least one unless the fraction is 0."""
     return max(round(fraction * entries), 1) if fraction and entries else 0
 
 
 def verify(
     cache: Cache, fraction: float, remake: Callable[[Shown], Artifact | None], *, seed: int = 0
 ) -> Iterator[RecordVerdict]:
-    """Prove a sample of the writable root's entries, and compare each image with one made again.
+    """Verify a sample of the entries in the writable root, and compare each image with a recompiled image.
 
-    ``fraction`` is the share of entries, from 0 to 1, drawn by ``seed``; see ``sample_size``. ``remake`` makes the
-    Artifact of an entry again, or returns None where it cannot; then only the entry's own SHA-256 is checked. A
-    damaged entry is set aside.
+    ``fraction`` is the share of entries, from 0 to 1, which ``seed`` draws. ``remake`` recompiles the Artifact of an
+    entry, or returns None if it can't. In that case, only the entry's SHA-256 is checked. A damaged entry is set aside.
 
     Raises:
-        CacheRefusedError: others could have written to the root.
-        OptionError: a fraction out of range.
-        OSError: an entry cannot be read.
+        CacheRefusedError: other users could have written to the root.
+        OptionError: the fraction is out of range.
+        OSError: an entry can't be read.
     """
     if not 0 <= fraction <= 1:
         raise OptionError(f"the fraction must be between 0 and 1, not {fraction}")
@@ -222,7 +226,7 @@ def verify(
 def _verdict(
     store: Store | None, entry: StoreEntry, remake: Callable[[Shown], Artifact | None]
 ) -> RecordVerdict | None:
-    """Check one entry; None where it is gone."""
+    """Return the verdict for one entry, or None if the entry no longer exists."""
     lookup = None if store is None else store.get(entry.digest)
     if store is None or lookup is None or (lookup.record is None and not lookup.damage):
         return None

@@ -1,4 +1,4 @@
-"""The cache: from a key to an Artifact, made at most once if the machine lets us, and made in any case."""
+"""The cache, which maps a key to an Artifact. Locks let one process compile each key if the machine supports them."""
 
 from __future__ import annotations
 
@@ -94,11 +94,11 @@ def _no_recipe() -> bytes:
 
 
 class _CacheMiss(Exception):
-    """What is sought without being made is not there."""
+    """A look-up without compiling found nothing."""
 
 
 class _PendingWork(NamedTuple):
-    """What to do for a key: see ``Cache.get_or_make``. ``make`` is None where it is only sought."""
+    """Work for a key, as in ``Cache.get_or_make``. ``make`` is None for a look-up only."""
 
     make: Callable[[], Artifact] | None
     why_not_keep: Callable[[], str] = _no_reason
@@ -108,7 +108,7 @@ class _PendingWork(NamedTuple):
 
 
 class _Lookup(NamedTuple):
-    """What a flight brings: an Artifact and how it was got."""
+    """Result of a look-up: an Artifact and its origin."""
 
     known: _CachedArtifact
     outcome: Outcome
@@ -198,7 +198,7 @@ class Cache:
 
     @classmethod
     def of(cls, settings: CacheSettings, *, compile: str = "auto") -> Cache:
-        """Make the cache that the environment asks for; where it is off, one that keeps nothing."""
+        """Create the cache that the environment specifies. If it turns caching off, the cache stores nothing."""
         return cls(settings, compile=compile) if settings.is_on else cls(None, memory_bytes=0)
 
     @classmethod
@@ -245,13 +245,15 @@ class Cache:
         most_wait_s: float | None = None,
         least_wait_s: float = _LEAST_WAIT_S,
     ) -> tuple[Artifact, Provenance]:
-        """Get the Artifact of a key, and tell how; ``make()`` is called where nobody has it.
+        """Return the Artifact of a key with its provenance, and call ``make()`` if no cache contains it.
 
-        Whatever ``make`` raises is raised. ``make`` may use the cache for other keys. ``why_not_keep()`` is asked when
-        ``make`` is done, or has failed: a text, why nothing of it may be kept, or nothing. ``recipe()`` gives what is
-        written beside a new Artifact: how to make it again. Others that make it are waited for, three times as long as
-        such work has ever taken, between ``least_wait_s`` and ``most_wait_s``; after that, and after their
-        ToolTimeoutError or ToolCrashError, ``make()`` is called here. Where they published another one, it is theirs.
+        Exceptions of ``make`` propagate, and ``make`` may use the cache for other keys. After ``make`` returns or
+        fails, ``why_not_keep()`` returns a reason not to store the result, or an empty string. ``recipe()`` returns how
+        to compile a new Artifact again, which is stored with it.
+
+        If another process compiles the key, wait three times as long as such work ever took, between ``least_wait_s``
+        and ``most_wait_s`` seconds. After this time, or after a ToolTimeoutError or ToolCrashError there, call
+        ``make()`` here. If the other process publishes an Artifact first, return that Artifact.
         """
         had = self._lookup_memory(key, is_read=True)
         if had is not None:
@@ -286,10 +288,10 @@ class Cache:
             return False
 
     def find(self, key: Key, *, is_read: bool = False) -> tuple[Artifact, Provenance] | None:
-        """Get the Artifact of a key if it is known here, and make nothing; None if it is not.
+        """Return the Artifact of a key without compiling, or None if no root contains it.
 
-        Unless ``is_read``, whoever looks at it first may have to read it, and find it damaged; and the tiers are
-        not asked.
+        Unless ``is_read`` is set, the data is read on first use, which may then find it damaged, and the tiers aren't
+        searched.
         """
         had = self._lookup_memory(key, is_read=is_read)
         if had is not None or not is_read or not self.tiers:
@@ -336,9 +338,9 @@ class Cache:
         return artifact, make_ms, root.place
 
     def pinned(self, pin: str, is_answer: Callable[[Summary, Root], bool]) -> tuple[Artifact, Provenance] | None:
-        """Get the Artifact that the distribution's own packs have for a pin; None if they have none.
+        """Return the Artifact that the distribution's own packs contain for a pin, or None.
 
-        ``is_answer(summary, pack)`` says whether what a pack has may answer.
+        ``is_answer(summary, pack)`` returns whether an entry of a pack is acceptable.
         """
         for pack in self.own_packs:
             try:
@@ -356,12 +358,16 @@ class Cache:
         return None
 
     def keep(self, key: Key, artifact: Artifact, *, make_ms: float = 0.0) -> Provenance:
-        """Keep an Artifact that was made elsewhere, and took ``make_ms``; one that is kept already stays."""
+        """Store an Artifact that was compiled elsewhere in ``make_ms`` milliseconds. An existing entry
+        stays unchanged.
+        """
         got = self._kept(key, artifact, make_ms, self.store, _NO_ROOT, _no_recipe)
         return self._with_provenance(key, got.known, got.outcome, got.reason)[1]
 
     def adopt(self, digest: str, fetched: Fetched, ledger: Ledger | None) -> str:
-        """Keep in the root what a tier had and was proved; return why not, or nothing."""
+        """Store an entry from a tier in the root after verification. Return the reason if it isn't stored, or an empty
+        string.
+        """
         if self.store is None or (ledger is None and fetched.signer):
             return _NO_ROOT
         try:
@@ -373,9 +379,9 @@ class Cache:
             return str(e)
 
     def discard(self, key: Key) -> bool:
-        """Forget the Artifact of one key, here and in the root that is written; False where neither had it.
+        """Remove the Artifact of a key from memory and the writable root. Return False if neither contained it.
 
-        Read-only roots keep theirs.
+        Read-only roots keep their entries.
         """
         with self._guard:
             was_known = self._memory.get(key.digest) is not None
@@ -389,7 +395,7 @@ class Cache:
         return was_known or was_there
 
     def why(self, key: Key) -> Explanation | None:
-        """Find the nearest other entry of all roots, and which inputs differ; None where there is none."""
+        """Return the most similar entry in all roots and the inputs that differ, or None if there is no entry."""
         found = []
         for store in self.stores:
             try:
@@ -399,7 +405,7 @@ class Cache:
         return min(filter(None, found), key=lambda explanation: len(explanation.differences), default=None)
 
     def closures(self, search: str) -> Iterator[bytes]:
-        """Yield what the packs know of a search for headers, by its digest."""
+        """Yield the records of header searches in the packs for the digest of a search."""
         for store in self.stores:
             try:
                 yield from store.closures(search)
@@ -435,7 +441,9 @@ class Cache:
         return None if known is None else self._with_provenance(key, known, outcome)
 
     def _on_disk(self, key: Key, roots: Sequence[Root], digest: str, *, is_read: bool) -> _CachedArtifact | None:
-        """Look into roots, and remember under a key; the Artifact is read, or whoever looks at it first has to."""
+        """Search the roots for an entry, and remember it under a key. Unless ``is_read`` is set, the data is read on
+        first use.
+        """
         for root in roots:
             try:
                 artifact, make_ms, size_bytes, damage = root.find(digest, is_read=is_read)
@@ -455,7 +463,7 @@ class Cache:
     # Making
 
     def _work(self, key: Key, work: _PendingWork) -> _Lookup:
-        """Make an Artifact, alone among the threads, and, where there is a root, among the processes."""
+        """Make an Artifact in only one thread and, if there is a root, in only one process."""
         known = self._remembered(key)  # by a thread that was done between our look and our flight
         if known is not None:
             return _Lookup(known, Outcome.MEMORY)
