@@ -24,13 +24,13 @@ def has_keywords(kind: type, hidden: Iterable[str] = ()) -> Callable[[_Call], _C
     """
 
     def mark(call: _Call) -> _Call:
-        call.__wrapped__ = _Shown(call, kind, hidden)  # type: ignore[attr-defined]
+        call.__wrapped__ = _KeywordSignature(call, kind, hidden)  # type: ignore[attr-defined]
         return call
 
     return mark
 
 
-class _Shown:
+class _KeywordSignature:
     """What ``inspect.signature`` finds behind a function: its signature with the fields of ``kind``.
 
     It is computed when it is read, so that the function costs no start-up time.
