@@ -11,8 +11,8 @@ import pytest
 
 import cujit
 from cujit.devices.device import Device
-from cujit.toolchain.libraries import find_program
 from llvm_ir import module
+from tile_code import needs_tiles
 
 PAGE = (Path(__file__).parents[1] / "docs" / "routes.md").read_text()
 ROUTES = dict(re.findall(r"^## (.+?)\n.*?```python\n(.*?)```", PAGE, re.DOTALL | re.MULTILINE))
@@ -39,8 +39,8 @@ def test_the_snippet_runs(route: str, device: Device) -> None:
     code = ROUTES[route]
     if "# needs a GPU" in code and not device.is_gpu:
         pytest.skip("this route needs a GPU")
-    if "# needs tileiras" in code and find_program("tileiras", ()) is None:
-        pytest.skip("tileiras is not installed")
+    if "# needs tileiras" in code and needs_tiles.args[0]:
+        pytest.skip(needs_tiles.kwargs["reason"])
     space: dict[str, object] = {"device": device, "__name__": "snippet"}
     exec(compile(code, route, "exec"), space)
     kernel = space.get("kernel")
