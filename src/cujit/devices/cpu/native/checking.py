@@ -26,6 +26,12 @@ LOG = 2048
 """Accesses that a block logs."""
 SCATTERED = 512
 """Those among them by lanes at addresses of their own."""
+PATTERNS, PATTERN_STEPS, FAR_STEPS = 256, 8192, 2048
+"""What a block knows to be no race: patterns, their steps, and those steps by lanes at addresses of their own."""
+LINKS = 256
+"""By how many first steps patterns are found."""
+PATH = 256
+"""Phases of a block whose patterns are known, by how many barriers came before."""
 
 PATTERN = bytes((0xA5, 0xC3, 0x71, 0xE9, 0x1D, 0x5B, 0xF7, 0x93, 0x2F, 0x6D, 0xB1, 0xD9, 0x47, 0x8B, 0xCF, 0xE5))
 """What memory of ``device.empty`` holds at multiples of 16 under ``check="init"``: whoever writes there without being
@@ -290,9 +296,18 @@ class Logged(Shared):
 
 
 class Scattered(Shared):
-    """What lanes access, ``size`` bytes each, at an offset of their own."""
+    """What lanes access, ``size`` bytes each, at an offset of their own. Several write in ``common``."""
 
-    _fields_ = Fields(f"u32 offsets[{WARP}]; u64 size; u32 flags, line")
+    _fields_ = Fields(f"u32 offsets[{WARP}]; u32 size, flags, line, common")
+
+
+class AccessPattern(Shared):
+    """Accesses between two barriers that are no race: ``count`` steps from the ``first`` on.
+
+    Between the next two barriers the block did last what pattern ``next`` says.
+    """
+
+    _fields_ = Fields("u32 first, count, next")
 
 
 class StoredLines(Shared):
@@ -367,31 +382,43 @@ class Tracker(Shared):
     ``clocks[w][v]`` is what warp w knows of v; ``syncs`` counts how often a warp's lanes have met; ``arrivals`` has the
     generation in which a warp came to a barrier last. ``events`` counts what the warps do, up to ``room``.
 
-    ``met[w]`` is the first event after the lanes of w have met last, ``settled[w]`` the first one that may be unordered
-    with what w does. More than barriers of all warps changed clocks and ``met`` where they are ``stirred``. What is not
-    settled is unordered as long as all is ``plain``: nothing orders but barriers at which all warps wait. ``turn``
-    counts these as long as all is plain, and is to be added to clocks and ``syncs``. There is a record for each grain
-    of 1 << ``grain`` bytes; ``has_objects`` where clocks of objects are used. The event ``written`` is the last write,
-    ``unfenced`` the first one that no fence for the asynchronous proxy comes after, ``unmade`` the first one with no
-    such fence even of what makes mbarriers. ``log`` holds accesses that are no race with any other since the last
-    barrier of all warps; where nothing needs their records before the next one, nothing does later. ``stored`` tells
-    that there are writes: then in this ``phase`` each band of grains has rules, or for some phases if it is ``worded``
-    each grain has a word: see ``bands.h`` and ``phase.h``. Up to ``quick`` accesses are logged with no further look.
-    The event ``weak`` is the last one that is not atomic. Some lanes have ``begun`` with the instruction that was
-    looked at last. All of the block's memory was written if it is ``full``, which is looked for at the access
-    ``look_at`` of so many ``looks``. Rows that were read and found written are among ``seen``. Where ``raw`` values
-    were loaded, ``origins`` has the last one of each thread. ``readings`` are products that a warp has not waited for,
-    as many as it has in ``reading``; ``told`` counts releases but for the meetings of warpgroups. ``across`` is about
-    global memory.
+    ``met[w]`` is the first event after the lanes of w have met last, ``settled[w]`` the first one that may be
+    unordered with what w does. More than barriers of all warps changed clocks and ``met`` where they are
+    ``stirred``. What is not settled is unordered as long as all is ``plain``: nothing orders but barriers at
+    which all warps wait. ``turn`` counts these as long as all is plain, and is to be added to clocks and
+    ``syncs``. There is a record for each grain of 1 << ``grain`` bytes; ``has_objects`` where clocks of objects
+    are used. The event ``written`` is the last write, ``unfenced`` the first one that no fence for the
+    asynchronous proxy comes after, ``unmade`` the first one with no such fence even of what makes mbarriers.
+    ``log`` holds accesses that are no race with any other since the last barrier of all warps; where nothing
+    needs their records before the next one, nothing does later.
+    ``stored`` tells that
+    there are writes: then in this ``phase`` each band of grains has rules, or for some phases if it is ``worded``
+    each grain has a word: see ``bands.h`` and ``phase.h``. Up to ``quick`` accesses are logged with no further
+    look, and if ``marking`` is 0, all that is read was written. The event ``weak`` is the last one
+    that is not atomic. Some lanes have ``begun`` with the instruction
+    that was looked at last. All of the block's memory was written if it is ``full``, which is looked for at the
+    access ``look_at`` of so many ``looks``. Rows that were read and found written are among ``seen``. Where
+    ``raw`` values were loaded, ``origins`` has the last one of each thread. ``readings`` are products that a warp
+    has not waited for, as many as it has in ``reading``; ``told`` counts releases but for the meetings of
+    warpgroups. ``across`` is about global memory.
+
+    ``course`` tells whether the block follows ``pattern`` in this phase, the ``previous`` one being that of the phase
+    before; the next access of it is ``ahead``. So many patterns are ``known``, whose ``steps`` end at ``step``, those
+    by lanes at addresses of their own at ``far``; they are found by ``links`` from their first step, and by ``path``
+    from the number of ``turns`` of the block. So many were ``made`` and so often was one ``followed``. Where lanes
+    of a warp met in this phase, it ``meets``, and ``meetings`` count that for each warp, unless a pattern is followed.
     """
 
     _fields_ = Fields(
-        "u64 owner, launch; u32 events, room, plain, grain, has_objects, stirred, turn, written, logged, scattered, "
-        "full, looks, look_at, raw, unfenced, weak, stored, phase, begun, told, worded, quick, unmade, unused, "
+        "u64 owner, launch; u32 events, room, plain, grain, has_objects, stirred, turn, written, logged, "
+        "scattered, full, looks, look_at, raw, unfenced, weak, stored, phase, begun, told, worded, quick, marking, "
+        "course, pattern, previous, known, made, followed, step, far, turns, meets, unmade; "
+        "const struct Logged *ahead; u32 "
         f"clocks[{WARPS}][{WARPS}], syncs[{WARPS}], met[{WARPS}], settled[{WARPS}], arrivals[{WARPS}][{SLOTS}]; "
         f"struct Slot slots[{SLOTS}][2]; u32 objects[{OBJECTS}][{WARPS}]; struct Logged log[{LOG}]; "
-        f"struct Scattered scatter[{SCATTERED}]; struct Origin "
-        f"origins[{WARPS * WARP}]; struct Logged seen[{WRITTEN_ROWS}]; u32 reading[{WARPS}]; "
+        f"struct Scattered scatter[{SCATTERED + FAR_STEPS}]; struct Logged steps[{PATTERN_STEPS}]; "
+        f"struct AccessPattern patterns[{PATTERNS}]; u32 links[{LINKS}], path[{PATH}], meetings[{WARPS}]; "
+        f"struct Origin origins[{WARPS * WARP}]; struct Logged seen[{WRITTEN_ROWS}]; u32 reading[{WARPS}]; "
         f"struct Reading readings[{WARPS}][{PRODUCTS}]; struct Across across"
     )
 

@@ -12,10 +12,15 @@
 /* The grains of a band, and how many rules it has room for. */
 enum { BAND = WARP, RULES = 8 };
 
-/* What was done by a rule in a phase: which grains were read, and which were written. */
+/* What was done by a rule in a phase, and after how many meetings of its warp the last time: which grains were read, and which
+   were written. */
 struct Rule {
-  u32 phase, name, reads, writes;
+  u32 when, name, reads, writes;
 };
+
+/* Phases have few enough numbers that meetings have this room beside them. */
+enum { MEETING_BITS = 12, MEETINGS = 1 << MEETING_BITS };
+_Static_assert((u64)LAST_PHASE << MEETING_BITS <= ~0u, "phases and meetings in one word");
 
 /* The rules of a phase come first. */
 struct Band {
@@ -62,31 +67,31 @@ INLINE void shade_by_rule(u32 *all, u32 number, const struct Rule *rule, u32 tag
   }
 }
 
-/* From here on the words of grains tell. */
-static NOINLINE void use_words(const struct Place *place) {
+/* From here on the words of grains tell; they know of no meetings. 0 where there were some. */
+static NOINLINE flag use_words(const struct Place *place) {
   u32 phase = place->piece->phase;
+  if (place->piece->meets) return 0;
   place->piece->worded = WORDED;
   for (u32 number = 0; number < grains_of(place) / BAND + 2; number++) {
     const struct Rule *rules = bands_of(place)[number].rules;
-    for (u32 k = 0; k < RULES && rules[k].phase == phase; k++) {
+    for (u32 k = 0; k < RULES && rules[k].when >> MEETING_BITS == phase; k++) {
       shade_by_rule(phases_of(place), number, &rules[k], phase * PHASE);
     }
   }
+  return 1;
 }
 
 /* Where words tell: whether they do already, and from here on. */
-INLINE void tell_by_words(const struct Place *place) {
-  if (place->piece->worded) {
-    place->piece->worded = WORDED;
-  } else {
-    use_words(place);
-  }
+INLINE flag tell_by_words(const struct Place *place) {
+  if (!place->piece->worded) return use_words(place);
+  place->piece->worded = WORDED;
+  return 1;
 }
 
 /* Make room in a band: what was only read counts as read by several threads. Gives that rule, the last one that is left;
    null where all rules wrote. */
-static NOINLINE struct Rule *join_reads(struct Band *band, u32 phase) {
-  struct Rule *end = band->rules, joined = {phase, READ_BY_SEVERAL, 0, 0};
+static NOINLINE struct Rule *join_reads(struct Band *band, u32 when) {
+  struct Rule *end = band->rules, joined = {when, READ_BY_SEVERAL, 0, 0};
   for (u32 k = 0; k < RULES; k++) {
     if (band->rules[k].writes) {
       *end++ = band->rules[k];
@@ -96,22 +101,29 @@ static NOINLINE struct Rule *join_reads(struct Band *band, u32 phase) {
   }
   if (end == band->rules + RULES) return 0;
   *end = joined;
-  for (struct Rule *rule = end + 1; rule < band->rules + RULES; rule++) rule->phase = 0;
+  for (struct Rule *rule = end + 1; rule < band->rules + RULES; rule++) rule->when = 0;
   return end;
 }
 
-/* Note that grains of a band, which are `set`, are accessed by a rule. 0: see the words. */
-INLINE flag band_takes(struct Band *band, u32 phase, u32 name, u32 set, u32 kind) {
+/* Whether a rule is of the same warp as another one, and of before its lanes met: what is read by several has no warp. */
+INLINE flag was_before(const struct Rule *rule, u32 when, u32 name) {
+  if (rule->name == READ_BY_SEVERAL || name == READ_BY_SEVERAL) return 0;
+  return !((rule->name ^ name) & ((1 << WARP_BITS) - 1)) && rule->when < when;
+}
+
+/* Note that grains of a band, which are `set`, are accessed by a rule: `when` has the phase, and the meetings of the warp in it.
+   0: see the words. */
+INLINE flag band_takes(struct Band *band, u32 when, u32 name, u32 set, u32 kind) {
   struct Rule *rule = band->rules, *end = rule + RULES, *own = 0;
-  for (; rule < end && rule->phase == phase; rule++) {
+  for (; rule < end && !((rule->when ^ when) >> MEETING_BITS); rule++) {
     if (rule->name == name) {
       own = rule;
-    } else if (set & (kind == IN_READS ? rule->writes : rule->reads | rule->writes)) {
+    } else if (set & (kind == IN_READS ? rule->writes : rule->reads | rule->writes) && !was_before(rule, when, name)) {
       return 0;
     }
   }
   if (!own && rule == end) {
-    rule = join_reads(band, phase);
+    rule = join_reads(band, when);
     if (!rule) return 0;
     if (kind == IN_READS) {
       own = rule;
@@ -121,18 +133,25 @@ INLINE flag band_takes(struct Band *band, u32 phase, u32 name, u32 set, u32 kind
   }
   if (!own) {
     own = rule;
-    *own = (struct Rule){phase, name, 0, 0};
+    *own = (struct Rule){when, name, 0, 0};
   }
+  own->when = when;
   *(kind == IN_READS ? &own->reads : &own->writes) |= set;
   return 1;
+}
+
+/* The phase, and how often lanes of this warp have met in it. */
+INLINE u32 when_of(const struct Place *place) {
+  const struct Tracker *piece = place->piece;
+  return piece->phase << MEETING_BITS | piece->meetings[place->warp];
 }
 
 /* The same for grains from a number on, those whose bits are in `lanes`. */
 INLINE flag take_side(const struct Place *place, u32 number, u32 lanes, u32 name, u32 kind) {
   struct Band *band = bands_of(place) + number / BAND;
   u64 set = (u64)lanes << number % BAND;
-  u32 phase = place->piece->phase, low = (u32)set, high = (u32)(set >> BAND);
-  return (!low || band_takes(band, phase, name, low, kind)) && (!high || band_takes(band + 1, phase, name, high, kind));
+  u32 when = when_of(place), low = (u32)set, high = (u32)(set >> BAND);
+  return (!low || band_takes(band, when, name, low, kind)) && (!high || band_takes(band + 1, when, name, high, kind));
 }
 
 /* Bits at the multiples of a step. */
@@ -147,14 +166,14 @@ INLINE flag take_range(const struct Place *place, u32 number, u32 lanes, u32 ste
     left = BAND - at % BAND;
     if (left > end - at) left = end - at;
     u32 set = (u32)(accessed >> (at - number) % step) & ~0u >> ((BAND - left) & 31);
-    if (!band_takes(bands_of(place) + at / BAND, place->piece->phase, name, set << at % BAND, kind)) return 0;
+    if (!band_takes(bands_of(place) + at / BAND, when_of(place), name, set << at % BAND, kind)) return 0;
   }
   return 1;
 }
 
 /* Words side by side, by which words tell, from here on or already. */
 static NOINLINE flag shade_words(const struct Place *place, u32 number, u32 lanes, u32 first, u32 kind) {
-  if (!place->piece->worded) use_words(place);
+  if (!place->piece->worded && !use_words(place)) return 0;
   u32 thread = place->warp * WARP + first, *all = phases_of(place), tag = place->piece->phase * PHASE;
   return kind == IN_READS ? shade_side(all, number, lanes, thread, tag, IN_READS)
                           : shade_side(all, number, lanes, thread, tag, IN_WRITES);
@@ -200,8 +219,8 @@ static NOINLINE flag take_lanes(const struct Place *place, const u32 *offsets, u
     /* Grains side by side, or those of a line in the order of an exclusive or. */
     if (count == 1 && by && !__builtin_reduce_or(((index ^ LANES) ^ turned) & active)) {
       u32 set = turned_set(lanes, by);
-      if (!worded && band_takes(bands_of(place) + turned / BAND, phase, rule_name(warp, IN_TURN, by), set, kind)) return 1;
-      if (!worded) use_words(place);
+      if (!worded && band_takes(bands_of(place) + turned / BAND, when_of(place), rule_name(warp, IN_TURN, by), set, kind)) return 1;
+      if (!worded && !use_words(place)) return 0;
       for (u32 k = 0; k < BAND; k += PIECE) {
         words thread = ((NUMBERS + k) ^ by) + warp * WARP;
         if (!shade(all + turned / BAND * BAND + k, thread, only_of(set >> k), tag, kind)) return 0;
@@ -213,27 +232,26 @@ static NOINLINE flag take_lanes(const struct Place *place, const u32 *offsets, u
       if (count == 1) return take_words(place, begin, set, lane, kind);
       u32 name = rule_name(warp, count, begin - lane * count);
       if (!worded && !(set & (set + 1)) && take_range(place, begin, last_lane(set) + 1, count, count, name, kind)) return 1;
-      if (!worded) use_words(place);
+      if (!worded && !use_words(place)) return 0;
       return shade_apart(all, begin, count, count, set, warp * WARP + lane, tag, kind);
     }
     if (!worded && __builtin_popcount(lanes) <= FEW && take_each(place, numbers, lanes, count, kind)) return 1;
   }
-  tell_by_words(place);
+  if (!tell_by_words(place)) return 0;
   return shade_lanes(all, numbers, lanes, count, warp * WARP, tag, kind, common);
 }
 
 /* Note what lanes of a row access, `step` grains apart, `ruled` if these are side by side, and words tell. */
 static NOINLINE flag shade_row(const struct Place *place, u32 number, u32 step, u32 count, u32 lanes, u32 lane, u32 kind) {
   flag ruled = !(lanes & (lanes + 1));
-  if (ruled && !place->piece->worded) use_words(place);
-  if (!ruled) tell_by_words(place);
+  if (!(ruled ? place->piece->worded || use_words(place) : tell_by_words(place))) return 0;
   u32 tag = place->piece->phase * PHASE;
   return shade_apart(phases_of(place), number, step, count, lanes, place->warp * WARP + lane, tag, kind);
 }
 
 /* Note what the only lane of a row accesses, or all lanes, `several`; words tell. */
 static NOINLINE flag shade_one(const struct Place *place, u32 number, u32 count, u32 lane, flag several, u32 kind) {
-  if (!place->piece->worded) use_words(place);
+  if (!place->piece->worded && !use_words(place)) return 0;
   u32 tag = place->piece->phase * PHASE;
   return shade_common(phases_of(place) + number, count, place->warp * WARP + lane, several, tag, kind);
 }
@@ -243,7 +261,7 @@ INLINE flag take_word(const struct Place *place, u32 number, u32 lanes) {
   u32 lane = first_lane(lanes), several = lanes & (lanes - 1);
   u32 name = several ? READ_BY_SEVERAL : rule_name(place->warp, 1, number - lane);
   struct Band *band = bands_of(place) + number / BAND;
-  if (!place->piece->worded && band_takes(band, place->piece->phase, name, 1u << number % BAND, IN_READS)) return 1;
+  if (!place->piece->worded && band_takes(band, when_of(place), name, 1u << number % BAND, IN_READS)) return 1;
   return shade_one(place, number, 1, lane, several != 0, IN_READS);
 }
 

@@ -87,7 +87,7 @@ static struct Tracker *piece_of(const struct Place *place, u64 side) {
   return (struct Tracker *)(running_at((u8 *)place->group)->pieces + side * place->watch->piece_bytes);
 }
 
-static void make_piece_ready(const struct Place *place);
+static void make_piece_ready(struct Place *place);
 
 /* The tracker of a block by its place in the group. One of others may not have begun yet, or nothing that it did was
    looked at: then what it has is of a block before it. */

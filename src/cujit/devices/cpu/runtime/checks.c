@@ -11,7 +11,6 @@
 
 #include "across.h"
 #include "logs.h"
-#include "written.h"
 
 /* -- where the warp is ---------------------------------------------------------------------------------------------- */
 
@@ -31,7 +30,7 @@ static NOINLINE void clear_clocks(struct Tracker *piece, u32 warps) {
 }
 
 /* What the block needs, once for each block. */
-static void make_piece_ready(const struct Place *place) {
+static void make_piece_ready(struct Place *place) {
   const struct Watch *watch = place->watch;
   u64 mine = watch->serial + place->block;
   struct Tracker *piece = place->piece;
@@ -46,8 +45,14 @@ static void make_piece_ready(const struct Place *place) {
     flag is_first = piece->launch != watch->serial;
     if (is_first || piece->has_objects) memset(piece->objects, 0, sizeof piece->objects);
     if (is_first || piece->stirred) clear_clocks(piece, watch->warps);
-    if (is_first) piece->grain = WORD_GRAIN, piece->phase = piece->worded = 0, piece->stored = 1, clear_phases(place);
+    if (is_first) piece->grain = WORD_GRAIN, piece->phase = piece->worded = 0, piece->stored = piece->meets = 1, clear_phases(place);
+    if (is_first) {
+      forget_patterns(piece), piece->made = piece->followed = 0;
+    } else {
+      end_phase(place);
+    }
     clear_logs(place);
+    piece->previous = piece->turns = 0;
     piece->has_objects = piece->stirred = piece->events = piece->turn = 0;
     memset(piece->reading, 0, sizeof piece->reading);
     piece->plain = watch->cluster_blocks < 2 || !place->state;
@@ -56,6 +61,7 @@ static void make_piece_ready(const struct Place *place) {
     piece->unfenced = piece->unmade = 1;
     memset(strip_at(place, 0), 0, grains_of(place) / STRIP * sizeof(records));
     be_quick(place);
+    expect_pattern(piece);
     begin_across(place, is_first);
   }
   piece->launch = watch->serial;
@@ -171,6 +177,17 @@ INLINE u32 checks_left(struct Place *place, struct Lanes *all, flag *plain) {
   return left & ~CHECK_INIT;
 }
 
+/* Whether what lanes do at addresses of their own is of a pattern, which needs no look. */
+INLINE flag lanes_follow(struct Place *place, const struct Lanes *all) {
+  flag common = 0;
+  struct Tracker *piece = place->piece;
+  if (piece->course != FOLLOWS || piece->scattered == SCATTERED) return 0;
+  put_offsets(place, all);
+  if (!follows_lanes(place, all->lanes, &common)) return 0;
+  place->apart = kind_of(all->flags) == IN_WRITES && !common;
+  return 1;
+}
+
 /* The common way of lanes at addresses of their own, all in shared memory that there is and was written: they are logged. */
 INLINE flag lanes_are_common(struct Place *place, const struct Lanes *all) {
   struct Tracker *piece = place->piece;
@@ -178,6 +195,7 @@ INLINE flag lanes_are_common(struct Place *place, const struct Lanes *all) {
   u64 size = all->size, limit = place->watch->shared_limit;
   flag marked = checks & CHECK_INIT && !piece->full && !(flags & ACCESS_WRITE && flags & ACCESS_TAKES), common = 1;
   if (!(checks & CHECK_RACE) || place->others || is_elsewhere(flags) || orders(flags) || size - 1 > 15 || size & (size - 1) || limit < size) return 0;
+  if (!piece->marking && lanes_follow(place, all)) return 1;
   u64x32 offsets = *all->addresses - place->shared;
   u32x32 odd = __builtin_convertvector(offsets, u32x32) & (odd_bits_of(flags) | (u32)(size - 1));
   i32x32 wrong = __builtin_convertvector(offsets > limit - size, i32x32) | (i32x32)(odd != 0);
@@ -377,6 +395,12 @@ static NOINLINE flag row_is_common(struct Place *place, u32 lanes, u64 base, con
   return 1;
 }
 
+/* Whether a row of shared memory is of a pattern, which needs no look. */
+INLINE flag row_follows(struct Place *place, u32 lanes, u64 base, const struct Site *site) {
+  if (place->block != place->seen_block || place->piece->marking || !lanes) return 0;
+  return follows_row(place, lanes, base, site);
+}
+
 INLINE flag site_is_common(struct Place *place, u32 lanes, u64 base, const struct Site *site, flag writes) {
   return words_are_common(place, lanes, base, site, writes) || row_is_common(place, lanes, base, site, writes);
 }
@@ -405,10 +429,12 @@ NOINLINE void cujit_check_row(struct Place *place, u32 lanes, u64 base, const st
       mark_row(place, &row);
       return;
     }
-    right = shared || in_one_span(place, row.low, row.bytes);
-    if (shared) note_reads(place);
-    if (shared) event = writes ? event_of(place, CHECK_RACE, flags, line) : new_event(place, flags, line);
-    if (shared) right = !is_reached(place, row.low, row.bytes) && row_is_ordered(place, &row, event);
+    right = shared ? !(flags & ACCESS_STRONG) : in_one_span(place, row.low, row.bytes);
+    if (shared && right) {
+      note_reads(place);
+      event = writes ? event_of(place, CHECK_RACE, flags, line) : new_event(place, flags, line);
+      right = !is_reached(place, row.low, row.bytes) && row_is_ordered(place, &row, event);
+    }
   }
   flag across = place->watch->checks & CHECK_RACE && may_be_global(flags) && !is_plain_global(flags);
   if (right && across && !in_shared(place, row.low, row.bytes)) {
@@ -426,14 +452,14 @@ NOINLINE void cujit_check_row(struct Place *place, u32 lanes, u64 base, const st
 
 /* The same where lanes read shared memory. */
 void cujit_check_reads(struct Place *place, u32 lanes, u64 base, const struct Site *site) {
-  if (site_is_common(place, lanes, base, site, 0)) return;
+  if (row_follows(place, lanes, base, site) || site_is_common(place, lanes, base, site, 0)) return;
   enter(place); /* here, where the caller is the kernel */
   cujit_check_row(place, lanes, base, site, 0);
 }
 
 /* The same where they are written. */
 void cujit_check_writes(struct Place *place, u32 lanes, u64 base, const struct Site *site) {
-  if (site_is_common(place, lanes, base, site, 1)) return;
+  if (row_follows(place, lanes, base, site) || site_is_common(place, lanes, base, site, 1)) return;
   enter(place); /* here, where the caller is the kernel */
   cujit_check_row(place, lanes, base, site, 0);
 }
@@ -449,6 +475,8 @@ static NOINLINE flag update_is_common(struct Place *place, u32 lanes, u64 base, 
    the loads are of what is stored to. What is stored tells of that, too. 0: each of them has to be looked at. */
 flag cujit_check_update(struct Place *place, u32 lanes, u64 base, const struct Site *reads, const struct Site *writes) {
   struct Tracker *piece = place->piece;
+  flag known = !reads || row_follows(place, lanes, base, reads);
+  if (known && row_follows(place, lanes, base, writes)) return 1;
   if (place->block != place->seen_block) {
     enter(place);
   } else if (piece->stored && piece->logged + 1 < piece->quick && writes->stride == 4 && writes->size == 4 && lanes) {
@@ -565,7 +593,7 @@ static NOINLINE flag batch_is_common(struct Place *place, u32 lanes, u64 base, c
 /* Whether nothing is wrong with any of the loads of a batch, by one look. 0: each of them has to be looked at. */
 flag cujit_check_batch(struct Place *place, u32 lanes, u64 base, const struct Site *site, u64 *window) {
   flag races = place->block == place->seen_block && place->watch->checks & CHECK_RACE && !is_elsewhere(site->flags);
-  if (races && words_are_common(place, lanes, base, site, 0)) return 1;
+  if (races && (row_follows(place, lanes, base, site) || words_are_common(place, lanes, base, site, 0))) return 1;
   enter(place);
   return batch_is_common(place, lanes, base, site, window);
 }
@@ -778,11 +806,13 @@ static NOINLINE void join_all(const struct Place *place) {
 }
 
 /* All warps have come to a barrier, and none did anything since. */
-INLINE void turn(const struct Place *place) {
+INLINE void turn(struct Place *place) {
   struct Tracker *piece = place->piece;
+  end_phase(place);
   clear_logs(place);
-  for (u32 w = 0; w < WARPS; w++) piece->settled[w] = piece->events + 1;
+  *(loose32 *)piece->settled = (loose32)(piece->events + 1);
   be_quick(place);
+  expect_pattern(piece);
   if (piece->plain) {
     piece->turn++;
   } else {
@@ -869,6 +899,7 @@ void cujit_check_published(struct Place *place) {
 /* Lanes of this warp have met. */
 void cujit_check_synced(struct Place *place) {
   enter(place);
+  if (place->watch->checks & CHECK_RACE && log_meeting(place)) return;
   note_reads(place);
   synced(place);
 }

@@ -86,6 +86,7 @@ typedef u64 __attribute__((ext_vector_type(WARP), aligned(8), may_alias)) loose6
 typedef u32 __attribute__((ext_vector_type(WARP), aligned(4), may_alias)) loose32;
 
 typedef u32 __attribute__((ext_vector_type(KINDS), may_alias)) records;
+_Static_assert((int)WARPS == WARP, "what warps settled is a vector");
 _Static_assert(sizeof(struct Tracker) % sizeof(records) == 0, "records of strips lie behind the tracker");
 
 static NOINLINE void spread_strip(const struct Place *place, u64 offset) {
@@ -158,11 +159,25 @@ static NOINLINE void forget_events(const struct Place *place) {
   piece->room = (u32)(wanted < most ? wanted : most);
 }
 
+/* -- phases: what is done between two barriers of all warps: see patterns.h --------------------------------------------- */
+
+/* What is done in this phase: what a pattern says, so far; something else, which may become a pattern; what cannot. */
+enum { FOLLOWS, TEACHES, STRAYS };
+
+/* Behind the steps of each pattern, and where none is followed: this is no access. */
+static const struct Logged END = {(const struct Site *)~0ull, ~0ull, 0, ~0u};
+
+/* What is done in this phase is no pattern. */
+INLINE void stray(struct Tracker *piece) { piece->course = STRAYS, piece->ahead = &END; }
+
+/* -- events -------------------------------------------------------------------------------------------------------------- */
+
 /* Note that the warp does something, and give the number of that. */
 INLINE u32 new_event(const struct Place *place, u32 flags, u32 line) {
   struct Tracker *piece = place->piece;
   if (piece->events >= piece->room) forget_events(place);
   piece->quick = 0;
+  stray(piece);
   u32 warp = place->warp;
   events_of(place)[++piece->events] = (struct Event){
       piece->clocks[warp][warp] + piece->turn, piece->syncs[warp] + piece->turn, line, flags, warp, 0, 0,

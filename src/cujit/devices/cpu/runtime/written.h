@@ -261,7 +261,7 @@ static void store_raw(struct Place *place, u32 lane, u64 size, u32 flags, u32 li
 /* Not all memory of the block is written any more. */
 static void end_full(struct Place *place) {
   struct Tracker *piece = place->piece;
-  piece->full = piece->quick = 0;
+  piece->full = piece->quick = 0, piece->marking = 1;
   memset(piece->seen, 0, sizeof piece->seen);
   if (place->window) place->window[0] = place->window[1] = 0;
 }
