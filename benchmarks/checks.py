@@ -133,6 +133,10 @@ KERNELS: dict[str, Case] = {
     "marked": Case((_TILE // 256,), (256,), [(_I32, (_TILE,))], (_U8, (_TILE,)), file="updates.cu"),
     "smoothed": _update(_F32),
     "folded": Case((_TILE // 256,), (256,), [(_F32, (_TILE,))], (_F32, (1,)), file="updates.cu"),
+    "scanned_shorts": _update(_I16),
+    "scanned_warps": _update(_F32),
+    "folded_by_warp": Case((_TILE // 256,), (256,), [(_F32, (_TILE,))], (_F32, (_TILE // 256,)), file="updates.cu"),
+    "counted": Case((_TILE // 256,), (256,), [(_I32, (_TILE,))], (_I32, (_TILE // 256,)), file="updates.cu"),
 }  # fmt: skip
 GRIDS = {name: KERNELS[name].launch[:2] for name in ("blur", "scan", "gather", "product")}
 

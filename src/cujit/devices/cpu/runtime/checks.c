@@ -395,10 +395,14 @@ static NOINLINE flag row_is_common(struct Place *place, u32 lanes, u64 base, con
   return 1;
 }
 
-/* Whether a row of shared memory is of a pattern, which needs no look. */
+/* Whether a row of shared memory is of a pattern, which needs no look; words that are written get marked. */
 INLINE flag row_follows(struct Place *place, u32 lanes, u64 base, const struct Site *site) {
-  if (place->block != place->seen_block || place->piece->marking || !lanes) return 0;
-  return follows_row(place, lanes, base, site);
+  if (place->block != place->seen_block || !lanes) return 0;
+  if (!place->piece->marking) return follows_row(place, lanes, base, site);
+  flag words = site->stride == 4 && site->size == 4 && !site->spread && lanes == ~0u;
+  if (!words || !(site->flags & ACCESS_WRITE) || !follows_row(place, lanes, base, site)) return 0;
+  memset(marks_in(place, place->piece) + (base - place->shared), 1, WARP * sizeof(u32));
+  return 1;
 }
 
 INLINE flag site_is_common(struct Place *place, u32 lanes, u64 base, const struct Site *site, flag writes) {
