@@ -72,7 +72,7 @@ _LIFE = """
 
 A library typically loads hundreds of kernels and launches each kernel a few times. `benchmarks/life.py` measures this
 workload on an H200 with 300 kernels and 10 launches per kernel. Each value is the median of five processes. For
-templates from the cache, the values range from 159 to 251 µs for cujit and from 194 to 466 µs for CuPy. The libraries
+templates from the cache, the values range from 125 to 189 µs for cujit and from 201 to 398 µs for CuPy. The libraries
 ran alternately on a shared host.
 
 {table}
