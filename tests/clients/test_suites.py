@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+from cujit.emulator import library_files
 from emulator.programs import emulated
 
 _EXPECTED = Path(__file__).with_name("expected")
@@ -32,7 +33,7 @@ def initialize_from_pytest_config(request):
 """
 """What numba-cuda's tests of cases take from a file that is not in the wheel."""
 
-_MOST = {"numba_cuda": 9, "stumpy": 0}
+_MOST = {"numba_cuda": 9, "pycuda": 3, "stumpy": 0}
 """How many tests may be listed, by client; whoever makes a list shorter makes its number smaller."""
 
 _MOST_AGAIN = 10
@@ -116,12 +117,53 @@ def test_the_tests_of_numba_cuda_fail_only_where_it_is_known(tmp_path: Path) -> 
     _fails_as_expected("numba_cuda", tmp_path, options, asked, home, NUMBA_CACHE_DIR="", PYTHONPATH=path)
 
 
+def _sources(name: str, release: str, folder: Path) -> Path:
+    """Unpack the sources of a client in a folder; give where they lie."""
+    wanted = ["--quiet", "--no-deps", "--no-binary", name, f"{name}=={release}"]
+    subprocess.run([sys.executable, "-m", "pip", "download", *wanted], cwd=folder, check=True, timeout=600)
+    with tarfile.open(next(folder.glob(f"{name}-*.tar.gz"))) as archive:
+        archive.extractall(folder, filter="data")
+    return next(path for path in folder.glob(f"{name}-*") if path.is_dir())
+
+
+_PYCUDA = re.findall(
+    r"^pycuda==(.*)$", Path(__file__).with_name("requirements").joinpath("sources.txt").read_text(), re.M
+)
+_OF_GIGABYTES = "test_curand_wrappers_8gb", "test_curand_wrappers_16gb"
+"""Tests that draw 8 and 16 GB of random numbers: more than a machine of 24 GB has, and minutes of work for CPUs."""
+
+
+@pytest.fixture
+def pycuda(tmp_path: Path) -> Path:
+    """Build PyCUDA with the headers of the toolkit's wheels, for the emulator's driver; give the folder of sources."""
+    toolkit = Path(next(iter(importlib.util.find_spec("nvidia.cu13").submodule_search_locations)))  # type: ignore[union-attr,arg-type]
+    links, home = tmp_path / "links", tmp_path / "home"
+    links.mkdir()
+    (links / "libcuda.so").symlink_to(library_files.folder() / library_files.SONAME)
+    (links / "libcurand.so").symlink_to(next(toolkit.glob("lib/libcurand.so.*")))
+    words = {"CPATH": f"{toolkit}/include", "LIBRARY_PATH": str(links), "LD_RUN_PATH": f"{toolkit}/lib"}
+    sources = _sources("pycuda", _PYCUDA[0], tmp_path)
+    command: list[str | Path] = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target"]
+    subprocess.run([*command, home, sources], env=os.environ | words, check=True, timeout=1800)
+    return sources
+
+
+@published
+def test_the_tests_of_pycuda_fail_only_where_it_is_known(pycuda: Path, tmp_path: Path) -> None:
+    path = f"{tmp_path / 'home'}:{os.environ.get('PYTHONPATH', '')}"
+    options: list[str | Path] = [
+        "--rootdir",
+        pycuda / "test",
+        "-k",
+        " and ".join(f"not {name}" for name in _OF_GIGABYTES),
+    ]
+    asked = ["test_driver.py", "test_gpuarray.py", "test_cumath.py"]
+    variables = {"PYTHONPATH": path, "XDG_CACHE_HOME": str(tmp_path / "kept")}
+    _fails_as_expected("pycuda", pycuda / "test", options, asked, pycuda / "test", **variables)
+
+
 @published
 def test_the_tests_of_stumpy_on_a_gpu_pass(tmp_path: Path) -> None:
-    wanted = ["--quiet", "--no-deps", "--no-binary", "stumpy", f"stumpy=={version('stumpy')}"]
-    subprocess.run([sys.executable, "-m", "pip", "download", *wanted], cwd=tmp_path, check=True, timeout=600)
-    with tarfile.open(next(tmp_path.glob("stumpy-*.tar.gz"))) as archive:
-        archive.extractall(tmp_path, filter="data")
-    tests = next(tmp_path.glob("stumpy-*/tests"))
+    tests = _sources("stumpy", version("stumpy"), tmp_path) / "tests"
     files = [*tests.glob("test_gpu_*.py"), tests / "test_precision.py"]
     _fails_as_expected("stumpy", tests, (), [path.name for path in files], tests)
