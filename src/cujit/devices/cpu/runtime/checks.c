@@ -376,7 +376,7 @@ INLINE flag words_are_common(struct Place *place, u32 lanes, u64 base, const str
    at. */
 static NOINLINE flag row_is_common(struct Place *place, u32 lanes, u64 base, const struct Site *site, flag writes) {
   struct Row row;
-  if (place->block != place->seen_block) return 0;
+  if (place->block != place->seen_block || !(place->watch->checks & CHECK_RACE)) return 0;
   if (!(site->flags & ACCESS_AGAIN)) place->piece->begun = lanes != 0;
   if (!lanes) return 1;
   flag looks = place->watch->checks & CHECK_INIT && !place->piece->full, is_word = site->stride == 4 && site->size == 4;
@@ -397,7 +397,7 @@ static NOINLINE flag row_is_common(struct Place *place, u32 lanes, u64 base, con
 
 /* Whether a row of shared memory is of a pattern, which needs no look; words that are written get marked. */
 INLINE flag row_follows(struct Place *place, u32 lanes, u64 base, const struct Site *site) {
-  if (place->block != place->seen_block || !lanes) return 0;
+  if (place->block != place->seen_block || !lanes || !(place->watch->checks & CHECK_RACE)) return 0;
   if (!place->piece->marking) return follows_row(place, lanes, base, site);
   flag words = site->stride == 4 && site->size == 4 && !site->spread && lanes == ~0u;
   if (!words || !(site->flags & ACCESS_WRITE) || !follows_row(place, lanes, base, site)) return 0;
@@ -812,6 +812,7 @@ static NOINLINE void join_all(const struct Place *place) {
 /* All warps have come to a barrier, and none did anything since. */
 INLINE void turn(struct Place *place) {
   struct Tracker *piece = place->piece;
+  if (!(place->watch->checks & CHECK_RACE)) return;
   end_phase(place);
   clear_logs(place);
   *(loose32 *)piece->settled = (loose32)(piece->events + 1);
