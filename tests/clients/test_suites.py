@@ -129,8 +129,8 @@ def _sources(name: str, release: str, folder: Path) -> Path:
 _PYCUDA = re.findall(
     r"^pycuda==(.*)$", Path(__file__).with_name("requirements").joinpath("sources.txt").read_text(), re.M
 )
-_OF_GIGABYTES = "test_curand_wrappers_8gb", "test_curand_wrappers_16gb"
-"""Tests that draw 8 and 16 GB of random numbers: more than a machine of 24 GB has, and minutes of work for CPUs."""
+_OF_GIGABYTES = "test_curand_wrappers_8gb", "test_curand_wrappers_16gb", "test_big_array_elementwise"
+"""Tests that take 13 GB of memory and more, which a machine of 24 GB may not have left."""
 
 
 @pytest.fixture
