@@ -26,7 +26,7 @@ from sweeps import part
 from tile_code import TWICE, needs_tiles
 from toolkit_page import OPTION_GAPS, TAKE_NEXT, UNDOCUMENTED, option_names, options
 
-_WORD = re.compile(rb"(?<![\w-])--?([A-Za-z][A-Za-z0-9_]*(?:-[A-Za-z0-9_]+)*)")
+_WORD = re.compile(rb"-(?<![\w-]-)-?([A-Za-z][A-Za-z0-9_]*(?:-[A-Za-z0-9_]+)*)")  # quick, as it begins with a byte
 _HYPHENATED = re.compile(rb"\0([A-Za-z][A-Za-z0-9_]*(?:-[A-Za-z0-9_]+)+)=?(?=\0)")
 
 
