@@ -54,7 +54,7 @@ def _importing(module: str, texts: dict[Path, str]) -> list[Path]:
             rf"\b(?:import|from) {re.escape(module)}\b"
             + (rf"|\bfrom {re.escape(room)} import \(?[^()]*?\b{name}\b" if room else "")
         )
-        if found := [test for test, text in texts.items() if imports.search(text)]:
+        if found := [test for test, text in texts.items() if name in text and imports.search(text)]:
             return found
         module = room
     return []

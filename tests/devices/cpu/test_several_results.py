@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
 import re
@@ -149,6 +150,7 @@ def _with_numbers(statement: str) -> Iterator[str]:
         yield f"{mnemonic} {result}{text}"
 
 
+@functools.cache
 def _pure() -> dict[str, str]:
     """Give a statement of each row that only computes, and several of those with vectors."""
     rng, found = random.Random(5), {}
