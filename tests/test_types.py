@@ -16,7 +16,7 @@ from option_types import HOME, option_types
 ROOT = Path(__file__).parents[1]
 USERS = ROOT / "tests/types"
 CHECKERS = {
-    "mypy": ["-m", "mypy", "--config-file=", "--strict"],
+    "mypy": ["-m", "mypy", "--config-file=", "--strict", "--cache-dir=/dev/null"],
     "pyright": ["-m", "basedpyright", "--level=error", f"--pythonpath={sys.executable}", f"--project={USERS}"],
 }
 

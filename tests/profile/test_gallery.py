@@ -16,6 +16,7 @@ GALLERY: dict[str, Any] = runpy.run_path(str(ROOT / "examples/gallery/gallery.py
 GOLDEN: dict[str, Any] = json.loads((ROOT / "tests/goldens/gallery.json").read_text())
 
 
+@pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("name", GALLERY["KERNELS"])
 def test_gallery_kernel_has_the_figures_of_its_page(name: str) -> None:
     _, kernels = GALLERY["profiled"](name)
@@ -24,6 +25,7 @@ def test_gallery_kernel_has_the_figures_of_its_page(name: str) -> None:
     assert GALLERY["advice_of"](kernels[0]) == GOLDEN[name]["advice"] != {}
 
 
+@pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("name", GALLERY["KERNELS"])
 def test_gallery_kernel_is_silent_under_all_checks(name: str) -> None:
     small = {
