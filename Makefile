@@ -33,10 +33,10 @@ quick: $(READY)  ## the tests of what changed since the main branch; less than t
 
 # Left out is what counts a process's own imports and system calls, or fills its disk: coverage has some, too.
 UNCOVERED := tests/cache/test_faults.py tests/test_warm_imports.py \
-         tests/cache/test_pack.py::test_a_thousand_records_take_a_few_system_calls \
-         tests/farm/test_trouble.py::test_a_worker_that_hangs_is_ended_where_compiles_have_a_deadline \
-         tests/cli/test_worklist.py::test_a_full_disk_leaves_nothing_behind \
-         tests/worklist/test_recording.py::test_a_file_that_may_grow_no_more_is_said_once_and_stays_readable
+         tests/cache/test_pack.py::test_1000_records_take_a_few_system_calls \
+         tests/farm/test_trouble.py::test_hanging_worker_is_ended_at_the_compile_deadline \
+         tests/cli/test_worklist.py::test_full_disk_leaves_no_files \
+         tests/worklist/test_recording.py::test_size_limited_file_is_reported_once_and_stays_readable
 coverage: $(READY)  ## lines and branches of src/cujit that the tests run, held to the floor in pyproject.toml; twice as long
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'coverage>=7.10,<8'
 	$(BIN)/python -m coverage erase

@@ -49,7 +49,7 @@ _APART = ("emulate",)
 
 
 @pytest.mark.parametrize("doc", CALLED, ids=lambda doc: doc.name)
-def test_every_argument_is_said(doc: Doc) -> None:
+def test_every_argument_is_documented(doc: Doc) -> None:
     if doc.is_callable:
         assert [*doc.items] == doc.parameters
     elif doc.items:
@@ -58,13 +58,13 @@ def test_every_argument_is_said(doc: Doc) -> None:
 
 
 @pytest.mark.parametrize("doc", DOCS, ids=lambda doc: doc.name)
-def test_it_says_what_it_is(doc: Doc) -> None:
+def test_docstring_describes_the_object(doc: Doc) -> None:
     assert doc.prose
     titles = [line.rstrip(":") for line in doc.text.splitlines() if line in ("Args:", "Raises:", "Example::")]
     assert titles == sorted({*titles}, key=["Args", "Raises", "Example"].index)
 
 
-def test_methods_for_cujit_alone_are_there() -> None:
+def test_internal_methods_are_listed() -> None:
     for name, inner in INNER.items():
         for method in inner.split():
             assert operator.attrgetter(f"{name}.{method}")(cujit)

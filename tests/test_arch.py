@@ -22,7 +22,7 @@ NAMES = ["sm_75", "sm_90a", "sm_100f", "compute_80", "compute_120f", "compute_90
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_name_comes_out_as_it_went_in(name: str) -> None:
+def test_name_is_parsed_and_printed_unchanged(name: str) -> None:
     arch = Arch.parse(name)
     assert str(arch) == name
     assert Arch.parse(arch) is arch
@@ -50,7 +50,7 @@ def test_every_known_architecture_has_a_name_that_parses() -> None:
         ("sm_1000", "sm_100"),
     ],
 )
-def test_a_wrong_name_is_refused_with_near_ones(name: str, near: str) -> None:
+def test_wrong_name_is_refused_with_near_ones(name: str, near: str) -> None:
     with pytest.raises(ArchError) as caught:
         Arch.parse(name)
     assert repr(name) in caught.value.message
@@ -58,13 +58,13 @@ def test_a_wrong_name_is_refused_with_near_ones(name: str, near: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "90", "sm_", "sm_090", "sm_90 ", "sm_90aa", "gfx90a", None, 90, 9.0, b"sm_90"])
-def test_what_is_no_name_at_all_is_refused(name: object) -> None:
+def test_nonstring_name_is_refused(name: object) -> None:
     with pytest.raises(ArchError):
         Arch.parse(name)  # type: ignore[arg-type]
 
 
 @given(st.text(max_size=12))
-def test_no_text_gets_anything_but_an_architecture_or_an_arch_error(text: str) -> None:
+def test_any_text_gives_an_architecture_or_an_arch_error(text: str) -> None:
     with contextlib.suppress(ArchError):
         assert str(Arch.parse(text)) == text
 
@@ -107,7 +107,7 @@ def test_no_text_gets_anything_but_an_architecture_or_an_arch_error(text: str) -
         ("lto_80", "sm_90", True),
     ],
 )
-def test_what_runs_on_what(code: str, device: str, runs: bool) -> None:
+def test_compatibility_of_code_and_devices(code: str, device: str, runs: bool) -> None:
     assert Arch.parse(code).runs_on(Arch.parse(device)) is runs
 
 
@@ -135,7 +135,7 @@ def test_capabilities_begin_at_1_0() -> None:
         Arch.of_capability(0, 9)
 
 
-def test_code_runs_on_an_arch_and_on_nothing_else() -> None:
+def test_runs_on_rejects_other_types() -> None:
     with raises(ArchError, "arch", "runs_on", "str 'sm_90'"):
         Arch.parse("sm_90").runs_on("sm_90")  # type: ignore[arg-type]
 
@@ -144,7 +144,7 @@ def test_code_runs_on_an_arch_and_on_nothing_else() -> None:
     "parts",
     [("sm", 90), (ArchKind.REAL, "90"), (ArchKind.REAL, 90.0), (ArchKind.REAL, True), (ArchKind.REAL, 90, None)],
 )
-def test_an_architecture_of_ill_typed_parts_is_refused_when_it_is_made(parts: tuple[Any, ...]) -> None:
+def test_architecture_of_wrong_types_is_refused(parts: tuple[Any, ...]) -> None:
     with pytest.raises(ArchError) as caught:
         Arch(*parts)
     assert "Arch.parse" in (caught.value.help or "")
@@ -162,7 +162,7 @@ def test_an_architecture_of_ill_typed_parts_is_refused_when_it_is_made(parts: tu
         ("compute-7.5", "compute_75"),
     ],
 )
-def test_a_number_alone_gets_the_name_that_is_meant(said: str, meant: str) -> None:
+def test_bare_number_suggests_the_intended_name(said: str, meant: str) -> None:
     with pytest.raises(ArchError) as caught:
         Arch.parse(said)
     assert caught.value.help == f"did you mean {meant}?"

@@ -46,7 +46,7 @@ def _defined(file: str) -> dict[str, set[int]]:
 
 
 @pytest.mark.parametrize(("file", "name"), sorted({*WAY, *NAMES}))
-def test_every_name_of_the_drawings_is_in_the_file_beside_it(file: str, name: str) -> None:
+def test_every_name_of_the_drawings_is_in_its_file(file: str, name: str) -> None:
     assert name in _defined(file)
 
 
@@ -78,7 +78,7 @@ class _Calls:
                 self.seen.append(found)
 
 
-def test_a_source_goes_through_a_build_in_the_order_drawn(tmp_path: Path) -> None:
+def test_build_visits_functions_in_the_drawn_order(tmp_path: Path) -> None:
     source = '#include "own.h"\nextern "C" __global__ void k(int *p) { *p = OWN; }\n'
     (tmp_path / "own.h").write_text("#define OWN 1\n")
     calls = _Calls(set(WAY))
@@ -102,5 +102,5 @@ def test_a_source_goes_through_a_build_in_the_order_drawn(tmp_path: Path) -> Non
     ["an option", "a command", "a PTX instruction", "an architecture", "a cache tier", "a transport", "a driver call",
      "an advice rule", "a check", "a kind of argument"],
 )  # fmt: skip
-def test_the_table_says_where_each_kind_of_thing_is_added(thing: str) -> None:
+def test_table_says_where_each_kind_of_change_goes(thing: str) -> None:
     assert re.search(rf"^\| {thing}\b[^|]*\| [^|]*`[\w./-]+`", _PAGE, re.MULTILINE)

@@ -32,7 +32,7 @@ def images() -> dict[ImageKind, Artifact]:
     return {**{ImageKind(to): a for to, a in built.items()}, ImageKind.FATBIN: bundle([built["cubin"], built["ptx"]])}
 
 
-def test_the_kind_of_every_image_that_the_tools_make_is_found_from_its_content(tmp_path: Path) -> None:
+def test_kind_of_every_tool_output_is_found_from_its_content(tmp_path: Path) -> None:
     for kind, artifact in images().items():
         path = artifact.save(tmp_path / f"{kind.value}.wrong-ending")
         opened = Artifact.open(path)
@@ -68,7 +68,7 @@ def test_other_kinds_are_found_too(data: bytes, kind: ImageKind) -> None:
         (b"\0" * 100, 0),
     ],
 )
-def test_what_is_no_image_is_refused_with_the_byte_that_says_so(data: bytes, offset: int) -> None:
+def test_invalid_image_is_refused_with_its_offset(data: bytes, offset: int) -> None:
     with pytest.raises(FormatError) as error:
         Artifact.of(data)
     assert error.value.offset == offset
@@ -83,26 +83,26 @@ def test_text_with_a_zero_byte_is_refused_with_its_line(text: str) -> None:
 @pytest.mark.parametrize(
     ("machine", "kind"), [(0, ImageKind.OBJECT), *((m, ImageKind.OBJECT) for m in (3, 21, 40, 62, 183, 243)), (8, None)]
 )
-def test_an_object_of_a_host_is_known_by_its_machine(machine: int, kind: ImageKind | None) -> None:
+def test_host_object_is_recognized_by_its_machine(machine: int, kind: ImageKind | None) -> None:
     head = struct.pack("<16sHHI", b"\x7fELF\x02\x01\x01", 1, machine, 1).ljust(64, b"\0")
     with contextlib.nullcontext() if kind else pytest.raises(FormatError):
         assert kind_of(head) is kind
 
 
 @given(st.binary(max_size=80))
-def test_no_bytes_get_anything_but_a_kind_or_a_format_error(data: bytes) -> None:
+def test_any_bytes_give_a_kind_or_a_format_error(data: bytes) -> None:
     with contextlib.suppress(FormatError):
         assert isinstance(kind_of(data), ImageKind)
 
 
-def test_an_error_of_opening_names_the_file(tmp_path: Path) -> None:
+def test_error_of_opening_names_the_file(tmp_path: Path) -> None:
     path = tmp_path / "empty.cubin"
     path.touch()
     with raises(FormatError, "format", "empty.cubin"):
         Artifact.open(path)
 
 
-def test_an_artifact_does_not_change() -> None:
+def test_artifact_is_immutable() -> None:
     names = {"k": "_Z1kv"}
     artifact = Artifact(ImageKind.PTX, b".version 8.0", names=names)
     names["other"] = "x"
@@ -115,7 +115,7 @@ def test_an_artifact_does_not_change() -> None:
         artifact.kind = ImageKind.CUBIN  # type: ignore[misc]
 
 
-def test_the_repr_says_what_it_is_and_not_its_bytes() -> None:
+def test_repr_describes_the_artifact_without_its_bytes() -> None:
     artifact = Artifact(ImageKind.CUBIN, b"\x7fELF" + bytes(1 << 20), Arch.parse("sm_90"), {"axpy<float>": "_Z4axpy"})
     assert repr(artifact) == "<Artifact cubin sm_90 1048580 bytes names=['axpy<float>']>"
 
@@ -127,7 +127,7 @@ def test_only_text_is_given_as_text() -> None:
 
 
 @pytest.mark.parametrize("bad", [None, 10**9, 3, 1.5, object(), "\ud800", Path("x.cubin"), [1, 2], b"x".join])
-def test_what_is_neither_bytes_nor_text_is_refused(bad: Any) -> None:
+def test_nonbytes_are_refused(bad: Any) -> None:
     with pytest.raises(FormatError):
         Artifact.of(bad)
 
@@ -137,7 +137,7 @@ def test_text_with_half_a_character_is_refused_with_its_place() -> None:
         Artifact.of("// \ud800")
 
 
-def test_what_to_pass_instead_of_a_path_or_an_artifact_is_said() -> None:
+def test_error_says_what_to_pass_instead() -> None:
     ptx = Artifact(ImageKind.PTX, b".version 8.0")
     with raises(FormatError, "format", "artifact.data"):
         Artifact.of(ptx)  # type: ignore[arg-type]
@@ -152,7 +152,7 @@ def test_every_buffer_and_text_is_an_image() -> None:
 
 
 @pytest.mark.parametrize("bad", [None, 1, b"x", "a\0b", "\ud800", [], object()])
-def test_what_is_no_path_is_refused(bad: Any) -> None:
+def test_invalid_path_is_refused(bad: Any) -> None:
     with raises(OptionError, "option", "pathlib.Path"):
         Artifact.open(bad)
     with raises(OptionError, "option", "pathlib.Path"):
@@ -170,13 +170,13 @@ def test_what_is_no_path_is_refused(bad: Any) -> None:
         ((ImageKind.PTX, b"x", None, {}, [1]), "signatures"),
     ],
 )
-def test_an_artifact_of_ill_typed_parts_is_refused_when_it_is_made(fields: tuple[Any, ...], why: str) -> None:
+def test_artifact_of_wrong_types_is_refused(fields: tuple[Any, ...], why: str) -> None:
     with raises(OptionError, "option", why) as caught:
         Artifact(*fields)
     assert caught.value.help
 
 
-def test_an_artifact_is_pickled_copied_and_a_key() -> None:
+def test_artifact_is_pickled_copied_and_a_key() -> None:
     signature = Signature((Parameter(ParameterClass.FLOAT, 4, 4, "float"),))
     artifact = Artifact(
         ImageKind.PTX, b".version 8.0", Arch.parse("sm_90"), {"k": "_Z1kf"}, {"_Z1kf": signature}, "log", "name", "tool"
@@ -192,12 +192,12 @@ def test_an_artifact_is_pickled_copied_and_a_key() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no device that is always full")
-def test_a_full_disk_says_which_file_does_not_fit() -> None:
+def test_full_disk_error_names_the_file() -> None:
     with pytest.raises(OSError, match="/dev/full"):
         Artifact(ImageKind.PTX, b".version 8.0").save("/dev/full")
 
 
-def test_the_name_of_an_image_is_put_before_an_error_once() -> None:
+def test_name_of_an_image_is_put_before_an_error_once() -> None:
     text = ".version 8.0\n.target sm_80\n.address_size 64\n"
     artifact = Artifact.of(text, name="k.ptx")
     with pytest.raises(FormatError) as named, naming(artifact), naming(artifact):
@@ -208,7 +208,7 @@ def test_the_name_of_an_image_is_put_before_an_error_once() -> None:
     assert str(unnamed.value) == "line 3 is odd"
 
 
-def test_a_loaded_module_stands_for_its_image(cpu: Device) -> None:
+def test_loaded_module_is_accepted_as_its_image(cpu: Device) -> None:
     module = jit('extern "C" __global__ void k() {}', device=cpu)
     assert open_image(module, "inspect") is module.artifact
     with raises(ArgumentError, "argument", "inspect", "int"):

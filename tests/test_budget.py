@@ -123,7 +123,7 @@ def test_every_kernel_of_every_machine_code_is_checked(fatbin: Artifact) -> None
     assert report.unchecked == ("ptx compute_80",)
 
 
-def test_limits_are_held_against_what_the_image_tells(cubin: Artifact) -> None:
+def test_limits_are_compared_with_the_image(cubin: Artifact) -> None:
     everything = Budget(
         registers=255,
         spills=0,
@@ -149,7 +149,7 @@ def test_limits_are_held_against_what_the_image_tells(cubin: Artifact) -> None:
     assert len(kernel.constant_bytes) > 1
 
 
-def test_slack_is_what_is_left(cubin: Artifact) -> None:
+def test_slack_is_the_remaining_amount(cubin: Artifact) -> None:
     report = check(cubin, Budget(shared_bytes=1100, occupancy=0.25, block=128), kernel="shared_sum")
     assert row(report, "shared_sum", "shared_bytes").slack == 76
     assert row(report, "shared_sum", "occupancy").slack == 0.75
@@ -161,7 +161,7 @@ def test_slack_is_what_is_left(cubin: Artifact) -> None:
 # -- over budget ------------------------------------------------------------------------------------------
 
 
-def test_the_table_has_names_to_the_left_and_numbers_to_the_right() -> None:
+def test_table_aligns_names_left_and_numbers_right() -> None:
     rows = [("kernel", "arch", "what", "measured", "limit", "slack"), ("a", "sm_90", "registers", "7", "255", "248")]
     assert aligned(rows) == [
         "  kernel  arch   what       measured  limit  slack",
@@ -183,7 +183,7 @@ def test_every_violation_is_in_the_message_with_both_numbers(cubin: Artifact) ->
     assert len(report_of(error).rows) == 15
 
 
-def test_a_limit_is_allowed_and_one_more_is_not(cubin: Artifact) -> None:
+def test_limit_is_allowed_and_one_more_is_not(cubin: Artifact) -> None:
     assert check(cubin, Budget(shared_bytes=1024)).is_within
     with raises(BudgetError, "budget", "1", "shared_sum"):
         check(cubin, Budget(shared_bytes=1023))
@@ -196,7 +196,7 @@ def test_budget_error_is_an_assertion_and_an_error_of_cujit(cubin: Artifact) -> 
         check(cubin, Budget(registers=1))
 
 
-def test_examine_gives_the_report_that_check_would_raise(cubin: Artifact) -> None:
+def test_examine_returns_the_report_that_check_would_raise(cubin: Artifact) -> None:
     report = examine(cubin, Budget(registers=1))
     assert not report.is_within
     with pytest.raises(BudgetError):
@@ -206,7 +206,7 @@ def test_examine_gives_the_report_that_check_would_raise(cubin: Artifact) -> Non
 # -- spills -----------------------------------------------------------------------------------------------
 
 
-def test_spills_are_what_the_log_tells(told: Artifact) -> None:
+def test_spills_come_from_the_log(told: Artifact) -> None:
     with pytest.raises(BudgetError) as error:
         check(told, Budget(spills=0))
     (over,) = report_of(error).violations
@@ -217,25 +217,25 @@ def test_spills_are_what_the_log_tells(told: Artifact) -> None:
     assert check(told, Budget(spills=kernel.spill_bytes)).is_within
 
 
-def test_a_module_is_checked_with_what_its_build_told(told: Artifact) -> None:
+def test_module_is_checked_with_its_build_log(told: Artifact) -> None:
     module = SimpleNamespace(artifact=told)  # a device that takes this cubin need not be here
     assert examine(module, Budget(spills=0)).rows == examine(told, Budget(spills=0)).rows
 
 
-def test_spills_without_a_log_fail_and_say_verbose(untold: Artifact) -> None:
+def test_spills_without_a_log_fail_and_suggest_verbose(untold: Artifact) -> None:
     with raises(BudgetError, "budget", "1", "verbose=True") as error:
         check(untold, Budget(spills=1 << 20))
     assert "verbose=True" in str(error.value)
     assert [(r.kernel, r.verdict) for r in report_of(error).violations] == [("spilling", "not known")]
 
 
-def test_without_a_stack_there_are_no_spills(untold: Artifact) -> None:
+def test_kernel_without_a_stack_has_no_spills(untold: Artifact) -> None:
     report = check(untold, Budget(spills=0), kernel=["shared_sum", "narrow"])
     assert [r.measured for r in report.rows] == [0, 0]
 
 
 @pytest.mark.parametrize("held", [False, True], ids=["artifact", "module"])
-def test_spills_of_functions_that_are_not_inlined_do_not_pass_unseen(calling: Artifact, held: bool) -> None:
+def test_spills_of_called_functions_are_considered(calling: Artifact, held: bool) -> None:
     own = inspect(calling).kernel("calling").spill_bytes
     assert own is not None
     built = SimpleNamespace(artifact=calling) if held else calling
@@ -258,7 +258,7 @@ def test_occupancy_is_that_of_the_block(cubin: Artifact, block: int) -> None:
     assert report.rows[0].measured == expected
 
 
-def test_a_block_may_be_a_shape(cubin: Artifact) -> None:
+def test_block_may_be_a_shape(cubin: Artifact) -> None:
     shaped = Budget(occupancy=0, block=(8, 4, 2))
     assert shaped.threads == 64
     assert check(cubin, shaped).rows == check(cubin, Budget(occupancy=0, block=64)).rows
@@ -273,20 +273,20 @@ def test_occupancy_counts_dynamic_shared_memory(cubin: Artifact) -> None:
     assert "12.5%" in str(error.value)
 
 
-def test_a_kernel_with_launch_bounds_is_looked_at_with_its_own_block(cubin: Artifact) -> None:
+def test_kernel_with_launch_bounds_uses_its_own_block(cubin: Artifact) -> None:
     report = check(cubin, Budget(occupancy=0))
     assert row(report, "narrow", "occupancy").note.startswith("blocks of 96 threads")
     assert occupancy(cubin, kernel="narrow").residency.threads == 64  # the best, which it is not built for
 
 
-def test_a_block_that_the_kernel_does_not_take_is_not_known(cubin: Artifact) -> None:
+def test_block_above_the_launch_bounds_is_unknown(cubin: Artifact) -> None:
     with raises(BudgetError, "budget") as error:
         check(cubin, Budget(occupancy=0, block=256), kernel="narrow")
     assert "built for at most 96" in str(error.value)
     assert "hint: use at most 96" in str(error.value)
 
 
-def test_a_kernel_that_requires_a_block_is_looked_at_with_that_one() -> None:
+def test_kernel_with_a_required_block_uses_that_block() -> None:
     ptx = ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k()\n.reqntid 96\n{\n    ret;\n}\n"
     built = link([ptx.encode()], arch="sm_90")
     assert check(built, Budget(occupancy=0)).rows[0].note.startswith("blocks of 96 threads")
@@ -317,7 +317,7 @@ def test_tensor_memory_limits_occupancy() -> None:
     assert report.rows[0].measured == 1 / 64
 
 
-def test_a_block_that_does_not_run_has_no_occupancy(cubin: Artifact) -> None:
+def test_block_that_does_not_run_has_no_occupancy(cubin: Artifact) -> None:
     report = examine(cubin, Budget(occupancy=0.1, block=64, dynamic_shared_bytes=300 << 10), kernel="shared_sum")
     assert (report.rows[0].measured, report.rows[0].verdict) == (0, "over")
 
@@ -339,13 +339,13 @@ def test_on_a_gpu_the_nearest_code_is_checked() -> None:
 
 
 @pytest.mark.parametrize("arch", ["compute_90", "lto_90"])
-def test_an_image_without_machine_code_says_to_build_it(arch: str) -> None:
+def test_image_without_sass_suggests_a_build(arch: str) -> None:
     with raises(FormatError, "format", "machine") as error:
         check(compile(CODE, arch=arch), Budget(registers=255))
     assert "arch='sm_90'" in str(error.value)
 
 
-def test_a_kernel_that_is_only_ptx_is_not_passed_over(tmp_path: Path) -> None:
+def test_ptx_only_kernel_is_reported(tmp_path: Path) -> None:
     one = bundle([compile('extern "C" __global__ void one(int* p) { *p = 1; }', arch="sm_90")])
     two = bundle([compile('extern "C" __global__ void two(int* p) { *p = 2; }', arch="compute_90")])
     both = tmp_path / "both.fatbin"
@@ -355,20 +355,20 @@ def test_a_kernel_that_is_only_ptx_is_not_passed_over(tmp_path: Path) -> None:
     assert check(both, Budget(registers=255), kernel="one").is_within
 
 
-def test_an_image_without_kernels_is_an_error() -> None:
+def test_image_without_kernels_is_an_error() -> None:
     empty = compile("__device__ int x;", arch="sm_90")
     with raises(NameNotFoundError, "name-not-found", "names=['axpy<float>']") as error:
         check(empty, Budget(registers=255))
     assert "list its instances" in str(error.value)
 
 
-def test_what_is_still_to_be_linked_is_an_error() -> None:
+def test_unlinked_image_is_an_error() -> None:
     unlinked = compile(CODE, arch="sm_90", options={"rdc": True})
     with raises(FormatError, "format", "source.cu", "0"):
         check(unlinked, Budget(registers=255))
 
 
-def test_a_damaged_image_in_a_fatbin_is_an_error() -> None:
+def test_damaged_image_in_a_fatbin_is_an_error() -> None:
     data = bytearray(build(CODE, ["sm_80", "sm_90"], compress=False).data)
     where = data.rindex(b"\x7fELF")
     data[where + 40 : where + 48] = b"\xff" * 8  # where its sections are
@@ -376,7 +376,7 @@ def test_a_damaged_image_in_a_fatbin_is_an_error() -> None:
         check(bytes(data), Budget(registers=255))
 
 
-def test_an_image_of_which_the_architecture_is_lost_too_is_an_error() -> None:
+def test_unlinked_image_without_an_architecture_is_an_error() -> None:
     data = bytearray(build(CODE, ["sm_80", "sm_90"], compress=False).data)
     data[16 + 0x1C : 16 + 0x20] = bytes(4)  # the architecture of the first entry
     for arch in (None, "sm_80", "sm_90"):
@@ -384,7 +384,7 @@ def test_an_image_of_which_the_architecture_is_lost_too_is_an_error() -> None:
             check(bytes(data), Budget(registers=255), arch=arch)
 
 
-def test_what_inspect_does_not_take_is_refused() -> None:
+def test_invalid_image_is_refused() -> None:
     with raises(CujitError, "argument", "int"):
         check(7, Budget(registers=1))
     with pytest.raises(FormatError):
@@ -416,20 +416,20 @@ def test_patterns_are_name_expressions_globs_and_lowered_names(cubin: Artifact) 
     assert {r.kernel for r in check(cubin, {"axpy": Budget(registers=99)}).rows} == {"axpy<float>", "axpy<double>"}
 
 
-def test_a_name_with_a_star_in_it_is_that_name() -> None:
+def test_name_with_a_star_is_that_name() -> None:
     source = "template <typename T> __global__ void put(T p) { if (!p) __trap(); }"
     built = compile(source, arch="sm_90", names=["put<float*>", "put<float>"])
     assert names_matching("put<float*>", inspect(built).kernels) == {inspect(built).kernel("put<float*>").name}
 
 
-def test_the_first_pattern_decides_and_the_rest_is_told(cubin: Artifact) -> None:
+def test_first_matching_pattern_applies_and_others_are_listed(cubin: Artifact) -> None:
     budgets = {"axpy<float>": Budget(registers=200), "axpy*": Budget(registers=100)}
     report = check(cubin, budgets)
     assert {r.kernel: r.allowed for r in report.rows} == {"axpy<float>": 200, "axpy<double>": 100}
     assert set(report.unchecked) == {f"{name}: no pattern matches it" for name in ("shared_sum", "narrow", "spilling")}
 
 
-def test_a_pattern_that_fits_no_kernel_is_an_error(cubin: Artifact) -> None:
+def test_pattern_that_matches_no_kernel_is_an_error(cubin: Artifact) -> None:
     with raises(NameNotFoundError, "name-not-found", "axpi*") as error:
         check(cubin, {"*": Budget(registers=255), "axpi*": Budget(registers=1)})
     assert "axpy<float>" in str(error.value)
@@ -437,13 +437,13 @@ def test_a_pattern_that_fits_no_kernel_is_an_error(cubin: Artifact) -> None:
         check(cubin, Budget(registers=255), kernel=["narrow", "shared_summ"])
 
 
-def test_a_pattern_that_never_decides_is_an_error(cubin: Artifact) -> None:
+def test_pattern_that_never_applies_is_an_error(cubin: Artifact) -> None:
     with raises(OptionError, "option", "narrow"):
         check(cubin, {"*": Budget(registers=255), "narrow": Budget(registers=1)})
 
 
 @pytest.mark.parametrize("arch", ["sm_80", Arch.parse("sm_80"), ["sm_80"]], ids=["text", "value", "list"])
-def test_arch_leaves_the_others_out(fatbin: Artifact, arch: str | Arch | Sequence[str]) -> None:
+def test_arch_excludes_other_architectures(fatbin: Artifact, arch: str | Arch | Sequence[str]) -> None:
     assert {str(r.arch) for r in check(fatbin, Budget(registers=255), arch=arch).rows} == {"sm_80"}
 
 
@@ -461,9 +461,7 @@ def test_arch_leaves_the_others_out(fatbin: Artifact, arch: str | Arch | Sequenc
     ],
     ids=["absent", "one absent", "virtual", "none", "number", "malformed", "on other GPU", "on unknown GPU"],
 )
-def test_code_that_is_not_there_is_an_error(
-    fatbin: Artifact, arch: object, on: str | None, message: tuple[str, ...]
-) -> None:
+def test_missing_code_is_an_error(fatbin: Artifact, arch: object, on: str | None, message: tuple[str, ...]) -> None:
     with raises(ArchError, *message):
         check(fatbin, Budget(registers=255), arch=arch, on=on)  # type: ignore[arg-type]
 
@@ -491,12 +489,12 @@ def test_code_that_is_not_there_is_an_error(
     ],
     ids=lambda value: "" if isinstance(value, str) else "+".join(value) or "nothing",
 )
-def test_a_malformed_budget_is_refused(limits: dict[str, object], message: tuple[str, ...]) -> None:
+def test_malformed_budget_is_refused(limits: dict[str, object], message: tuple[str, ...]) -> None:
     with raises(OptionError, "option", *message):
         Budget(**limits)  # type: ignore[arg-type]
 
 
-def test_a_malformed_block_is_refused() -> None:
+def test_malformed_block_is_refused() -> None:
     with raises(LaunchError, "grid-size", "block.x", "0"):
         Budget(occupancy=1, block=0)
 
@@ -511,23 +509,23 @@ def test_a_malformed_block_is_refused() -> None:
     ],
     ids=["empty", "number", "mapping of numbers", "number as name"],
 )
-def test_what_is_no_budget_is_refused(cubin: Artifact, budget: object, message: str) -> None:
+def test_invalid_budget_is_refused(cubin: Artifact, budget: object, message: str) -> None:
     with raises(OptionError, "option", message):
         check(cubin, budget)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kernel", [7, [], [7], ""], ids=["number", "none", "list of numbers", "empty"])
-def test_what_is_no_name_is_refused(cubin: Artifact, kernel: object) -> None:
+def test_invalid_name_is_refused(cubin: Artifact, kernel: object) -> None:
     with raises(OptionError, "option", "pattern"):
         check(cubin, Budget(registers=255), kernel=kernel)  # type: ignore[arg-type]
 
 
-def test_a_place_is_a_name_or_an_architecture(cubin: Artifact) -> None:
+def test_place_is_a_name_or_an_architecture(cubin: Artifact) -> None:
     with raises(OptionError, "option", "int", "on='H200'"):
         check(cubin, Budget(registers=255), on=90)  # type: ignore[arg-type]
 
 
-def test_numbers_of_other_libraries_are_taken() -> None:
+def test_numbers_of_other_libraries_are_accepted() -> None:
     limits: dict[str, Any] = {"registers": np.int64(64), "occupancy": np.float32(0.5)}
     assert dict(Budget(**limits).limits) == limits
 
@@ -545,7 +543,7 @@ def budget_file(tmp_path: Path) -> Callable[[str], Path]:
     return write
 
 
-def test_a_file_has_budgets_in_its_order(budget_file: Callable[[str], Path]) -> None:
+def test_file_keeps_the_order_of_budgets(budget_file: Callable[[str], Path]) -> None:
     path = budget_file(
         '[[budget]]\nkernel = "axpy<*>"\nregisters = 64\noccupancy = 1\nblock = [16, 16]\n[[budget]]\nspills = 0\n'
     )
@@ -587,12 +585,12 @@ def test_a_file_has_budgets_in_its_order(budget_file: Callable[[str], Path]) -> 
         "deep",
     ],
 )
-def test_a_malformed_file_is_refused(budget_file: Callable[[str], Path], text: str, message: tuple[str, ...]) -> None:
+def test_malformed_file_is_refused(budget_file: Callable[[str], Path], text: str, message: tuple[str, ...]) -> None:
     with raises((OptionError, FormatError, LaunchError), *message):
         read_budgets(budget_file(text))
 
 
-def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+def test_binary_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "budget.toml"
     path.write_bytes(b"\xff\xfe")
     with raises(FormatError, "format", "TOML"):
@@ -602,14 +600,14 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
 # -- images of other routes --------------------------------------------------------------------------------
 
 
-def test_a_saved_file_is_checked_too(fatbin: Artifact, tmp_path: Path) -> None:
+def test_saved_file_is_checked_too(fatbin: Artifact, tmp_path: Path) -> None:
     path = fatbin.save(tmp_path / "k.fatbin")
     report = check(path, Budget(shared_bytes=1024))
     assert report.name == "k.fatbin"
     assert len(report.rows) == 10
 
 
-def test_the_log_of_each_architecture_is_its_own() -> None:
+def test_each_architecture_has_its_own_log() -> None:
     built = build(CODE, ["sm_80", "sm_90"], verbose=True, options=SPILLING)
     kernels = {k.arch: k.spill_bytes for k in inspect(built).kernels if k.display == "spilling"}
     report = examine(built, Budget(spills=0), kernel="spilling")
@@ -618,12 +616,12 @@ def test_the_log_of_each_architecture_is_its_own() -> None:
     assert examine(replace(built, log=""), Budget(spills=0), kernel="spilling").rows[0].measured is None
 
 
-def test_source_in_memory_has_a_name_in_the_report() -> None:
+def test_in_memory_source_has_a_name_in_the_report() -> None:
     built = compile(Source.cuda(CODE, name="kernels.cu"), arch="sm_90")
     assert check(built, Budget(registers=255)).name == "kernels.cu"
 
 
-def test_occupancy_can_be_that_on_a_device_which_must_be_a_gpu(cpu: Device) -> None:
+def test_occupancy_on_a_device_requires_a_gpu(cpu: Device) -> None:
     built = build(CODE, ["sm_80", "sm_86"])
     limits = SimpleNamespace(processors=82)
     told = {"name": "cuda:0", "arch": Arch.parse("sm_86"), "is_gpu": True, "product": "RTX 3090", "limits": limits}

@@ -34,12 +34,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("code", PAGE.each())
-def test_the_python_runs(code: str) -> None:
+def test_python_runs(code: str) -> None:
     PAGE.run(code)
 
 
 @pytest.mark.parametrize("title", list(SHELL))
-def test_the_shell_runs(title: str, folder: Path) -> None:
+def test_shell_runs(title: str, folder: Path) -> None:
     image = cujit.compile(folder / "scale.cu", arch="sm_90", cache=Cache(folder / "cache"))
     assert image.provenance is not None
     for line in SHELL[title].splitlines():
@@ -49,6 +49,6 @@ def test_the_shell_runs(title: str, folder: Path) -> None:
         assert result.exit_code == 0, result.output
 
 
-def test_the_page_names_every_variable_of_the_cache() -> None:
+def test_page_names_every_variable_of_the_cache() -> None:
     named = {*re.findall(r"`(CUJIT_CACHE\w*)", PAGE.text)}
     assert named == {name for name in VARIABLES if name.startswith("CUJIT_CACHE")}

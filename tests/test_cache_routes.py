@@ -73,29 +73,27 @@ def edit(tree: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [edit, shadow])
-def test_a_header_that_is_edited_or_newly_shadows_another_is_compiled_anew(
-    tree: Path, root: Path, change: Callable[[Path], None]
-) -> None:
+def test_edited_or_shadowing_header_causes_a_recompile(tree: Path, root: Path, change: Callable[[Path], None]) -> None:
     assert [outcome(of_tree(tree, root)) for _ in range(2)] == [Outcome.MADE, Outcome.DISK]
     change(tree)
     assert [outcome(of_tree(tree, root)) for _ in range(2)] == [Outcome.MADE, Outcome.DISK]
 
 
 @pytest.mark.parametrize("options", [{"define": {"VALUE2": 1}}, {"fmad": False}, {"extra": ["-DX=1"]}], ids=str)
-def test_a_macro_or_an_option_is_compiled_anew(tree: Path, root: Path, options: dict[str, Any]) -> None:
+def test_macro_or_option_causes_a_recompile(tree: Path, root: Path, options: dict[str, Any]) -> None:
     of_tree(tree, root)
     assert outcome(of_tree(tree, root, **options)) is Outcome.MADE
     assert outcome(of_tree(tree, root)) is Outcome.DISK
 
 
-def test_another_build_of_the_compiler_compiles_anew(tree: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_compiler_build_causes_a_recompile(tree: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     of_tree(tree, root)
     monkeypatch.setattr(builds, "read_build_id", lambda _path: "another")
     monkeypatch.setattr(program.toolchain(), "notes", {})  # what this process knows of the first one
     assert outcome(of_tree(tree, root)) is Outcome.MADE
 
 
-def test_a_moved_tree_and_another_working_directory_hit_and_the_artifact_says_the_new_names(
+def test_moved_tree_hits_and_the_artifact_has_new_names(
     tree: Path, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = of_tree(tree, root)
@@ -109,7 +107,7 @@ def test_a_moved_tree_and_another_working_directory_hit_and_the_artifact_says_th
     assert str(tree) not in hit.log
 
 
-def test_why_names_the_header_that_changed(tree: Path, root: Path) -> None:
+def test_why_names_the_changed_header(tree: Path, root: Path) -> None:
     of_tree(tree, root)
     edit(tree)
     provenance = of_tree(tree, root).provenance
@@ -124,7 +122,7 @@ def test_why_names_the_header_that_changed(tree: Path, root: Path) -> None:
     assert (hit.is_hit, hit.why()) == (True, None)
 
 
-def test_names_and_signatures_of_templates_come_from_disk(root: Path) -> None:
+def test_template_names_and_signatures_come_from_disk(root: Path) -> None:
     made, hit = (program.compile(AXPY, arch="sm_90", names=["axpy<float>"], cache=Cache(root)) for _ in range(2))
     assert outcome(hit) is Outcome.DISK
     assert hit == made
@@ -147,7 +145,7 @@ def test_every_part_of_a_link_is_cached(root: Path) -> None:
     assert second.counters.makes == 3
 
 
-def test_of_a_build_of_four_targets_only_the_new_one_is_made(root: Path) -> None:
+def test_only_the_new_target_of_a_build_is_compiled(root: Path) -> None:
     targets = ["sm_80", "sm_90", "compute_90", "lto_90"]
     program.build(TEXT, targets[:3], cache=Cache(root))
     cache = Cache(root)
@@ -161,7 +159,7 @@ def test_of_a_build_of_four_targets_only_the_new_one_is_made(root: Path) -> None
     assert again.counters.makes == 0
 
 
-def test_a_bundle_is_cached_under_the_name_of_its_first_image(root: Path) -> None:
+def test_bundle_is_cached_under_the_name_of_its_first_image(root: Path) -> None:
     images = [program.compile(TEXT, arch=arch, cache=False) for arch in ("sm_80", "sm_90")]
     made, hit, other = (program.bundle(images, compress=how, cache=Cache(root)) for how in ("size", "size", "none"))
     assert [outcome(a) for a in (made, hit, other)] == [Outcome.MADE, Outcome.DISK, Outcome.MADE]
@@ -188,14 +186,14 @@ def refusal(source: str | Path, cache: Cache | bool) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("text", [BAD, "#include <none.h>\n" + TEXT], ids=["error", "no header"])
-def test_a_compile_error_is_the_same_without_a_cache_with_one_and_from_memory(root: Path, text: str) -> None:
+def test_compile_error_is_equal_with_and_without_a_cache(root: Path, text: str) -> None:
     cache = Cache(root)
     bare, made, remembered = (refusal(text, c) for c in (False, cache, cache))
     assert bare == made == remembered
     assert cache.counters.misses == 1
 
 
-def test_the_error_of_an_equal_source_elsewhere_has_the_paths_of_that(tmp_path: Path, root: Path) -> None:
+def test_error_of_an_equal_source_has_its_own_paths(tmp_path: Path, root: Path) -> None:
     cache, paths = Cache(root), [tmp_path / "one" / "s.cu", tmp_path / "two" / "s.cu"]
     for path in paths:
         path.parent.mkdir()
@@ -203,7 +201,7 @@ def test_the_error_of_an_equal_source_elsewhere_has_the_paths_of_that(tmp_path: 
         assert str(refusal(path, cache)[0]).count(str(path)) >= 2
 
 
-def test_a_header_that_is_made_after_the_error_is_found(tmp_path: Path, root: Path) -> None:
+def test_header_created_after_the_error_is_found(tmp_path: Path, root: Path) -> None:
     cache = Cache(root)
     with pytest.raises(HeaderNotFoundError):
         program.compile('#include "late.h"\n' + TEXT, arch="sm_90", include=tmp_path, cache=cache)
@@ -212,7 +210,7 @@ def test_a_header_that_is_made_after_the_error_is_found(tmp_path: Path, root: Pa
     assert outcome(artifact) is Outcome.MADE
 
 
-def test_an_include_directory_that_is_gone_is_refused_though_the_rest_would_hit(tree: Path, root: Path) -> None:
+def test_deleted_include_directory_is_refused_despite_a_hit(tree: Path, root: Path) -> None:
     of_tree(tree, root)
     shutil.rmtree(tree / "first")
     for cache in (Cache(root), False):
@@ -220,7 +218,7 @@ def test_an_include_directory_that_is_gone_is_refused_though_the_rest_would_hit(
             program.compile(tree / "s.cu", arch="sm_80", include=[tree / "first", tree / "second"], cache=cache)
 
 
-def test_what_has_no_key_is_made_and_says_why(root: Path) -> None:
+def test_request_without_a_key_is_compiled_and_says_why(root: Path) -> None:
     cache = Cache(root)
     artifact = program.compile("// __TIME__\nconst char* const at = __TIME__;\n" + TEXT, arch="sm_90", cache=cache)
     assert artifact.provenance is not None
@@ -230,7 +228,7 @@ def test_what_has_no_key_is_made_and_says_why(root: Path) -> None:
     assert cache.counters.makes == 0
 
 
-def test_provenance_is_no_part_of_equality_and_goes_along_with_copies(root: Path) -> None:
+def test_provenance_is_copied_but_not_compared(root: Path) -> None:
     made, hit = (program.compile(TEXT, arch="sm_90", cache=Cache(root)) for _ in range(2))
     assert made == hit
     assert hash(made) == hash(hit)
@@ -240,7 +238,7 @@ def test_provenance_is_no_part_of_equality_and_goes_along_with_copies(root: Path
     assert Artifact.of(made.data).provenance is None
 
 
-def test_the_environment_names_root_read_only_roots_and_cap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_names_root_read_only_roots_and_cap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     roots = [tmp_path / name for name in ("one", "two", "mine")]
     program.compile(TEXT, arch="sm_80", cache=Cache(roots[0]))
     for place in roots[:2]:
@@ -258,7 +256,7 @@ def test_the_environment_names_root_read_only_roots_and_cap(tmp_path: Path, monk
     assert outcome(program.compile(TEXT, arch="sm_100")) is Outcome.MEMORY
 
 
-def test_the_cache_can_be_turned_off(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_can_be_turned_off(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program.compile(TEXT, arch="sm_90", cache=Cache(root))
     off = program.compile(TEXT, arch="sm_90", cache=False)
     assert off.provenance is not None
@@ -279,7 +277,7 @@ def test_the_cache_can_be_turned_off(root: Path, monkeypatch: pytest.MonkeyPatch
         ("CUJIT_CACHE_BYTES", "much", ("CUJIT_CACHE_BYTES", "much")),
     ],
 )
-def test_a_wrong_variable_is_told(
+def test_invalid_variable_is_reported(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str, message: tuple[str, ...]
 ) -> None:
     monkeypatch.setenv(name, value)
@@ -288,7 +286,7 @@ def test_a_wrong_variable_is_told(
     program.compile(TEXT, arch="sm_90", cache=False)
 
 
-def test_a_cache_that_is_none_is_told() -> None:
+def test_invalid_cache_is_reported() -> None:
     with raises(OptionError, "option", "cujit.Cache"):
         program.compile(TEXT, arch="sm_90", cache="/tmp/cache")  # type: ignore[arg-type]
 
@@ -301,9 +299,7 @@ def test_threads_compile_once(root: Path) -> None:
     assert len(set(made)) == 1
 
 
-def test_a_cache_that_cannot_be_written_warns_once_and_the_result_is_right(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unwritable_cache_warns_once_with_right_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "file"))
     with pytest.warns(CacheWarning) as told:
@@ -314,7 +310,7 @@ def test_a_cache_that_cannot_be_written_warns_once_and_the_result_is_right(
     assert made == program.compile(TEXT, arch="sm_80", cache=False)
 
 
-def test_jit_goes_through_the_cache(cpu: Device, root: Path) -> None:
+def test_jit_uses_the_cache(cpu: Device, root: Path) -> None:
     first, second = Cache(root), Cache(root)
     for cache in (first, second):
         module = loading.jit(TEXT, device=cpu, cache=cache)
@@ -349,7 +345,7 @@ print(*sorted(set(outcomes)), *(n for n in opened if n.startswith(("libnv", "lib
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="reads /proc/self/maps")
-def test_a_warm_process_hits_without_opening_a_library(root: Path, tmp_path: Path) -> None:
+def test_warm_process_hits_without_opening_a_library(root: Path, tmp_path: Path) -> None:
     def run() -> list[str]:
         return printed(_WARM, environment={"CUJIT_CACHE_DIR": str(root)}, cwd=tmp_path).split()
 

@@ -12,7 +12,7 @@ PAGE = Page("checks.md")
 
 
 @pytest.mark.parametrize("code", PAGE.each())
-def test_the_snippet_runs_and_the_check_finds_its_bug(code: str) -> None:
+def test_snippet_runs_and_the_check_finds_its_bug(code: str) -> None:
     # What a snippet expects to fail has to fail.
     code = re.sub(
         r"^except cujit", "    raise AssertionError('the check is silent')\nexcept cujit", code, flags=re.MULTILINE
@@ -20,5 +20,5 @@ def test_the_snippet_runs_and_the_check_finds_its_bug(code: str) -> None:
     PAGE.run(code)
 
 
-def test_every_part_of_the_page_has_a_snippet() -> None:
+def test_every_section_has_a_snippet() -> None:
     assert PAGE.has_code_in_every_section()

@@ -72,18 +72,18 @@ def _compiled(before: str, code: str) -> None:
 
 
 @pytest.mark.parametrize("title", STAND_INS)
-def test_cpp_of_theirs_compiles(title: str) -> None:
+def test_cpp_snippet_of_the_other_tool_compiles(title: str) -> None:
     _compiled(STAND_INS[title], _cpp()[title])
     with pytest.raises(CompileError):
         _compiled(STAND_INS[title], _cpp()[title].replace(";", "", 1))
 
 
-def test_all_cpp_of_theirs_is_compiled() -> None:
+def test_all_cpp_snippets_are_compiled() -> None:
     assert {*_cpp()} == {*STAND_INS}
 
 
 @pytest.mark.parametrize("code", [pytest.param(code, id=title) for title, code in PAGE.snippets("py")])
-def test_python_of_theirs_is_python_and_names_the_kernel(code: str) -> None:
+def test_python_snippet_parses_and_names_the_kernel(code: str) -> None:
     compile(code, PAGE.name, "exec")
     assert any(isinstance(node, ast.Name) and node.id.startswith("axpy") for node in ast.walk(ast.parse(code))) or (
         "module.axpy_(" in code
@@ -106,11 +106,11 @@ def test_cuda_core_compiles_as_the_page_says() -> None:
 
 
 @pytest.mark.parametrize("code", PAGE.each())
-def test_it_runs(code: str) -> None:
+def test_cujit_snippet_runs(code: str) -> None:
     PAGE.run(code)
 
 
-def test_every_tool_is_shown_beside_cujit() -> None:
+def test_every_tool_is_shown_next_to_cujit() -> None:
     assert PAGE.has_code_in_every_section()
     for title, text in PAGE.sections.items():
         assert "```py\n" in text or "```cpp\n" in text, title

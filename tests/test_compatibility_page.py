@@ -13,15 +13,15 @@ PAGE = Page("compatibility.md")
 
 
 @pytest.mark.parametrize("code", PAGE.each())
-def test_it_is_so(code: str) -> None:
+def test_claim_of_the_page_is_true(code: str) -> None:
     PAGE.run(code)
 
 
-def test_every_section_proves_itself() -> None:
+def test_every_section_contains_its_proof() -> None:
     assert PAGE.has_code_in_every_section()
 
 
-def test_the_releases_are_those_that_cujit_knows() -> None:
+def test_releases_match_those_that_cujit_knows() -> None:
     rows = re.findall(r"^\| (\d+\.\d) \| (\d\.\d) \| r(\d+) \|$", PAGE.text, re.MULTILINE)
     assert rows
     known = {(dotted(one.toolkit), dotted(one.ptx), str(one.driver)) for one in RELEASES}

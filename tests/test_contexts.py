@@ -69,7 +69,7 @@ def outcome(folder: Path, code: str, *options: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_a_test_that_ends_its_process_takes_no_other_with_it(tmp_path: Path) -> None:
+def test_crashing_test_affects_no_other(tmp_path: Path) -> None:
     said = outcome(tmp_path, ALONE, "--shuffle", "5")
     assert "its process ended with -9" in said
     assert "because of a b" in said
@@ -79,7 +79,7 @@ def test_a_test_that_ends_its_process_takes_no_other_with_it(tmp_path: Path) -> 
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("gpu")
-def test_after_a_lost_context_the_rest_is_skipped_and_it_is_said_once_where(tmp_path: Path) -> None:
+def test_lost_context_skips_the_rest_with_one_report(tmp_path: Path) -> None:
     said = outcome(tmp_path, LOST)
     where = "test_it.py::test_writes[17592186044416]"
     assert "this test ended the GPU's context (CUDA_ERROR_ILLEGAL_ADDRESS): mark it ends_context" in said

@@ -61,7 +61,7 @@ def report_of(error: pytest.ExceptionInfo[BudgetError]) -> BudgetReport:
     return error.value.report
 
 
-def test_advice_about_another_measure_at_another_line_is_no_cure(profile: Profile) -> None:
+def test_advice_about_another_measure_or_line_is_not_used(profile: Profile) -> None:
     with pytest.raises(BudgetError) as caught:
         check(profile, Budget(sectors=0), kernel="transpose<32>")
     (row,) = report_of(caught).violations
@@ -69,7 +69,7 @@ def test_advice_about_another_measure_at_another_line_is_no_cure(profile: Profil
     assert {each.line.line for each in advice_for(_kernel(profile, "transpose<32>")) if each.line} == {6}
 
 
-def test_what_is_over_comes_with_its_line_and_advice(profile: Profile) -> None:
+def test_exceeded_limit_has_its_line_and_advice(profile: Profile) -> None:
     with pytest.raises(BudgetError) as caught:
         check(profile, Budget(bank_conflicts=0, sectors_per_request=4.5), kernel="transpose<*>")
     (row,) = report_of(caught).violations
@@ -87,7 +87,7 @@ def test_what_is_over_comes_with_its_line_and_advice(profile: Profile) -> None:
     assert caught.value.help.endswith("a stride of 132 bytes uses all 32 banks")
 
 
-def test_each_limit_is_held_against_the_measure_of_that_name(profile: Profile) -> None:
+def test_each_limit_is_compared_with_its_measure(profile: Profile) -> None:
     parted = _kernel(profile, "parted")
     totals = parted.totals
     names = ("sectors_per_request", "sectors", "local_sectors", "divergent_branches", "most_contended", "flops")
@@ -105,7 +105,7 @@ def test_each_limit_is_held_against_the_measure_of_that_name(profile: Profile) -
         check(turned, Budget(wavefronts=waves - 1))
 
 
-def test_advice_stands_by_the_line_that_has_most(profile: Profile) -> None:
+def test_advice_is_for_the_line_with_the_largest_share(profile: Profile) -> None:
     with pytest.raises(BudgetError) as caught:
         check(profile, {"parted": Budget(local_sectors=0, flops=0)})
     local, flops = report_of(caught).violations
@@ -114,7 +114,7 @@ def test_advice_stands_by_the_line_that_has_most(profile: Profile) -> None:
     assert [row.note for row in check(profile, Budget(bank_conflicts=0), kernel="transpose<33>").rows] == [""]
 
 
-def test_of_two_pieces_of_advice_for_a_line_the_one_about_the_measure_is_given(profile: Profile) -> None:
+def test_advice_about_the_measure_is_preferred(profile: Profile) -> None:
     both = _kernel(profile, "both")
     assert [each.rule for each in advice_for(both)] == ["uncoalesced", "bank_conflicts"]
     for what, rule in (("bank_conflicts", 1), ("sectors_per_request", 0)):
@@ -124,7 +124,7 @@ def test_of_two_pieces_of_advice_for_a_line_the_one_about_the_measure_is_given(p
         assert row.help == str(advice_for(both)[rule])
 
 
-def test_patterns_choose_and_what_is_not_looked_at_is_said(profile: Profile) -> None:
+def test_patterns_select_kernels_and_the_rest_is_listed(profile: Profile) -> None:
     budgets = {
         "transpose<33>": Budget(bank_conflicts=0),
         "transpose": Budget(bank_conflicts=992, registers=32),
@@ -140,7 +140,7 @@ def test_patterns_choose_and_what_is_not_looked_at_is_said(profile: Profile) -> 
     }
 
 
-def test_limits_of_both_kinds_are_each_held_where_they_are_known(profile: Profile) -> None:
+def test_both_kinds_of_limits_are_checked_where_known(profile: Profile) -> None:
     cubin = cujit.compile(CODE, arch="sm_90", names=NAMES[:2])
     both = {"transpose<33>": Budget(registers=64, bank_conflicts=0)}
     assert [row.what for row in check(cubin, both).rows] == ["registers"]
@@ -151,7 +151,7 @@ def test_limits_of_both_kinds_are_each_held_where_they_are_known(profile: Profil
             check(what, budget)
 
 
-def test_what_cannot_be_asked_is_an_error(profile: Profile) -> None:
+def test_invalid_request_is_an_error(profile: Profile) -> None:
     with raises(NameNotFoundError, "name-not-found", "sum"):
         check(profile, {"sum": Budget(flops=1)})
     with raises(NameNotFoundError, "name-not-found", "profile"):
@@ -180,7 +180,7 @@ def test_files_of_budgets_and_of_profiles_meet(counts: Path, tmp_path: Path) -> 
     assert check(str(counts), read_budgets(budgets), kernel=["transpose<33>"]).is_within
 
 
-def test_the_verb_takes_a_profile(counts: Path) -> None:
+def test_command_accepts_a_profile(counts: Path) -> None:
     def run(*arguments: object) -> tuple[int, str]:
         result = CliRunner().invoke(command, [str(counts), *map(str, arguments)], prog_name="cujit budget")
         return result.exit_code, result.output

@@ -14,15 +14,15 @@ PAGE = Page("cpu.md")
 
 
 @pytest.mark.parametrize("code", PAGE.each())
-def test_the_snippet_runs(code: str) -> None:
+def test_snippet_runs(code: str) -> None:
     PAGE.run(code)
 
 
-def test_the_page_has_snippets() -> None:
+def test_page_contains_its_snippets() -> None:
     assert len(PAGE.snippets()) >= 4
 
 
-def test_the_page_tells_how_much_a_gpu_recorded() -> None:
+def test_page_states_the_number_of_gpu_recordings() -> None:
     goldens = Path(__file__).parent / "goldens"
     counts = []
     for name in ("instructions", "scenes", "tensor", "textures"):

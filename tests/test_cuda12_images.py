@@ -52,7 +52,7 @@ def test_every_image_and_kernel_is_read() -> None:
 
 
 @pytest.mark.parametrize("entry", CUBINS, ids=lambda entry: str(entry.arch))
-def test_use_and_occupancy_are_told_of_every_architecture(entry: FatbinEntry) -> None:
+def test_usage_and_occupancy_exist_for_every_architecture(entry: FatbinEntry) -> None:
     used = usage(entry.payload())["count"]
     assert (used.shared_bytes, used.barriers, used.stack_bytes, used.spill_store_bytes) == (64, 1, 0, 0)
     assert used.registers in range(8, 33)
@@ -61,25 +61,25 @@ def test_use_and_occupancy_are_told_of_every_architecture(entry: FatbinEntry) ->
 
 
 @pytest.mark.parametrize("number", NUMBERS)
-def test_each_gpu_of_the_time_takes_its_own_machine_code(number: int) -> None:
+def test_each_gpu_of_the_time_uses_its_own_sass(number: int) -> None:
     picked = [verdict.entry for verdict in compat(EVERY, driver="12.9", device=f"sm_{number}") if verdict.picked]
     assert picked == [{90: "cubin sm_90a", 100: "cubin sm_100f"}.get(number, f"cubin sm_{number}")]
 
 
-def test_gpus_that_came_later_compile_the_oldest_ptx() -> None:
+def test_later_gpus_compile_the_oldest_ptx() -> None:
     for device in ("sm_88", "sm_110"):
         picked = [verdict.entry for verdict in compat(EVERY, driver="13.0", device=device) if verdict.picked]
         assert picked == ["ptx compute_50"]
 
 
 @pytest.mark.parametrize("name", ["every.fatbin", "oldest.ptx"])
-def test_the_images_compute_what_they_should(device: Device, name: str) -> None:
+def test_images_compute_the_right_results(device: Device, name: str) -> None:
     assert_computes(GOLDENS / name, device)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("entry", FATBIN.entries, ids=str)
-def test_an_image_runs_on_a_gpu_or_says_why_not(entry: FatbinEntry, gpu: Device) -> None:
+def test_image_runs_on_a_gpu_or_explains_why_not(entry: FatbinEntry, gpu: Device) -> None:
     image = Artifact.of(entry.payload())
     arch = entry.arch
     assert arch is not None
@@ -91,12 +91,12 @@ def test_an_image_runs_on_a_gpu_or_says_why_not(entry: FatbinEntry, gpu: Device)
 
 
 @pytest.mark.gpu
-def test_a_linked_cubin_for_an_old_gpu_is_refused_by_name(gpu: Device) -> None:
+def test_linked_cubin_for_an_old_gpu_is_refused_by_name(gpu: Device) -> None:
     with raises(CujitError, "load", "sm_60"):
         load(GOLDENS / "linked.cubin", gpu)
 
 
-def test_the_toolkit_of_12_9_builds_the_same_again() -> None:
+def test_toolkit_12_9_builds_equal_images() -> None:
     if toolchain().nvrtc.version != (12, 9):
         pytest.skip("this is another toolkit; `make toolkits` has that of 12.9")
     source = Source.cuda(GOLDENS / "kernels.cu", name="kernels.cu")

@@ -37,7 +37,7 @@ def anew(programs: ProgramCache) -> ProgramCache:
     return ProgramCache(Cache(programs.cache.store.root))
 
 
-def test_what_is_kept_comes_back_in_this_process_and_in_another(programs: ProgramCache) -> None:
+def test_stored_value_is_found_in_this_and_another_process(programs: ProgramCache) -> None:
     programs[b"key"] = PTX
     for there in (programs, anew(programs)):
         assert there["key"] == there[b"key"] == PTX
@@ -48,7 +48,7 @@ def test_what_is_kept_comes_back_in_this_process_and_in_another(programs: Progra
             there[b"other"]
 
 
-def test_a_file_that_was_damaged_is_not_there(programs: ProgramCache, tmp_path: Path) -> None:
+def test_damaged_entry_is_missing(programs: ProgramCache, tmp_path: Path) -> None:
     programs[b"key"] = PTX
     for path in (tmp_path / "cache" / "e").rglob("*"):
         if path.is_file():
@@ -56,7 +56,7 @@ def test_a_file_that_was_damaged_is_not_there(programs: ProgramCache, tmp_path: 
     assert anew(programs).get(b"key") is None
 
 
-def test_delete_and_clear_leave_what_cujit_compiled(programs: ProgramCache) -> None:
+def test_delete_and_clear_keep_what_cujit_compiled(programs: ProgramCache) -> None:
     programs.update({b"a": PTX, b"b": PTX + b"\n"})
     del programs[b"a"]
     assert (programs.get(b"a"), anew(programs).get(b"a"), len(programs)) == (None, None, 1)
@@ -69,7 +69,7 @@ def test_delete_and_clear_leave_what_cujit_compiled(programs: ProgramCache) -> N
     assert programs.cache.find(key_of(1)) is not None
 
 
-def test_the_last_value_of_a_key_counts_in_this_process_and_in_another(programs: ProgramCache) -> None:
+def test_last_value_of_a_key_wins_in_every_process(programs: ProgramCache) -> None:
     programs[b"a"] = PTX
     programs[b"a"] = PTX + b"// newer\n"
     assert programs[b"a"] == anew(programs)[b"a"] == PTX + b"// newer\n"
@@ -77,18 +77,18 @@ def test_the_last_value_of_a_key_counts_in_this_process_and_in_another(programs:
     assert programs.get(b"a") is anew(programs).get(b"a") is None
 
 
-def test_deleting_one_key_leaves_the_others_in_memory(programs: ProgramCache) -> None:
+def test_deleting_a_key_keeps_others_in_memory(programs: ProgramCache) -> None:
     programs.cache = Cache(None)
     programs.update({b"a": PTX, b"b": PTX})
     del programs[b"a"]
     assert (programs.get(b"a"), programs.get(b"b")) == (None, PTX)
 
 
-def test_a_key_that_is_no_utf8_is_not_there(programs: ProgramCache) -> None:
+def test_key_that_is_not_utf8_is_missing(programs: ProgramCache) -> None:
     assert programs.get("\udcff") is None
 
 
-def test_a_cache_of_the_wrong_type_is_refused() -> None:
+def test_cache_of_the_wrong_type_is_refused() -> None:
     with raises(OptionError, "option", "cujit.Cache"):
         program_cache("cache")  # type: ignore[arg-type]
 
@@ -102,13 +102,13 @@ def test_values_may_be_object_codes_and_files(programs: ProgramCache, tmp_path: 
 
 
 @pytest.mark.parametrize("wrong", ["text", 1, None, SimpleNamespace(code=3)], ids=["text", "int", "none", "object"])
-def test_what_is_neither_bytes_nor_object_code_is_a_type_error(programs: ProgramCache, wrong: object) -> None:
+def test_invalid_value_is_a_type_error(programs: ProgramCache, wrong: object) -> None:
     with pytest.raises(TypeError, match="bytes or an ObjectCode"):
         programs[b"key"] = wrong
 
 
 @pytest.mark.parametrize("key", [7, None], ids=["int", "none"])
-def test_a_key_is_bytes_or_text(programs: ProgramCache, key: Any) -> None:
+def test_key_is_bytes_or_text(programs: ProgramCache, key: Any) -> None:
     with pytest.raises(TypeError, match="a key must be bytes or str"):
         programs.get(key)
     with pytest.raises(TypeError, match="a key must be bytes or str"):
@@ -116,12 +116,12 @@ def test_a_key_is_bytes_or_text(programs: ProgramCache, key: Any) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"no image"], ids=["empty", "text"])
-def test_what_is_no_image_is_not_kept_and_is_no_error(programs: ProgramCache, data: bytes) -> None:
+def test_invalid_image_is_not_stored_without_an_error(programs: ProgramCache, data: bytes) -> None:
     programs[b"key"] = data
     assert programs.get(b"key") is None
 
 
-def test_a_directory_that_cannot_be_written_is_a_warning_and_no_error(tmp_path: Path) -> None:
+def test_unwritable_directory_is_a_warning(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     programs = ProgramCache(Cache(tmp_path / "file" / "cache"))
     with pytest.warns(CacheWarning):
@@ -132,9 +132,7 @@ def test_a_directory_that_cannot_be_written_is_a_warning_and_no_error(tmp_path: 
     assert programs.get(b"key") is None
 
 
-def test_a_directory_that_others_may_write_to_has_nothing_and_is_no_error(
-    programs: ProgramCache, tmp_path: Path
-) -> None:
+def test_directory_writable_by_others_is_empty(programs: ProgramCache, tmp_path: Path) -> None:
     programs[b"key"] = PTX
     (tmp_path / "cache").chmod(0o777)
     there = anew(programs)
@@ -144,7 +142,7 @@ def test_a_directory_that_others_may_write_to_has_nothing_and_is_no_error(
         assert there.get(b"key") is None
 
 
-def test_without_cuda_core_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_cuda_core_is_reported_with_an_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cuda.core.utils", None)
     with raises(MissingError, "missing", "cuda.core") as error:
         program_cache()
@@ -162,7 +160,7 @@ def core() -> Any:
     return found
 
 
-def test_it_is_what_cuda_core_takes_over_the_directory_of_the_environment(
+def test_cuda_core_accepts_the_cache_of_the_environment(
     core: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert core.Program
@@ -177,7 +175,7 @@ def test_it_is_what_cuda_core_takes_over_the_directory_of_the_environment(
 
 # Of PTX, cuda.core asks the driver whether it could load it.
 @pytest.mark.parametrize("target", ["cubin", pytest.param("ptx", marks=pytest.mark.gpu), "ltoir"])
-def test_program_compile_finds_what_another_process_compiled(
+def test_program_compile_finds_another_processs_result(
     core: Any, tmp_path: Path, target: str, request: pytest.FixtureRequest
 ) -> None:
     if target == "ptx":
@@ -201,7 +199,7 @@ def test_program_compile_finds_what_another_process_compiled(
     assert len(warm) == 2
 
 
-def test_modules_go_both_ways() -> None:
+def test_modules_are_converted_in_both_directions() -> None:
     code = pytest.importorskip("cuda.core").ObjectCode
     ptx, cubin = (cujit.compile(CODE, arch=arch, options={"define": {"NUMBER": 7}}) for arch in ("compute_90", "sm_90"))
     assert code.from_cubin(cubin.data).code == cubin.data

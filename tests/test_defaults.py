@@ -25,7 +25,7 @@ CompileTask.keep=True CompileTask.level=2 CompileTask.passes=True _Head.vector=1
 _FIELD = re.compile(r"    (\w+): [^=]+ = (?:field\(default=)?\(*(-?\d[\d_.]*|True|False)\b")
 
 
-def test_numbers_and_truths_that_a_value_is_not_told_are_nothing_but_those_listed() -> None:
+def test_defaults_of_value_fields_are_those_listed() -> None:
     found: list[str] = []
     for path in SOURCE.rglob("*.py"):
         name = ""
@@ -39,7 +39,7 @@ def test_numbers_and_truths_that_a_value_is_not_told_are_nothing_but_those_liste
     assert len(found) > 150
 
 
-def test_an_error_of_a_message_alone_says_nothing_else() -> None:
+def test_error_with_only_a_message_has_no_other_fields() -> None:
     for name in errors.__all__:
         made = getattr(errors, name)
         if issubclass(made, CujitError) and made is not PtxSyntaxError:  # which always has a place

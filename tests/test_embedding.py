@@ -43,7 +43,7 @@ def imported(text: str, folder: Path) -> ModuleType:
 
 
 @pytest.mark.parametrize("to", ["ptx", "cubin", "ltoir", "fatbin"])
-def test_an_image_of_every_kind_comes_back_with_all_that_is_known_of_it(to: str, tmp_path: Path) -> None:
+def test_image_of_every_kind_is_restored_with_its_metadata(to: str, tmp_path: Path) -> None:
     image = build(AXPY, ["sm_80", "compute_75"], names=NAMES) if to == "fatbin" else compile(AXPY, to=to, names=NAMES)
     back = imported(image.to_python(), tmp_path).artifact()
     assert (back.kind, back.data, back.arch) == (image.kind, image.data, image.arch)
@@ -52,7 +52,7 @@ def test_an_image_of_every_kind_comes_back_with_all_that_is_known_of_it(to: str,
     assert back.tool == image.tool
 
 
-def test_the_module_loads_itself_on_every_device(device: Device, tmp_path: Path) -> None:
+def test_module_loads_on_every_device(device: Device, tmp_path: Path) -> None:
     module = imported(build(AXPY, ["sm_80", "sm_90", "compute_75"], names=NAMES).to_python(), tmp_path)
     x, y = device.array(np.arange(8.0)), device.array(np.ones(8))
     module.load(device)["axpy<double>"][1, 32](2.0, x, y, 8)
@@ -66,13 +66,13 @@ def test_ptx_stays_readable_text() -> None:
     assert max(map(len, text.splitlines())) < 400
 
 
-def test_ptx_that_would_break_out_of_its_quotes_is_packed(tmp_path: Path) -> None:
+def test_ptx_that_would_end_its_quotes_is_compressed(tmp_path: Path) -> None:
     data = b'.version 8.0\n.target sm_80\n// """ + __import__("os").abort() + r"""\n'
     module = imported(Artifact(ImageKind.PTX, data).to_python(), tmp_path)
     assert module.artifact().data == data
 
 
-def test_a_name_cannot_smuggle_code_into_the_module(tmp_path: Path) -> None:
+def test_name_cannot_smuggle_code_into_the_module(tmp_path: Path) -> None:
     name = "x': 1}; raise SystemExit('taken')  # \n\"\"\" {0} %s \\"
     module = imported(
         Artifact(ImageKind.PTX, b".version 8.0\n", names={name: name}, tool=name, name=name).to_python(), tmp_path
@@ -80,7 +80,7 @@ def test_a_name_cannot_smuggle_code_into_the_module(tmp_path: Path) -> None:
     assert name in module.artifact().names
 
 
-def test_the_command_writes_the_module(tmp_path: Path) -> None:
+def test_command_writes_the_module(tmp_path: Path) -> None:
     source = compile(AXPY, to="cubin", arch="sm_90", names=NAMES).save(tmp_path / "k.cubin")
     out = tmp_path / "k.py"
     subprocess.run([sys.executable, "-m", "cujit", "embed", str(source), "-o", str(out)], check=True)
@@ -122,9 +122,7 @@ def built(compiler: list[str], folder: Path, program: str) -> Path:
 
 @pytest.mark.parametrize("compiler", COMPILERS, ids=" ".join)
 @pytest.mark.parametrize("to", ["ptx", "fatbin"])
-def test_a_header_holds_the_image_and_the_names_for_c_and_cplusplus(
-    to: str, compiler: list[str], tmp_path: Path
-) -> None:
+def test_header_has_the_image_and_names_for_c_and_cpp(to: str, compiler: list[str], tmp_path: Path) -> None:
     image = build(AXPY, ["sm_80", "compute_75"], names=NAMES) if to == "fatbin" else compile(AXPY, to=to, names=NAMES)
     (tmp_path / "axpy.h").write_text(image.to_c("axpy"))
     said = subprocess.run([built(compiler, tmp_path, PROGRAM)], capture_output=True, check=True).stdout
@@ -133,7 +131,7 @@ def test_a_header_holds_the_image_and_the_names_for_c_and_cplusplus(
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 48, 49])
-def test_a_header_has_the_words_of_an_image_and_no_more_than_end_with_a_zero(size: int) -> None:
+def test_header_has_the_words_of_an_image_and_a_final_zero(size: int) -> None:
     data = bytes(range(1, size + 1))
     header = c_header(Artifact(ImageKind.CUBIN, data, arch=Arch.parse("sm_90"), name="k"), "k")
     words = [int(word, 16) for word in re.findall(r"\b0x[0-9a-f]+", header.partition("k_image[] = {")[2])]
@@ -146,7 +144,7 @@ def test_equal_images_give_equal_headers() -> None:
     assert one == two
 
 
-def test_names_that_c_cannot_spell_are_numbered_and_quoted(tmp_path: Path) -> None:
+def test_names_invalid_in_c_are_numbered_and_quoted(tmp_path: Path) -> None:
     odd = {"k<1>": "_Z1", "k[1]": 'a"\\??/\n*/', "k(1)": "_Z2", "int": "int", "9": "nine", "µ": "µ", "k ~}": "\x7f\x1f"}
     text = Artifact(ImageKind.PTX, b".version 8.0\n", names=odd).to_c("odd")
     assert '"k ~}"' in text
@@ -168,12 +166,12 @@ int main(void) {
 
 
 @pytest.mark.parametrize("name", ["", "9", "a b", "a__b", "_x", "ä"])
-def test_a_name_that_is_none_of_c_is_refused(name: str) -> None:
+def test_invalid_c_prefix_is_refused(name: str) -> None:
     with raises(OptionError, "option", "C++", "name"):
         Artifact(ImageKind.PTX, b".version 8.0\n").to_c(name)
 
 
-def test_the_command_writes_a_header_called_as_its_file(tmp_path: Path) -> None:
+def test_command_names_a_header_after_its_file(tmp_path: Path) -> None:
     source = build(AXPY, ["sm_80", "compute_75"], names=NAMES).save(tmp_path / "k.fatbin")
     out = tmp_path / "my-kernels.h"
     command = [sys.executable, "-m", "cujit", "embed", str(source), "-o", str(out), "--language", "c"]

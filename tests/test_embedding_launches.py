@@ -67,7 +67,7 @@ def test_packed_parameters_arrive(module: Module, make: Any, native: bool) -> No
         assert p.numpy().tolist() == [k + 1] * 40
 
 
-def test_packed_parameters_and_arguments_go_by_the_same_launch(module: Module) -> None:
+def test_packed_parameters_and_arguments_launch_equally(module: Module) -> None:
     p, launch = module.device.zeros(40, np.float32), module["fill"][2, 32]
     attach(launch)
     for k in range(4):
@@ -90,7 +90,7 @@ def test_packed_parameters_of_another_size_are_refused(module: Module, size: int
     [None, 24, "a" * 24, [0] * 24, np.zeros((3, 24), "u1")[:, ::2]],
     ids=["none", "int", "str", "list", "strided"],
 )
-def test_what_is_no_buffer_is_refused(module: Module, value: Any) -> None:
+def test_nonbuffer_is_refused(module: Module, value: Any) -> None:
     with raises(ArgumentError, "argument", "fill"):
         module["fill"][1, 32].packed(value)
 
@@ -122,7 +122,7 @@ def test_pointers_to_parameters_are_followed(module: Module, make: Any) -> None:
         assert p.numpy().tolist() == [k + 1] * 40
 
 
-def test_the_address_of_an_array_of_pointers_is_followed(module: Module) -> None:
+def test_address_of_an_array_of_pointers_is_followed(module: Module) -> None:
     p = module.device.zeros(40, np.float32)
     each = values(p, 3)
     table = (ctypes.c_void_p * 4)(*map(ctypes.addressof, each))
@@ -155,7 +155,7 @@ BAD: list[tuple[Any, tuple[str, ...]]] = [
 
 
 @pytest.mark.parametrize(("pointers", "why"), BAD, ids=["_".join(why) for _, why in BAD])
-def test_what_are_no_pointers_to_parameters_is_refused(module: Module, pointers: Any, why: tuple[str, ...]) -> None:
+def test_invalid_parameter_pointers_are_refused(module: Module, pointers: Any, why: tuple[str, ...]) -> None:
     own = ctypes.c_uint64(0)
     if isinstance(pointers, list):
         pointers = [ctypes.addressof(own) if each == 8 else each for each in pointers]
@@ -163,7 +163,7 @@ def test_what_are_no_pointers_to_parameters_is_refused(module: Module, pointers:
         module["fill"][2, 32].kernel_params(pointers)
 
 
-def test_a_closed_module_takes_neither(device: Device) -> None:
+def test_closed_module_rejects_both_forms(device: Device) -> None:
     module = jit(CODE, device=device)
     launch = module["empty"][1, 32]
     attach(launch)
@@ -180,7 +180,7 @@ def test_a_closed_module_takes_neither(device: Device) -> None:
 
 
 @pytest.mark.parametrize("native", [False, True], ids=["by hand", "machine code"])
-def test_ints_are_addresses_where_the_caller_says_so(module: Module, native: bool) -> None:
+def test_ints_are_addresses_on_request(module: Module, native: bool) -> None:
     p, kernel = module.device.zeros(40, np.float32), module["fill"]
     launch = kernel.prepare(2, 32, int_pointers=True)
     assert launch is kernel.prepare(2, 32, int_pointers=True)
@@ -208,9 +208,7 @@ def test_int_pointers_is_true_or_false(module: Module) -> None:
 # -- compiled ahead ----------------------------------------------------------------------------------------
 
 
-def test_a_kernel_is_compiled_ahead_of_its_launch_and_says_how_long(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kernel_is_compiled_in_advance_with_its_time(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path))
     module = jit(CODE, device=cpu(1))
     kernel = module["fill"]
@@ -225,7 +223,7 @@ def test_a_kernel_is_compiled_ahead_of_its_launch_and_says_how_long(
     assert kernel.compile_s > before
 
 
-def test_a_kernel_is_compiled_in_the_background(module: Module) -> None:
+def test_kernel_is_compiled_in_the_background(module: Module) -> None:
     kernel = module["fill"]
     made = kernel.compile((8, 4), wait=False)
     assert isinstance(made, Future)
@@ -235,7 +233,7 @@ def test_a_kernel_is_compiled_in_the_background(module: Module) -> None:
     assert kernel.compile_s == before
 
 
-def test_what_cannot_run_is_not_compiled(module: Module) -> None:
+def test_unsupported_kernel_is_not_compiled(module: Module) -> None:
     for wait in (True, False):
         with raises(LaunchError, "grid-size", "block"):
             module["fill"].compile(4096, wait=wait)
@@ -243,7 +241,7 @@ def test_what_cannot_run_is_not_compiled(module: Module) -> None:
         module["fill"].compile(32, wait=0)  # type: ignore[call-overload]
 
 
-def test_what_goes_wrong_in_the_background_is_in_the_answer_that_is_there_before(
+def test_background_error_is_in_the_result(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     module, go = jit(CODE, device=cpu(1)), threading.Event()
@@ -264,7 +262,7 @@ def checked() -> Kernel:
     return jit(CODE, device=cpu(check="memory"))["copy"]
 
 
-def test_an_access_beside_adopted_memory_names_it(checked: Kernel) -> None:
+def test_access_next_to_adopted_memory_names_it(checked: Kernel) -> None:
     pool = np.zeros(100, np.float32)
     at = pool.ctypes.data
     source, target = checked.device.adopt(at, 160), checked.device.adopt(at + 200, 160)
@@ -279,7 +277,7 @@ def test_an_access_beside_adopted_memory_names_it(checked: Kernel) -> None:
     launch(at, at + 200, 41)
 
 
-def test_memory_beside_what_was_adopted_is_no_false_alarm(checked: Kernel) -> None:
+def test_memory_next_to_adopted_memory_is_no_false_alarm(checked: Kernel) -> None:
     pool = np.zeros(100, np.float32)
     at = pool.ctypes.data
     kept = checked.device.adopt(at, 160)
@@ -287,7 +285,7 @@ def test_memory_beside_what_was_adopted_is_no_false_alarm(checked: Kernel) -> No
         checked.prepare(1, 32, int_pointers=True)(kept.address, other, 40)
 
 
-def test_what_is_known_is_not_adopted_again(checked: Kernel) -> None:
+def test_known_memory_is_not_adopted_again(checked: Kernel) -> None:
     device, pool = checked.device, np.zeros(100, np.float32)
     kept, own = device.adopt(pool.ctypes.data, 160), device.zeros(4, np.float32)
     for address in (kept.address, kept.address + 159, kept.address - 7, own.address):
@@ -312,7 +310,7 @@ def test_what_is_known_is_not_adopted_again(checked: Kernel) -> None:
         (1 << 70, 8, ("64-bit",)),
     ],
 )
-def test_what_is_no_memory_is_not_adopted(device: Device, address: Any, size: Any, why: tuple[str, ...]) -> None:
+def test_invalid_memory_is_not_adopted(device: Device, address: Any, size: Any, why: tuple[str, ...]) -> None:
     with raises(ArgumentError, "argument", *why):
         device.adopt(address, size)
 

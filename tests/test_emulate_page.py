@@ -22,7 +22,7 @@ def _run(*words: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*map(str, words)], capture_output=True, text=True, timeout=120, check=False)
 
 
-def test_the_program_runs_with_no_change_and_the_check_says_what_the_page_says(tmp_path: Path) -> None:
+def test_program_and_check_print_what_the_page_shows(tmp_path: Path) -> None:
     program = tmp_path / "scale.py"
     program.write_text(_snippet("What runs"))
     done = _run(sys.executable, "-m", "cujit", "emulate", sys.executable, program)
@@ -36,7 +36,7 @@ def test_the_program_runs_with_no_change_and_the_check_says_what_the_page_says(t
         assert line in done.stderr
 
 
-def test_a_program_on_cujit_runs_too_and_the_check_says_what_the_page_says(tmp_path: Path) -> None:
+def test_cujit_program_and_check_print_what_the_page_shows(tmp_path: Path) -> None:
     program, section = tmp_path / "first.py", "Programs on cujit"
     program.write_text(_snippet(section))
     done = _run(sys.executable, "-m", "cujit", "emulate", sys.executable, program)
@@ -51,19 +51,19 @@ def test_a_program_on_cujit_runs_too_and_the_check_says_what_the_page_says(tmp_p
         assert piece in done.stderr, piece
 
 
-def test_the_line_for_notebooks_begins_an_emulation() -> None:
+def test_line_for_notebooks_begins_an_emulation() -> None:
     line = re.findall(r"```python\n(import cujit\n.*?)```", PAGE.text, re.DOTALL)[0]
     done = _run(sys.executable, "-c", line + "import ctypes; print(ctypes.CDLL('libcuda.so.1').cuInit(0))")
     assert done.stdout == "0\n", done.stderr
 
 
-def test_the_table_has_every_option() -> None:
+def test_table_has_every_option() -> None:
     shown = set(re.findall(r"^\| `(--[a-z]+)", PAGE.text, re.MULTILINE))
     own = {name for option in command.params for name in option.opts if name.startswith("--")}
     assert shown == own - {name for option in common_options() for name in option.opts}
 
 
-def test_its_first_sentence_says_what_does_not_run() -> None:
+def test_first_sentence_says_what_does_not_run() -> None:
     first = PAGE.text.split("\n\n")[1].partition(". ")[0]
     for name in ("CUDA runtime", "CuPy", "Warp", "torch", "JAX", "don't run"):
         assert name in first

@@ -41,7 +41,7 @@ def drawn() -> dict[str, str]:
     return parents
 
 
-def test_the_docstring_draws_every_class_under_its_base() -> None:
+def test_docstring_lists_every_class_under_its_base() -> None:
     classes = {n: c for n, c in vars(errors).items() if isinstance(c, type) and issubclass(c, CujitError)}
     actual = {n: next(b.__name__ for b in c.__bases__) for n, c in classes.items() if c is not CujitError}
     assert drawn() == actual
@@ -57,7 +57,7 @@ def test_help_is_printed_after_the_message() -> None:
     assert str(CujitError("it broke")) == "it broke"
 
 
-def test_a_tool_error_prints_call_result_tool_and_log() -> None:
+def test_tool_error_prints_call_result_tool_and_log() -> None:
     error = ToolError(
         "the link failed", tool="nvJitLink 13.5", call="nvJitLinkComplete", result="ERROR_X", log="a\nb\n"
     )
@@ -65,25 +65,25 @@ def test_a_tool_error_prints_call_result_tool_and_log() -> None:
     assert str(ToolError("the link failed: a\nb", log="a\nb\n", help="-v")) == "the link failed: a\nb\n  hint: -v"
 
 
-def test_a_format_error_says_where() -> None:
+def test_format_error_has_its_place() -> None:
     error = FormatError("wrong magic", offset=12)
     assert str(error) == "wrong magic (at byte 12)"
     assert error.offset == 12
 
 
-def test_a_caret_stands_under_its_column_behind_tabs() -> None:
+def test_caret_is_below_its_column_after_tabs() -> None:
     diagnostic = Diagnostic("error", "no such thing", "k.cu", 3, 4, "E20", "\tx = y;")
     assert str(diagnostic) == "k.cu:3:4: error: no such thing [E20]\n    \tx = y;\n    \t  ^"
     assert str(Diagnostic("warning", "odd", "k.cu", 3)) == "k.cu:3: warning: odd"
     assert str(Diagnostic("error", "odd")) == "error: odd"
 
 
-def test_a_syntax_error_shows_the_line() -> None:
+def test_syntax_error_shows_the_line() -> None:
     error = PtxSyntaxError("expected ';'", line=2, column=5, source_line="add r", name="x.ptx")
     assert str(error) == "x.ptx:2:5: error: expected ';'\n    add r\n        ^"
 
 
-def test_errors_are_also_what_python_would_raise() -> None:
+def test_errors_are_also_pythons_own_types() -> None:
     assert issubclass(errors.ArchError, ValueError)
     assert issubclass(errors.NameNotFoundError, KeyError)
     assert issubclass(errors.ArgumentError, TypeError)
@@ -93,7 +93,7 @@ def test_errors_are_also_what_python_would_raise() -> None:
     assert CompileError("x").diagnostics == ()
 
 
-def test_an_error_carries_all_that_it_was_given() -> None:
+def test_error_keeps_all_its_fields() -> None:
     for name in errors.__all__:
         made = getattr(errors, name)
         if issubclass(made, CujitError) and made is not PtxSyntaxError:  # which makes a diagnostic of it
@@ -116,25 +116,25 @@ def test_an_error_carries_all_that_it_was_given() -> None:
     ids=lambda error: type(error).__name__,
 )
 @pytest.mark.parametrize("again", [copy.copy, lambda error: pickle.loads(pickle.dumps(error))], ids=["copy", "pickle"])
-def test_an_error_travels_as_it_is(error: CujitError, again: Callable[[CujitError], CujitError]) -> None:
+def test_error_is_pickled_unchanged(error: CujitError, again: Callable[[CujitError], CujitError]) -> None:
     other = again(error)
     assert (type(other), vars(other), str(other)) == (type(error), vars(error), str(error))
 
 
-def test_a_value_is_written_up_to_its_three_hundredth_character() -> None:
+def test_value_is_printed_up_to_300_characters() -> None:
     for length, said in ((298, f"'{'x' * 298}'"), (299, f"'{'x' * 299}…")):
         assert errors.spell("x" * length) == said
     assert errors.spell((1 << 128) - 1) == str((1 << 128) - 1)
     assert errors.spell(1 << 128) == "an int of 129 bits"
 
 
-def test_names_are_listed_once_and_the_rest_of_them_are_counted() -> None:
+def test_names_are_listed_once_and_the_rest_counted() -> None:
     assert errors.listed(["a", "b", "a"], 2) == "a, b"
     assert errors.listed(["a", "b", "c", "a"], 2) == "a, b and 1 more"
     assert errors.listed(["axpy", "scale", "count"], 1, "cuont") == "count and 2 more"
 
 
-def test_an_int_is_read_down_to_the_smallest_and_a_bool_is_none() -> None:
+def test_int_is_checked_for_a_minimum_and_bool_refused() -> None:
     assert errors.read_int(-3, "n", errors.OptionError) == -3
     assert errors.read_int(2, "n", errors.OptionError, least=2) == 2
     for value, why in (
@@ -163,7 +163,7 @@ for wrong in (
 """
 
 
-def test_a_traceback_shows_few_frames_of_cujit() -> None:
+def test_traceback_shows_few_frames_of_cujit() -> None:
     assert all(int(line) <= 6 for line in printed(_FRAMES).split())
     assert int(printed(_FRAMES, options=("-X", "dev")).split()[0]) > 15
 
@@ -182,7 +182,7 @@ def raised_codes() -> dict[str, set[str]]:
     return found
 
 
-def test_the_codes_are_those_that_are_raised() -> None:
+def test_codes_are_those_that_are_raised() -> None:
     raised = raised_codes()
     for name in errors.__all__:
         if issubclass(getattr(errors, name), CujitError):
@@ -196,7 +196,7 @@ def test_the_codes_are_those_that_are_raised() -> None:
     assert list(CODES) == sorted(CODES)
 
 
-def test_what_a_code_says_to_type_exists() -> None:
+def test_command_suggested_by_a_code_exists() -> None:
     for code, row in CODES.items():
         for path in re.findall(r"\bcujit(?:\.\w+)+", row.remedy):
             operator.attrgetter(path.partition(".")[2])(cujit)
@@ -209,7 +209,7 @@ def test_what_a_code_says_to_type_exists() -> None:
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="notes of exceptions came with Python 3.11")
-def test_a_traceback_ends_with_the_command_that_explains_the_code() -> None:
+def test_traceback_ends_with_the_explain_command() -> None:
     error = errors.LaunchError("too large", help="less", code="grid-size")
     assert traceback.format_exception(error)[-1] == "For details, run: cujit explain grid-size\n"
     assert errors.LaunchError("x").code == "launch"
@@ -217,7 +217,7 @@ def test_a_traceback_ends_with_the_command_that_explains_the_code() -> None:
     assert errors.PtxSyntaxError("x", line=1, column=1, source_line="").code == "ptx-syntax"
 
 
-def test_a_misspelled_code_is_corrected() -> None:
+def test_misspelled_code_is_corrected() -> None:
     with pytest.raises(errors.OptionError) as raised:
         explain("grid-sise")
     assert raised.value.code == "option-unknown"

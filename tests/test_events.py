@@ -31,7 +31,7 @@ def cache(tmp_path: Path) -> Cache:
     return Cache(tmp_path / "cache")
 
 
-def test_a_compile_is_made_and_then_found(cache: Cache) -> None:
+def test_compile_is_reported_as_made_and_then_found(cache: Cache) -> None:
     seen: list[Happening] = []
     with subscribe(seen.append):
         for _ in range(2):
@@ -47,7 +47,7 @@ def test_a_compile_is_made_and_then_found(cache: Cache) -> None:
     assert hit.saved_s > 0
 
 
-def test_links_and_bundles_are_told_too_and_what_is_not_kept_says_why(cache: Cache) -> None:
+def test_links_and_bundles_are_reported_with_reasons(cache: Cache) -> None:
     ptx = compile(SOURCE, arch="compute_80", rdc=True, cache=cache)
     steps: list[Made] = []
     with subscribe(steps.append, Made):  # type: ignore[arg-type]
@@ -57,7 +57,7 @@ def test_links_and_bundles_are_told_too_and_what_is_not_kept_says_why(cache: Cac
     assert [made.reason for made in steps] == ["", "cache=False"]
 
 
-def test_a_compile_that_fails_is_told_with_its_error(cache: Cache) -> None:
+def test_failed_compile_is_reported_with_its_error(cache: Cache) -> None:
     seen: list[Happening] = []
     with subscribe(seen.append, Made), pytest.raises(CompileError) as caught:
         compile("__global__ void k(int* x) { *x = foo; }", cache=cache)
@@ -76,7 +76,7 @@ def _launch_failures(launch: Launch, *arguments: object, raised: type[Exception]
     return seen
 
 
-def test_a_launch_that_raises_is_told() -> None:
+def test_failed_launch_is_reported() -> None:
     device = cpu(check="memory")
     kernel = jit(OUTSIDE, device=device)["k"]
     array = device.zeros(4, np.int32)
@@ -86,7 +86,7 @@ def test_a_launch_that_raises_is_told() -> None:
     assert isinstance(event.error, KernelFaultError)
 
 
-def test_arguments_that_a_launch_of_machine_code_refuses_are_told() -> None:
+def test_arguments_refused_by_a_native_launch_are_reported() -> None:
     device = cpu()
     launch = jit(OUTSIDE, device=device)["k"][1, 1]
     array = device.zeros(4, np.int32)
@@ -98,7 +98,7 @@ def test_arguments_that_a_launch_of_machine_code_refuses_are_told() -> None:
     assert (event.kernel, event.device) == ("k", "cpu")
 
 
-def test_a_fault_in_a_launch_of_machine_code_is_told_once() -> None:
+def test_fault_in_a_native_launch_is_reported_once() -> None:
     device = cpu()
     kernel = jit('__global__ void k(int trap) { if (trap) asm("trap;"); }', device=device)["k"]
     launch = kernel[1, 1]
@@ -113,7 +113,7 @@ def test_a_fault_in_a_launch_of_machine_code_is_told_once() -> None:
     assert [event.error for event in seen if isinstance(event, LaunchFailure)] == [caught.value]
 
 
-def test_a_launch_that_succeeds_is_no_event(device: Device) -> None:
+def test_successful_launch_is_no_event(device: Device) -> None:
     kernel = jit(OUTSIDE, device=device)["k"]
     array = device.zeros(4, np.int32)
     seen: list[Happening] = []
@@ -123,7 +123,7 @@ def test_a_launch_that_succeeds_is_no_event(device: Device) -> None:
     assert seen == []
 
 
-def test_a_subscription_ends_and_takes_its_kinds_alone(cache: Cache) -> None:
+def test_subscription_ends_and_receives_only_its_kinds(cache: Cache) -> None:
     seen: list[Happening] = []
     subscription = subscribe(seen.append, Fallback)
     compile(SOURCE, cache=cache)
@@ -140,7 +140,7 @@ def test_a_subscription_ends_and_takes_its_kinds_alone(cache: Cache) -> None:
         subscribe(print, int)  # type: ignore[arg-type]
 
 
-def test_a_listener_that_raises_is_a_warning_and_the_work_goes_on(cache: Cache) -> None:
+def test_failing_listener_is_a_warning(cache: Cache) -> None:
     def fail(_event: Happening) -> None:
         raise ValueError("not mine")
 
@@ -148,7 +148,7 @@ def test_a_listener_that_raises_is_a_warning_and_the_work_goes_on(cache: Cache) 
         assert compile(SOURCE, cache=cache).data
 
 
-def test_each_floor_has_its_logger(cache: Cache, caplog: pytest.LogCaptureFixture) -> None:
+def test_each_layer_has_its_logger(cache: Cache, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, logger="cujit"):
         for _ in range(2):
             compile(SOURCE, arch="compute_80", cache=cache)
@@ -166,7 +166,7 @@ def test_each_floor_has_its_logger(cache: Cache, caplog: pytest.LogCaptureFixtur
     assert caplog.records == []
 
 
-def test_ptx_that_is_newer_than_the_driver_falls_back_and_says_so() -> None:
+def test_newer_ptx_than_the_driver_is_a_reported_fallback() -> None:
     from cujit.arch import Arch
     from cujit.devices.cuda.routes import RoutePlace, route_ptx
     from cujit.devices.jit_options import JitOptions
@@ -182,9 +182,7 @@ def test_ptx_that_is_newer_than_the_driver_falls_back_and_says_so() -> None:
     assert event.why.endswith("is newer than the driver, which is of CUDA 12.4")
 
 
-def test_a_cache_that_cannot_write_falls_back_under_its_own_logger(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unwritable_cache_is_a_fallback_of_its_logger(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").write_text("")
     seen: list[Happening] = []
     with caplog.at_level(logging.INFO, logger="cujit"), subscribe(seen.append, Fallback), pytest.warns(CacheWarning):
@@ -195,7 +193,7 @@ def test_a_cache_that_cannot_write_falls_back_under_its_own_logger(
     assert [record.name for record in caplog.records].count("cujit.cache") == 1
 
 
-def test_the_cpu_device_where_there_is_no_gpu_is_a_fallback() -> None:
+def test_cpu_device_without_a_gpu_is_a_fallback() -> None:
     devices = Devices()
     if devices.gpus():
         pytest.skip("there is a GPU")
@@ -223,17 +221,17 @@ print(ranges)
 """
 
 
-def test_what_is_made_is_a_range_of_nvtx(tmp_path: Path) -> None:
+def test_compile_is_an_nvtx_range(tmp_path: Path) -> None:
     said = printed(_RANGES, environment={"CUJIT_CACHE_DIR": str(tmp_path)})
     assert said.strip() == "[('cujit', 'compile k.cu for sm_90')]"
 
 
-def test_the_package_nvtx_takes_such_ranges() -> None:
+def test_nvtx_package_accepts_the_ranges() -> None:
     pytest.importorskip("nvtx")
     assert compile(SOURCE, cache=False).data
 
 
-def test_nobody_pays_who_does_not_listen(tmp_path: Path) -> None:
+def test_unused_events_cost_nothing(tmp_path: Path) -> None:
     program = """
 import sys, cujit
 made = cujit.compile(cujit.Source.cuda("__global__ void k() {}", name="k.cu"), arch="sm_90")
@@ -276,5 +274,5 @@ other.join()
 """
 
 
-def test_a_compile_while_logging_is_half_imported_is_not_logged(tmp_path: Path) -> None:
+def test_compile_while_logging_is_half_imported_is_not_logged(tmp_path: Path) -> None:
     assert printed(_HALF_IMPORTED, environment={"CUJIT_CACHE_DIR": str(tmp_path)}).strip() == "False"

@@ -25,7 +25,7 @@ def _logger_as_it_was() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("code", PAGE.each())
-def test_the_snippet_runs(
+def test_snippet_runs(
     code: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -36,7 +36,7 @@ def test_the_snippet_runs(
         assert re.sub(r"\d+\.\d ms", "… ms", line) in printed
 
 
-def test_the_example_counts_what_a_program_compiles(capsys: pytest.CaptureFixture[str]) -> None:
+def test_example_counts_the_compiles_of_a_program(capsys: pytest.CaptureFixture[str]) -> None:
     example = runpy.run_path(str(Path(__file__).parents[1] / "examples/compiles_seen.py"))
     assert dict(example["main"]().asked) == {"k1.cu for compute_75": 2, "k2.cu for compute_75": 1}
     assert capsys.readouterr().out.startswith("k1.cu for compute_75: 2\nk2.cu for compute_75: 1\ncompiled for ")

@@ -37,7 +37,7 @@ def default(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("default")
 @pytest.mark.parametrize("path", NUMBERED, ids=named)
-def test_an_example_checks_its_own_numbers_and_says_something(
+def test_example_checks_its_results_and_prints(
     path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.argv", [str(path)])
@@ -52,7 +52,7 @@ def test_an_example_checks_its_own_numbers_and_says_something(
 
 
 @pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=named)
-def test_a_notebook_shows_what_it_stores(path: Path, device: Device) -> None:
+def test_notebook_shows_its_stored_output(path: Path, device: Device) -> None:
     pytest.importorskip("nbclient")
     text = path.read_text()
     now = written(executed(json.loads(text), {} if device.is_gpu else {"CUDA_VISIBLE_DEVICES": ""}))
@@ -67,7 +67,7 @@ def test_they_are_numbered_small_and_each_asserts() -> None:
         assert any(isinstance(node, ast.Assert) for node in ast.walk(ast.parse(text))), path.name
 
 
-def test_the_page_has_every_example_with_what_it_says_of_itself() -> None:
+def test_page_has_every_example_with_its_summary() -> None:
     said = dict(re.findall(r"^\| \[[^\]]+\]\(\.\./examples/([^)]+)\) \| (.+) \|$", PAGE.text, re.MULTILINE))
     notebooks = {f"notebooks/{path.name}" for path in NOTEBOOKS.glob("*")}
     there = {path.name for path in FOLDER.iterdir() if path.name not in ("__pycache__", "notebooks", "triton-cache")}
@@ -78,6 +78,6 @@ def test_the_page_has_every_example_with_what_it_says_of_itself() -> None:
         assert first.split(": ``python")[0].rstrip(".") == said[path.name].rstrip("."), path.name
 
 
-def test_the_snippets_of_the_page_run() -> None:
+def test_snippets_of_the_page_run() -> None:
     for _, code in PAGE.snippets():
         PAGE.run(code)

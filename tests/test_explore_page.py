@@ -14,13 +14,13 @@ from pages import Page
 PAGE = Page("explore.md")
 
 
-def test_the_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("uvicorn", reason="needs a server: pip install 'cujit[explore]'")
     monkeypatch.chdir(tmp_path)
     PAGE.run("\n".join(code for _, code in PAGE.snippets()))
 
 
-def test_the_line_of_the_shell_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shell_command_of_the_page_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     PAGE.run("")
     (line,) = [line for line in PAGE.text.splitlines() if line.startswith("$ cujit explore")]

@@ -28,7 +28,7 @@ PAGE = Page("fleets.md")
 URL = "https://kernels.example/cuda"
 
 
-def test_the_snippets_for_registries_run(registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_snippets_for_registries_run(registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     cache = Cache(Path("kernels"))
     cache.keep(key_of(1), artifact_of(1))
@@ -46,7 +46,7 @@ def test_the_snippets_for_registries_run(registry: Registry, tmp_path: Path, mon
     assert Path("new.pack").exists()
 
 
-def test_a_tools_directory_travels_as_the_page_says(
+def test_tool_directory_travels_as_the_page_says(
     registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -59,7 +59,7 @@ def test_a_tools_directory_travels_as_the_page_says(
     assert Path("tilelang", "kernel", "kernel.cubin").read_bytes() == b"\x7fELF"
 
 
-def test_what_the_page_declares_is_warmed_up_and_covered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_declarations_of_the_page_are_warmed_up_and_covered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "cache"))
@@ -89,7 +89,7 @@ def test_every_variable_of_the_page_is_one() -> None:
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed: `make clients`")
-def test_the_program_for_triton_fills_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_for_triton_fills_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     ((code),) = (code for title, code in PAGE.snippets('python title="warm.py"') if title == "Triton")
     Path("warm.py").write_text(code)

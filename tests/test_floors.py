@@ -69,7 +69,7 @@ def test_every_package_says_the_floors_of_all_its_files() -> None:
     assert {".".join(path.relative_to(_ROOT / "src").parts) for path in packages} - said == set()
 
 
-def test_the_drawing_of_the_house_is_what_the_contract_holds() -> None:
+def test_drawing_of_the_house_is_what_the_contract_holds() -> None:
     drawn = (_ROOT / "docs/architecture.md").read_text().partition("## Layers")[2].split("```\n")[1]
     floors = [re.split(r"  +", line)[0] for line in drawn.splitlines()]
     held = next(contract["layers"] for contract in _contracts() if contract["containers"] == ["cujit"])
@@ -79,13 +79,13 @@ def test_the_drawing_of_the_house_is_what_the_contract_holds() -> None:
 _UNDRAWN = ("__main__",)
 
 
-def test_no_files_import_each_other_in_a_circle_not_even_for_types() -> None:
+def test_files_have_no_import_cycle_even_for_types() -> None:
     imports = {name: file.imports for name, file in python_files(_ROOT / "src" / "cujit").items()}
     assert len(imports) > 300
     assert circles(imports) == []
 
 
-def test_a_back_end_is_known_by_who_makes_its_devices_alone() -> None:
+def test_back_end_is_known_only_where_its_devices_are_created() -> None:
     files = python_files(_ROOT / "src" / "cujit")
     for place in ("cpu", "cuda"):
         own = f"cujit.devices.{place}"
@@ -94,7 +94,7 @@ def test_a_back_end_is_known_by_who_makes_its_devices_alone() -> None:
         assert know <= makers | {"cujit.inspection.needs"}
 
 
-def test_every_import_names_the_module_where_the_name_lives() -> None:
+def test_every_import_names_the_defining_module() -> None:
     imports = [(path, *found) for path in _SOURCES for found in _imports(path)]
     roots = [f"{_id(path)}:{line}" for path, line, module, _ in imports if module == "cujit" or module.startswith(".")]
     starred = [f"{_id(path)}:{line}" for path, line, _, names in imports if "*" in names]

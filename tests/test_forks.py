@@ -35,7 +35,7 @@ def _ends_well(child: int, within_s: float) -> bool:
     return False
 
 
-def test_a_property_that_another_thread_computes_does_not_stop_a_child() -> None:
+def test_property_computed_in_a_thread_does_not_block_a_child() -> None:
     begun, go = threading.Event(), threading.Event()
 
     class Made:
@@ -66,7 +66,7 @@ def test_a_property_that_another_thread_computes_does_not_stop_a_child() -> None
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # of Python 3.12, of every fork beside threads
 @pytest.mark.parametrize("is_mine", [True, False], ids=["of the thread that forks", "of another"])
-def test_a_lock_is_open_in_a_child_but_for_what_holds_it_there(is_mine: bool) -> None:
+def test_lock_is_free_in_a_child_unless_held_there(is_mine: bool) -> None:
     lock, held, go = Lock(), threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -103,7 +103,7 @@ def test_a_lock_is_open_in_a_child_but_for_what_holds_it_there(is_mine: bool) ->
         thread.join()
 
 
-def test_no_property_has_the_lock_of_functools() -> None:
+def test_no_property_uses_the_lock_of_functools() -> None:
     users = [file for file in _SOURCES.rglob("*.py") if "functools.cached_property" in file.read_text()]
     assert [file.name for file in users] == ["forks.py"]
     assert not [file for file in _SOURCES.rglob("*.py") if "from functools import cached_property" in file.read_text()
@@ -115,7 +115,7 @@ def test_forks_are_heard_of_in_one_file() -> None:
     assert users == ["forks.py"], "cujit.forks.register_reset, on_fork_child and fork_lock"
 
 
-def test_a_fork_waits_for_a_lock_of_others_and_leaves_it_open_on_both_sides() -> None:
+def test_fork_waits_for_a_lock_and_leaves_it_free_on_both_sides() -> None:
     code = """
 import os, threading, time
 from cujit.forks import fork_lock
@@ -138,7 +138,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), lock.acquire(timeout=1
 
 @pytest.mark.parametrize("name", ["cujit.slow", "somebody"], ids=["which it waits for", "which it does not wait for"])
 @pytest.mark.parametrize("stage", ["find_spec", "exec_module"])
-def test_a_child_imports_what_other_threads_were_importing(stage: str, name: str) -> None:
+def test_child_imports_what_other_threads_were_importing(stage: str, name: str) -> None:
     printed(
         f"""
         import importlib.machinery, importlib.util, os, sys, threading, time
@@ -177,7 +177,7 @@ def test_a_child_imports_what_other_threads_were_importing(stage: str, name: str
     )
 
 
-def test_locks_are_open_in_a_child_before_others_that_take_them_begin_anew() -> None:
+def test_locks_are_free_in_a_child_before_dependent_resets() -> None:
     code = """
 import os, signal, threading
 from cujit.forks import Lock, register_reset
@@ -204,7 +204,7 @@ go.set()
     assert printed(code) == "8\n"
 
 
-def test_what_is_called_in_a_child_is_called_after_what_begins_anew() -> None:
+def test_child_callbacks_run_after_resets() -> None:
     code = """
 import os
 from cujit.forks import register_reset, on_fork_child
@@ -233,7 +233,7 @@ os.wait()
         "registry.registry.default_registry",
     ],
 )
-def test_threads_that_come_first_together_have_one_of_what_keeps_state(function: str) -> None:
+def test_concurrent_first_threads_share_stateful_objects(function: str) -> None:
     """Two ledgers of NVRTC would each say of half of the programs that they are none."""
     module, _, name = function.rpartition(".")
     code = f"""
@@ -252,7 +252,7 @@ print(len(found), len(set(map(id, found))))
     assert printed(code).split() == ["4", "1"]
 
 
-def test_threads_that_ask_first_get_one_thing_for_each_argument() -> None:
+def test_concurrent_first_calls_get_one_value_per_argument() -> None:
     made: list[str] = []
     together = threading.Barrier(8)
 
@@ -275,7 +275,7 @@ def test_threads_that_ask_first_get_one_thing_for_each_argument() -> None:
     assert given("a") is not found[0]  # two are kept
 
 
-def test_who_asks_while_it_is_made_on_the_same_thread_and_the_maker_get_one_thing() -> None:
+def test_recursive_call_and_its_caller_get_the_same_value() -> None:
     """As a handler of a signal may."""
     inner: list[object] = []
 
@@ -290,7 +290,7 @@ def test_who_asks_while_it_is_made_on_the_same_thread_and_the_maker_get_one_thin
     assert given() is inner[0]
 
 
-def test_what_is_kept_and_is_no_value_is_made_once() -> None:
+def test_cached_object_is_created_once() -> None:
     """What a cache of functools keeps, two threads make twice: two equal values do no harm, two recordings do."""
     classes: dict[str, ast.ClassDef] = {}
     functions: list[tuple[str, ast.FunctionDef]] = []
@@ -322,7 +322,7 @@ def _is_no_value(kind: ast.ClassDef | None) -> bool:
     return not any(ast.unparse(each).startswith(("value", "dataclass")) for each in kind.decorator_list)
 
 
-def test_what_fails_at_first_is_made_when_it_is_asked_for_again() -> None:
+def test_failed_creation_is_retried_on_the_next_call() -> None:
     answers: Iterator[OSError | int] = iter([OSError("not now"), 7])
 
     @once
@@ -338,7 +338,7 @@ def test_what_fails_at_first_is_made_when_it_is_asked_for_again() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # of Python 3.12, of every fork beside threads
-def test_a_child_has_the_limit_of_stack_that_was_before_all_compiles_of_the_parent() -> None:
+def test_child_has_the_stack_limit_from_before_all_compiles() -> None:
     before = resource.getrlimit(resource.RLIMIT_STACK)
     with process_state(), process_state():  # as two compiles that are under way
         other = before[0] // 2 if before[0] > 0 else 1 << 23
@@ -352,7 +352,7 @@ def test_a_child_has_the_limit_of_stack_that_was_before_all_compiles_of_the_pare
     assert resource.getrlimit(resource.RLIMIT_STACK) == before
 
 
-def test_a_child_that_was_forked_while_another_thread_compiled_compiles_apart() -> None:
+def test_child_forked_during_a_compile_compiles_separately() -> None:
     """In the child NVRTC's own locks may be held for ever."""
     code = """
 import os, resource, signal, threading, time

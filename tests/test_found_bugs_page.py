@@ -10,9 +10,9 @@ PAGE = Page("found-bugs.md")
 
 
 @pytest.mark.parametrize("code", PAGE.each())
-def test_the_snippet_finds_its_bug_and_is_silent_without_it(code: str) -> None:
+def test_snippet_finds_its_bug_and_is_silent_without_it(code: str) -> None:
     PAGE.run(code)
 
 
-def test_every_part_of_the_page_has_a_snippet() -> None:
+def test_every_section_has_a_snippet() -> None:
     assert PAGE.has_code_in_every_section()

@@ -29,20 +29,20 @@ def held_to_numpy(device: Device, ufuncs: list[np.ufunc], *given: np.ndarray, rt
 
 @pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_floats_are_those_of_numpy(device: Device, dtype: type) -> None:
+def test_floats_match_numpy(device: Device, dtype: type) -> None:
     x, y = FLOATS.astype(dtype)
     held_to_numpy(device, [*OPERATORS], x, y)
     held_to_numpy(device, [*FUNCTIONS], x, y, rtol=1e-5 if dtype is np.float32 else 1e-13)
 
 
 @pytest.mark.parametrize(("left", "right"), [("i4", "i4"), ("i8", "f4"), ("u1", "u1"), ("?", "f8")])
-def test_other_dtypes_and_mixtures_are_those_of_numpy(device: Device, left: str, right: str) -> None:
+def test_other_dtypes_and_mixtures_match_numpy(device: Device, left: str, right: str) -> None:
     x, y = INTS[0].astype(left), INTS[1].astype(right)
     not_of_bools = {np.negative, np.positive, np.square} if left == "?" else set()
     held_to_numpy(device, [ufunc for ufunc in OPERATORS if ufunc not in not_of_bools], x, y)
 
 
-def test_numbers_give_way_to_dtypes_and_arrays_without_axes_do_not(device: Device) -> None:
+def test_numbers_adapt_to_dtypes_unlike_0d_arrays(device: Device) -> None:
     host = FLOATS[0].astype(np.float32)
     x = lazy(device.array(host))
 
@@ -54,7 +54,7 @@ def test_numbers_give_way_to_dtypes_and_arrays_without_axes_do_not(device: Devic
         np.testing.assert_array_equal(result.numpy(), expected)
 
 
-def test_elements_become_another_dtype_and_arrays_of_no_axes_or_elements_do(device: Device) -> None:
+def test_dtype_conversions_and_empty_arrays_work(device: Device) -> None:
     x = lazy(device.array(np.array([-1.5, 0.0, 2.5])))
     assert x.astype(np.int32).compute().numpy().tolist() == [-1, 0, 2]
     assert (x.astype(bool)).compute().numpy().tolist() == [True, False, True]
@@ -64,7 +64,7 @@ def test_elements_become_another_dtype_and_arrays_of_no_axes_or_elements_do(devi
     assert (lazy(device.empty((0, 3), np.float32)) + 1).compute().shape == (0, 3)
 
 
-def test_arrays_of_numpy_give_arrays_of_numpy() -> None:
+def test_numpy_inputs_give_numpy_results() -> None:
     host = FLOATS[0].T  # not in C's order
     result = (host + lazy(1.0)).compute()
     assert isinstance(result, np.ndarray)
@@ -84,7 +84,7 @@ def test_tensors_give_tensors(device: Device) -> None:
     assert torch.equal(result, (a.reshape(4, 3) * 2 + b).double())
 
 
-def test_a_kernel_is_one_pass_and_other_numbers_need_no_other() -> None:
+def test_kernel_is_one_pass_and_reused_for_other_numbers() -> None:
     x = lazy(np.ones(5, np.float32))
     square = x * x
     text, leaves, shape = fusion.write([square + 2.5, square])
@@ -93,7 +93,7 @@ def test_a_kernel_is_one_pass_and_other_numbers_need_no_other() -> None:
     assert fusion.write([square + np.float64(3.5), square])[0] != text
 
 
-def test_a_chain_may_be_long() -> None:
+def test_chain_may_be_long() -> None:
     x = lazy(np.ones(5, np.float32))
     for _ in range(5000):
         x = x + 1
@@ -113,7 +113,7 @@ def test_a_chain_may_be_long() -> None:
         (lambda x: bool(x > 0), "neither true nor false"),
     ],
 )
-def test_what_there_is_not_is_said(wrong: Any, said: str) -> None:
+def test_unsupported_operation_is_reported(wrong: Any, said: str) -> None:
     with pytest.raises((TypeError, ValueError), match=said):
         wrong(lazy(np.ones(3, np.float32)))
 
@@ -124,5 +124,5 @@ def test_arrays_of_two_devices_are_refused(gpu: Device) -> None:
         (lazy(gpu.zeros(3, np.float32)) + np.ones(3)).compute()
 
 
-def test_it_is_a_library_of_300_lines() -> None:
+def test_library_has_at_most_300_lines() -> None:
     assert len(Path(fusion.__file__).read_text().splitlines()) <= 300

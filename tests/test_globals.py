@@ -54,7 +54,7 @@ def variables(module: Module) -> Globals:
     return globals_of(module)
 
 
-def test_variables_go_by_their_names_in_the_source(variables: Globals) -> None:
+def test_variables_are_found_by_their_source_names(variables: Globals) -> None:
     names = ["table", "counter", "limit", "factor", "sums", "pair", "hidden", "ns::x", "ns::y", "other::x"]
     assert list(variables) == names
     assert len(variables) == len(names)
@@ -63,7 +63,7 @@ def test_variables_go_by_their_names_in_the_source(variables: Globals) -> None:
     assert "other::y" not in variables
 
 
-def test_what_has_a_type_in_ptx_is_read_and_written_as_that(module: Module, variables: Globals) -> None:
+def test_ptx_variables_are_read_and_written_by_their_type(module: Module, variables: Globals) -> None:
     factor, out = variables["factor"], module.device.zeros(1, np.float32)
     assert factor.read().dtype == np.float32
     assert factor.read() == 1.5
@@ -93,7 +93,7 @@ def test_arrays_and_structures_are_read_and_written_with_a_dtype(variables: Glob
     assert not pair.read().any()
 
 
-def test_an_integer_whose_sign_matters_needs_a_dtype(variables: Globals) -> None:
+def test_integer_of_unknown_sign_needs_a_dtype(variables: Globals) -> None:
     assert variables["limit"].read() == 3
     with raises(ArgumentError, "argument", "counter", "4294967295", "-1") as e:
         variables["counter"].read()
@@ -122,7 +122,7 @@ def test_an_integer_whose_sign_matters_needs_a_dtype(variables: Globals) -> None
     ],
     ids=lambda value: str(value).replace(" ", ""),
 )
-def test_a_value_that_does_not_fit_is_refused(
+def test_value_out_of_range_is_refused(
     variables: Globals, name: str, value: object, dtype: str | None, why: tuple[str, ...]
 ) -> None:
     before = variables[name].read(np.uint8).tolist()
@@ -131,14 +131,14 @@ def test_a_value_that_does_not_fit_is_refused(
     assert variables[name].read(np.uint8).tolist() == before
 
 
-def test_bytes_that_are_no_such_elements_are_not_read(variables: Globals) -> None:
+def test_mismatched_bytes_are_not_read(variables: Globals) -> None:
     with raises(ArgumentError, "array-shape", "complex128"):
         variables["sums"].read(np.complex128)
     with raises(ArgumentError, "array-shape", "3", "elements"):
         variables["sums"].read(np.float64, 4)
 
 
-def test_the_array_of_a_variable_shares_its_memory(variables: Globals) -> None:
+def test_array_of_a_variable_shares_its_memory(variables: Globals) -> None:
     variables["sums"].array.view(np.float64).fill(2.5)
     variables["sums"].device.synchronize()
     assert variables["sums"].read(np.float64).tolist() == [2.5] * 3
@@ -146,7 +146,7 @@ def test_the_array_of_a_variable_shares_its_memory(variables: Globals) -> None:
     assert variables["factor"].array.shape == ()
 
 
-def test_a_name_that_is_not_there_is_told_with_those_that_are(variables: Globals) -> None:
+def test_missing_name_is_reported_with_the_existing_ones(variables: Globals) -> None:
     with raises(NameNotFoundError, "name-not-found", "tabel", "table", "counter"):
         variables["tabel"]
     with pytest.raises(NameNotFoundError):
@@ -161,7 +161,7 @@ def test_reading_is_in_the_order_of_a_stream(module: Module, variables: Globals)
     assert variables["factor"].read(stream=stream) == 4
 
 
-def test_the_variables_of_a_closed_module_are_gone(module: Module, variables: Globals) -> None:
+def test_variables_of_a_closed_module_are_gone(module: Module, variables: Globals) -> None:
     factor = variables["factor"]
     module.close()
     for use in (factor.read, lambda: factor.write(1), lambda: factor.array, lambda: variables["factor"]):
@@ -169,13 +169,13 @@ def test_the_variables_of_a_closed_module_are_gone(module: Module, variables: Gl
             use()
 
 
-def test_a_fatbin_tells_the_types_of_its_ptx(device: Device) -> None:
+def test_fatbin_has_the_types_of_its_ptx(device: Device) -> None:
     variables = globals_of(load(build(CODE, ["sm_80", "sm_90", "compute_80"]), device))
     assert variables["factor"].read() == 1.5
     assert variables["table"].read(np.int32).tolist() == [1, 2, 3, -4]
 
 
-def test_names_that_are_spelled_alike_go_by_their_lowered_names(device: Device) -> None:
+def test_ambiguous_names_need_their_lowered_names(device: Device) -> None:
     text = """.version 7.8\n.target sm_80\n.address_size 64
     .visible .global .align 4 .f32 _ZN12_GLOBAL__N_11xE;\n.visible .global .align 4 .f32 x[2];
     .visible .global .align 16 .v4 .f32 quad;\n.visible .global .align 2 .s16 small = -3;
@@ -208,7 +208,7 @@ def test_kernels_and_variables_meet_in_the_order_of_a_stream(device: Device) -> 
 
 
 @pytest.mark.gpu
-def test_machine_code_tells_only_sizes(gpu: Device) -> None:
+def test_sass_has_only_sizes(gpu: Device) -> None:
     variables = globals_of(load(compile(CODE, arch=gpu.arch), gpu))
     assert set(variables) >= {"table", "counter", "factor", "ns::x"}
     factor = variables["factor"]

@@ -18,7 +18,7 @@ PIECES = [(), (b"",), (b"abc",), (b"ab", memoryview(b"c"), bytearray(b"d")), (by
 
 @pytest.mark.parametrize("pieces", PIECES)
 @pytest.mark.parametrize("own", [True, False])
-def test_digests_are_those_of_the_standard_library(
+def test_digests_match_the_standard_library(
     pieces: tuple[bytes, ...], own: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hashing, "imported", lambda _: None)
@@ -30,7 +30,7 @@ def test_digests_are_those_of_the_standard_library(
 
 
 @pytest.mark.parametrize("size", [*range(0, 200, 7), 55, 56, 63, 64, 119, 120, 128, 4097])
-def test_native_digests_are_those_of_the_standard_library(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_native_digests_match_the_standard_library(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     native = library().digest.call
     if native() is None:
         pytest.skip("this processor has no instructions for SHA-256")
@@ -42,7 +42,7 @@ def test_native_digests_are_those_of_the_standard_library(size: int, monkeypatch
     assert (found.digest(), found.hexdigest()) == (expected.digest(), expected.hexdigest())
 
 
-def test_native_digests_refuse_what_has_no_bytes() -> None:
+def test_native_digests_reject_nonbuffers() -> None:
     native = library().digest.call
     if native() is not None:
         with pytest.raises(TypeError, match="bytes-like"):
@@ -51,7 +51,7 @@ def test_native_digests_refuse_what_has_no_bytes() -> None:
             native(memoryview(bytes(8))[::2])
 
 
-def test_openssl_is_not_loaded_where_native_code_hashes() -> None:
+def test_openssl_is_not_loaded_with_native_hashing() -> None:
     code = """
         import sys
         from cujit.devices.launcher.library import library
@@ -66,7 +66,7 @@ def test_openssl_is_not_loaded_where_native_code_hashes() -> None:
     assert printed(code).split() == ["True", "True"]
 
 
-def test_openssl_is_loaded_for_much_data_alone() -> None:
+def test_openssl_is_loaded_only_for_much_data() -> None:
     text = printed(
         """
         import sys
@@ -82,7 +82,7 @@ def test_openssl_is_loaded_for_much_data_alone() -> None:
     assert text.split() == ["False", own, "True", "_hashlib"]
 
 
-def test_a_module_is_found_as_importlib_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_module_is_found_as_by_importlib(monkeypatch: pytest.MonkeyPatch) -> None:
     code = """
         import importlib.util, sys
         from cujit.values.imported import find_spec

@@ -82,13 +82,13 @@ def package(tmp_path: Path) -> Path:
     return tmp_path / "made"
 
 
-def test_a_circle_is_found_though_one_import_is_for_types_alone(package: Path) -> None:
+def test_cycle_is_found_even_with_a_type_only_import(package: Path) -> None:
     imports = {name: file.imports for name, file in python_files(package).items()}
     assert imports["made.devices.cpu.c"] == {"made.a"}
     assert circles(imports) == [("made.a", "made.b")]
 
 
-def test_lines_of_code_are_those_without_comments_docstrings_and_blanks(package: Path) -> None:
+def test_code_lines_exclude_comments_docstrings_and_blanks(package: Path) -> None:
     files = python_files(package)
     assert {name.removeprefix("made."): file.code for name, file in files.items()} == {
         "made": 0, "a": 14, "b": 4, "devices.cpu.c": 3, "d": 10, "e": 2,
@@ -124,7 +124,7 @@ text.replace("a", "b"); text.replace(*pair); replace(value, x=1); x.touch(e, op)
 """
 
 
-def test_what_writes_files_past_the_one_function_is_found(tmp_path: Path) -> None:
+def test_direct_file_writes_are_found(tmp_path: Path) -> None:
     for name, text in (("writers", WRITERS.replace("; ", "\n")), ("readers", READERS)):
         (tmp_path / "made").mkdir(exist_ok=True)
         (tmp_path / f"made/{name}.py").write_text(text)
@@ -133,7 +133,7 @@ def test_what_writes_files_past_the_one_function_is_found(tmp_path: Path) -> Non
     assert files["made.readers"].written == ()
 
 
-def test_the_page_has_the_whole_and_the_cpu_device_alone(package: Path) -> None:
+def test_report_has_the_total_and_the_cpu_device(package: Path) -> None:
     whole, cpu = figures(package).split("\n\n")
     rows = dict(re.findall(r"^  (\S.*?)  +(\S.*)$", whole, re.MULTILINE))
     assert rows.items() >= {
@@ -146,11 +146,11 @@ def test_the_page_has_the_whole_and_the_cpu_device_alone(package: Path) -> None:
     assert re.search("circles of imports +0\n", cpu)
 
 
-def test_a_figure_past_its_limit_is_named(package: Path) -> None:
+def test_exceeded_limit_is_named(package: Path) -> None:
     assert worse(package, {"files": 5, "public names": 2}) == ["files: 6, and 5 at most"]
 
 
-def test_the_tools_are_those_that_the_constraints_name() -> None:
+def test_tools_match_the_constraints() -> None:
     for line in (Path(__file__).parents[1] / "constraints.txt").read_text().splitlines():
         pinned = re.match(r"([\w-]+)==([\w.]+)(?: ; python_version >= '3.(\d+)')?$", line)
         assert pinned or not line or line.startswith("#"), line
@@ -158,7 +158,7 @@ def test_the_tools_are_those_that_the_constraints_name() -> None:
             assert importlib.metadata.version(pinned[1]) == pinned[2]
 
 
-def test_the_hooks_before_a_commit_are_part_of_make_lint() -> None:
+def test_pre_commit_hooks_are_part_of_make_lint() -> None:
     root = Path(__file__).parents[1]
     hooks = re.findall(r"^ +entry: (.*)$", (root / ".pre-commit-config.yaml").read_text(), re.MULTILINE)
     (recipe,) = re.findall(r"^lint:.*\n((?:\t.*\n)+)", (root / "Makefile").read_text(), re.MULTILINE)
@@ -176,11 +176,11 @@ def test_make_help_lists_each_target_once() -> None:
     assert re.findall(r"^(\w.*):$", listed, re.MULTILINE) == ["every day", "long tests", "build and measure"]
 
 
-def test_the_house_is_no_worse_than_it_was() -> None:
+def test_figures_are_within_their_limits() -> None:
     assert worse(Path(__file__).parents[1] / "src/cujit", LIMITS) == []
 
 
-def test_the_page_of_the_tests_has_every_folder_and_plugin() -> None:
+def test_tests_page_lists_every_folder_and_plugin() -> None:
     tests = Path(__file__).parent
     page = (tests / "README.md").read_text()
     folders = {file.parent.relative_to(tests).as_posix() for file in tests.rglob("test_*.py")} - {"."}
@@ -201,7 +201,7 @@ def _files_with(pattern: str, folder: Path) -> Iterator[tuple[Path, str]]:
     return ((path, text) for path, text in texts if found.search(text))
 
 
-def test_only_doors_and_modules_that_pass_on_a_name_say_all() -> None:
+def test_only_public_modules_define_all() -> None:
     # A name without an underscore is public in its module; a list that says so again is one more thing to keep.
     root = Path(__file__).parents[1]
     rooms = {Path("src/cujit", f"{room}.py") for room in vars(cujit)["_ROOMS"]}
@@ -221,7 +221,7 @@ def test_only_doors_and_modules_that_pass_on_a_name_say_all() -> None:
 _OPTIONAL = {"cryptography", "dask", "distributed", "moto", "mpi4py", "obstore", "optuna", "oras"}
 
 
-def test_tests_are_collected_where_optional_packages_are_not() -> None:
+def test_tests_are_collected_without_optional_packages() -> None:
     # `make gpu-test` runs on machines that have the packages of the core alone.
     for file, text in _files_with("|".join(_OPTIONAL), Path(__file__).parent):
         imports = [node for node in ast.parse(text).body if isinstance(node, ast.Import | ast.ImportFrom)]
@@ -282,7 +282,7 @@ def test_errors_are_compared_by_codes_and_not_by_sentences() -> None:
     assert sentences(root / "tests", root / "src/cujit") == {}
 
 
-def test_an_error_that_is_compared_by_its_sentence_is_counted(tmp_path: Path) -> None:
+def test_comparison_with_an_error_sentence_is_counted(tmp_path: Path) -> None:
     package, tests = tmp_path / "made", tmp_path / "tests"
     package.mkdir()
     (package / "errors.py").write_text("class CujitError(Exception): ...\nclass MadeError(CujitError): ...\n")

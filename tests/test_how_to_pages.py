@@ -30,7 +30,7 @@ AXPY = next(text for _, path, text in steps(PAGES[0]) if path == "src/kernels.cu
 
 
 @pytest.mark.parametrize("page", [*PAGES, Page("quick-start.md")], ids=lambda page: page.name)
-def test_what_a_page_shows_is_so(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_shows_the_real_output(page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("CUJIT_CACHE_ROOTS", "CUJIT_COMPILE"):
         monkeypatch.setenv(name, "")
@@ -49,12 +49,12 @@ def test_what_a_page_shows_is_so(page: Page, tmp_path: Path, monkeypatch: pytest
         page.run(code)
 
 
-def test_where_nothing_would_load_compat_ends_with_1(tmp_path: Path) -> None:
+def test_compat_ends_with_1_if_nothing_would_load(tmp_path: Path) -> None:
     source = tmp_path / "k.cu"
     source.write_text(AXPY)
     assert typed(f"cujit build {source} --target sm_80 -o {tmp_path}/k.fatbin")[0] == 0
     assert typed(f"cujit compat {tmp_path}/k.fatbin --driver 12.4 --arch sm_90")[0] == 1
 
 
-def test_the_index_has_every_page() -> None:
+def test_index_lists_every_page() -> None:
     assert all(f"]({Path(page.name).name})" in Page("how-to/index.md").text for page in PAGES)

@@ -27,12 +27,12 @@ def test_importing_the_package_opens_no_shared_library() -> None:
     assert _run("import cujit; print(*(mapped() - before))").split() == []
 
 
-def test_importing_the_package_imports_nothing_but_its_version() -> None:
+def test_importing_the_package_imports_only_its_version() -> None:
     assert _run("import cujit; print(*sorted(set(sys.modules) - modules))").split() == ["cujit", "cujit.version"]
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="reads /proc/self/maps")
-def test_importing_every_name_opens_no_library_of_nvidia_nor_llvm() -> None:
+def test_importing_every_name_opens_no_nvidia_or_llvm_library() -> None:
     opened = _run("from cujit import *; print(*(mapped() - before))").split()
     names = [os.path.basename(path) for path in opened]
     foreign = ("libnvrtc", "libnvvm", "libnvJitLink", "libnvfatbin", "libcuda", "libcudart", "libllvmlite")

@@ -122,7 +122,7 @@ def test_each_failure_of_the_page_is_provoked() -> None:
 
 
 @pytest.mark.parametrize("title", _PROVOKED)
-def test_a_failure_has_the_message_that_the_page_shows(
+def test_failure_has_the_message_that_the_page_shows(
     title: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     printed = _PROVOKED[title](tmp_path, monkeypatch)
@@ -130,7 +130,7 @@ def test_a_failure_has_the_message_that_the_page_shows(
     assert re.fullmatch(shown + (".*" if shown.endswith(".*?") else ""), printed, re.DOTALL), printed
 
 
-def test_the_table_has_every_extra_and_what_it_installs() -> None:
+def test_table_has_every_extra_and_its_packages() -> None:
     extras: dict[str, list[str]] = _PROJECT["optional-dependencies"]
     rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", _PAGE.sections["Extras"], re.MULTILINE))
     assert {*rows} == {*extras} - {"dev", "docs"}
@@ -144,20 +144,20 @@ def test_the_table_has_every_extra_and_what_it_installs() -> None:
     assert "`docs`" in _PAGE.sections["Extras"]
 
 
-def test_requirements_are_those_of_the_package_and_of_the_driver() -> None:
+def test_requirements_match_the_package_and_the_driver() -> None:
     table = _PAGE.sections["Requirements"]
     assert f"{_PROJECT['requires-python'].removeprefix('>=')} to 3." in table
     assert f"CUDA {OLDEST_DRIVER[0]}.{OLDEST_DRIVER[1]})" in table
 
 
-def test_the_readme_has_the_sizes_of_the_page() -> None:
+def test_readme_has_the_sizes_of_the_page() -> None:
     (whole, theirs) = re.findall(r"Disk space \| (\d+ MB), of which NVIDIA's wheels take (\d+ MB)", _PAGE.text)[0]
     readme = " ".join((_ROOT / "README.md").read_text().split())
     assert f"takes {whole}, of which NVIDIA's compiler, linker, and headers take {theirs}" in readme
     assert f"| {theirs} |" in next(line for line in _PAGE.text.splitlines() if line.startswith("| `cu13`"))
 
 
-def test_the_last_step_prints_what_is_shown() -> None:
+def test_last_step_prints_what_is_shown() -> None:
     (session,) = re.findall(r"```console\n(.*?)```", _PAGE.sections["Check the installation"], re.DOTALL)
     for command, shown in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", session, re.MULTILINE):
         first, last = re.sub(r"[─ ]+", " ", shown).split("…\n")
@@ -166,7 +166,7 @@ def test_the_last_step_prints_what_is_shown() -> None:
         assert printed.endswith(last)
 
 
-def test_the_page_decides_for_a_frozen_program() -> None:
+def test_page_decides_for_a_frozen_program() -> None:
     (code,) = (code for at, code in Page("how-to/package.md").snippets("python") if at == "Worker processes")
     shown = printed(f"import sys\nsys.frozen = True\n{code}print(len(made) > 0)")
     assert shown.splitlines() == [

@@ -145,7 +145,7 @@ def test_ctrl_c_ends_the_precompiling_of_headers(monkeypatch: pytest.MonkeyPatch
     assert "busy" in precompile(SHORT).signatures
 
 
-def test_a_time_limit_ends_the_precompiling_of_headers() -> None:
+def test_time_limit_ends_the_precompiling_of_headers() -> None:
     begin = time.process_time()
     with pytest.raises(ToolTimeoutError):
         precompile(LONG, timeout_s=0.1)
@@ -167,9 +167,7 @@ def test_ctrl_c_ends_a_tuning(what: str, tmp_path: Path, monkeypatch: pytest.Mon
     assert tuned(SHORT, cpu, lambda: None, 1)["WORK"] == 1
 
 
-def test_a_time_limit_of_the_device_ends_the_launches_of_a_tuning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_device_time_limit_ends_the_launches_of_a_tuning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path))
     begin = time.process_time()
     with pytest.raises(cujit.errors.NotTunedError):

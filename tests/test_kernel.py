@@ -83,7 +83,7 @@ def module(device: Device) -> Iterator[Module]:
 # -- running ----------------------------------------------------------------------------------------------
 
 
-def test_the_story_compile_load_launch_and_read_back(device: Device) -> None:
+def test_story_compile_load_launch_and_read_back(device: Device) -> None:
     n = 10_001
     x, y = device.array(np.ones(n, np.float32)), device.array(np.arange(n, dtype=np.float32))
     axpy = jit(AXPY, names=["axpy<float>"], device=device)["axpy<float>"]
@@ -91,7 +91,7 @@ def test_the_story_compile_load_launch_and_read_back(device: Device) -> None:
     np.testing.assert_array_equal(y.numpy(), np.arange(n, dtype=np.float32) + 2)
 
 
-def test_several_instances_of_a_template_are_kernels_of_one_module(device: Device) -> None:
+def test_template_instances_are_kernels_of_one_module(device: Device) -> None:
     module = jit(AXPY, names=["axpy<float>", "axpy<double>"], device=device)
     assert sorted(module) == ["axpy<double>", "axpy<float>"]
     x, y = device.array(np.ones(5)), device.zeros(5, np.float64)
@@ -101,7 +101,7 @@ def test_several_instances_of_a_template_are_kernels_of_one_module(device: Devic
         module["axpy"]
 
 
-def test_a_fatbin_runs_on_every_device(device: Device) -> None:
+def test_fatbin_runs_on_every_device(device: Device) -> None:
     fatbin = build(AXPY, ["sm_90", "compute_80"], names=["axpy<float>"])
     module = load(fatbin, device)
     x, y = device.array(np.ones(5, np.float32)), device.zeros(5, np.float32)
@@ -110,7 +110,7 @@ def test_a_fatbin_runs_on_every_device(device: Device) -> None:
     assert "fatbin" in module.route
 
 
-def test_an_image_is_loaded_from_a_file_bytes_and_text(device: Device, tmp_path: Path) -> None:
+def test_image_is_loaded_from_a_file_bytes_and_text(device: Device, tmp_path: Path) -> None:
     ptx = compile(FILL, arch="compute_80")
     path = ptx.save(tmp_path / "fill.bin")
     for image in (ptx, path, str(path), ptx.data, bytearray(ptx.data), ptx.text):
@@ -124,13 +124,13 @@ def test_grid_and_block_cover_a_plane(module: Module) -> None:
     assert (p.numpy() == 100 * np.arange(33)[:, None] + np.arange(70)).all()
 
 
-def test_dynamic_shared_memory_is_what_was_asked_for(module: Module) -> None:
+def test_dynamic_shared_memory_has_the_requested_size(module: Module) -> None:
     p = module.device.array(np.arange(256, dtype=np.int32))
     module["reverse"][1, 256, 1024](p)
     assert p.numpy().tolist() == list(range(255, -1, -1))
 
 
-def test_shared_memory_above_48_kib_needs_nothing_more(module: Module) -> None:
+def test_shared_memory_above_48_kib_needs_no_setting(module: Module) -> None:
     p = module.device.array(np.arange(64, dtype=np.int32))
     largest = module.device.limits.shared_bytes_optin - module["reverse"].resources.shared_bytes
     module["reverse"][1, 64, 100 << 10](p)
@@ -140,13 +140,13 @@ def test_shared_memory_above_48_kib_needs_nothing_more(module: Module) -> None:
         module["reverse"][1, 64, largest + 1]
 
 
-def test_a_structure_is_passed_by_value(module: Module) -> None:
+def test_structure_is_passed_by_value(module: Module) -> None:
     total = module.device.zeros(1, np.float64)
     module["add"][1, 1](np.array((1, 2, 3), "f4,f4,f4")[()], 7, total)
     assert total.numpy().tolist() == [6.0]
 
 
-def test_a_variable_of_the_module_is_an_array(module: Module) -> None:
+def test_variable_of_the_module_is_an_array(module: Module) -> None:
     counter = module.variable("counter", np.int32)
     assert counter.numpy().tolist() == [41]
     module["count"][1, 1]()
@@ -156,7 +156,7 @@ def test_a_variable_of_the_module_is_an_array(module: Module) -> None:
         module.variable("counted")
 
 
-def test_nothing_runs_over_nothing_but_arguments_are_checked(module: Module) -> None:
+def test_empty_launch_runs_nothing_but_checks_arguments(module: Module) -> None:
     p = module.device.zeros(4, np.int32)
     module["ns::fill"].over(0)(p, 0, 1)
     module["plane"].over((5, 0))(p, 5, 0)
@@ -177,7 +177,7 @@ def test_threads_launch_one_kernel_at_once(module: Module) -> None:
     assert [array.numpy().tolist() for array in arrays] == [[i] * 1000 for i in range(6)]
 
 
-def test_a_kernel_says_what_it_uses(module: Module) -> None:
+def test_kernel_reports_its_resource_usage(module: Module) -> None:
     kernel = module["ns::fill"]
     assert kernel.name == "ns::fill"
     assert kernel.lowered_name.startswith("_ZN2ns4fill")
@@ -188,7 +188,7 @@ def test_a_kernel_says_what_it_uses(module: Module) -> None:
     assert repr(kernel).startswith("<Kernel ns::fill(")
 
 
-def test_a_module_is_a_mapping_of_its_kernels(module: Module) -> None:
+def test_module_is_a_mapping_of_its_kernels(module: Module) -> None:
     assert set(module) == {"ns::fill", "plane", "reverse", "count", "add"}
     assert len(module) == 5
     assert "plane" in module
@@ -198,13 +198,13 @@ def test_a_module_is_a_mapping_of_its_kernels(module: Module) -> None:
     assert "5 kernels" in repr(module)
 
 
-def test_a_module_is_equal_to_itself_alone(module: Module) -> None:
+def test_module_equals_only_itself(module: Module) -> None:
     assert module == module
     assert module != dict(module)
     assert len({module, module}) == 1
 
 
-def test_a_module_is_closed_at_the_end_of_its_with_statement(device: Device) -> None:
+def test_with_statement_closes_its_module(device: Device) -> None:
     with jit(FILL, device=device) as module:
         assert not module.closed
     assert module.closed
@@ -219,23 +219,23 @@ def test_too_many_threads_name_the_limit(module: Module) -> None:
 
 
 @pytest.mark.parametrize("shape", [(0, 32), (1, 0), ((1, 0), 32), (-1, 32), (1.5, 32), (1, 32, -4), ("1", 32)])
-def test_a_malformed_launch_is_refused_before_it_is_made(module: Module, shape: Any) -> None:
+def test_malformed_launch_is_refused(module: Module, shape: Any) -> None:
     with pytest.raises(LaunchError):
         module["plane"][shape]
 
 
 @pytest.mark.parametrize("shape", [1, (1,), (1, 1, 0, 0, 0), None])
-def test_a_launch_takes_grid_and_block(module: Module, shape: Any) -> None:
+def test_launch_accepts_grid_and_block(module: Module, shape: Any) -> None:
     with raises(LaunchError, "grid-size", "grid"):
         module["plane"][shape]
 
 
 @pytest.mark.parametrize("shape", [(1, 32), ((1, 1), (32, 2)), (1, (8, 4), 64)])
-def test_a_shape_of_numbers_is_made_ready_once(module: Module, shape: Any) -> None:
+def test_launch_shape_is_prepared_once(module: Module, shape: Any) -> None:
     assert module["plane"][shape] is module["plane"][shape]
 
 
-def test_what_only_equals_a_shape_of_numbers_is_read_for_itself(module: Module) -> None:
+def test_equal_shape_of_another_type_is_read_separately(module: Module) -> None:
     plane = module["plane"]
     assert plane[1, 32].shape == plane[[1], 32].shape == plane[[1], [32]].shape  # a list has no hash
     assert plane[(1,), (32, 1)].shape == plane[1, 32].shape
@@ -245,7 +245,7 @@ def test_what_only_equals_a_shape_of_numbers_is_read_for_itself(module: Module) 
             plane[wrong]
 
 
-def test_the_long_way_to_a_launch_asks_for_no_more_than_the_short_one(module: Module) -> None:
+def test_slow_launch_path_requires_no_more_than_the_fast_one(module: Module) -> None:
     plane = module["plane"]
     assert plane.prepare(1, 32) is plane.over(32, block=32) is plane[1, 32]
     assert plane.cooperative(32, block=32) is plane.prepare(1, 32, cooperative=True)
@@ -258,7 +258,7 @@ class Foreign:
         return 0, 0
 
 
-def test_a_launch_is_kept_for_every_object_of_one_foreign_stream(module: Module) -> None:
+def test_launch_is_cached_for_every_object_of_a_stream(module: Module) -> None:
     kernel, own = module["plane"], module.device.stream()
     kept = kernel.over(4, stream=Foreign())
     assert kernel.over(4, stream=Foreign()) is kept
@@ -268,34 +268,34 @@ def test_a_launch_is_kept_for_every_object_of_one_foreign_stream(module: Module)
     assert kernel.over(4, stream=module.device.stream()) is not ours
 
 
-def test_a_kernel_is_written_as_cpp_declares_it(module: Module) -> None:
+def test_kernel_prints_as_cpp_declares_it(module: Module) -> None:
     assert str(module["ns::fill"]) == "void ns::fill(int*, int, int)"
     assert str(module["plane"]) == "void plane(int*, int, int)"
 
 
-def test_a_kernel_called_without_a_grid_says_what_to_write(module: Module) -> None:
+def test_call_without_a_grid_explains_what_to_write(module: Module) -> None:
     with raises(LaunchError, "grid-missing", "over"):
         module["plane"](1)
 
 
-def test_a_wrong_number_of_arguments_lists_the_parameters(module: Module) -> None:
+def test_wrong_number_of_arguments_lists_the_parameters(module: Module) -> None:
     with raises(ArgumentError, "argument-count", "ns::fill", "int*"):
         module["ns::fill"][1, 1](3)
 
 
-def test_a_float_for_a_pointer_says_what_to_pass(module: Module) -> None:
+def test_float_for_a_pointer_is_refused_with_a_hint(module: Module) -> None:
     with raises(ArgumentError, "argument-type", "int*", "1.0"):
         module["ns::fill"][1, 1](1.0, 1, 1)
 
 
-def test_a_missing_kernel_lists_those_that_are_there(module: Module) -> None:
+def test_missing_kernel_lists_the_existing_ones(module: Module) -> None:
     with raises(NameNotFoundError, "name-not-found", "plane"):
         module["plain"]
     with pytest.raises(ArgumentError):
         module[3]  # type: ignore[index]
 
 
-def test_a_closed_module_runs_nothing(module: Module) -> None:
+def test_closed_module_runs_nothing(module: Module) -> None:
     kernel = module["ns::fill"]
     launch = kernel[1, 1]
     module.close()
@@ -308,7 +308,7 @@ def test_a_closed_module_runs_nothing(module: Module) -> None:
             use()
 
 
-def test_a_kernel_keeps_its_module_loaded(device: Device) -> None:
+def test_kernel_keeps_its_module_loaded(device: Device) -> None:
     p = device.zeros(3, np.int32)
     fill = jit(FILL, device=device)["ns::fill"]
     gc.collect()
@@ -316,7 +316,7 @@ def test_a_kernel_keeps_its_module_loaded(device: Device) -> None:
     assert p.numpy().tolist() == [9, 9, 9]
 
 
-def test_a_damaged_image_is_refused(device: Device) -> None:
+def test_damaged_image_is_refused(device: Device) -> None:
     fatbin = build(AXPY, ["sm_90", "compute_80"], names=["axpy<float>"]).data
     for damaged in (b"", b"\0" * 100, b"hello", fatbin[:-40], fatbin[:20], b"\x7fELF", b"int main() {}"):
         with pytest.raises((FormatError, LoadError)):
@@ -330,7 +330,7 @@ def test_ptx_that_does_not_parse_is_refused(device: Device) -> None:
         load(".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k() { nonsense; }\n", device)
 
 
-def test_a_source_that_does_not_compile_says_where(device: Device) -> None:
+def test_compile_error_has_its_place(device: Device) -> None:
     with raises(CompileError, "compile", "nosuch"):
         jit("__global__ void k() { nosuch(); }", device=device)
 
@@ -347,13 +347,13 @@ def test_a_source_that_does_not_compile_says_where(device: Device) -> None:
         (ImageKind.NVVMIR, b"BC\xc0\xde", "compile"),
     ],
 )
-def test_an_image_that_is_not_finished_says_what_is_missing(kind: ImageKind, data: bytes, hint: str) -> None:
+def test_unlinked_image_names_missing_symbols(kind: ImageKind, data: bytes, hint: str) -> None:
     with raises(LoadError, "load") as caught:
         load(Artifact(kind, data), Device(Recorder()))
     assert hint in str(caught.value)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_missing_file_is_named(tmp_path: Path) -> None:
     with raises(FileError, "file", "nothing.cubin"):
         load(tmp_path / "nothing.cubin", Device(Recorder()))
     with raises(FileError, "file", tmp_path):
@@ -362,19 +362,19 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         load(3, Device(Recorder()))  # type: ignore[arg-type]
 
 
-def test_a_device_that_is_not_there_is_refused() -> None:
+def test_missing_device_is_refused() -> None:
     with pytest.raises((DeviceNotFoundError, DriverNotFoundError)):
         gpu(99)
     with raises(DeviceNotFoundError, "device-not-found", "tpu"):
         load(b".version 8.0\n", "tpu")
 
 
-def test_the_cpu_device_is_always_there_and_last() -> None:
+def test_cpu_device_always_exists_and_is_last() -> None:
     assert all_devices()[-1] is cpu()
     assert default_device() is all_devices()[0]
 
 
-def test_a_source_is_given_its_name_and_headers() -> None:
+def test_source_accepts_its_name_and_headers() -> None:
     device = Device(Recorder())
     jit(
         '#include "h.h"\nextern "C" __global__ void k(H) {}',
@@ -474,7 +474,7 @@ class Recorder(Backend):
 PTX = ".version 8.0\n.target sm_80\n"
 
 
-def test_a_launch_tells_the_device_shape_bytes_and_stream() -> None:
+def test_launch_reports_device_shape_bytes_and_stream() -> None:
     recorder = Recorder()
     device = Device(recorder)
     kernel = load(PTX, device)["k"]
@@ -490,7 +490,7 @@ def test_a_launch_tells_the_device_shape_bytes_and_stream() -> None:
     ]
 
 
-def test_types_that_the_build_told_check_the_arguments_of_an_image_that_tells_none() -> None:
+def test_types_of_the_build_check_arguments_of_untyped_images() -> None:
     told = {"k": Signature((Parameter(ParameterClass.FLOAT, 4, 4, "float"),))}
     recorder = Recorder()
     device = Device(recorder)
@@ -501,7 +501,7 @@ def test_types_that_the_build_told_check_the_arguments_of_an_image_that_tells_no
         load(PTX, device)["k"][1, 1](2.5)
 
 
-def test_occupancy_is_the_part_of_thread_slots_that_is_used() -> None:
+def test_occupancy_is_the_used_share_of_thread_slots() -> None:
     kernel = load(PTX, Device(Recorder()))["k"]
     assert kernel.occupancy(512) == 0.75
     assert kernel.occupancy((16, 16)) == 0.75
@@ -517,7 +517,7 @@ def test_log_and_route_are_the_loaders() -> None:
     assert (module.log, module.route, module.device.name) == ("the log", "recorded", "recorder")
 
 
-def test_a_module_goes_with_its_last_kernel_without_the_garbage_collector() -> None:
+def test_module_is_freed_with_its_last_kernel() -> None:
     module = load(PTX, Device(Recorder()))
     loaded = weakref.ref(module._image.require())
     kernel = module["k"]
@@ -531,7 +531,7 @@ def test_a_module_goes_with_its_last_kernel_without_the_garbage_collector() -> N
         gc.enable()
 
 
-def test_a_gpu_that_the_compiler_knows_gets_machine_code_and_a_newer_one_ptx() -> None:
+def test_known_gpu_gets_sass_and_a_newer_one_ptx() -> None:
     recorder = Recorder()
     device = Device(recorder)
     device.is_gpu = True
@@ -563,7 +563,7 @@ def test_a_gpu_that_the_compiler_knows_gets_machine_code_and_a_newer_one_ptx() -
         ((7, 0), (75, 80, 90, 100), "sm_70"),
     ],
 )
-def test_a_gpu_gets_its_own_code_or_ptx_of_the_highest_architecture_below(
+def test_gpu_gets_its_own_code_or_the_highest_ptx_below(
     capability: tuple[int, int], known: tuple[int, ...], target: str
 ) -> None:
     recorder = Recorder()
@@ -573,7 +573,7 @@ def test_a_gpu_gets_its_own_code_or_ptx_of_the_highest_architecture_below(
     assert str(_best(device.arch, device.is_gpu, Compiler("NVRTC", known, (13, 0)))) == target
 
 
-def test_a_compiler_older_than_the_variant_builds_for_the_architecture() -> None:
+def test_older_compiler_builds_for_the_plain_architecture() -> None:
     device = Device(Recorder())
     device.is_gpu = True
     device.arch = Arch.parse("sm_90")
@@ -590,7 +590,7 @@ __global__ void k(int *p) {
 }"""
 
 
-def test_jit_builds_for_the_variant_that_sources_test_for_and_build_does_not() -> None:
+def test_jit_builds_for_the_variant_but_build_does_not() -> None:
     device = cujit.cpu()
     module, out = jit(SPECIFIC, device=device), device.zeros(1, np.int32)
     module["k"].over(1)(out)
@@ -600,14 +600,14 @@ def test_jit_builds_for_the_variant_that_sources_test_for_and_build_does_not() -
     assert [str(image.arch) for image in cujit.inspect(cujit.build(SPECIFIC, ["sm_90"])).images] == ["sm_90"]
 
 
-def test_jit_takes_plain_code_that_a_read_only_cache_supplies(tmp_path: Path) -> None:
+def test_jit_uses_plain_code_of_a_read_only_cache(tmp_path: Path) -> None:
     made = cujit.compile(SPECIFIC, arch="compute_90", cache=Cache(tmp_path))
     taken = jit(SPECIFIC, device="cpu", cache=Cache(None, read_only=[tmp_path])).artifact
     assert (taken.arch, taken.data) == (made.arch, made.data)
     assert str(jit(SPECIFIC, device="cpu", cache=Cache(tmp_path)).artifact.arch) == "compute_90a", "it may write there"
 
 
-def test_a_gpu_that_the_compiler_dropped_names_the_last_toolkit_that_had_it() -> None:
+def test_dropped_gpu_names_the_last_toolkit() -> None:
     recorder = Recorder()
     device = Device(recorder)
     device.is_gpu = True
@@ -619,7 +619,7 @@ def test_a_gpu_that_the_compiler_dropped_names_the_last_toolkit_that_had_it() ->
 
 
 @pytest.mark.parametrize("arch", ["sm_100a", "sm_100f", "compute_90a", "sm_110", "compute_120"])
-def test_code_for_another_architecture_or_family_is_refused_before_it_is_compiled(arch: str) -> None:
+def test_code_for_another_architecture_is_refused_early(arch: str) -> None:
     recorder = Recorder()
     device = Device(recorder)
     device.is_gpu = True
@@ -639,7 +639,7 @@ def test_code_for_the_family_of_a_gpu_is_compiled_for_it() -> None:
     assert str(recorder.loaded.arch) == "sm_100f"
 
 
-def test_loading_takes_time_that_is_told() -> None:
+def test_load_time_is_reported() -> None:
     assert 0 < load(PTX, Device(Recorder())).load_s < 60
 
 
@@ -659,7 +659,7 @@ def test_as_many_blocks_run_together_as_all_processors_hold() -> None:
         kernel.cooperative(block=2048)
 
 
-def test_the_best_block_for_it_has_most_threads_together_in_fewest_blocks() -> None:
+def test_best_block_has_most_threads_in_fewest_blocks() -> None:
     kernel = load(PTX, Device(Recorder()))["k"]
     assert kernel.cooperative_shape() == (768, 2 * 132)
     assert kernel.cooperative_shape(1024) == (768, 132)
@@ -671,14 +671,14 @@ def test_the_best_block_for_it_has_most_threads_together_in_fewest_blocks() -> N
 @pytest.mark.parametrize(
     ("most", "shape"), [(1000, (768, 264)), (799, (768, 264)), (63, (32, 48 * 132)), (9, (9, 170 * 132))]
 )
-def test_the_best_block_for_it_is_no_larger_than_a_block_of_the_kernel(
+def test_best_block_is_at_most_the_kernels_limit(
     most: int, shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(RecordingKernel, "resources", Resources(40, 128, 0, 0, most))
     assert load(PTX, Device(Recorder()))["k"].cooperative_shape() == shape
 
 
-def test_a_device_chooses_a_block_where_a_block_of_one_thread_could_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_device_chooses_a_block_if_one_thread_could_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RecordingKernel, "resources", Resources(40, 128, 0, 0, 1))
     monkeypatch.setattr(RecordingKernel, "best_block", lambda _, shared_bytes: 1 if shared_bytes == 0 else 1 / 0)
     kernel = load(PTX, Device(Recorder()))["k"]
@@ -687,7 +687,7 @@ def test_a_device_chooses_a_block_where_a_block_of_one_thread_could_run(monkeypa
         kernel.over(3, shared_bytes=1 << 20)
 
 
-def test_a_cooperative_grid_is_made_of_whole_clusters() -> None:
+def test_cooperative_grid_consists_of_whole_clusters() -> None:
     recorder = Recorder()
     kernel = load(PTX, Device(recorder))["k"]
     kernel.cooperative(cluster=(2, 1, 3), block=256)(1)
@@ -697,7 +697,7 @@ def test_a_cooperative_grid_is_made_of_whole_clusters() -> None:
     assert recorder.kernel.launches[-1][0].grid == Dim3(4, 2, 2)
 
 
-def test_a_device_holds_the_blocks_that_it_says_run_together(device: Device) -> None:
+def test_device_runs_its_reported_number_of_blocks(device: Device) -> None:
     kernel = jit(FILL, device=device)["ns::fill"]
     shape = kernel.cooperative_shape()
     assert shape.blocks == kernel.cooperative_limit(shape.block)
@@ -708,11 +708,11 @@ def test_a_device_holds_the_blocks_that_it_says_run_together(device: Device) -> 
 
 
 @pytest.mark.parametrize("device", [1, b"cpu", object()])
-def test_what_is_no_device_is_refused(device: object) -> None:
+def test_invalid_device_is_refused(device: object) -> None:
     with raises(CujitError, "option", "cujit.gpu(0)"):
         jit(FILL, device=device)  # type: ignore[arg-type]
 
 
-def test_nothing_to_cover_still_needs_a_block_that_could_run(module: Module) -> None:
+def test_empty_grid_still_needs_a_valid_block(module: Module) -> None:
     with raises(LaunchError, "grid-size", "2048"):
         module["plane"].over(0, block=2048)

@@ -17,7 +17,7 @@ def shown(value: float | None) -> str:
     return "–" if value is None else f"{value:.1f}" if value < 100 else f"{value:,.0f}"
 
 
-def test_the_page_has_what_was_recorded() -> None:
+def test_page_has_the_recorded_figures() -> None:
     record = json.loads((ROOT / "tests/goldens/life.json").read_text())
     page = (ROOT / "docs/performance.md").read_text().partition("## A library of kernels")[2].partition("\n## ")[0]
     rows = dict(re.findall(r"^\| ([^|]+) \| (.*) \|$", page, re.MULTILINE))
@@ -27,7 +27,7 @@ def test_the_page_has_what_was_recorded() -> None:
     assert f"driver {record['driver']}, {record['date']}" in page
 
 
-def test_the_page_has_what_a_driver_that_does_nothing_leaves() -> None:
+def test_page_has_the_figures_of_the_null_driver() -> None:
     record = json.loads((ROOT / "tests/goldens/life_null.json").read_text())["medians"]
     page = (ROOT / "docs/performance.md").read_text().partition("`tests/null_driver.py`")[2].partition("\n## ")[0]
     wanted = ["modules load median", "one load median", "modules later"]

@@ -79,7 +79,7 @@ DOORS: dict[str, Callable[..., object]] = {
 }
 
 
-def test_no_process_apart_compiles_unless_it_is_asked_for() -> None:
+def test_no_separate_process_compiles_by_default() -> None:
     code = f"""
 import os
 from pathlib import Path
@@ -127,7 +127,7 @@ def test_ctrl_c_ends_a_link_in_nvjitlink(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_what_takes_longer_than_its_time_is_an_error_that_says_so(door: str) -> None:
+def test_exceeded_time_limit_is_an_error(door: str) -> None:
     begin = time.perf_counter()
     with pytest.raises(ToolTimeoutError) as caught:
         DOORS[door](timeout_s=0.3)
@@ -137,7 +137,7 @@ def test_what_takes_longer_than_its_time_is_an_error_that_says_so(door: str) -> 
     assert "timeout_s" in (caught.value.help or "")
 
 
-def test_a_time_limit_holds_in_any_thread_and_in_a_process_apart() -> None:
+def test_time_limit_holds_in_any_thread_and_in_a_process_apart() -> None:
     with ThreadPoolExecutor(2) as pool:
         each = [pool.submit(DOORS["compile"], timeout_s=0.3, isolate=isolate) for isolate in (False, True)]
     for future in each:
@@ -145,7 +145,7 @@ def test_a_time_limit_holds_in_any_thread_and_in_a_process_apart() -> None:
             future.result()
 
 
-def test_who_waits_for_a_compile_that_ran_out_of_time_does_it_himself(tmp_path: Path) -> None:
+def test_waiter_compiles_after_another_thread_timed_out(tmp_path: Path) -> None:
     cache = cujit.Cache(tmp_path)
     text = LONG[: LONG.index("__global__ void k25")]
     with ThreadPoolExecutor(2) as pool:
@@ -158,7 +158,7 @@ def test_who_waits_for_a_compile_that_ran_out_of_time_does_it_himself(tmp_path: 
     assert cujit.compile(text, cache=cache, timeout_s=0.1).provenance.is_hit  # type: ignore[union-attr]
 
 
-def test_who_has_less_time_than_the_maker_of_the_same_does_not_wait_for_him(tmp_path: Path) -> None:
+def test_thread_with_less_time_does_not_wait_for_another(tmp_path: Path) -> None:
     cache = cujit.Cache(tmp_path)
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(cujit.compile, LONG, cache=cache, timeout_s=1)
@@ -179,12 +179,12 @@ def test_who_has_less_time_than_the_maker_of_the_same_does_not_wait_for_him(tmp_
         {"memory_mib": 0, "isolate": True}, {"memory_mib": 1.5, "isolate": True},
     ],
 )  # fmt: skip
-def test_limits_that_are_none_are_refused(said: dict[str, Any]) -> None:
+def test_invalid_limits_are_refused(said: dict[str, Any]) -> None:
     with raises(OptionError, "option-conflict" if said == {"memory_mib": 100} else "option", next(iter(said))):
         cujit.compile(SMALL, **said)
 
 
-def test_a_process_apart_makes_what_this_one_makes() -> None:
+def test_separate_process_returns_an_equal_image() -> None:
     source = cujit.Source.cuda(AXPY + "__device__ int unused() { int i; return 1; }", headers={"a.h": ""}, name="a.cu")
     work: list[Callable[..., cujit.Artifact]] = [
         lambda **more: cujit.compile(source, arch="sm_90", names=["axpy<float>", "axpy<double>"], **more),
@@ -205,7 +205,7 @@ def test_a_process_apart_makes_what_this_one_makes() -> None:
     assert here_failed.value.request == there_failed.value.request
 
 
-def test_what_a_process_apart_made_is_in_the_cache_for_all(tmp_path: Path) -> None:
+def test_result_of_a_separate_process_is_in_the_cache(tmp_path: Path) -> None:
     cache = cujit.Cache(tmp_path)
     cujit.compile(SMALL, cache=cache, isolate=True)
     again = cujit.compile(SMALL, cache=cache)
@@ -223,7 +223,7 @@ UNFORESEEN = "!nvvm.annotations = !{!0}\n!0 = !{\n}\n"
 """What kills libNVVM, written so that the check of annotations does not see it."""
 
 
-def test_the_death_of_a_process_apart_is_an_error_and_the_next_work_is_done() -> None:
+def test_crash_of_a_separate_process_is_an_error() -> None:
     parent._end_idle()
     assert cujit.compile(cujit.Source.nvvm(SCALE), arch="compute_90", isolate=True, cache=False).data
     (idle,) = parent._idle
@@ -242,7 +242,7 @@ def test_the_death_of_a_process_apart_is_an_error_and_the_next_work_is_done() ->
     ["", 'void (i32*)* @k, !"kernel"', 'void (i32*)* @k, !"kernel", null', "void (i32*)* @k, i32 3, i32 1",
      'void (i32*)* @k, !"kernel", i32 1, !"maxntidx"'],
 )  # fmt: skip
-def test_an_annotation_that_would_kill_libnvvm_is_an_error_with_its_line(node: str, arch: str) -> None:
+def test_annotation_that_crashes_libnvvm_has_its_line(node: str, arch: str) -> None:
     node = node.replace("void (i32*)*", "ptr") if arch == "compute_100" else node
     text = ir(f"!nvvm.annotations = !{{!0}}\n!0 = !{{{node}}}\n", opaque=arch == "compute_100")
     line = text.splitlines().index(f"!0 = !{{{node}}}") + 1
@@ -271,12 +271,12 @@ def test_good_annotations_of_every_form_compile() -> None:
         (SystemError("error return without exception set"), True),
     ],
 )
-def test_loaders_have_errors_of_their_own_for_too_little_memory(error: Exception, is_of_memory: bool) -> None:
+def test_loaders_have_their_own_out_of_memory_errors(error: Exception, is_of_memory: bool) -> None:
     assert child._is_of_memory(error, is_limited=True) == is_of_memory
     assert child._is_of_memory(error, is_limited=False) == is_of_memory
 
 
-def test_under_a_limit_every_fault_of_python_itself_is_for_want_of_memory() -> None:
+def test_python_errors_under_a_limit_are_out_of_memory() -> None:
     error = SystemError("<built-in function compile> returned NULL without setting an exception")
     assert child._is_of_memory(error, is_limited=True)
     assert not child._is_of_memory(error, is_limited=False)
@@ -290,12 +290,12 @@ def test_under_a_limit_every_fault_of_python_itself_is_for_want_of_memory() -> N
     assert told == ["MemoryError", ""]
 
 
-def test_what_is_wrong_with_enough_memory_too_is_said_as_ever() -> None:
+def test_other_errors_under_a_limit_are_unchanged() -> None:
     with raises(CompileError, "compile", "what", "undefined"):
         cujit.compile("__global__ void k() { what; }", arch="compute_90", isolate=True, memory_mib=1 << 14)
 
 
-def test_too_little_memory_is_told_as_that_and_not_remembered(tmp_path: Path) -> None:
+def test_out_of_memory_is_reported_and_not_remembered(tmp_path: Path) -> None:
     cache = cujit.Cache(tmp_path)
     source = cujit.Source.cuda("#include <cuda/std/tuple>\n" + SMALL, name="small.cu")
     with raises(
@@ -308,7 +308,7 @@ def test_too_little_memory_is_told_as_that_and_not_remembered(tmp_path: Path) ->
     assert cujit.compile(source, arch="compute_90", cache=cache, isolate=True, memory_mib=1 << 14).data
 
 
-def test_nested_parentheses_do_not_end_the_process_in_any_thread() -> None:
+def test_nested_parentheses_do_not_end_the_process() -> None:
     code = """
 import cujit
 deep = "__global__ void k(int* p) { p[0] = p[1] + " + "(" * 8000 + "p[1]" + ")" * 8000 + "; }"
@@ -319,7 +319,7 @@ cujit.build(deep, ["compute_80", "compute_90"], cache=False)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
-def test_a_forked_child_has_processes_of_its_own() -> None:
+def test_forked_child_has_its_own_processes() -> None:
     code = """
 import cujit, os
 def work(name): return len(cujit.compile(f"__global__ void {name}() {{}}", cache=False, isolate=True).data) > 0
@@ -335,7 +335,7 @@ assert os.waitpid(child, 0)[1] == 0
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
-def test_a_forked_child_holds_no_pipe_of_a_process_apart_that_is_at_work() -> None:
+def test_forked_child_holds_no_pipe_of_a_busy_process() -> None:
     """It would keep that process alive when the one that wanted the work has died."""
     code = """
 import cujit, os, threading
@@ -359,7 +359,7 @@ thread.join()
 
 
 @pytest.mark.parametrize("more", [["--timeout", "0.3"], ["--timeout", "0.3", "--isolate"]])
-def test_the_command_line_gives_up_in_time(more: list[str], tmp_path: Path) -> None:
+def test_command_line_respects_its_time_limit(more: list[str], tmp_path: Path) -> None:
     (tmp_path / "long.cu").write_text(LONG)
     begin = time.perf_counter()
     command = [sys.executable, "-m", "cujit", "build", "long.cu", "-t", "sm_90", *more]
@@ -371,7 +371,7 @@ def test_the_command_line_gives_up_in_time(more: list[str], tmp_path: Path) -> N
     assert not (tmp_path / "long.fatbin").exists()
 
 
-def test_a_program_that_calls_the_command_line_goes_on_though_work_was_given_up() -> None:
+def test_program_continues_after_abandoned_work() -> None:
     code = f"""
 import os
 import cujit

@@ -12,7 +12,7 @@ PAGE = Page("limits.md")
 
 
 @pytest.mark.parametrize("code", PAGE.each())
-def test_the_snippet_runs(code: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_snippet_runs(code: str, capsys: pytest.CaptureFixture[str]) -> None:
     PAGE.run(code)
     printed = capsys.readouterr().out
     for said in re.findall(r"print\(.*\)\s+# (.*?) ?…?$", code, re.MULTILINE):

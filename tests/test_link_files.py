@@ -44,18 +44,18 @@ def assert_links(*inputs: object) -> Artifact:
 
 @pytest.mark.parametrize("to", list(TARGETS))
 @pytest.mark.parametrize("file", ["device.o", "libdevice.a"])
-def test_objects_and_archives_of_nvcc_link_with_what_we_compile(to: str, file: str) -> None:
+def test_nvcc_objects_and_archives_link_with_cujits(to: str, file: str) -> None:
     assert_links(caller(to), FILES / file)
 
 
 @pytest.mark.parametrize("to", list(TARGETS))
-def test_a_file_is_what_it_holds_whatever_it_is_called(to: str, tmp_path: Path) -> None:
+def test_file_kind_depends_only_on_its_contents(to: str, tmp_path: Path) -> None:
     mine = caller(to).save(tmp_path / "caller.jpg")
     theirs = shutil.copy(FILES / "device.o", tmp_path / "device.cubin")
     assert_links(mine, str(theirs))
 
 
-def test_a_fatbin_links_too(tmp_path: Path) -> None:
+def test_fatbin_links_too(tmp_path: Path) -> None:
     images = [compile(CALLEE, to="cubin", arch=arch, rdc=True) for arch in ("sm_80", "sm_90")]
     path = bundle(images).save(tmp_path / "callee.fatbin")
     assert_links(caller("cubin"), path)
@@ -67,19 +67,19 @@ def test_bytes_link_without_a_file() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("file", ["device.o", "libdevice.a"])
-def test_what_was_linked_runs(gpu: Device, file: str) -> None:
+def test_linked_image_runs(gpu: Device, file: str) -> None:
     p = gpu.array(np.array([21], np.int32))
     load(assert_links(caller("ptx"), FILES / file), gpu)["k"][1, 1](p)
     assert p.numpy().tolist() == [42]
 
 
-def test_the_log_of_the_linker_is_in_the_result() -> None:
+def test_log_of_the_linker_is_in_the_result() -> None:
     linked = link([caller("ltoir"), FILES / "device.o"], arch="sm_90", verbose=True)
     assert linked.kind is ImageKind.CUBIN
     assert "registers" in linked.log
 
 
-def test_files_that_cannot_be_linked_each_say_why(tmp_path: Path) -> None:
+def test_unlinkable_files_each_say_why(tmp_path: Path) -> None:
     empty, text, cut = tmp_path / "empty.o", tmp_path / "text.cubin", tmp_path / "cut.cubin"
     empty.touch()
     text.write_text("int main() {}")
@@ -96,7 +96,7 @@ def test_files_that_cannot_be_linked_each_say_why(tmp_path: Path) -> None:
         link([cut], arch="sm_90")
 
 
-def test_a_host_object_without_device_code_says_so(tmp_path: Path) -> None:
+def test_host_object_without_device_code_is_reported(tmp_path: Path) -> None:
     elf = (FILES / "device.o").read_bytes()
     path = tmp_path / "host.o"
     path.write_bytes(elf[:40].ljust(64, b"\0"))
@@ -104,13 +104,13 @@ def test_a_host_object_without_device_code_says_so(tmp_path: Path) -> None:
         link([caller("cubin"), path], arch="sm_90")
 
 
-def test_a_fatbin_without_the_architecture_is_refused() -> None:
+def test_fatbin_without_the_architecture_is_refused() -> None:
     fatbin = build(CALLEE, ["sm_80"], rdc=True)
     with raises(LinkError, "link-input", "sm_80"):
         link([caller("cubin"), fatbin], arch="sm_90")
 
 
-def test_a_link_for_the_cpu_device_makes_no_machine_code() -> None:
+def test_link_for_the_cpu_device_creates_no_sass() -> None:
     for to in ("cubin", ImageKind.CUBIN):
         with raises(OptionError, "option", "CPU", "to='ptx'"):
             link([caller("ptx"), compile(CALLEE, rdc=True)], to=to, device="cpu")
@@ -124,7 +124,7 @@ def _hide_the_linker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.gpu
-def test_the_driver_links_where_nvjitlink_is_missing(gpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_driver_links_if_nvjitlink_is_missing(gpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     image = retarget(caller("ptx"), version="8.0")
     _hide_the_linker(monkeypatch)
     linked = link([image, FILES / "libdevice.a"])
@@ -143,7 +143,7 @@ def test_without_linker_and_gpu_the_missing_wheel_is_named(monkeypatch: pytest.M
         link([image, FILES / "libdevice.a"], arch="sm_90")
 
 
-def test_a_driver_links_where_nvjitlink_is_missing_for_its_own_gpu_and_to_no_ptx() -> None:
+def test_driver_links_only_for_its_own_gpu_and_not_to_ptx() -> None:
     said = python("""
     import cujit
     from cujit.compiler import linking

@@ -146,7 +146,7 @@ def test_undeclared_name_gets_its_header(code: str, header: str) -> None:
 
 
 @pytest.mark.parametrize("owner", [DeviceArray, Kernel, Module])
-def test_no_name_of_another_library_hides_one_of_ours(owner: type) -> None:
+def test_foreign_names_hide_no_cujit_name(owner: type) -> None:
     words = other_apis._SENTENCES[owner.__name__]
     (body,) = ast.parse(inspect.getsource(owner)).body
     assert isinstance(body, ast.ClassDef)
@@ -154,21 +154,21 @@ def test_no_name_of_another_library_hides_one_of_ours(owner: type) -> None:
     assert not words.keys() & (defined | {name for base in owner.__mro__[1:] for name in vars(base)})
 
 
-def test_no_name_of_another_library_hides_a_call_of_ours() -> None:
+def test_foreign_names_hide_no_cujit_call() -> None:
     assert not other_apis._SENTENCES["cujit"].keys() & set(dir(cujit))
 
 
 @pytest.mark.parametrize(
     "sentence", sorted({s for place, of in other_apis._SENTENCES.items() if place != "options" for s in of.values()})
 )
-def test_each_sentence_names_what_exists(sentence: str, names: dict[str, Any]) -> None:
+def test_each_hint_names_what_exists(sentence: str, names: dict[str, Any]) -> None:
     path = re.match(r"(cujit\.\w+\(\)|\w+)(\.\w+)*", sentence)
     assert path, sentence
     eval(path[0], dict(names))
 
 
 @pytest.mark.parametrize("sentence", sorted(set(other_apis._SENTENCES["options"].values()) - {other_apis._SHAPE}))
-def test_each_keyword_that_is_suggested_exists(sentence: str) -> None:
+def test_each_suggested_keyword_exists(sentence: str) -> None:
     keyword = re.match(r"(\w+)=", sentence)
     if keyword is None:
         assert sentence.startswith(("cujit.compile(…).log", "module['kernel']"))
@@ -176,13 +176,13 @@ def test_each_keyword_that_is_suggested_exists(sentence: str) -> None:
     assert keyword[1] in {*inspect.signature(cujit.jit).parameters, "extra", *OPTIONS}
 
 
-def test_names_of_other_libraries_are_absent_for_hasattr_and_dir(names: dict[str, Any]) -> None:
+def test_foreign_names_are_absent_for_hasattr_and_dir(names: dict[str, Any]) -> None:
     for name, word in (("array", "get"), ("kernel", "launch"), ("module", "get_function")):
         assert not hasattr(names[name], word)
         assert word not in dir(names[name])
 
 
-def test_names_of_other_libraries_cost_no_lookup() -> None:
+def test_foreign_names_cost_no_lookup() -> None:
     for owner in (DeviceArray, Kernel):
         assert not hasattr(owner, "__getattr__")
 
@@ -221,27 +221,27 @@ def test_kernels_are_attributes_and_completions(names: dict[str, Any]) -> None:
         module.__array__  # noqa: B018 - as NumPy asks
 
 
-def test_the_repr_of_a_timing_is_one_short_line(names: dict[str, Any]) -> None:
+def test_repr_of_a_timing_is_one_short_line(names: dict[str, Any]) -> None:
     timing = cujit.time(names["kernel"][1, 32], names["array"], 5, repeat=20)
     assert len(repr(timing)) < 120
     assert str(timing) in repr(timing)
 
 
-def test_help_of_the_package_opens_with_a_kernel_that_runs() -> None:
+def test_package_help_opens_with_a_kernel_that_runs() -> None:
     opening = (cujit.__doc__ or "").partition("::\n\n")[2].partition("\n\nCalls,")[0]
     known: dict[str, Any] = {}
     exec(inspect.cleandoc(opening), known)
     assert known["x"].numpy().tolist() == [2.0] * 1000
 
 
-def test_help_of_the_package_lists_names_that_exist() -> None:
+def test_package_help_lists_names_that_exist() -> None:
     listing = (cujit.__doc__ or "").partition("Calls,")[2].partition("Every error")[0]
     listed = re.findall(r"``(\w+)``", listing)
     assert len(listed) > 20
     assert set(listed) <= set(dir(cujit))
 
 
-def test_a_closed_module_whose_names_were_never_read_has_a_repr_and_a_dir() -> None:
+def test_closed_module_without_read_names_has_repr_and_dir() -> None:
     module = cujit.jit(SOURCE, device=cujit.cpu())
     module.close()
     assert repr(module) == "<Module on cpu: closed>"

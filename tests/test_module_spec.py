@@ -16,7 +16,7 @@ from processes import printed
 TEXT = 'extern "C" __global__ void k(int *p) { *p = 1; }'
 
 
-def test_a_built_is_a_value() -> None:
+def test_built_is_a_value() -> None:
     built = ModuleSpec(TEXT, ["k"], {"n.h": ""}, {"define": {"A": "1"}, "extra": ["-DB"]}, name="one.cu")
     same = ModuleSpec(TEXT, "k", {"n.h": ""}, Options(define={"A": "1"}, extra=["-DB"]), name="one.cu")
     assert built == same == pickle.loads(pickle.dumps(built))
@@ -28,7 +28,7 @@ def test_a_built_is_a_value() -> None:
         built.names = ()
 
 
-def test_a_difference_is_told_by_what_it_is_in() -> None:
+def test_difference_is_reported_with_its_place() -> None:
     built = ModuleSpec("a\nb\n", ["k"])
     image = compile(TEXT, to="ptx")
     assert built.difference(ModuleSpec("a\nb\n", ["k"])) == ""
@@ -79,20 +79,20 @@ def _with(captured: object) -> Callable[[], object]:
     ],
     ids=lambda value: None if callable(value) else str(value),
 )
-def test_plain_captured_values_tell_builders_apart(a: object, b: object) -> None:
+def test_plain_captured_values_distinguish_builders(a: object, b: object) -> None:
     assert described(_with(a)) == described(_with(a))
     assert described(_with(a)) != described(_with(b))
     assert code_text(described(_with(a))) != code_text(described(_with(b)))
 
 
-def test_nan_is_one_value_and_what_may_change_is_told_by_its_type() -> None:
+def test_nan_is_one_value_and_mutable_objects_count_by_type() -> None:
     assert described(_with([1])) == described(_with([2, 3]))
     assert described(_with({"a": 1})) == described(_with({}))
     assert described(_with(float("nan"))) == described(_with(float("nan")))
     assert described(_with(object())) == described(_with(object()))
 
 
-def test_code_defaults_and_wrappers_tell_builders_apart() -> None:
+def test_code_defaults_and_wrappers_distinguish_builders() -> None:
     assert described(lambda: 1) != described(lambda: 2)
     assert described(lambda n=1: n) != described(lambda n=2: n)
     assert described(functools.lru_cache(_with(1))) != described(functools.lru_cache(_with(2)))
@@ -101,14 +101,14 @@ def test_code_defaults_and_wrappers_tell_builders_apart() -> None:
     assert described(Held(1).__call__) == described(Held(2).__call__)
 
 
-def test_a_builder_that_holds_itself_is_described() -> None:
+def test_self_referential_builder_is_described() -> None:
     def builder() -> object:
         return builder
 
     assert described(builder) == described(builder)
 
 
-def test_a_description_is_written_the_same_in_every_process() -> None:
+def test_description_is_equal_in_every_process() -> None:
     builder = "lambda n=(1, 2.5), *, m=b'x': n in {'x', 'y', 'z', None}"
     code = f"from cujit.registry.spec import *\nprint(code_text(described({builder})))"
     texts = {printed(code, environment={"PYTHONHASHSEED": seed}) for seed in ("1", "2", "3")}

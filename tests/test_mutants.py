@@ -75,7 +75,7 @@ def _changed(root: Path) -> list[str]:
     return [mutants.shown(m, root).rpartition("+ ")[2] for m in mutants.mutants_of(root / "src/made/sums.py")]
 
 
-def test_comparisons_operators_results_statements_and_numbers_are_changed(root: Path) -> None:
+def test_operators_statements_and_numbers_are_mutated(root: Path) -> None:
     assert _changed(root) == [
         "LIMIT = (11)",
         "if (count >= 0):",
@@ -90,7 +90,7 @@ def test_comparisons_operators_results_statements_and_numbers_are_changed(root: 
     ]
 
 
-def test_a_mutant_is_python_and_its_other_lines_keep_their_numbers() -> None:
+def test_mutant_is_python_and_keeps_line_numbers() -> None:
     for path in (mutants.ROOT / "src/cujit/cache/evict.py", mutants.ROOT / "src/cujit/cache/key.py"):
         for mutant in mutants.mutants_of(path):
             text = mutant.text()
@@ -99,28 +99,26 @@ def test_a_mutant_is_python_and_its_other_lines_keep_their_numbers() -> None:
             assert text != path.read_bytes()
 
 
-def test_what_is_for_types_alone_has_no_mutant(tmp_path: Path) -> None:
+def test_type_only_code_has_no_mutant(tmp_path: Path) -> None:
     file = tmp_path / "made.py"
     file.write_text("@overload\ndef f(a: int, b: bool = True) -> int: ...\nif TYPE_CHECKING:\n    LIMIT = 3\n")
     assert mutants.mutants_of(file) == []
 
 
-def test_the_tests_of_an_area_are_those_that_the_page_names(root: Path) -> None:
+def test_tests_of_an_area_match_the_page(root: Path) -> None:
     names = [path.name for path in mutants.guards_of(root, "sums")]
     assert names == ["test_sums.py", "test_other.py"]
     assert mutants.guards_of(root, "sums/parts") == mutants.guards_of(root, "sums")
     assert mutants.guards_of(root, "sum") == []
 
 
-def test_the_page_of_the_tests_names_tests_of_every_room() -> None:
+def test_page_of_the_tests_names_tests_of_every_room() -> None:
     package = mutants.ROOT / "src/cujit"
     rooms = [path.name for path in package.iterdir() if path.is_dir() and any(path.glob("*.py"))]
     assert [room for room in rooms if not mutants.guards_of(mutants.ROOT, room)] == []
 
 
-def test_what_no_test_sees_lives_and_a_test_that_always_fails_kills_nothing(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unseen_mutant_lives_and_a_failing_test_kills_nothing(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = (root / "src/made/sums.py").read_text()
     assert mutants.main(["sums", "-n", "3", "--seed", "6", "--root", str(root)]) == 1
     said = capsys.readouterr().out
@@ -133,9 +131,7 @@ def test_what_no_test_sees_lives_and_a_test_that_always_fails_kills_nothing(
     assert "  - names.sort()\n  + pass\n" in summary
 
 
-def test_a_test_of_elsewhere_that_imports_the_changed_file_runs_too(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_distant_test_that_imports_the_changed_file_runs(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Those that ``--tests`` names are all that there are."""
     elsewhere = root / "tests/far/test_elsewhere.py"
     elsewhere.parent.mkdir()
@@ -148,9 +144,7 @@ def test_a_test_of_elsewhere_that_imports_the_changed_file_runs_too(
     assert said.count("lives: src/made/others.py:2\n") == said.count("lives: src/made/others.py:3\n") == 2
 
 
-def test_what_another_pytest_printed_in_a_test_is_not_what_failed(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_output_of_a_nested_pytest_is_no_failure(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     test = "tests/others/test_none.py"
     (root / test).write_text(
         "from made.others import LIMIT\n"
@@ -161,7 +155,7 @@ def test_what_another_pytest_printed_in_a_test_is_not_what_failed(
     assert f"killed by {test}::test_limit: src/made/others.py:1" in capsys.readouterr().out
 
 
-def test_a_mutant_whose_test_never_ends_is_killed(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mutant_with_an_endless_test_is_killed(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (root / "src/made/sums.py").write_text(
         "import time\n\ndef wait(n):\n    while n:\n        time.sleep(0.01)\n        n -= 1\n"
     )
@@ -171,9 +165,7 @@ def test_a_mutant_whose_test_never_ends_is_killed(root: Path, capsys: pytest.Cap
     assert "killed by tests/sums/test_sums.py::test_it does not end: src/made/sums.py:6\n  - n -= 1\n  + pass\n" in said
 
 
-def test_a_test_that_never_ends_without_the_change_kills_nothing(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_test_that_never_ends_unchanged_kills_nothing(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     test = "tests/others/test_none.py"
     (root / test).write_text("import time\ndef test_sleep():\n    from made import sums\n    time.sleep(60)\n")
     assert mutants.main(["sums", "-n", "1", "--hang", "2", "--root", str(root), "--tests", test]) == 1
@@ -182,9 +174,7 @@ def test_a_test_that_never_ends_without_the_change_kills_nothing(
     assert f"left out, as they fail without a change: {test}::test_sleep" in said
 
 
-def test_all_takes_mutants_of_each_room_and_says_where_no_test_ran(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_all_mutates_each_package_and_reports_missing_tests(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (root / "src/made/others.py").write_text("COUNT = 3\n")
     (root / "src/made/names.py").write_text('NAME = "no mutant"\n')
     assert mutants.rooms_of(root / "src/made") == ["others", "sums"]
@@ -195,9 +185,7 @@ def test_all_takes_mutants_of_each_room_and_says_where_no_test_ran(
     assert said.splitlines()[-1].endswith("of 3 mutants killed, in 2 areas")
 
 
-def test_tests_of_frameworks_run_in_the_environment_that_has_them(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_framework_tests_run_in_their_environment(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     python = root / ".venv-frameworks/bin/python"
     python.parent.mkdir(parents=True)
     python.write_text(f'#!/bin/sh\nHAS_TORCH=1 exec {shlex.quote(sys.executable)} "$@"\n')
@@ -215,7 +203,7 @@ def test_tests_of_frameworks_run_in_the_environment_that_has_them(
     assert "1/1 LIVES (every test was left out): src/made/others.py:1" in capsys.readouterr().out
 
 
-def test_what_no_time_is_left_for_is_said(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_skipped_mutants_are_reported(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The limit is used up when the first process has begun."""
     for number in range(5):
         (root / f"tests/sums/test_{number}.py").write_text("def test_nothing():\n    pass\n")
@@ -223,7 +211,7 @@ def test_what_no_time_is_left_for_is_said(root: Path, capsys: pytest.CaptureFixt
     assert "1/1 LIVES (6 tests and 3 files of tests had no time): src/made/sums.py" in capsys.readouterr().out
 
 
-def test_an_area_that_there_is_not_is_an_error(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_area_is_an_error(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for area, said in (("nothing", "made has no nothing"), ("__init__", "tests/README.md names no tests for __init__")):
         with pytest.raises(SystemExit):
             mutants.main([area, "--root", str(root)])

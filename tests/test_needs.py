@@ -44,7 +44,7 @@ ret; }
 SHIFT = "tcgen05.mma.cta_group::1.kind::f16.ashift"
 
 
-def test_uses_are_counted_those_in_scopes_too() -> None:
+def test_uses_are_counted_in_nested_scopes_too() -> None:
     needs = ptx_needs(HEAD + GOOD)
     assert needs.instructions[:2] == (Use("mov.u32", 3), Use("add.s32", 2))
     assert set(needs.special_registers) == {Use("%tid.x", 2), Use("%laneid", 1)}
@@ -53,7 +53,7 @@ def test_uses_are_counted_those_in_scopes_too() -> None:
     assert (needs.oldest, needs.arch) == ((1, 3), "compute_10")
 
 
-def test_features_are_those_of_instructions_and_variables() -> None:
+def test_features_come_from_instructions_and_variables() -> None:
     assert {use.name: use.count for use in ptx_needs(HEAD + GOOD).features} == {
         "f64": 2,
         "dynamic shared memory": 1,
@@ -63,7 +63,7 @@ def test_features_are_those_of_instructions_and_variables() -> None:
     }
 
 
-def test_shared_memory_is_dynamic_where_it_has_no_size() -> None:
+def test_shared_memory_without_a_size_is_dynamic() -> None:
     """With a size, another image has to define it."""
     for declared in (".extern .shared .b32 x;", ".extern .shared .b32 x[4];"):
         (feature,) = ptx_needs(f"{HEAD}{declared} .entry k() {{ ret; }}").features
@@ -123,12 +123,12 @@ def test_every_feature_is_found_by_its_instruction() -> None:
 
 
 @pytest.mark.parametrize("carries", ["add.cc.u32 a, a, 1;", "addc.u32 a, a, 1;", "madc.hi.cc.u32 a, a, 3, 1;"])
-def test_a_carry_chain_is_what_sets_or_takes_a_carry(carries: str) -> None:
+def test_carry_chain_sets_or_uses_a_carry(carries: str) -> None:
     needs = ptx_needs(f"{HEAD}.visible .entry k() {{ .reg .b32 a; add.u32 a, 1, 2; {carries} ret; }}")
     assert needs.features == (Use("carry chains", 1),)
 
 
-def test_what_the_cpu_device_refuses_is_what_its_loader_says(cpu: Device) -> None:
+def test_refused_requirements_match_the_loader(cpu: Device) -> None:
     needs = ptx_needs(HEAD + BAD)
     with pytest.raises(UnsupportedError) as caught:
         cpu.load(Artifact.of(HEAD + BAD))
@@ -138,21 +138,21 @@ def test_what_the_cpu_device_refuses_is_what_its_loader_says(cpu: Device) -> Non
     assert not any(use.why for use in needs.special_registers)
 
 
-def test_what_it_takes_is_loaded() -> None:
+def test_accepted_requirements_load() -> None:
     assert ptx_needs(HEAD + GOOD).refusals == ()
 
 
-def test_a_kernel_that_does_nothing_runs_on_the_first_architecture() -> None:
+def test_empty_kernel_runs_on_the_first_architecture() -> None:
     nothing = ptx_needs(f"{HEAD}.visible .entry k() {{ }}")
     assert (nothing.oldest, nothing.arch) == ((1, 0), "compute_10")
 
 
-def test_text_that_is_no_ptx_is_refused() -> None:
+def test_text_that_is_not_ptx_is_refused() -> None:
     with pytest.raises(PtxSyntaxError):
         ptx_needs("not PTX at all")
 
 
-def test_an_image_without_ptx_is_refused() -> None:
+def test_image_without_ptx_is_refused() -> None:
     with raises(FormatError, "format", "PTX", "cujit.inspect(image)"):
         cujit.requirements(b"define void @k() {\n  ret void\n}\n")
 
@@ -165,7 +165,7 @@ def row_of(form: str) -> InstructionRow:
     return row
 
 
-def test_a_row_is_written_out_with_all_its_combinations() -> None:
+def test_row_is_expanded_to_all_its_combinations() -> None:
     row = row_of("shf .l|r .clamp|wrap .b32")
     assert set(concrete_forms(row)) == {
         ("l", "clamp", "b32"), ("l", "wrap", "b32"), ("r", "clamp", "b32"), ("r", "wrap", "b32"),
@@ -173,7 +173,7 @@ def test_a_row_is_written_out_with_all_its_combinations() -> None:
     assert set(concrete_forms(row_of("copysign .f32|f64"))) == {("f32",), ("f64",)}
 
 
-def test_of_a_very_long_row_each_two_choices_stand_together_once() -> None:
+def test_long_row_is_expanded_to_all_pairs_of_choices() -> None:
     row = max(rows(), key=lambda row: len(row.modifiers) if row.opcode == "ld" else 0)
     forms = list(concrete_forms(row))
     assert len(forms) == len(set(forms)) < MOST_WRITTEN_OUT
@@ -182,11 +182,11 @@ def test_of_a_very_long_row_each_two_choices_stand_together_once() -> None:
     assert all(any(set(pair) <= set(form) for form in forms) for pair in pairs)
 
 
-def test_every_form_written_out_is_one_of_its_row() -> None:
+def test_every_expanded_form_belongs_to_its_row() -> None:
     assert all(row.matches(form) for row in rows() for form in list(concrete_forms(row))[:500])
 
 
-def test_the_answer_for_a_row_is_that_of_the_rules() -> None:
+def test_result_of_a_row_matches_the_rules() -> None:
     answers = {one.row: one for one in implemented()}
     assert answers[row_of("shf .l|r .clamp|wrap .b32")].answer is Answer.YES
     assert all(one.answer is Answer.YES for one in implemented() if one.row.opcode in ("bra", "exit", "vset4", "fns"))
@@ -199,7 +199,7 @@ def test_the_answer_for_a_row_is_that_of_the_rules() -> None:
         assert one.row.opcode in ("bra", "brx", "call", "ret", "exit", "mov") or one.taken == taken
 
 
-def test_the_total_adds_up() -> None:
+def test_total_adds_up() -> None:
     whole = total()
     assert whole.rows == len(rows())
     assert whole.unknown == sum(row.is_open for row in rows())

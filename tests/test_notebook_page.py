@@ -18,7 +18,7 @@ PAGE = Page("notebook.md")
 CELLS = re.findall(r"```(?:python|cuda)\n(.*?)```", PAGE.text, re.DOTALL)
 
 
-def test_the_cells_run_and_what_is_wrong_shows_what_the_page_says() -> None:
+def test_cells_run_and_errors_match_the_page() -> None:
     pytest.importorskip("IPython")
     cells, shown = Cells(), iter(re.findall(r"```text\n(.*?)```", PAGE.text, re.DOTALL))
     try:
@@ -41,14 +41,14 @@ def _steady(said: str) -> str:
     return re.sub(r"PTX line .*", "PTX", re.sub(r"0x[0-9a-f]+", "0x…", said)).strip()
 
 
-def test_the_table_of_options_has_each() -> None:
+def test_table_lists_each_option() -> None:
     shown = set(re.findall(r"`(--?[a-zA-Z]+)", PAGE.sections["Options of a cell"].partition("IPython replaces")[0]))
     options = [{*option.opts} for option in _command.params]
     assert all(option & shown for option in options)
     assert shown <= set().union(*options)
 
 
-def test_the_table_of_values_has_each_type_that_is_shown() -> None:
+def test_table_lists_each_displayed_type() -> None:
     text = PAGE.sections["Show results as tables"]
     assert len(RENDERERS) == 13
     for module, name in RENDERERS:

@@ -25,14 +25,14 @@ def once(device: Device, image: Artifact, kernel: str, value: float) -> float:
 
 
 @pytest.mark.parametrize("language", ["cuda", "nvvm"])
-def test_a_link_across_languages_runs_with_equal_results(device: Device, language: str) -> None:
+def test_link_across_languages_runs_with_equal_results(device: Device, language: str) -> None:
     caller = Source.cuda(CALLS_F) if language == "cuda" else Source.nvvm(kernel_that_calls("f"))
     to = "cubin" if device.is_gpu else "ptx"
     image = link([caller, Source.nvvm(ADD_TWO)], to=to, arch=arch_of(device))
     assert once(device, image, "k", 40.0) == 42.0
 
 
-def test_a_module_of_llvm_ir_runs(device: Device) -> None:
+def test_module_of_llvm_ir_runs(device: Device) -> None:
     image = compile(Source.nvvm(SCALE), to="cubin" if device.is_gpu else "ptx", arch=arch_of(device))
     assert once(device, image, "scale", 21.0) == 42.0
 

@@ -61,7 +61,7 @@ def cubin() -> Artifact:
 # -- images -----------------------------------------------------------------------------------------------------
 
 
-def test_numbers_are_those_of_the_image(cubin: Artifact) -> None:
+def test_numbers_match_the_image(cubin: Artifact) -> None:
     kernel = read_cubin(cubin.data).kernel(cubin.names["tile"])
     found = occupancy(cubin, 128, kernel="tile", on="H200", grid=(100, 10))
     assert found.kernel == "tile"
@@ -80,7 +80,7 @@ def test_numbers_are_those_of_the_image(cubin: Artifact) -> None:
     assert found.next_step.shared_bytes == 18432  # 228 KiB over 12, less the reserve
 
 
-def test_a_fatbin_gives_what_the_gpu_would_run(fatbin: Artifact) -> None:
+def test_fatbin_uses_the_image_that_the_gpu_would_run(fatbin: Artifact) -> None:
     ampere, hopper = (occupancy(fatbin, 128, kernel="tile", on=on) for on in ("A100", "NVIDIA H100 PCIe"))
     assert str(ampere.product) == "A100 (sm_80)"
     assert (ampere.active_blocks, hopper.active_blocks) == (7, 11)
@@ -96,7 +96,7 @@ def test_names_are_found_as_in_a_module(fatbin: Artifact) -> None:
     assert subject(bare, kernel="axpy<double>", on="A100").lowered_name == lowered
 
 
-def test_an_image_may_be_a_path_or_bytes(tmp_path: Path) -> None:
+def test_image_may_be_a_path_or_bytes(tmp_path: Path) -> None:
     image = compile(ONE, arch="sm_90")
     path = image.save(tmp_path / "one.cubin")
     assert occupancy(path) == occupancy(str(path)) == occupancy(image.data) == occupancy(image)
@@ -105,13 +105,13 @@ def test_an_image_may_be_a_path_or_bytes(tmp_path: Path) -> None:
     assert occupancy(path, processors=10).cooperative_blocks == 20
 
 
-def test_one_architecture_in_a_fatbin_needs_no_gpu_named(fatbin: Artifact) -> None:
+def test_single_architecture_fatbin_needs_no_gpu_name(fatbin: Artifact) -> None:
     assert occupancy(build(ONE, ["sm_86", "compute_86"])).product.arch == Arch.parse("sm_86")
     with raises(ArchError, "arch-mismatch", "sm_80", "sm_90", "on='H200'"):
         occupancy(fatbin, kernel="tile")
 
 
-def test_a_gpu_that_would_run_the_ptx_is_refused(fatbin: Artifact) -> None:
+def test_gpu_that_would_run_the_ptx_is_refused(fatbin: Artifact) -> None:
     with raises(ArchError, "arch", "sm_120", "PTX") as caught:
         occupancy(fatbin, kernel="tile", on="RTX 5090")
     assert caught.value.help == "build it with the target sm_120"
@@ -120,19 +120,19 @@ def test_a_gpu_that_would_run_the_ptx_is_refused(fatbin: Artifact) -> None:
             occupancy(Artifact(fatbin.kind, fatbin.data, name=name), kernel="tile", on="V100")
 
 
-def test_machine_code_of_another_architecture_is_refused(cubin: Artifact) -> None:
+def test_sass_of_another_architecture_is_refused(cubin: Artifact) -> None:
     with raises(ArchError, "arch-mismatch", "sm_90", "sm_80"):
         occupancy(cubin, kernel="tile", on="A100")
 
 
 @pytest.mark.parametrize("arch", ["compute_90", "lto_90"])
-def test_an_image_without_machine_code_is_told_how_to_get_there(arch: str) -> None:
+def test_image_without_sass_explains_how_to_build_it(arch: str) -> None:
     with raises(FormatError, "format", "cujit") as caught:
         occupancy(compile(ONE, arch=arch), on="H200")
     assert "arch='sm_90'" in (caught.value.help or "")
 
 
-def test_what_stands_for_a_cubin_under_cujit_emulate_has_no_registers_but_those_of_machine_code_in_it() -> None:
+def test_emulator_container_has_registers_only_with_sass() -> None:
     ptx, arch = compile(ONE, arch="compute_90"), Arch.parse("sm_90")
     with raises(FormatError, "format", "emulate"):
         occupancy(write_container(Container(ptx.data, arch)))
@@ -140,19 +140,19 @@ def test_what_stands_for_a_cubin_under_cujit_emulate_has_no_registers_but_those_
     assert occupancy(write_container(Container(ptx.data, arch, cubin=made.data))) == occupancy(made)
 
 
-def test_code_that_is_still_to_be_linked_is_refused() -> None:
+def test_unlinked_code_is_refused() -> None:
     with raises(FormatError, "format", "linked"):
         occupancy(compile(ONE, arch="sm_90", rdc=True))
 
 
-def test_code_in_a_fatbin_that_is_still_to_be_linked_is_told_as_such() -> None:
+def test_unlinked_code_in_a_fatbin_is_reported() -> None:
     image = bundle([compile(ONE, arch="sm_90", rdc=True), compile(ONE, arch="compute_90")])
     with raises(FormatError, "format", "sm_90", "linked") as caught:
         occupancy(image, on="H200")
     assert caught.value.help == "cujit.link([image], arch='sm_90')"
 
 
-def test_which_kernel_must_be_said_where_there_are_several(cubin: Artifact) -> None:
+def test_several_kernels_require_a_choice(cubin: Artifact) -> None:
     with raises(NameNotFoundError, "name-not-found", "3", "axpy<double>", "axpy<float>", "tile"):
         occupancy(cubin)
     with raises(NameNotFoundError, "name-not-found", "tille"):
@@ -161,7 +161,7 @@ def test_which_kernel_must_be_said_where_there_are_several(cubin: Artifact) -> N
         occupancy(compile("__device__ int x;", arch="sm_90"))
 
 
-def test_damaged_images_are_told_as_such(cubin: Artifact) -> None:
+def test_damaged_images_are_reported(cubin: Artifact) -> None:
     for data in (cubin.data[:100], b"\x7fELF", b"\x50\xed\x55\xba" + bytes(20), b"nothing"):
         with pytest.raises(CujitError):
             occupancy(data, kernel="tile", on="H200")
@@ -170,13 +170,13 @@ def test_damaged_images_are_told_as_such(cubin: Artifact) -> None:
 # -- blocks -----------------------------------------------------------------------------------------------------
 
 
-def test_without_a_block_the_best_is_taken(cubin: Artifact) -> None:
+def test_default_block_is_the_best(cubin: Artifact) -> None:
     assert occupancy(cubin, kernel="axpy<float>").block == 1024
     assert occupancy(cubin, kernel="tile").block == 128
     assert occupancy(registers=32, on="RTX 5090").block == 768
 
 
-def test_a_block_may_have_three_dimensions(cubin: Artifact) -> None:
+def test_block_may_have_three_dimensions(cubin: Artifact) -> None:
     assert occupancy(cubin, (16, 2, 3), kernel="tile") == occupancy(cubin, 96, kernel="tile")
 
 
@@ -189,7 +189,7 @@ def test_a_block_may_have_three_dimensions(cubin: Artifact) -> None:
         ("32", ("grid-size", "block.x", "str")),
     ],
 )
-def test_blocks_that_cannot_be_are_refused(cubin: Artifact, block: int, message: tuple[str, ...]) -> None:
+def test_impossible_blocks_are_refused(cubin: Artifact, block: int, message: tuple[str, ...]) -> None:
     with raises(LaunchError, *message):
         occupancy(cubin, block, kernel="tile")
 
@@ -201,13 +201,13 @@ def test_shared_memory_may_depend_on_the_block() -> None:
         occupancy(registers=32, on="H200", shared_bytes=-1)
 
 
-def test_a_kernel_that_does_not_opt_in_has_48_kib() -> None:
+def test_default_shared_memory_limit_is_48_kib() -> None:
     assert occupancy(registers=32, on="H200", block=128, shared_bytes=60_000).active_blocks == 3
     assert occupancy(registers=32, on="H200", block=128, shared_bytes=60_000, opt_in=False).active_blocks == 0
     assert occupancy(registers=32, on="H200", block=128, shared_bytes=48 << 10, opt_in=False).active_blocks == 4
 
 
-def test_a_required_block_is_the_only_one() -> None:
+def test_required_block_is_the_only_one() -> None:
     ptx = compile(ONE, arch="compute_90").text.replace(")\n{", ")\n.reqntid 96, 1, 1\n{", 1)
     assert ".reqntid" in ptx
     from cujit.program import link
@@ -219,7 +219,7 @@ def test_a_required_block_is_the_only_one() -> None:
         occupancy(image, 128)
 
 
-def test_clusters_come_from_the_kernel_or_are_said() -> None:
+def test_clusters_come_from_the_kernel_or_an_argument() -> None:
     image = compile('extern "C" __global__ void __cluster_dims__(4, 1, 1) four(int* p) { *p = 1; }', arch="sm_90")
     found = occupancy(image, 1024, on="H200")
     assert (found.cluster, found.clusters_bound) == (4, 66)
@@ -232,7 +232,7 @@ def test_clusters_come_from_the_kernel_or_are_said() -> None:
 # -- numbers ----------------------------------------------------------------------------------------------------
 
 
-def test_numbers_may_take_the_place_of_an_image() -> None:
+def test_numbers_may_replace_an_image() -> None:
     found = occupancy(
         registers=72, static_shared_bytes=16384, barriers=2, max_threads=512, on="sm_90", processors=10, block=256
     )
@@ -245,13 +245,13 @@ def test_numbers_may_take_the_place_of_an_image() -> None:
     ]
 
 
-def test_numbers_may_change_those_of_an_image(cubin: Artifact) -> None:
+def test_numbers_may_override_those_of_an_image(cubin: Artifact) -> None:
     assert occupancy(cubin, 128, kernel="tile", static_shared_bytes=0).active_blocks == 16
     assert occupancy(cubin, 128, kernel="tile", registers=128).active_blocks == 4
 
 
 @pytest.mark.parametrize(("given", "missing"), [({"registers": 32}, "on"), ({"on": "H200"}, "registers"), ({}, "on")])
-def test_numbers_that_are_missing_are_named(given: dict[str, int], missing: str) -> None:
+def test_missing_numbers_are_named(given: dict[str, int], missing: str) -> None:
     with raises(ArgumentError, "argument", missing):
         occupancy(**given)  # type: ignore[arg-type]
 
@@ -266,17 +266,17 @@ def test_numbers_out_of_range_are_refused(wrong: dict[str, int]) -> None:
 
 
 @pytest.mark.parametrize("cluster", ["8", 2.5, True], ids=["text", "float", "bool"])
-def test_a_cluster_is_an_int(cluster: Any) -> None:
+def test_cluster_is_an_int(cluster: Any) -> None:
     with raises(LaunchError, "launch", "cluster", type(cluster).__name__):
         occupancy(registers=32, on="H200", cluster=cluster)
 
 
-def test_a_bool_is_no_number() -> None:
+def test_bool_is_not_a_number() -> None:
     with raises(LaunchError, "launch", "registers", "bool True"):
         occupancy(registers=True, on="H200")
 
 
-def test_tensor_memory_limits_as_the_image_tells() -> None:
+def test_tensor_memory_limits_occupancy() -> None:
     source = """
     extern "C" __global__ void tensor(unsigned* p) {
         __shared__ unsigned at;
@@ -292,21 +292,21 @@ def test_tensor_memory_limits_as_the_image_tells() -> None:
     assert (found.active_blocks, found.limited_by) == (1, (Limiter.VIRTUAL,))
 
 
-def test_a_file_without_device_code_is_told_as_such(tmp_path: Path) -> None:
+def test_file_without_device_code_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "host.o"
     path.write_bytes(host_elf(b"", 1, b".text"))
     with raises(FormatError, "format", "host.o"):
         occupancy(path, on="H200")
 
 
-def test_a_damaged_file_is_named(cubin: Artifact, tmp_path: Path) -> None:
+def test_damaged_file_is_named(cubin: Artifact, tmp_path: Path) -> None:
     path = tmp_path / "cut.cubin"
     path.write_bytes(cubin.data[:3000])
     with raises(FormatError, "format", "cut.cubin", "3000"):
         occupancy(path, kernel="tile")
 
 
-def test_a_gpu_of_unknown_size_has_no_waves_and_no_largest_grid() -> None:
+def test_gpu_of_unknown_size_has_no_waves() -> None:
     found = occupancy(registers=32, on="sm_90", grid=10, cluster=2)
     assert (found.waves, found.cooperative_blocks, found.clusters_bound) == (None, None, None)
     assert (found.grid, found.cluster) == (10, 2)
@@ -341,7 +341,7 @@ class Loaded:
     resources = Resources(32, 20000, 0, 0, 128)
 
 
-def test_a_loaded_kernel_is_looked_at_where_it_is() -> None:
+def test_loaded_kernel_uses_its_own_device() -> None:
     loaded = cast(LoadedKernel, Loaded())
     found = occupancy(loaded, 128)
     assert (found.kernel, found.active_blocks, found.cooperative_blocks) == ("tile", 11, 11 * 132)
@@ -355,7 +355,7 @@ def test_a_loaded_kernel_is_looked_at_where_it_is() -> None:
         occupancy(loaded, kernel="axpy")
 
 
-def test_a_kernel_on_the_cpu_device_has_no_registers() -> None:
+def test_kernel_on_the_cpu_device_has_no_registers() -> None:
     kernel = load(compile(ONE, arch="compute_90"), "cpu")["one"]
     assert isinstance(kernel, LoadedKernel)
     with raises(ArgumentError, "argument", "cpu", "PTX", "registers="):
@@ -365,7 +365,7 @@ def test_a_kernel_on_the_cpu_device_has_no_registers() -> None:
     assert occupancy(kernel, registers=32, on="H200").active_blocks == 2
 
 
-def test_the_cpu_device_is_no_gpu(cpu: Device) -> None:
+def test_cpu_device_is_not_a_gpu(cpu: Device) -> None:
     with raises(ArgumentError, "device-mismatch"):
         occupancy(registers=32, on=cpu)
 
@@ -373,7 +373,7 @@ def test_the_cpu_device_is_no_gpu(cpu: Device) -> None:
 # -- drawing ----------------------------------------------------------------------------------------------------
 
 
-def test_a_plot_goes_to_svg_or_png(cubin: Artifact, tmp_path: Path) -> None:
+def test_plot_is_written_as_svg_or_png(cubin: Artifact, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     path = plot(tmp_path / "tile.svg", cubin, kernel="tile", on="H200")
     assert path.read_text().startswith("<?xml")
@@ -381,6 +381,6 @@ def test_a_plot_goes_to_svg_or_png(cubin: Artifact, tmp_path: Path) -> None:
         plot(tmp_path / "tile.pdf", cubin, kernel="tile")
 
 
-def test_a_plot_without_a_path_is_refused(cubin: Artifact) -> None:
+def test_plot_without_a_path_is_refused(cubin: Artifact) -> None:
     with raises(OptionError, "option", "3", "plot"):
         plot(3, cubin, kernel="tile")  # type: ignore[arg-type]

@@ -135,7 +135,7 @@ def place(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("make", ODD, ids=[make.__name__ for make in ODD])
-def test_what_is_no_file_is_one_error_at_every_door(make: Callable[[Path], None], place: Path) -> None:
+def test_nonfile_raises_the_same_error_everywhere(make: Callable[[Path], None], place: Path) -> None:
     if make is unreadable and os.geteuid() == 0:
         pytest.skip("root may read everything")
     doors = {name: (door.call, door.ending) for name, door in DOORS.items()}
@@ -156,7 +156,7 @@ def test_what_is_no_file_is_one_error_at_every_door(make: Callable[[Path], None]
     assert wrong == []
 
 
-def test_a_missing_file_says_where_it_was_looked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_file_names_the_searched_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     for call in (cujit.compile, cujit.load):
         with raises(FileError, "file", "No such file or directory") as caught:
@@ -166,7 +166,7 @@ def test_a_missing_file_says_where_it_was_looked_for(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("given", [Path("a\0b.cu"), "a\0b.ptx", Path("\ud800.cu"), 3, None, 1.5, b"x.cu"])
-def test_what_is_no_path_is_an_error_of_the_tree(given: Any) -> None:
+def test_invalid_path_raises_cujits_error(given: Any) -> None:
     for name, door in DOORS.items():
         error = error_of(door.call, given)
         assert isinstance(error, CujitError), name
@@ -183,7 +183,7 @@ class Like:
         return self.path
 
 
-def test_every_form_of_a_path_and_a_byte_order_mark_are_taken(place: Path) -> None:
+def test_every_path_form_and_byte_order_marks_are_accepted(place: Path) -> None:
     wrong = []
     for name, door in DOORS.items():
         good = place / f"good{door.ending}"
@@ -198,13 +198,13 @@ def test_every_form_of_a_path_and_a_byte_order_mark_are_taken(place: Path) -> No
         assert cujit.Artifact.of(b"\xef\xbb\xbf" + what.encode()).text == what
 
 
-def test_headers_in_memory_may_have_a_byte_order_mark() -> None:
+def test_in_memory_headers_may_have_a_byte_order_mark() -> None:
     source = cujit.Source.cuda('#include "h.h"\n' + CUDA, headers={"h.h": "\ufeff#define N 4\n"})
     assert cujit.compile(source, cache=False).data
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")
-def test_names_that_are_no_utf8_work_as_others_do(place: Path) -> None:
+def test_names_that_are_not_utf8_work(place: Path) -> None:
     odd = os.fsdecode(os.fsencode(place) + b"/caf\xe9")
     os.mkdir(odd)
     Path(odd, "h.h").write_text("#define VALUE 7\n")
@@ -226,14 +226,14 @@ def test_names_that_are_no_utf8_work_as_others_do(place: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [missing, fifo, device], ids=["missing", "fifo", "device"])
-def test_an_include_directory_that_is_none_is_refused(make: Callable[[Path], None], place: Path) -> None:
+def test_invalid_include_directory_is_refused(make: Callable[[Path], None], place: Path) -> None:
     make(place / "odd")
     with raises(OptionError, "option", "odd"):
         cujit.compile(CUDA, include=[place / "odd"], cache=False)
 
 
 @pytest.mark.parametrize("name", DOORS)
-def test_a_nul_in_a_text_is_refused_with_its_line(name: str, place: Path) -> None:
+def test_nul_in_a_text_is_refused_with_its_line(name: str, place: Path) -> None:
     door = DOORS[name]
     if door.ending == ".toml":
         pytest.skip("TOML has no NUL")
@@ -248,7 +248,7 @@ def test_a_nul_in_a_text_is_refused_with_its_line(name: str, place: Path) -> Non
 
 
 @pytest.mark.parametrize("name", DOORS)
-def test_an_empty_file_is_told_as_what_it_is(name: str, place: Path) -> None:
+def test_empty_file_is_reported(name: str, place: Path) -> None:
     door = DOORS[name]
     file = place / f"empty{door.ending}"
     file.write_bytes(b"")
@@ -266,7 +266,7 @@ def test_an_empty_file_is_told_as_what_it_is(name: str, place: Path) -> None:
             door.call("")
 
 
-def test_text_in_utf16_is_told_as_that(place: Path) -> None:
+def test_utf16_text_is_reported(place: Path) -> None:
     for door in DOORS.values():
         file = place / f"wide{door.ending}"
         file.write_text(door.text, encoding="utf-16")
@@ -275,7 +275,7 @@ def test_text_in_utf16_is_told_as_that(place: Path) -> None:
 
 
 @pytest.mark.parametrize("tail", ["\0", "\0\0", "\n\0// \0\n", "\x0c\n", "// caf\xe9\n", '// """\n', "\r\n"])
-def test_a_module_written_of_any_ptx_gives_the_image_back(tail: str, place: Path) -> None:
+def test_module_of_any_ptx_returns_the_image(tail: str, place: Path) -> None:
     image = cujit.Artifact(cujit.ImageKind.PTX, PTX.encode() + tail.encode("latin-1"))
     (place / "embedded.py").write_text(image.to_python(), encoding="utf-8")
     spec = importlib.util.spec_from_file_location("embedded", place / "embedded.py")
@@ -286,7 +286,7 @@ def test_a_module_written_of_any_ptx_gives_the_image_back(tail: str, place: Path
     assert module.artifact().data == image.data
 
 
-def test_a_relative_home_does_not_turn_the_cache_off(tmp_path: Path) -> None:
+def test_relative_home_does_not_turn_the_cache_off(tmp_path: Path) -> None:
     code = "import cujit; print(cujit.default_cache().store.root)"
     clean = {k: v for k, v in os.environ.items() if not k.startswith("CUJIT_CACHE") and k != "XDG_CACHE_HOME"}
     done = subprocess.run(
@@ -310,7 +310,7 @@ COMMANDS = {
 }
 
 
-def test_the_command_line_says_the_same_and_never_waits(place: Path) -> None:
+def test_command_line_reports_the_same_without_waiting(place: Path) -> None:
     from click.testing import CliRunner
 
     from cujit.cli.app import main
@@ -325,7 +325,7 @@ def test_the_command_line_says_the_same_and_never_waits(place: Path) -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/mem"), reason="a file of Linux that opens and is not read")
-def test_a_file_that_opens_and_cannot_be_read_is_an_error_of_the_tree() -> None:
+def test_unreadable_open_file_raises_cujits_error() -> None:
     with raises(FileError, "file", "/proc/self/mem", "Input/output error") as refused:
         cujit.Artifact.open("/proc/self/mem")
     assert (refused.value.filename, refused.value.errno) == ("/proc/self/mem", errno.EIO)

@@ -67,14 +67,14 @@ DOORS: dict[str, Callable[[Any], object]] = {
 
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("odd", [Odd(), A_TIME, 1 << 20_000], ids=["no repr", "a time", "a huge int"])
-def test_a_value_of_which_nothing_is_to_be_expected_is_refused_in_words(door: str, odd: object) -> None:
+def test_arbitrary_value_is_refused(door: str, odd: object) -> None:
     if odd is A_TIME and door in ("a dtype", "what becomes an array"):
         pytest.skip("NumPy takes it for one")
     with pytest.raises(CujitError):
         DOORS[door](odd)
 
 
-def test_values_are_spelled_as_python_does_and_where_it_cannot_in_other_words() -> None:
+def test_values_are_spelled_as_in_python_if_possible() -> None:
     assert spell("a\n") == r"'a\n'"
     assert spell(Odd()) == "a Odd whose repr fails"
     assert spell(-(1 << 300)) == "an int of 301 bits"
@@ -85,7 +85,7 @@ def _values(statement: ast.Raise) -> list[ast.FormattedValue]:
     return [n for n in ast.walk(statement) if isinstance(n, ast.FormattedValue) and n.conversion == ord("r")]
 
 
-def test_no_error_writes_a_value_by_itself() -> None:
+def test_no_error_formats_a_value_itself() -> None:
     """``{value!r}`` in a ``raise`` would end in whatever the repr raises."""
     found = []
     for file in sorted(Path(cujit.__file__).parent.rglob("*.py")):

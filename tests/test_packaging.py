@@ -60,7 +60,7 @@ def _zipped(path: Path, folder: Path, code: str = _LAUNCH) -> list[str]:
     return found.split()
 
 
-def test_a_zip_extracts_its_files_into_a_directory_of_this_user_alone(zipped: Path, tmp_path: Path) -> None:
+def test_zip_extracts_into_a_private_directory(zipped: Path, tmp_path: Path) -> None:
     *out, is_native, place = _zipped(zipped, tmp_path)
     assert (out, is_native) == (["42", "42"], "True")
     (made,) = tmp_path.iterdir()
@@ -123,7 +123,7 @@ def _runfiles(root: Path) -> str:
     return os.pathsep.join(map(str, paths))
 
 
-def test_a_container_without_proc_home_and_executable_files_compiles_and_emulates(zipped: Path, tmp_path: Path) -> None:
+def test_container_without_proc_and_home_compiles(zipped: Path, tmp_path: Path) -> None:
     """The wheels lie in a directory each; where nothing may be executed, launches run in Python."""
     (files := tmp_path / "noexec").mkdir()
     (runfiles := tmp_path / "runfiles").mkdir()
@@ -159,12 +159,12 @@ print(device.zeros(1, "int32").numpy()[0])
 """
 
 
-def test_a_subinterpreter_gets_one_sentence_and_the_main_interpreter_goes_on() -> None:
+def test_subinterpreter_gets_an_error_and_main_continues() -> None:
     sentence = "cujit works only in the main interpreter of a process, and this is a subinterpreter"
     assert printed(_INTERPRETERS).splitlines() == [sentence] * 3 + ["False", "0"]
 
 
-def test_the_hook_of_pyinstaller_collects_modules_data_and_toolkit() -> None:
+def test_pyinstaller_hook_collects_modules_data_and_toolkit() -> None:
     (place,) = pyinstaller_build.hook_directories()
     project = tomllib.loads((_PACKAGE.parents[1] / "pyproject.toml").read_text())["project"]
     (point,) = project["entry-points"]["pyinstaller40"].values()

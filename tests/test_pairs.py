@@ -20,12 +20,12 @@ FAST = [1.0, 1.1, 1.2, 1.3, 1.4]
 @pytest.mark.parametrize(
     ("own", "is_slower"), [(FAST, False), ([t + 0.15 for t in FAST], False), ([t + 0.3 for t in FAST], True)]
 )
-def test_one_is_slower_where_the_spreads_do_not_overlap(own: list[float], is_slower: bool) -> None:
+def test_slower_means_spreads_do_not_overlap(own: list[float], is_slower: bool) -> None:
     assert _PAIRS["slower"](own, FAST) == is_slower
     assert not _PAIRS["slower"](FAST, own)
 
 
-def test_both_run_in_turn_and_what_they_took_is_kept(tmp_path: Path) -> None:
+def test_both_run_in_turns_and_times_are_stored(tmp_path: Path) -> None:
     record = tmp_path / "record.json"
     words = ["import", "--against", str(_ROOT), "--commit", "mine", "--rounds", "2", "--write", str(record)]
     command = [sys.executable, str(_ROOT / "benchmarks/pairs.py"), *words]
@@ -38,13 +38,13 @@ def test_both_run_in_turn_and_what_they_took_is_kept(tmp_path: Path) -> None:
     assert all(0 < seconds < 60 for seconds in case["own"] + case["other"])
 
 
-def test_a_case_that_is_not_there_is_named() -> None:
+def test_unknown_case_is_named() -> None:
     shown = subprocess.run([sys.executable, _ROOT / "benchmarks/pairs.py", "imports"], capture_output=True, text=True)
     assert shown.returncode == 2
     assert "no case is called imports" in shown.stderr
 
 
-def test_the_page_has_the_last_record_of_each_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_has_the_last_record_of_each_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for day, cores, own in ((1, 16, 3.0), (2, 2, 1e-3), (3, 16, 5e-6)):
         case = {"what": "a launch", "own": [own] * 3, "other": [2 * own] * 3}
         record = {"machine": f"Any, {cores} cores, Python 3", "commit": f"c{day}", "date": f"2026-01-0{day}"}

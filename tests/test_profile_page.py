@@ -19,9 +19,7 @@ REDUCTION = "Reduction with divergent branches"
 GOLDEN = json.loads((Path(__file__).parent / "goldens/counters.json").read_text())
 
 
-def test_the_python_runs_and_the_table_of_reductions_has_what_it_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_python_runs_and_reduction_table_has_its_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # it draws a picture
     names = PAGE.run("\n".join(code for _, code in PAGE.snippets()))
     (head, _, *rows) = re.findall(r"^\| (?:reduction|`|---).*$|^\|---.*$", PAGE.sections[REDUCTION], re.MULTILINE)
@@ -32,7 +30,7 @@ def test_the_python_runs_and_the_table_of_reductions_has_what_it_counts(
     assert len(shown) == 4
 
 
-def test_every_part_of_the_page_has_a_snippet() -> None:
+def test_every_section_has_a_snippet() -> None:
     assert PAGE.has_code_in_every_section()
 
 
@@ -40,7 +38,7 @@ def test_each_rule_of_advice_is_explained() -> None:
     assert RULES.keys() == set(re.findall(r'\bAdvice\("(\w+)"', inspect.getsource(advice)))
 
 
-def test_the_example_of_each_rule_is_a_pair_timed_on_an_h200() -> None:
+def test_example_of_each_rule_is_a_pair_timed_on_an_h200() -> None:
     times = json.loads((Path(__file__).parent / "goldens/advice-pairs-h200.json").read_text())["pairs"]
     measured = {(row["rule"], row["name"]): (row["before_ms"], row["after_ms"]) for row in times}
     for name, rule in RULES.items():
@@ -66,7 +64,7 @@ CASES = {
 KINDS = {"load": "ld", "store": "st", "`atomicAdd`": "red"}
 
 
-def test_the_table_has_what_a_gpu_counted() -> None:
+def test_table_has_the_counts_of_a_gpu() -> None:
     table = PAGE.sections["Metric names of Nsight Compute"]
     rows = [
         [cell.strip() for cell in row.strip("|").split("|")] for row in re.findall(r"^\|.*\|$", table, re.MULTILINE)
@@ -85,7 +83,7 @@ def test_the_table_has_what_a_gpu_counted() -> None:
         assert numbers == [counted[name] for name in names]
 
 
-def test_it_says_how_many_launches_a_gpu_counted_likewise() -> None:
+def test_page_states_how_many_launches_match_a_gpu() -> None:
     text = PAGE.sections["Comparison with a GPU"]
     cases, explained = GOLDEN["cases"], GOLDEN["explained"]
     assert text.startswith(f"\n`ncu` counted {len(cases)} launches of about 140 kernels on an H200")

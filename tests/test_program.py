@@ -60,7 +60,7 @@ def held(artifact: Artifact) -> list[str]:
     return [str(entry) for entry in read_fatbin(artifact.data).entries]
 
 
-def test_a_build_holds_every_target_in_order_with_names_and_signatures() -> None:
+def test_build_has_every_target_in_order_with_signatures() -> None:
     targets = ["sm_80", "sm_90a", "compute_80", "lto_80"]
     fatbin = program.build(AXPY, targets, names=["axpy<float>"])
     assert held(fatbin) == ["cubin sm_80", "cubin sm_90a", "ptx compute_80", "ltoir lto_80"]
@@ -69,7 +69,7 @@ def test_a_build_holds_every_target_in_order_with_names_and_signatures() -> None
     assert len(fatbin.signatures[LOWERED]) == 4
 
 
-def test_every_artifact_tells_the_tool_and_the_version_that_made_it() -> None:
+def test_every_artifact_names_its_tool_and_version() -> None:
     cuda = program.Source.cuda('extern "C" __global__ void k(int* p) { *p = 1; }')
     ltoir = program.compile(cuda, arch="lto_90")
     assert re.fullmatch(r"NVRTC \d+\.\d+", ltoir.tool)
@@ -77,7 +77,7 @@ def test_every_artifact_tells_the_tool_and_the_version_that_made_it() -> None:
     assert re.fullmatch(r"nvFatbin \d+\.\d+", program.build(cuda, targets=["sm_90"]).tool)
 
 
-def test_a_target_named_twice_is_built_once() -> None:
+def test_target_named_twice_is_built_once() -> None:
     assert held(program.build(AXPY, ["sm_80", "sm_80"], names="axpy<float>")) == ["cubin sm_80"]
 
 
@@ -92,12 +92,12 @@ def test_portable_is_the_oldest_ptx() -> None:
     assert held(program.build(AXPY, "portable")) == [f"ptx compute_{lowest}"]
 
 
-def test_native_asks_the_function_that_is_given_and_nothing_else() -> None:
+def test_native_calls_only_the_given_function() -> None:
     fatbin = program.build(AXPY, "native", native=lambda: [Arch.parse("sm_90"), Arch.parse("sm_90")])
     assert held(fatbin) == ["cubin sm_90"]
 
 
-def test_native_without_a_gpu_says_so() -> None:
+def test_native_without_a_gpu_is_an_error() -> None:
     if process_devices().gpus():
         pytest.skip("there is a GPU")
     with raises(DeviceNotFoundError, "device-not-found", "'native'"):
@@ -113,14 +113,14 @@ def test_native_builds_for_the_gpus_of_this_machine(gpu: Device) -> None:
     assert str(gpu.arch) in {str(e.arch) for e in read_fatbin(fatbin.data)}
 
 
-def test_progress_is_told_after_every_target() -> None:
+def test_progress_is_called_after_every_target() -> None:
     calls: list[tuple[int, int, str]] = []
     program.build(AXPY, ["sm_80", "compute_90"], progress=lambda *told: calls.append(told))
     assert [(done, total) for done, total, _ in calls] == [(1, 2), (2, 2)]
     assert {target for _, _, target in calls} == {"sm_80", "compute_90"}
 
 
-def test_an_exception_of_progress_stops_the_build_and_leaves_nothing_open() -> None:
+def test_exception_of_progress_stops_the_build() -> None:
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -129,12 +129,12 @@ def test_an_exception_of_progress_stops_the_build_and_leaves_nothing_open() -> N
     assert not [t for t in threading.enumerate() if t.name.startswith("cujit-build")]
 
 
-def test_one_job_and_many_make_the_same_fatbin() -> None:
+def test_one_job_and_many_build_equal_fatbins() -> None:
     targets = ["sm_80", "sm_90", "compute_90"]
     assert program.build(AXPY, targets, jobs=1).data == program.build(AXPY, targets, jobs=8).data
 
 
-def test_errors_of_several_targets_are_all_told_and_equal_ones_once() -> None:
+def test_errors_of_several_targets_are_listed_once() -> None:
     text = "#if __CUDA_ARCH__ < 900\n#error too old\n#endif\n__global__ void k() { what; }"
     with pytest.raises(CompileError) as caught:
         program.build(Source.cuda(text, name="k.cu"), ["sm_80", "sm_86", "sm_90"], jobs=1)
@@ -145,7 +145,7 @@ def test_errors_of_several_targets_are_all_told_and_equal_ones_once() -> None:
     assert {d.line for d in caught.value.diagnostics} == {2, 4}
 
 
-def test_a_wrong_name_is_told_for_several_targets_as_for_one() -> None:
+def test_wrong_name_is_reported_for_several_targets_as_for_one() -> None:
     text = "__global__ void plain(int* p) { *p = 1; }"
     for targets in ("sm_90", ["sm_80", "sm_90"]):
         with raises(CompileError, "compile", "x.cu", "plian") as caught:
@@ -162,7 +162,7 @@ def test_wrong_targets_are_refused(targets: list[str]) -> None:
         program.build(AXPY, targets)
 
 
-def test_what_native_gives_may_be_names_and_is_checked() -> None:
+def test_results_of_native_may_be_names_and_are_checked() -> None:
     assert held(program.build(AXPY, "native", native=lambda: ["sm_90"])) == ["cubin sm_90"]
     with pytest.raises(DeviceNotFoundError):
         program.build(AXPY, "native", native=list)
@@ -172,7 +172,7 @@ def test_what_native_gives_may_be_names_and_is_checked() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"progress": 1}, {"compress": []}, {"compress": "zip"}])
-def test_a_wrong_argument_of_a_build_is_refused_before_anything_is_compiled(wrong: dict[str, object]) -> None:
+def test_wrong_build_argument_is_refused_before_compiling(wrong: dict[str, object]) -> None:
     with raises(OptionError, "option", next(iter(wrong))):
         program.build(Source.cuda("this does not compile"), "sm_90", **wrong)  # type: ignore[arg-type]
 
@@ -182,13 +182,13 @@ def test_any_integer_is_a_number_of_jobs() -> None:
 
 
 @pytest.mark.parametrize("jobs", [0, -1, "two", True, 1.0])
-def test_a_wrong_number_of_jobs_is_refused(jobs: int) -> None:
+def test_wrong_number_of_jobs_is_refused(jobs: int) -> None:
     with raises(OptionError, "option", "jobs"):
         program.build(AXPY, "portable", jobs=jobs)
 
 
 @pytest.mark.parametrize("compress", [None, True, False, *COMPRESSIONS])
-def test_a_bundle_can_be_compressed(compress: str | bool | None) -> None:
+def test_bundle_can_be_compressed(compress: str | bool | None) -> None:
     images = [program.compile(AXPY, arch=arch, names="axpy<float>") for arch in ("sm_90", "compute_90")]
     if compress == "concat" and program.toolchain().nvfatbin.version < (13, 5):
         pytest.skip("13.5 is the first that is known to take it")
@@ -203,7 +203,7 @@ def test_a_bundle_can_be_compressed(compress: str | bool | None) -> None:
         assert second.is_compressed
 
 
-def test_what_compression_means_if_nothing_is_said_is_the_balance() -> None:
+def test_default_compression_is_balance() -> None:
     images = [program.compile(AXPY, arch=arch, names="axpy<float>") for arch in ("sm_90", "compute_90")]
     usual, balance, size = (program.bundle(images, compress=how).data for how in (None, "balance", "size"))
     assert usual == balance
@@ -213,7 +213,7 @@ def test_what_compression_means_if_nothing_is_said_is_the_balance() -> None:
     assert not any(entry.is_compressed for entry in read_fatbin(has_ltoir.data)), "LTO-IR could not be taken out again"
 
 
-def test_images_that_are_compressed_as_one_are_smaller_and_are_taken_out_again() -> None:
+def test_images_compressed_together_are_smaller() -> None:
     if program.toolchain().nvfatbin.version < (13, 5):
         pytest.skip("13.5 is the first that is known to take it")
     images = [program.compile(AXPY, arch=f"sm_{number}", names="axpy<float>") for number in (80, 86, 90)]
@@ -228,7 +228,7 @@ def test_images_that_are_compressed_as_one_are_smaller_and_are_taken_out_again()
         assert module["axpy<float>"].name == "axpy<float>"
 
 
-def test_a_packer_that_does_not_compress_images_as_one_is_told_by_its_option(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packer_without_joint_compression_names_its_option(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bundling, "_compression", lambda *_: ["-concatenate"])
     with raises(OptionError, "option-rejected", "-concatenate"):
         program.bundle([program.compile(AXPY, arch="sm_90", names="axpy<float>")], compress="concat", cache=False)
@@ -240,7 +240,7 @@ def test_one_image_is_bundled_without_a_list_too(tmp_path: Path) -> None:
         assert program.bundle(given).data == program.bundle([given]).data
 
 
-def test_an_entry_carries_options_and_a_name() -> None:
+def test_entry_carries_options_and_a_name() -> None:
     fatbin = program.bundle([Entry(program.compile(AXPY, arch="compute_90"), "-O1", "axpy.ptx")])
     (entry,) = read_fatbin(fatbin.data).entries
     assert (entry.options.strip(), entry.identifier) == ("-O1", "axpy.ptx")
@@ -257,7 +257,7 @@ def test_an_entry_carries_options_and_a_name() -> None:
         {"identifier": "a\0"},
     ],
 )
-def test_an_entry_of_the_wrong_type_is_refused(wrong: dict[str, object]) -> None:
+def test_entry_of_the_wrong_type_is_refused(wrong: dict[str, object]) -> None:
     image = Artifact.of(".version 8.0\n.target sm_80\n")
     with raises(OptionError, "option", "Entry"):
         Entry(**{"image": image, **wrong})  # type: ignore[arg-type]
@@ -269,20 +269,20 @@ def test_two_images_for_the_same_architecture_are_refused() -> None:
         program.bundle([cubin, cubin])
 
 
-def test_a_host_object_is_an_entry_of_no_architecture_whatever_is_said_of_it() -> None:
+def test_host_object_is_an_entry_without_an_architecture() -> None:
     cubin = program.compile(AXPY, arch="sm_90")
     data = host_object(program.bundle([cubin]).data)
     plain, said = (Artifact(ImageKind.OBJECT, data, arch) for arch in (None, Arch.parse("sm_90")))
     assert program.bundle([cubin, said]).data == program.bundle([cubin, plain]).data
 
 
-def test_an_image_that_says_another_architecture_than_its_content_is_refused() -> None:
+def test_image_with_a_contradicting_architecture_is_refused() -> None:
     ptx = program.compile(AXPY, arch="compute_90")
     with raises(BundleError, "bundle", "compute_80", "compute_90"):
         program.bundle([Artifact(ImageKind.PTX, ptx.data, Arch.parse("compute_80"))])
 
 
-def test_what_does_not_go_into_a_fatbin_is_refused() -> None:
+def test_input_that_a_fatbin_cannot_contain_is_refused() -> None:
     good = Artifact.of(".version 8.0\n.target sm_80\n.address_size 64\n")
     others = [
         kind
@@ -308,20 +308,20 @@ def test_what_does_not_go_into_a_fatbin_is_refused() -> None:
             program.bundle([program.compile(AXPY)], compress=compress)  # type: ignore[arg-type]
 
 
-def test_options_come_as_keywords_or_as_a_mapping() -> None:
+def test_options_are_keywords_or_a_mapping() -> None:
     one = program.compile(AXPY, names="axpy<float>", options={"lineinfo": True})
     other = program.compile(AXPY, names="axpy<float>", lineinfo=True)
     assert one.data == other.data
     assert b".loc" in one.data
 
 
-def test_a_request_is_described_without_compiling() -> None:
+def test_request_is_described_without_compiling() -> None:
     described = program.request(Source.cuda("no C++ at all", name="x.cu"), arch="sm_90", ftz=True)
     assert str(described).endswith("arguments: --gpu-architecture=sm_90 --ftz=true")
     assert described == program.request(described.source, arch="sm_90", ftz=True)
 
 
-def test_the_toolchain_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_toolchain_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_HOME", raising=False)
     monkeypatch.delenv("CUDA_PATH", raising=False)
     plain = program.toolchain()
@@ -348,12 +348,12 @@ except ToolchainNotFoundError as e:
 """
 
 
-def test_without_the_wheels_the_error_names_the_extra_that_brings_them() -> None:
+def test_missing_wheels_are_reported_with_their_extra() -> None:
     for hidden, said in ((("cuda", "nvidia"), "pip install 'cujit[cu13]'"), (("nvidia",), "compute_")):
         assert said in printed(_HIDDEN.format(hidden=hidden))
 
 
-def test_the_command_builds_llvm_ir_too(tmp_path: Path) -> None:
+def test_command_builds_llvm_ir_too(tmp_path: Path) -> None:
     file = tmp_path / "scale.ll"
     file.write_text(SCALE)
     made = tmp_path / "scale.fatbin"

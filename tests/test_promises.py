@@ -124,7 +124,7 @@ def every_promise(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.symbols[0])
-def test_native_code_promises_what_is_listed(part: RuntimePart) -> None:
+def test_native_promises_match_the_list(part: RuntimePart) -> None:
     optimise(part.code(), passes=False)
 
 
@@ -143,17 +143,17 @@ def refused_module(text: str) -> str:
 
 
 @pytest.mark.parametrize("line", GOOD)
-def test_what_promises_nothing_is_let_pass(line: str) -> None:
+def test_code_without_promises_is_accepted(line: str) -> None:
     assert refused(line) == ""
 
 
 @pytest.mark.parametrize("line", BAD)
-def test_a_promise_is_found(line: str) -> None:
+def test_promise_is_found(line: str) -> None:
     assert "promised to LLVM" in refused(line)
 
 
 @pytest.mark.parametrize("attribute", ["mustprogress", "nosync", "nofree", "norecurse", '"no-nans-fp-math"="true"'])
-def test_an_attribute_of_a_function_is_found(attribute: str) -> None:
+def test_attribute_of_a_function_is_found(attribute: str) -> None:
     assert "promised to LLVM" in refused("%a = add i32 %n, 1", attribute)
 
 
@@ -178,12 +178,12 @@ define void @call() {
 """
 
 
-def test_an_offset_is_what_all_callers_give() -> None:
+def test_offset_is_common_to_all_callers() -> None:
     assert refused_module(CALLED.replace("LAST", "128")) == ""
     assert "puts: store <32 x i32>" in refused_module(CALLED.replace("LAST", "64"))
 
 
-def test_lines_of_the_source_hide_nothing(seen: list[str]) -> None:
+def test_source_lines_hide_nothing(seen: list[str]) -> None:
     optimise(module(GOOD[0]), passes=False)
     good, bad = (seen[-1].replace("add i32 %n, 1", f"shl i32 1, {by}, !dbg !3") for by in ("3", "%n"))
     assert promises.broken(good) == []

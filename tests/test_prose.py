@@ -59,7 +59,7 @@ def test_mistake_is_found_with_its_line(linter: Linter, sentence: str, text: str
         f"{'Ten words are in front of it: ' * 3}all of these are short.",
     ],
 )
-def test_what_is_right_is_not_found(linter: Linter, right: str) -> None:
+def test_correct_text_has_no_findings(linter: Linter, right: str) -> None:
     assert list(findings(blocks(right), linter)) == []
 
 
@@ -69,7 +69,7 @@ def test_code_is_not_prose(linter: Linter) -> None:
     assert list(findings(blocks(page), linter)) == []
 
 
-def test_messages_are_those_of_errors_hints_and_options() -> None:
+def test_messages_come_from_errors_hints_and_options() -> None:
     code = """_HELP = "say it in the constant"
 if x:
     raise KindError(
@@ -107,7 +107,7 @@ def test_no_sentence_breaks_a_rule(monkeypatch: pytest.MonkeyPatch) -> None:
 _VAGUE = re.compile(r"# (?:What|Who|Where|Why|How|It|Its|They|This|That|Such|A page|Names$)\b")
 
 
-def test_the_title_of_each_page_names_its_subject_and_no_two_are_equal() -> None:
+def test_page_titles_name_their_subjects_and_are_unique() -> None:
     titles = {path: path.read_text().partition("\n")[0] for path in (prose.ROOT / "docs").rglob("*.md")}
     assert [f"{path}: {title}" for path, title in titles.items() if not re.match("# \\w", title)] == []
     assert [title for title in titles.values() if _VAGUE.match(title) or RULES["a word to avoid"].search(title)] == []

@@ -144,13 +144,13 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Devices, "gpu", gpu)
 
 
-def test_a_test_within_its_budget_passes_and_prints_nothing(tests: Tests) -> None:
+def test_test_within_its_budget_passes_and_prints_nothing(tests: Tests) -> None:
     result = tests(WITHIN)
     result.assert_outcomes(passed=1)
     assert "cujit budget" not in result.stdout.str()
 
 
-def test_a_kernel_over_its_budget_fails_at_the_line_of_the_test(tests: Tests) -> None:
+def test_kernel_over_its_budget_fails_at_the_line_of_the_test(tests: Tests) -> None:
     result = tests(OVER)
     result.assert_outcomes(failed=1)
     result.stdout.re_match_lines(
@@ -165,7 +165,7 @@ def test_a_kernel_over_its_budget_fails_at_the_line_of_the_test(tests: Tests) ->
     assert "budget.py" not in result.stdout.str()  # the frames of cujit are hidden
 
 
-def test_an_error_of_cujit_is_shown_at_the_line_of_the_test(tests: Tests) -> None:
+def test_error_of_cujit_is_shown_at_the_line_of_the_test(tests: Tests) -> None:
     text = "import cujit\ndef test_it():\n    cujit.jit('__global__ int k() {}', device='cpu')\n"
     shown = tests(text).stdout.str()
     assert "must have a void return type" in shown
@@ -173,13 +173,13 @@ def test_an_error_of_cujit_is_shown_at_the_line_of_the_test(tests: Tests) -> Non
     assert "loading.py" in tests(text, "--full-trace").stdout.str()
 
 
-def test_a_test_that_fails_otherwise_shows_the_slack(tests: Tests) -> None:
+def test_other_failure_shows_the_slack(tests: Tests) -> None:
     result = tests(LATER)
     result.assert_outcomes(failed=1)
     result.stdout.re_match_lines([r"-+ Captured cujit budget call -+", r"\s+sum\s+sm_80\s+shared_bytes.*76 left"])
 
 
-def test_what_kernels_cost_is_held_too(tests: Tests) -> None:
+def test_costs_are_checked_too(tests: Tests) -> None:
     result = tests(COSTS, "--cujit-budget-report")
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.re_match_lines(
@@ -192,12 +192,12 @@ def test_what_kernels_cost_is_held_too(tests: Tests) -> None:
     )
 
 
-def test_budgets_are_taken_as_check_takes_them(tests: Tests) -> None:
+def test_budget_fixture_accepts_the_arguments_of_check(tests: Tests) -> None:
     tests(OTHERS).assert_outcomes(passed=3)
 
 
 @pytest.mark.parametrize("asked", ["switch", "setting", "switch under xdist"])
-def test_a_table_of_everything_is_printed_if_asked(tests: Tests, pytester: pytest.Pytester, asked: str) -> None:
+def test_table_of_all_budgets_is_printed_on_request(tests: Tests, pytester: pytest.Pytester, asked: str) -> None:
     switch = ["--cujit-budget-report"]
     if asked == "switch under xdist":
         switch += ["-n", "1"]
@@ -223,7 +223,7 @@ def test_a_table_of_everything_is_printed_if_asked(tests: Tests, pytester: pytes
     assert [red.split()[-1] for red in re.findall(r"\x1b\[31m +sum (.*)\x1b", colored)] == ["over"]
 
 
-def test_a_report_without_checks_says_so(tests: Tests) -> None:
+def test_report_without_checks_says_so(tests: Tests) -> None:
     result = tests("def test_nothing(): pass", "--cujit-budget-report")
     result.assert_outcomes(passed=1)
     result.stdout.re_match_lines([r"=+ cujit budgets =+", "no budget was checked"])
@@ -236,7 +236,7 @@ def test_junit_xml_has_the_rows(tests: Tests, pytester: pytest.Pytester) -> None
     assert '"76 left"' in (found.get("value") or "")
 
 
-def test_junit_xml_has_what_a_check_finds(tests: Tests, pytester: pytest.Pytester) -> None:
+def test_junit_xml_has_the_findings_of_a_check(tests: Tests, pytester: pytest.Pytester) -> None:
     code = r"""
 import cujit
 
@@ -250,7 +250,7 @@ def test_it(device):
     assert "Invalid write of 4 bytes" in (found.text or "")
 
 
-def test_fixture_and_switches_explain_themselves(pytester: pytest.Pytester) -> None:
+def test_fixture_and_options_have_help_texts(pytester: pytest.Pytester) -> None:
     fixtures = pytester.runpytest(*PLUGIN, "--fixtures").stdout.str()
     assert "cujit_budget(what, registers=64, spills=0)" in fixtures
     usage = pytester.runpytest(*PLUGIN, "--help").stdout.str()
@@ -271,7 +271,7 @@ def test_loading_the_plugin_imports_nothing_else_of_cujit() -> None:
     assert loaded == LOADED
 
 
-def test_a_run_that_does_not_use_it_imports_nothing_either(pytester: pytest.Pytester) -> None:
+def test_run_that_does_not_use_the_plugin_imports_nothing(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         f"import sys\ndef test_it(): assert {{n for n in sys.modules if n.startswith('cujit')}} <= {LOADED}"
     )
@@ -303,21 +303,21 @@ def run(device, n=4):
 ON_DEVICE = "def test_twice(device):\n    assert run(device) == 12\n"
 
 
-def test_device_is_the_cpu_device_and_the_gpu_where_there_is_one(tests: Tests) -> None:
+def test_device_is_the_cpu_device_and_an_existing_gpu(tests: Tests) -> None:
     result = tests(DOUBLE + ON_DEVICE, "-v")
     gpus = len(process_devices().gpus()) > 0
     result.assert_outcomes(passed=1 + gpus)
     result.stdout.fnmatch_lines(["*::test_twice?cpu? PASSED*"])
 
 
-def test_all_devices_skip_the_gpu_that_is_not_there(tests: Tests, no_gpu: None) -> None:
+def test_all_devices_skip_a_missing_gpu(tests: Tests, no_gpu: None) -> None:
     del no_gpu
     result = tests(DOUBLE + ON_DEVICE, "-rs", "--cujit-device=all")
     result.assert_outcomes(passed=1, skipped=1)
     result.stdout.fnmatch_lines(["SKIPPED*: there is no GPU"])
 
 
-def test_a_gpu_that_was_asked_for_and_is_not_there_is_an_error(tests: Tests, no_gpu: None) -> None:
+def test_requested_but_missing_gpu_is_an_error(tests: Tests, no_gpu: None) -> None:
     del no_gpu
     result = tests(DOUBLE + ON_DEVICE, "--cujit-device=gpu")
     result.assert_outcomes(errors=1)
@@ -335,7 +335,7 @@ def test_a_gpu_that_was_asked_for_and_is_not_there_is_an_error(tests: Tests, no_
         ("threads=1", (), 1, 0),
     ],
 )
-def test_the_marker_says_where(
+def test_marker_selects_the_devices(
     tests: Tests, no_gpu: None, marker: str, arguments: tuple[str, ...], passed: int, skipped: int
 ) -> None:
     del no_gpu
@@ -348,7 +348,7 @@ def test_threads_of_the_marker_reach_the_device(tests: Tests) -> None:
     tests(DOUBLE + code).assert_outcomes(passed=1)
 
 
-def test_a_test_runs_once_under_each_schedule_of_its_marker(tests: Tests) -> None:
+def test_test_runs_once_under_each_schedule_of_its_marker(tests: Tests) -> None:
     code = """
 LAST = 'extern "C" __global__ void last(int *o) { if (threadIdx.x % 32 == 0) o[0] = threadIdx.x; }'
 
@@ -365,7 +365,7 @@ def test_last(device):
     result.stdout.fnmatch_lines(["*test_last*cpu-schedule-7*"])
 
 
-def test_a_test_whose_kernel_does_not_end_fails_and_the_next_one_runs(tests: Tests) -> None:
+def test_hanging_kernel_fails_its_test_and_the_next_runs(tests: Tests) -> None:
     code = """
 SPIN = 'extern "C" __global__ void spin(volatile int *x) { while (*x == 0) {} }'
 
@@ -382,7 +382,7 @@ def test_ends(device):
     result.stdout.fnmatch_lines(["*KernelFaultError: kernel spin: it ran longer than timeout_s=0.1"])
 
 
-def test_the_nearest_marker_counts_and_the_others_add(tests: Tests) -> None:
+def test_nearest_marker_wins_and_others_add(tests: Tests) -> None:
     code = """
 pytestmark = pytest.mark.cujit(devices="gpu", threads=1)
 
@@ -400,21 +400,19 @@ def test_it(device):
         ("devices='tpu'", "must be cpu, gpu or all, not 'tpu'"),
     ],
 )
-def test_a_slip_in_the_marker_is_told(tests: Tests, marker: str, words: str) -> None:
+def test_mistake_in_the_marker_is_reported(tests: Tests, marker: str, words: str) -> None:
     result = tests(f"{DOUBLE}\n@pytest.mark.cujit({marker})\n{ON_DEVICE}")
     result.assert_outcomes(errors=1)
     assert words in result.stdout.str()
 
 
-def test_a_slip_on_the_command_line_is_told(tests: Tests) -> None:
+def test_mistake_on_the_command_line_is_reported(tests: Tests) -> None:
     result = tests(DOUBLE + ON_DEVICE, "--cujit-device=cuda")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert "--cujit-device must be cpu, gpu or all, not 'cuda'" in result.stderr.str()
 
 
-def test_settings_are_read_where_the_command_line_is_silent(
-    tests: Tests, pytester: pytest.Pytester, no_gpu: None
-) -> None:
+def test_settings_apply_without_command_line_options(tests: Tests, pytester: pytest.Pytester, no_gpu: None) -> None:
     del no_gpu
     pytester.makeini("[pytest]\ncujit_device = all\n")
     tests(DOUBLE + ON_DEVICE).assert_outcomes(passed=1, skipped=1)
@@ -429,7 +427,7 @@ def test_settings_are_read_where_the_command_line_is_silent(
     ],
     ids=["fixture", "parameter"],
 )
-def test_a_project_may_call_something_of_its_own_device(tests: Tests, own: str) -> None:
+def test_project_may_have_its_own_device_fixture(tests: Tests, own: str) -> None:
     tests("import pytest\n" + own).assert_outcomes(passed=1)
 
 
@@ -451,14 +449,14 @@ def run_wrong(device):
     ],
     ids=["all", "none", "sync", "marker", "marker none"],
 )
-def test_the_cpu_device_has_its_checks(tests: Tests, marker: str, arguments: tuple[str, ...], found: bool) -> None:
+def test_cpu_device_has_its_checks(tests: Tests, marker: str, arguments: tuple[str, ...], found: bool) -> None:
     code = f"{WRONG}\n{marker}\ndef test_it(device): run_wrong(device)"
     result = tests(DOUBLE + code, "--cujit-device=cpu", *arguments)
     result.assert_outcomes(passed=not found, failed=found)
     assert ("KernelFaultError: kernel twice, block (0, 0, 0), thread (4, 0, 0)" in result.stdout.str()) == found
 
 
-def test_a_fixture_that_is_asked_for_late_is_the_cpu_device(tests: Tests) -> None:
+def test_fixture_requested_late_is_the_cpu_device(tests: Tests) -> None:
     code = "\ndef test_it(request): assert request.getfixturevalue('device').name == 'cpu'"
     tests(DOUBLE + code).assert_outcomes(passed=1)
 
@@ -491,13 +489,13 @@ def test_coverage_of_a_run_is_written_for_lcov(tests: Tests, pytester: pytest.Py
     assert said in result.stdout.str().splitlines()
 
 
-def test_exact_coverage_tells_which_side_of_a_condition_ran(tests: Tests, pytester: pytest.Pytester) -> None:
+def test_exact_coverage_shows_which_branch_ran(tests: Tests, pytester: pytest.Pytester) -> None:
     arguments = ("--cujit-device=cpu", "--cujit-coverage=c.info", "--cujit-coverage-exact")
     tests(DOUBLE + ON_DEVICE, *arguments).assert_outcomes(passed=1)
     assert "\nDA:5,4\n" in (pytester.path / "c.info").read_text()  # the early return, in 4 of 8 threads
 
 
-def test_nothing_is_counted_after_the_run(tests: Tests) -> None:
+def test_launches_after_the_run_are_not_counted(tests: Tests) -> None:
     tests(DOUBLE + ON_DEVICE, "--cujit-device=cpu", "--cujit-coverage=c.info").assert_outcomes(passed=1)
     assert not process_devices().cpu().backend.watchers
 
@@ -512,7 +510,7 @@ def test_modules_of_cujit_are_imported_as_without_pytest(pytester: pytest.Pytest
     pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=1)
 
 
-def test_emulator_is_there_before_any_conftest_and_in_all_processes(pytester: pytest.Pytester) -> None:
+def test_emulator_starts_before_any_conftest_in_all_processes(pytester: pytest.Pytester) -> None:
     asks = """
     import ctypes
     driver, number = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()

@@ -38,7 +38,7 @@ def test_quick_chooses_tests_for_every_package() -> None:
     assert chosen_tests(["LICENSE"]) == [f"tests/{name}.py" for name in GUARDS]
 
 
-def test_quick_leaves_out_what_comes_too_late(tmp_path: Path) -> None:
+def test_quick_leaves_out_slow_tests(tmp_path: Path) -> None:
     (tmp_path / "test_one.py").write_text("def test_one():\n    pass\n")
     (tmp_path / "conftest.py").write_text("pytest_plugins = ('time_limit',)\n")
     for until, said in (("1", f"{_LEFT_OUT}: 1 tests were left out"), ("9e9", "1 passed")):

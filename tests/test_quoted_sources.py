@@ -44,7 +44,7 @@ def _in_trace(ptx: str) -> str:
     return str(trace)
 
 
-def test_nothing_below_other_directories_is_quoted(tmp_path: Path) -> None:
+def test_files_below_other_directories_are_not_quoted(tmp_path: Path) -> None:
     secret = tmp_path / "secret.cu"
     secret.write_text(SECRET)
     device = cujit.cpu(check="memory")
@@ -56,7 +56,7 @@ def test_nothing_below_other_directories_is_quoted(tmp_path: Path) -> None:
     assert "the secret line" not in _in_trace(PTX.format(file=secret, offset=0))
 
 
-def test_a_source_that_the_user_gave_is_quoted(tmp_path: Path) -> None:
+def test_source_that_the_user_gave_is_quoted(tmp_path: Path) -> None:
     source = tmp_path / "mine.cu"
     source.write_text("__global__ void k(int *o) {\n    o[1 << 20] = 1;  // the mistake\n}\n")
     device = cujit.cpu(check="memory")
@@ -66,7 +66,7 @@ def test_a_source_that_the_user_gave_is_quoted(tmp_path: Path) -> None:
     assert "// the mistake" in displays.html_of(displays._of_fault(caught.value))
 
 
-def test_commands_quote_sources_beside_the_file_that_they_are_given(tmp_path: Path) -> None:
+def test_commands_quote_sources_next_to_their_file(tmp_path: Path) -> None:
     inside, outside = tmp_path / "inside", tmp_path / "outside"
     for directory in (inside, outside):
         directory.mkdir()
@@ -83,7 +83,7 @@ def test_commands_quote_sources_beside_the_file_that_they_are_given(tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", [".hidden.cu", "key.pem", "passwd", ".ssh/key.cu"])
-def test_hidden_files_and_files_that_are_no_sources_are_never_quoted(tmp_path: Path, name: str) -> None:
+def test_hidden_files_and_other_files_are_never_quoted(tmp_path: Path, name: str) -> None:
     (tmp_path / "given.cu").write_text("__global__ void k() {}")
     cujit.Source.of(tmp_path / "given.cu")
     file = tmp_path / name
@@ -93,7 +93,7 @@ def test_hidden_files_and_files_that_are_no_sources_are_never_quoted(tmp_path: P
     assert quoted_lines(str(file)) == []
 
 
-def test_links_out_of_the_directory_fifos_and_huge_files_are_not_quoted(tmp_path: Path) -> None:
+def test_links_fifos_and_huge_files_are_not_quoted(tmp_path: Path) -> None:
     given = tmp_path / "given"
     given.mkdir()
     (given / "k.cu").write_text("__global__ void k() {}")
@@ -106,7 +106,7 @@ def test_links_out_of_the_directory_fifos_and_huge_files_are_not_quoted(tmp_path
         assert quoted_lines(str(given / name)) == []
 
 
-def test_a_report_quotes_as_little(tmp_path: Path) -> None:
+def test_report_quotes_as_little(tmp_path: Path) -> None:
     (tmp_path / "secret.cu").write_text(SECRET)
     inside = tmp_path / "inside"
     inside.mkdir()

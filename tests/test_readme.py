@@ -41,7 +41,7 @@ def test_readme_is_short() -> None:
     assert _README.count("\n") <= 120
 
 
-def test_it_has_ten_lines_two_commands_and_three_pictures() -> None:
+def test_readme_has_ten_lines_two_commands_and_three_pictures() -> None:
     assert _ON_CPU.count("\n") in (10, 11)
     makefile = (_ROOT / "Makefile").read_text()
     assert "`make test`" in _README
@@ -53,7 +53,7 @@ def test_it_has_ten_lines_two_commands_and_three_pictures() -> None:
     assert all((_ROOT / path).is_file() for dark, _, light, _ in pictures for path in (dark, light))
 
 
-def test_the_pictures_show_what_the_pages_say() -> None:
+def test_pictures_show_what_the_pages_say() -> None:
     """``python docs/images/figures.py`` draws them anew."""
     space = runpy.run_path(str(_ROOT / "docs/images/figures.py"))
     for name, draw in space["PICTURES"].items():
@@ -70,7 +70,7 @@ def test_the_pictures_show_what_the_pages_say() -> None:
             assert f"<title>{said}</title>" in (_ROOT / "docs/images/speed-dark.svg").read_text()
 
 
-def test_what_the_pictures_are_called_has_their_numbers() -> None:
+def test_alternative_texts_have_the_numbers_of_the_pictures() -> None:
     space = runpy.run_path(str(_ROOT / "docs/images/figures.py"))
     rows = [[float(cell) for cell in row[1:]] for row in space["table"]("cpu.md", "kernel") if all(row)]
     one, all_, pocl = (f"{min(column):g} to {max(column):g}" for column in zip(*rows, strict=True))
@@ -97,7 +97,7 @@ def saved_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("saved_kernel")
-def test_the_same_runs_on_the_cpu_device_when_that_is_asked_for() -> None:
+def test_example_runs_on_the_cpu_device_on_request() -> None:
     assert "cujit.gpu(0)" in _ON_GPU
     names = _run(_ON_GPU.replace("cujit.gpu(0)", "cujit.cpu()"))
     assert names["y"].numpy().tolist() == _EXPECTED
@@ -105,7 +105,7 @@ def test_the_same_runs_on_the_cpu_device_when_that_is_asked_for() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("saved_kernel")
-def test_the_same_runs_on_a_gpu() -> None:
+def test_example_runs_on_a_gpu() -> None:
     if not process_devices().gpus():
         pytest.skip("no GPU here")
     assert _run(_ON_GPU)["y"].numpy().tolist() == _EXPECTED
@@ -123,7 +123,7 @@ def test_session_prints_what_is_shown() -> None:
     assert str(np.array(_EXPECTED)) in _SESSION
 
 
-def test_checks_and_the_launch_of_ones_own_shape_work_as_the_page_says() -> None:
+def test_checks_and_explicit_launches_work_as_the_page_says() -> None:
     check = 'device=cujit.cpu(check="memory")'
     assert f"`{check}`" in _README
     assert "`axpy[grid, block](2.0, x, y, x.size)`" in _README
@@ -135,7 +135,7 @@ def test_checks_and_the_launch_of_ones_own_shape_work_as_the_page_says() -> None
     assert "source.cu:4" in str(caught.value)
 
 
-def test_the_index_of_an_argument_is_explained_and_is_that_of_y() -> None:
+def test_argument_index_is_explained_and_belongs_to_y() -> None:
     assert "`--print 3` prints the third argument" in _README
     (arguments,) = re.findall(r"(--arg .*) --print 3", _SESSION)
     assert arguments.split("--arg ")[1:][2].strip() == "ones:f32:8"
@@ -152,7 +152,7 @@ def _tables(text: str) -> dict[str, list[str]]:
     return {row[0]: row[1:] for row in rows}
 
 
-def test_the_comparison_has_the_figures_of_the_page_about_performance() -> None:
+def test_comparison_has_the_figures_of_the_performance_page() -> None:
     """Which were measured: ``benchmarks/peers.json`` has them, and docs/launch.md those of launches."""
     compared = _tables(_README.partition("## Comparison")[2].partition("## ")[0])
     page = _tables((_ROOT / "docs/performance.md").read_text().partition("## Compared with other tools")[2])
@@ -183,7 +183,7 @@ def test_the_comparison_has_the_figures_of_the_page_about_performance() -> None:
         )
 
 
-def test_what_was_tried_without_a_gpu_still_holds_for_cujit() -> None:
+def test_claims_tried_without_a_gpu_still_hold() -> None:
     peers = runpy.run_path(str(_ROOT / "benchmarks/peers.py"))
     for what, programs in peers["PROBES"].items():
         assert peers["answer"](programs["cujit"]) == ("yes", ""), what

@@ -56,7 +56,7 @@ def modules() -> Registry:
 # -- building and finding ---------------------------------------------------------------------------------
 
 
-def test_a_template_is_built_once_and_runs(modules: Registry, device: Device) -> None:
+def test_template_is_built_once_and_runs(modules: Registry, device: Device) -> None:
     builder = Builder(TIMES, ["times<float, 3>"])
     first = modules.module("times", builder, device=device)
     assert modules.module("times", builder, device=device) is first
@@ -70,14 +70,14 @@ def test_a_template_is_built_once_and_runs(modules: Registry, device: Device) ->
     assert x.numpy().tolist() == [0, 3, 6, 9, 12]
 
 
-def test_a_gpu_gets_machine_code_and_the_cpu_device_ptx(modules: Registry, device: Device) -> None:
+def test_gpu_gets_machine_code_and_the_cpu_device_ptx(modules: Registry, device: Device) -> None:
     artifact = modules.module("k", Builder(writes(1)), device=device).module.artifact
     assert artifact.kind is (ImageKind.CUBIN if device.is_gpu else ImageKind.PTX)
     assert not device.is_gpu or str(artifact.arch) == f"{device.arch}a"
 
 
 @pytest.mark.parametrize("given", ["text", "source", "artifact", "bytes", "tuple", "built", "path"])
-def test_a_builder_gives_sources_and_images_of_every_kind(
+def test_builder_returns_sources_and_images_of_every_kind(
     given: str, modules: Registry, cpu: Device, tmp_path: Path
 ) -> None:
     text = writes(7)
@@ -98,7 +98,7 @@ def test_a_builder_gives_sources_and_images_of_every_kind(
     assert (got.source is None) == (given in ("artifact", "bytes", "built"))
 
 
-def test_a_name_goes_with_text_and_bytes_alone() -> None:
+def test_name_is_accepted_only_with_text_and_bytes() -> None:
     image, source = compile(writes(1), to="ptx"), Source.cuda(writes(1))
     assert [ModuleSpec(given, name="mine").source.name for given in (writes(1), image.data)] == ["mine", "mine"]
     for given in (image, source):
@@ -113,7 +113,7 @@ def test_headers_in_memory_reach_the_compiler(modules: Registry, cpu: Device) ->
 
 
 @needs_tiles
-def test_other_kernels_of_headers_beside_tile_kernels_are_refused_by_name(modules: Registry, cpu: Device) -> None:
+def test_other_header_kernels_with_tile_kernels_are_refused(modules: Registry, cpu: Device) -> None:
     headers = {"tiles.cuh": TWICE, "others.cuh": "__global__ void other(float* a) { *a = 1; }\n"}
     own = '#include "tiles.cuh"\n__tile_global__ void own(float* a) {}\n'
     mixed = ModuleSpec('#include "others.cuh"\n' + own, headers=headers)
@@ -123,7 +123,7 @@ def test_other_kernels_of_headers_beside_tile_kernels_are_refused_by_name(module
 
 
 @needs_tiles
-def test_tile_kernels_of_headers_alone_are_refused_with_the_way_out(modules: Registry, cpu: Device) -> None:
+def test_header_only_tile_kernels_are_refused_with_a_hint(modules: Registry, cpu: Device) -> None:
     lone = ModuleSpec('#include "tiles.cuh"\n', headers={"tiles.cuh": TWICE})
     with raises(CompileError, "compile", "to='tileir'", "cujit.Source.tile(image)"):
         modules.module("lone", lambda: lone, device=cpu)
@@ -141,7 +141,7 @@ def test_llvm_ir_is_built(modules: Registry, cpu: Device) -> None:
     assert got.module.artifact.kind is ImageKind.PTX
 
 
-def test_names_of_any_length_are_told_apart(modules: Registry, cpu: Device) -> None:
+def test_long_names_are_distinguished(modules: Registry, cpu: Device) -> None:
     long = "x" * 100_000
     for n in (1, 2):
         assert value(modules.module(f"{long}{n}", Builder(writes(n)), device=cpu, version="1")["k"]) == n
@@ -149,7 +149,7 @@ def test_names_of_any_length_are_told_apart(modules: Registry, cpu: Device) -> N
     assert value(again.module(f"{long}2", Builder(writes(2)), device=cpu, version="1")["k"]) == 2
 
 
-def test_each_device_has_its_own(modules: Registry) -> None:
+def test_each_device_has_its_own_module(modules: Registry) -> None:
     one, two = (process_devices().cpu(threads) for threads in (1, 2))
     builder = Builder(writes(1))
     assert modules.module("k", builder, device=one) is not modules.module("k", builder, device=two)
@@ -157,7 +157,7 @@ def test_each_device_has_its_own(modules: Registry) -> None:
     assert len(modules) == 2
 
 
-def test_the_process_has_one_registry(cpu: Device) -> None:
+def test_process_has_one_registry(cpu: Device) -> None:
     builder = Builder(writes(1))
     try:
         got, again = (module("test_registry k", builder, device=cpu) for _ in range(2))
@@ -167,7 +167,7 @@ def test_the_process_has_one_registry(cpu: Device) -> None:
         default_registry().forget("test_registry k")
 
 
-def test_what_is_registered_is_listed_and_forgotten(modules: Registry, cpu: Device) -> None:
+def test_registered_modules_are_listed_and_forgotten(modules: Registry, cpu: Device) -> None:
     builder = Builder(writes(1))
     for name in ("b", "a"):
         modules.module(name, builder, device=cpu)
@@ -182,7 +182,7 @@ def test_what_is_registered_is_listed_and_forgotten(modules: Registry, cpu: Devi
     assert builder.calls == 3
 
 
-def test_a_closed_module_is_built_again(modules: Registry, cpu: Device) -> None:
+def test_closed_module_is_built_again(modules: Registry, cpu: Device) -> None:
     builder = Builder(writes(1))
     first = modules.module("k", builder, device=cpu)
     first.module.close()
@@ -194,7 +194,7 @@ def test_a_closed_module_is_built_again(modules: Registry, cpu: Device) -> None:
 # -- another source under the same name --------------------------------------------------------------------
 
 
-def test_another_source_under_the_same_name_is_an_error(modules: Registry, cpu: Device) -> None:
+def test_other_source_under_the_same_name_is_an_error(modules: Registry, cpu: Device) -> None:
     modules.module("k", lambda: writes(1), device=cpu)
     with raises(OptionError, "option", "k", "cpu", "1", "cujit.default_registry().forget(name)") as said:
         modules.module("k", lambda: writes(2), device=cpu)
@@ -208,7 +208,7 @@ def test_another_source_under_the_same_name_is_an_error(modules: Registry, cpu: 
     assert value(modules.module("k", ModuleSpec(writes(1)), device=cpu)["k"]) == 1
 
 
-def test_a_parameter_that_is_missing_in_the_name_is_found(modules: Registry, cpu: Device) -> None:
+def test_parameter_missing_in_the_name_is_detected(modules: Registry, cpu: Device) -> None:
     def kernel(n: int) -> RegisteredModule:
         return modules.module("k", lambda: writes(n), device=cpu)
 
@@ -224,7 +224,7 @@ class Mode(enum.Enum):
     EXACT = 2
 
 
-def test_a_builder_is_known_by_the_enumeration_that_it_holds(modules: Registry, cpu: Device) -> None:
+def test_builder_is_identified_by_its_enumeration(modules: Registry, cpu: Device) -> None:
     def built(mode: Mode) -> RegisteredModule:
         return modules.module("k", functools.partial(lambda mode: writes(mode.value), mode), device=cpu)
 
@@ -233,7 +233,7 @@ def test_a_builder_is_known_by_the_enumeration_that_it_holds(modules: Registry, 
         built(Mode.EXACT)
 
 
-def test_a_builder_that_holds_itself_is_known_by_the_values_beside_it(modules: Registry, cpu: Device) -> None:
+def test_self_referential_builder_is_identified_by_its_values(modules: Registry, cpu: Device) -> None:
     def built(n: int) -> RegisteredModule:
         def builder() -> str:
             return parts[1]()
@@ -246,20 +246,20 @@ def test_a_builder_that_holds_itself_is_known_by_the_values_beside_it(modules: R
         built(2)
 
 
-def test_a_built_shows_its_source_and_the_names_that_it_has() -> None:
+def test_module_spec_shows_its_source_and_names() -> None:
     source = Source.cuda(writes(1))
     shown = [repr(built) for built in (ModuleSpec(source), ModuleSpec(source, ["k"]))]
     assert shown == [f"<ModuleSpec {source!r}>", f"<ModuleSpec {source!r} names=['k']>"]
 
 
-def test_a_module_shows_some_of_its_names(modules: Registry, cpu: Device) -> None:
+def test_module_repr_shows_some_names(modules: Registry, cpu: Device) -> None:
     names = [f"kernel{i}" for i in range(1000, 1006)]
     code = "".join(f'extern "C" __global__ void {name}() {{}}\n' for name in names)
     shown = repr(modules.module("many", lambda: code, device=cpu))
     assert shown.endswith("kernel1000, kernel1001, kernel1002, kernel1003 and 2 more>")
 
 
-def test_a_builder_that_looks_different_but_builds_the_same_is_called_once(modules: Registry, cpu: Device) -> None:
+def test_equivalent_builder_is_called_once(modules: Registry, cpu: Device) -> None:
     calls = []
 
     def builder(unused: int) -> str:
@@ -271,7 +271,7 @@ def test_a_builder_that_looks_different_but_builds_the_same_is_called_once(modul
     assert calls == [1, 2]
 
 
-def test_what_cannot_be_told_of_a_builder_is_found_by_check(modules: Registry, cpu: Device) -> None:
+def test_undescribable_difference_is_found_by_check(modules: Registry, cpu: Device) -> None:
     modules.module("k", Builder(writes(1)), device=cpu)
     other = Builder(writes(2))
     modules.module("k", other, device=cpu)
@@ -284,7 +284,7 @@ def test_what_cannot_be_told_of_a_builder_is_found_by_check(modules: Registry, c
     assert same.calls == 2
 
 
-def test_a_builder_is_not_kept_alive(modules: Registry, cpu: Device) -> None:
+def test_builder_is_not_kept_alive(modules: Registry, cpu: Device) -> None:
     builder = Builder(writes(1))
     gone = weakref.ref(builder)
     modules.module("k", builder, device=cpu)
@@ -293,7 +293,7 @@ def test_a_builder_is_not_kept_alive(modules: Registry, cpu: Device) -> None:
     assert gone() is None
 
 
-def test_the_wishes_that_are_remembered_are_bounded(modules: Registry, cpu: Device) -> None:
+def test_remembered_requests_are_bounded(modules: Registry, cpu: Device) -> None:
     def builder(_unused: int) -> str:
         return writes(1)
 
@@ -306,7 +306,7 @@ def test_the_wishes_that_are_remembered_are_bounded(modules: Registry, cpu: Devi
 # -- builders that fail, and that need others --------------------------------------------------------------
 
 
-def test_what_a_builder_raises_is_raised_and_not_remembered(modules: Registry, cpu: Device) -> None:
+def test_exception_of_a_builder_is_raised_and_not_remembered(modules: Registry, cpu: Device) -> None:
     fails = [KeyError("no such operation"), CompileError("of the builder itself")]
 
     def builder() -> str:
@@ -320,21 +320,21 @@ def test_what_a_builder_raises_is_raised_and_not_remembered(modules: Registry, c
     assert value(modules.module("k", builder, device=cpu, version="1")["k"]) == 4
 
 
-def test_a_source_that_does_not_compile_is_not_registered(modules: Registry, cpu: Device) -> None:
+def test_source_that_does_not_compile_is_not_registered(modules: Registry, cpu: Device) -> None:
     with pytest.raises(CompileError) as caught:
         modules.module("k", lambda: "__global__ void k() { nonsense }", device=cpu, version="1")
     assert caught.value.diagnostics
     assert value(modules.module("k", lambda: writes(1), device=cpu, version="1")["k"]) == 1
 
 
-def test_a_builder_may_ask_for_another_module(modules: Registry, cpu: Device) -> None:
+def test_builder_may_request_another_module(modules: Registry, cpu: Device) -> None:
     def outer() -> str:
         return writes(value(modules.module("inner", lambda: writes(20), device=cpu)["k"]) + 1)
 
     assert value(modules.module("outer", outer, device=cpu)["k"]) == 21
 
 
-def test_a_builder_that_asks_for_itself_is_an_error(modules: Registry, cpu: Device) -> None:
+def test_builder_that_requests_itself_is_an_error(modules: Registry, cpu: Device) -> None:
     def itself() -> object:
         return modules.module("itself", itself, device=cpu)
 
@@ -348,7 +348,7 @@ def test_a_builder_that_asks_for_itself_is_an_error(modules: Registry, cpu: Devi
         modules.module("first", first, device=cpu)
 
 
-def test_builders_that_need_each_other_over_threads_do_not_hang(modules: Registry, cpu: Device) -> None:
+def test_mutually_dependent_builders_do_not_deadlock(modules: Registry, cpu: Device) -> None:
     inside = threading.Barrier(2)
 
     def builder(other: str) -> str:
@@ -409,7 +409,7 @@ def test_builders_that_need_each_other_over_threads_do_not_hang(modules: Registr
         "path",
     ],
 )
-def test_a_builder_that_gives_nonsense_is_told(
+def test_invalid_builder_result_is_reported(
     given: object, error: type[CujitError], match: tuple[str, ...], modules: Registry, cpu: Device
 ) -> None:
     with raises(error, *match):
@@ -417,7 +417,7 @@ def test_a_builder_that_gives_nonsense_is_told(
     assert len(modules) == 0
 
 
-def test_an_image_must_have_the_kernels_that_were_named(modules: Registry, cpu: Device) -> None:
+def test_image_must_have_the_named_kernels(modules: Registry, cpu: Device) -> None:
     image = compile(writes(1), to="ptx")
     with raises(NameNotFoundError, "name-not-found", "'j'"):
         modules.module("k", lambda: (image, ["k", "j"]), device=cpu)
@@ -444,7 +444,7 @@ def test_an_image_must_have_the_kernels_that_were_named(modules: Registry, cpu: 
     ],
     ids=["empty", "int", "builder", "version", "no-version", "options", "option", "device", "cache"],
 )
-def test_wrong_arguments_are_told(arguments: dict[str, object], match: tuple[str, ...], modules: Registry) -> None:
+def test_wrong_arguments_are_reported(arguments: dict[str, object], match: tuple[str, ...], modules: Registry) -> None:
     given: dict[str, object] = {"name": "k", "builder": lambda: writes(1), "device": "cpu", **arguments}
     with raises(OptionError, *match):
         modules.module(**given)  # type: ignore[arg-type]
@@ -491,7 +491,7 @@ def test_configure_runs_once_over_threads(modules: Registry, cpu: Device) -> Non
     assert set(kernels) == {calls[0]}
 
 
-def test_configure_that_fails_keeps_the_kernel_back_and_runs_again(modules: Registry, cpu: Device) -> None:
+def test_failed_configure_withholds_the_kernel_and_runs_again(modules: Registry, cpu: Device) -> None:
     got = modules.module("k", lambda: writes(1), device=cpu)
     fails = [ValueError("once")]
 
@@ -504,7 +504,7 @@ def test_configure_that_fails_keeps_the_kernel_back_and_runs_again(modules: Regi
     assert value(got.get_kernel("k", configure)) == 1
 
 
-def test_configure_that_comes_too_late_is_an_error(modules: Registry, cpu: Device) -> None:
+def test_late_configure_is_an_error(modules: Registry, cpu: Device) -> None:
     got = modules.module("k", lambda: TWO, device=cpu)
     got.get_kernel("a")
     with raises(OptionError, "option", "k", "handed"):
@@ -515,14 +515,14 @@ def test_configure_that_comes_too_late_is_an_error(modules: Registry, cpu: Devic
     assert value(got.get_kernel("b")) == 2
 
 
-def test_configure_that_asks_for_its_own_kernel_is_an_error(modules: Registry, cpu: Device) -> None:
+def test_configure_that_requests_its_own_kernel_is_an_error(modules: Registry, cpu: Device) -> None:
     got = modules.module("k", lambda: TWO, device=cpu)
     with raises(OptionError, "option", "k", "itself"):
         got.get_kernel("a", lambda _: got["a"])
     assert got.get_kernel("a", lambda _: got["b"]) is got["a"]
 
 
-def test_configure_and_a_builder_that_need_each_other_over_threads_do_not_hang(modules: Registry, cpu: Device) -> None:
+def test_configure_and_builder_in_threads_do_not_deadlock(modules: Registry, cpu: Device) -> None:
     got = modules.module("k", lambda: TWO, device=cpu)
     inside = threading.Barrier(2)
 
@@ -543,7 +543,7 @@ def test_configure_and_a_builder_that_need_each_other_over_threads_do_not_hang(m
     assert sum("the module would wait for itself" in str(result) for result in results) == 1
 
 
-def test_wrong_kernels_and_configures_are_told(modules: Registry, cpu: Device) -> None:
+def test_wrong_kernels_and_configures_are_reported(modules: Registry, cpu: Device) -> None:
     got = modules.module("k", lambda: writes(1), device=cpu)
     with raises(NameNotFoundError, "name-not-found", "'j'"):
         got.get_kernel("j")
@@ -553,7 +553,7 @@ def test_wrong_kernels_and_configures_are_told(modules: Registry, cpu: Device) -
         got.get_kernel("k", 3)  # type: ignore[arg-type]
 
 
-def test_the_best_block_is_looked_for_once(modules: Registry, cpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_best_block_is_looked_for_once(modules: Registry, cpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     real = CpuKernel.best_block
 
@@ -582,7 +582,7 @@ def test_threads_call_the_builder_and_compile_once(modules: Registry, cpu: Devic
     assert cache.counters.makes == 1
 
 
-def test_what_a_builder_raises_goes_to_every_thread(modules: Registry, cpu: Device) -> None:
+def test_exception_of_a_builder_reaches_every_thread(modules: Registry, cpu: Device) -> None:
     calls = []
     waiting = threading.Event()
 
@@ -598,7 +598,7 @@ def test_what_a_builder_raises_goes_to_every_thread(modules: Registry, cpu: Devi
     assert value(modules.module("k", lambda: writes(1), device=cpu)["k"]) == 1
 
 
-def test_threads_with_different_sources_get_one_winner_and_errors(modules: Registry, cpu: Device) -> None:
+def test_threads_with_different_sources_get_one_winner(modules: Registry, cpu: Device) -> None:
     numbers = iter(range(6))
     guard = threading.Lock()
 
@@ -613,7 +613,7 @@ def test_threads_with_different_sources_get_one_winner_and_errors(modules: Regis
     assert sum(isinstance(r, OptionError) for r in results) == 5
 
 
-def test_the_error_of_one_wish_is_not_that_of_another(modules: Registry, cpu: Device) -> None:
+def test_error_of_one_request_does_not_affect_another(modules: Registry, cpu: Device) -> None:
     inside, go = threading.Event(), threading.Event()
 
     def fails() -> str:
@@ -633,7 +633,7 @@ def test_the_error_of_one_wish_is_not_that_of_another(modules: Registry, cpu: De
     thread.join(30)
 
 
-def test_a_thread_that_is_interrupted_leaves_the_work_to_another(modules: Registry, cpu: Device) -> None:
+def test_interrupted_thread_leaves_the_work_to_another(modules: Registry, cpu: Device) -> None:
     inside, go = threading.Event(), threading.Event()
 
     def interrupted() -> str:
@@ -684,7 +684,7 @@ assert [m.name for m in modules] == ["done", "slow"]
 """
 
 
-def test_a_child_that_is_forked_in_the_middle_does_not_hang() -> None:
+def test_child_forked_during_a_build_does_not_deadlock() -> None:
     code = FORK.replace("TEXT", repr(writes(1)))
     warnings = ("-W", "ignore::DeprecationWarning")  # of fork in a process with threads, from 3.12 on
     printed(code, options=warnings)

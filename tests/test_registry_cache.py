@@ -31,7 +31,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def test_with_a_version_another_process_calls_no_builder(cpu: Device) -> None:
+def test_version_saves_the_builder_call_in_another_process(cpu: Device) -> None:
     calls = []
 
     def builder() -> tuple[str, list[str]]:
@@ -49,7 +49,7 @@ def test_with_a_version_another_process_calls_no_builder(cpu: Device) -> None:
     assert x.numpy().tolist() == [5, 5, 5]
 
 
-def test_without_a_version_another_process_calls_the_builder_and_compiles_nothing(cpu: Device, root: Path) -> None:
+def test_missing_version_calls_the_builder_without_compiling(cpu: Device, root: Path) -> None:
     cache = Cache(root)
     builder = Builder(writes(1))
     for _ in range(2):
@@ -70,7 +70,7 @@ print(got.key, *got.names)
 """
 
 
-def test_a_second_process_finds_the_module_by_its_name() -> None:
+def test_second_process_finds_the_module_by_its_name() -> None:
     code = PROCESS.replace("TEXT", repr(writes(1)))
 
     def run(version: str) -> list[str]:
@@ -82,7 +82,7 @@ def test_a_second_process_finds_the_module_by_its_name() -> None:
 
 
 @pytest.mark.parametrize("what", ["version", "options", "name", "captured", "cache"])
-def test_an_entry_by_name_is_that_of_one_version_and_one_way_to_build(what: str, cpu: Device, tmp_path: Path) -> None:
+def test_named_entry_belongs_to_one_version_and_build_method(what: str, cpu: Device, tmp_path: Path) -> None:
     calls: list[int] = []
 
     def ask(name: str = "k", version: str = "1", n: int = 1, fast: bool = False, where: str = "one") -> int:
@@ -102,7 +102,7 @@ def test_an_entry_by_name_is_that_of_one_version_and_one_way_to_build(what: str,
     assert len(calls) == 2
 
 
-def test_an_entry_by_name_is_that_of_one_include_directory(cpu: Device, tmp_path: Path) -> None:
+def test_named_entry_belongs_to_one_include_directory(cpu: Device, tmp_path: Path) -> None:
     builder = Builder('#include "n.h"\nextern "C" __global__ void k(int* p) { *p = N; }')
     for n in (1, 2):
         (tmp_path / f"{n}").mkdir()
@@ -111,7 +111,7 @@ def test_an_entry_by_name_is_that_of_one_include_directory(cpu: Device, tmp_path
         assert value(Registry().module("k", builder, device=cpu, version="1", options=options)["k"]) == n
 
 
-def test_an_entry_by_name_is_that_of_one_compiler(cpu: Device, monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
+def test_named_entry_belongs_to_one_compiler(cpu: Device, monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
     builder = Builder(writes(1))
     Registry().module("k", builder, device=cpu, version="1", cache=Cache(root))
     monkeypatch.setenv("NV_NVVM_VERSION", "1")  # a part of every compile's key
@@ -119,7 +119,7 @@ def test_an_entry_by_name_is_that_of_one_compiler(cpu: Device, monkeypatch: pyte
     assert builder.calls == 2
 
 
-def test_an_entry_by_name_is_that_of_one_cujit(cpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_named_entry_belongs_to_one_cujit(cpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     builder = Builder(writes(1))
     Registry().module("k", builder, device=cpu, version="1")
     monkeypatch.setattr(sys.modules[Registry.__module__], "__version__", "next")
@@ -127,7 +127,7 @@ def test_an_entry_by_name_is_that_of_one_cujit(cpu: Device, monkeypatch: pytest.
     assert builder.calls == 2
 
 
-def test_an_image_that_was_shipped_is_found_by_name(cpu: Device) -> None:
+def test_shipped_image_is_found_by_name(cpu: Device) -> None:
     image = compile(writes(9), to="ptx").data
     builder = Builder(image, {"nine": "k"})
     first, second = (Registry().module("k", builder, device=cpu, version="1") for _ in range(2))
@@ -136,7 +136,7 @@ def test_an_image_that_was_shipped_is_found_by_name(cpu: Device) -> None:
     assert first.key == second.key is not None
 
 
-def test_check_finds_what_changed_without_a_new_version(cpu: Device) -> None:
+def test_check_finds_changes_without_a_new_version(cpu: Device) -> None:
     Registry().module("k", Builder(writes(1)), device=cpu, version="1")
     changed = Builder(writes(2))
     assert value(Registry().module("k", changed, device=cpu, version="1")["k"]) == 1  # as the version says
@@ -154,7 +154,7 @@ def test_check_finds_other_names_of_the_same_image(cpu: Device) -> None:
         Registry().module("k", Builder(image, {"neuf": "k"}), device=cpu, version="1", check=True)
 
 
-def test_a_source_is_compared_with_what_the_cache_knew(cpu: Device) -> None:
+def test_source_is_compared_with_the_cached_one(cpu: Device) -> None:
     builder = Builder(writes(1))
     Registry().module("k", builder, device=cpu, version="1")
     modules = Registry()
@@ -166,7 +166,7 @@ def test_a_source_is_compared_with_what_the_cache_knew(cpu: Device) -> None:
     assert found.source is not None
 
 
-def test_what_may_not_be_cached_is_not_kept_by_name(cpu: Device) -> None:
+def test_uncacheable_module_is_not_stored_by_name(cpu: Device) -> None:
     text = 'extern "C" __global__ void k(const char** p) { *p = __TIME__; }'
     builder = Builder(text)
     for _ in range(2):
@@ -175,7 +175,7 @@ def test_what_may_not_be_cached_is_not_kept_by_name(cpu: Device) -> None:
     assert builder.calls == 2
 
 
-def test_what_is_there_in_place_of_what_would_be_compiled_is_not_kept_by_name(cpu: Device, root: Path) -> None:
+def test_substitute_image_is_not_stored_by_name(cpu: Device, root: Path) -> None:
     compile(writes(1), arch="compute_80", cache=Cache(root))
     found = Registry().module("k", Builder(writes(1)), device=cpu, version="1", cache=Cache(root, compile="never"))
     assert str(found.module.artifact.arch) == "compute_80"
@@ -183,7 +183,7 @@ def test_what_is_there_in_place_of_what_would_be_compiled_is_not_kept_by_name(cp
     assert str(made.module.artifact.arch) == f"{cpu.arch.virtual}a"
 
 
-def test_llvm_ir_is_kept_by_content_alone(cpu: Device, root: Path) -> None:
+def test_llvm_ir_is_stored_only_by_content(cpu: Device, root: Path) -> None:
     ir = llvm_module("define float @thrice(float %x) {\n  %y = fmul float %x, 3.0\n  ret float %y\n}\n")
     cache = Cache(root)
     builder = Builder(Source.nvvm(ir))
@@ -195,7 +195,7 @@ def test_llvm_ir_is_kept_by_content_alone(cpu: Device, root: Path) -> None:
 
 
 @pytest.mark.usefixtures("root")
-def test_without_a_cache_nothing_is_kept(cpu: Device) -> None:
+def test_without_a_cache_nothing_is_stored(cpu: Device) -> None:
     builder = Builder(writes(1))
     for _ in range(2):
         assert Registry().module("k", builder, device=cpu, version="1", cache=False).key is None
@@ -206,14 +206,14 @@ def test_without_a_cache_nothing_is_kept(cpu: Device) -> None:
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root writes everywhere")
-def test_a_cache_that_cannot_be_written_is_no_failure(cpu: Device, tmp_path: Path) -> None:
+def test_unwritable_cache_is_no_failure(cpu: Device, tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.warns(CacheWarning, match="can't use its cache directory, and continues without it"):
         assert value(Registry().module("k", lambda: writes(1), device=cpu, version="1")["k"]) == 1
 
 
 @pytest.mark.parametrize("version", ["1", None], ids=["by-name", "by-content"])
-def test_the_generated_source_can_be_looked_at_later(version: str | None, cpu: Device, root: Path) -> None:
+def test_generated_source_can_be_looked_at_later(version: str | None, cpu: Device, root: Path) -> None:
     got = Registry().module("k", lambda: writes(11), device=cpu, version=version)
     assert got.key is not None
     store = Cache(root).store

@@ -14,7 +14,7 @@ PAGE = Page("registry.md")
 
 
 @pytest.mark.parametrize("code", PAGE.each())
-def test_the_snippet_runs(code: str, device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_snippet_runs(code: str, device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "cache"))
     before = {known.name for known in default_registry()}
     try:

@@ -27,7 +27,7 @@ WHEEL = [
 ]
 
 
-def test_a_wheel_lacks_nothing_and_has_nothing_strange() -> None:
+def test_wheel_contains_exactly_the_expected_files() -> None:
     assert wrong_with_wheel(WHEEL) == []
     assert wrong_with_wheel(WHEEL[1:]) == ["the wheel lacks cujit/py.typed"]
     assert wrong_with_wheel([*WHEEL, "tests/conftest.py"]) == ["the wheel has tests/conftest.py"]
@@ -35,7 +35,7 @@ def test_a_wheel_lacks_nothing_and_has_nothing_strange() -> None:
     assert wrong_with_wheel([*WHEEL, "cujit/a.pyc"]) == ["the wheel has cujit/a.pyc"]
 
 
-def test_an_sdist_has_what_its_tests_need_and_no_wheel_of_others() -> None:
+def test_sdist_has_its_test_files_and_no_foreign_wheel() -> None:
     tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
     if tracked.returncode:
         pytest.skip("this is not a clone")
@@ -43,13 +43,13 @@ def test_an_sdist_has_what_its_tests_need_and_no_wheel_of_others() -> None:
     assert "the sdist has cujit-1.0/benchmarks/a.whl" in wrong_with_sdist(["cujit-1.0/benchmarks/a.whl"])
 
 
-def test_the_smoke_suite_does_what_it_says() -> None:
+def test_smoke_suite_checks_what_it_says() -> None:
     release_smoke._hits()
     release_smoke._refuses()
     release_smoke._together()
 
 
-def test_the_demo_of_the_readme_runs_by_make() -> None:
+def test_readme_demo_runs_by_make() -> None:
     """With the environment of this process; ``make release-check`` has one made, in a new clone."""
     done = subprocess.run(
         ["make", "--no-print-directory", "demo", f"VENV={sys.prefix}", "--old-file", f"{sys.prefix}/.ready"],
@@ -63,14 +63,14 @@ def test_the_demo_of_the_readme_runs_by_make() -> None:
     assert re.search(r"^result +all [\d,]+ elements equal NumPy's$", done.stdout, re.MULTILINE)
 
 
-def test_other_systems_are_refused_in_one_sentence() -> None:
+def test_other_systems_are_refused_with_one_sentence() -> None:
     done = subprocess.run(
         [sys.executable, "-c", "import sys; sys.platform = 'win32'; import cujit"], capture_output=True, text=True
     )
     assert done.stderr.endswith("cujit runs on Linux, but this is win32; on Windows, install cujit in WSL 2\n")
 
 
-def test_the_page_of_licenses_names_every_dependency() -> None:
+def test_page_of_licenses_names_every_dependency() -> None:
     page = (ROOT / "docs" / "licenses.md").read_text()
     project = (ROOT / "pyproject.toml").read_text()
     needed = re.search(r"^dependencies = \[(.*?)^\]", project, re.MULTILINE | re.DOTALL)
@@ -81,14 +81,14 @@ def test_the_page_of_licenses_names_every_dependency() -> None:
     assert {name for name in names if f"`{name}`" not in page} == set()
 
 
-def test_the_page_of_versions_says_the_oldest_python_as_the_project_does() -> None:
+def test_versions_page_states_the_oldest_python_of_the_project() -> None:
     project = (ROOT / "pyproject.toml").read_text()
     oldest = re.search(r'requires-python = ">=([\d.]+)"', project)
     assert oldest
     assert f"| Python | {oldest[1]} to " in (ROOT / "docs" / "versions.md").read_text()
 
 
-def test_an_index_shows_the_versions_that_a_release_is_tried_with_and_where_to_read_on() -> None:
+def test_package_index_shows_tested_versions_and_links() -> None:
     project = (ROOT / "pyproject.toml").read_text()
     shown = re.findall(r'^  "Programming Language :: Python :: (3\.\d+)",$', project, re.MULTILINE)
     assert shown == [version for version in VERSIONS if not version.endswith("t")]

@@ -43,7 +43,7 @@ def folder(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> P
 
 
 @pytest.mark.usefixtures("folder")
-def test_the_python_runs_after_the_shell(server: Server) -> None:
+def test_python_runs_after_the_shell(server: Server) -> None:
     (_, reading), (_, filling) = PAGE.snippets()
     with pytest.warns(cujit.errors.CacheWarning, match="signed the image, but cujit trusts"):
         read = PAGE.run(reading.replace(URL, server.url))  # for everything is signed by the new key now
@@ -55,19 +55,19 @@ def test_the_python_runs_after_the_shell(server: Server) -> None:
     assert filled["pushed"].kept == 1  # type: ignore[attr-defined]
 
 
-def test_the_list_of_keys_is_one(tmp_path: Path) -> None:
+def test_list_of_keys_is_one(tmp_path: Path) -> None:
     ((_, text),) = PAGE.snippets("json")
     (tmp_path / "believed.json").write_text(text)
     keys = TrustedKeys.read(tmp_path / "believed.json").keys.values()
     assert [key.name for key in keys] == ["farm 2026", "farm 2025"]
 
 
-def test_the_page_names_every_variable_of_the_shared_cache() -> None:
+def test_page_names_every_variable_of_the_shared_cache() -> None:
     named = set(re.findall(r"^\| `(\w+)` \|", PAGE.text, re.MULTILINE))
     assert named == {name for name in VARIABLES if name.startswith(("CUJIT_REMOTE", "CUJIT_TRUST"))}
 
 
-def test_the_example_publishes_what_a_list_says(folder: Path, server: Server) -> None:
+def test_example_publishes_a_worklist(folder: Path, server: Server) -> None:
     server.files.clear()
     cujit.worklist.merge(["recordings"]).worklist.save("kernels.jsonl")
     guarded = "if __name__ == '__main__':\n    process_main()\n"  # as an installed script has it

@@ -20,7 +20,7 @@ def test_modules_have_their_new_names() -> None:
     assert [old for old, places in paths.items() if any(place.exists() for place in places)] == []
 
 
-def test_files_of_tests_have_the_new_names_of_modules() -> None:
+def test_test_files_have_the_new_names_of_modules() -> None:
     found = []
     for old in _MAP["modules"]:
         _, *rooms, name = old.split(".")
@@ -49,7 +49,7 @@ def _words(name: str) -> set[str]:
     return {word.lower() for word in re.findall("[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
 
 
-def test_names_of_modules_have_no_old_name_of_the_map() -> None:
+def test_module_names_are_not_old_names_of_the_map() -> None:
     found: list[str] = []
     for place, names in _MAP["names"].items():
         pattern, _, scope = place.partition("#")
@@ -66,7 +66,7 @@ _SHARED_WITH_C = {"Block", "Event", "Launch", "Product", "TensorMap"}
 """Names of structures of C that a public class, or a structure of the other C program, has too."""
 
 
-def test_a_class_name_is_used_for_one_thing() -> None:
+def test_class_name_is_used_for_one_thing() -> None:
     places: dict[str, list[str]] = {}
     for path in sorted((_ROOT / "src/cujit").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):

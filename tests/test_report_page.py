@@ -11,7 +11,7 @@ from pages import Page, shell
 PAGE = Page("report.md")
 
 
-def test_the_python_runs_and_the_shell_lines_write_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_runs_and_the_shell_lines_write_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     PAGE.run("\n".join(code for _, code in PAGE.snippets()))
     for line in PAGE.text.split("```console\n")[1].partition("```")[0].splitlines():

@@ -13,16 +13,16 @@ from pages import Page
 PAGE = Page("reproducer.md")
 
 
-def test_the_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     PAGE.run("\n".join(code for _, code in PAGE.snippets()))
 
 
-def test_every_part_of_the_page_has_a_snippet() -> None:
+def test_every_section_has_a_snippet() -> None:
     assert PAGE.has_code_in_every_section()
 
 
-def test_the_shell_lines_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shell_lines_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     PAGE.run("")
     ((_, lines),) = PAGE.snippets("console")

@@ -35,7 +35,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("route", list(ROUTES))
-def test_the_snippet_runs(route: str, device: Device) -> None:
+def test_snippet_runs(route: str, device: Device) -> None:
     code = ROUTES[route]
     if "# needs a GPU" in code and not device.is_gpu:
         pytest.skip("this route needs a GPU")
@@ -51,7 +51,7 @@ def test_the_snippet_runs(route: str, device: Device) -> None:
 
 
 @pytest.mark.parametrize("route", list(ROUTES))
-def test_the_snippet_is_short(route: str) -> None:
+def test_snippet_is_short(route: str) -> None:
     code = re.sub(r'code = """.*?"""', "", ROUTES[route], flags=re.DOTALL)
     lines = [line for line in code.splitlines() if line and not line.startswith(("import", "from", "#"))]
     assert len(lines) < 10
@@ -63,7 +63,7 @@ def test_every_route_has_a_snippet() -> None:
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_link_across_languages_gives_the_same_on_every_device(device: Device) -> None:
+def test_link_across_languages_is_equal_on_every_device(device: Device) -> None:
     space: dict[str, object] = {"device": device}
     exec(compile(ROUTES["LLVM IR and CUDA C++ in one kernel"], "route", "exec"), space)
     image = space["cubin" if device.is_gpu else "ptx"]

@@ -33,12 +33,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("code", PAGE.each())
-def test_the_python_runs(code: str, server: Server) -> None:
+def test_python_runs(code: str, server: Server) -> None:
     shell("cujit cache keygen farm.key > believed.json")
     PAGE.run(code.replace(URL, server.url))
 
 
-def test_the_shell_runs(folder: Path, server: Server) -> None:
+def test_shell_runs(folder: Path, server: Server) -> None:
     said = {title: "".join(shell(line.replace(URL, server.url)) for line in code.splitlines())
             for title, code in PAGE.snippets("shell")}  # fmt: skip
     assert "1 image: 1 made, 0 found; 0 failed" in said["On one machine"]

@@ -10,5 +10,5 @@ PAGE = Page("schedules.md")
 
 
 @pytest.mark.parametrize("code", PAGE.each())
-def test_the_snippet_runs(code: str) -> None:
+def test_snippet_runs(code: str) -> None:
     PAGE.run(code)

@@ -28,9 +28,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("code", PAGE.each())
-def test_the_python_runs(code: str) -> None:
+def test_python_runs(code: str) -> None:
     PAGE.run(code)
 
 
-def test_the_page_names_every_mode() -> None:
+def test_page_names_every_mode() -> None:
     assert all(f"| `{mode}` |" in PAGE.text for mode in Compiling)

@@ -17,44 +17,44 @@ ROOT = Path(__file__).parents[1]
 SETTINGS = (ROOT / "mkdocs.yml").read_text()
 
 
-def test_the_navigation_has_every_page() -> None:
+def test_navigation_has_every_page() -> None:
     listed = re.findall(r"[ :-] (\S+\.md)$", SETTINGS, re.MULTILINE)
     ours = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
     assert ours <= {*listed}
     assert sorted({*listed}) == sorted(listed)
 
 
-def test_a_link_of_the_repository_goes_to_the_page_of_that_file() -> None:
+def test_repository_link_leads_to_the_page_of_its_file() -> None:
     assert followed("[a](../README.md#the-house) [b](cli.md)", "a.md") == "[a](index.md#the-house) [b](cli.md)"
     assert followed("[names](docs/api.md)", "changelog.md") == "[names](api.md)"
     assert followed("[e](../examples/kernel-library)", "shipping.md") == "[e](examples/kernel-library/README.md)"
     assert followed("[s](../../docs/shipping.md)", "examples/kernel-library/README.md") == "[s](../../shipping.md)"
 
 
-def test_a_link_to_what_the_site_does_not_have_is_text_and_one_of_another_host_stays() -> None:
+def test_link_outside_the_site_becomes_text_unless_external() -> None:
     assert followed("[pipeline.py](../src/cujit/devices/cpu/pipeline.py)", "cpu.md") == "pipeline.py"
     assert followed("[v](https://semver.org)", "changelog.md") == "[v](https://semver.org)"
 
 
-def test_a_picture_goes_with_the_shade_that_a_reader_chose() -> None:
+def test_picture_follows_the_color_scheme() -> None:
     shown = followed((ROOT / "docs/performance.md").read_text(), "performance.md")
     assert '<img src="../images/pairs-dark.svg#only-dark" alt="' in shown
     shown = followed((ROOT / "docs/notebook.md").read_text(), "notebook.md")
     assert '<img src="../images/notebook-light.png#only-light" alt="' in shown
 
 
-def test_a_chart_has_a_form_for_phones_and_a_screenshot_has_none() -> None:
+def test_chart_has_a_phone_form_and_a_screenshot_has_none() -> None:
     shown = followed((ROOT / "docs/performance.md").read_text(), "performance.md")
     narrow = '<source media="(max-width: 38em)" srcset="../images/pairs_narrow-dark.svg">'
     assert f'<picture>{narrow}<img src="../images/pairs-dark.svg#only-dark"' in shown
     assert "<source" not in followed((ROOT / "docs/notebook.md").read_text(), "notebook.md")
 
 
-def test_a_bar_in_a_table_is_one_on_the_site_too() -> None:
+def test_bar_in_a_table_is_one_on_the_site_too() -> None:
     assert piped("| `a\\|b` | c \\| d |\nnot `a\\|b`") == "| `a|b` | c \\| d |\nnot `a\\|b`"
 
 
-def test_a_box_of_github_is_one_on_the_site_too() -> None:
+def test_box_of_github_is_one_on_the_site_too() -> None:
     shown = boxed("> [!WARNING]\n> **First.**\n>\n> * one\n>   more\n\nAfter\n\n> said\n")
     assert shown == "!!! warning\n\n    **First.**\n\n    * one\n      more\n\nAfter\n\n> said\n"
     for page in ("checks.md", "testing.md"):
@@ -63,7 +63,7 @@ def test_a_box_of_github_is_one_on_the_site_too() -> None:
             assert "!!! warning\n\n    **" in boxed(text), page
 
 
-def test_an_error_that_a_page_names_leads_to_what_is_said_of_it() -> None:
+def test_error_named_on_a_page_links_to_its_description() -> None:
     assert named("a `LinkError`, x", "cli.md") == "a [`LinkError`](errors.md#linkerror), x"
     assert named("`cujit.errors.LinkError`", "how-to/ci.md") == "[`cujit.errors.LinkError`](../errors.md#linkerror)"
     assert named("| `ToolError` |", "errors.md") == "| [`ToolError`](#toolerror) |"
@@ -73,7 +73,7 @@ def test_an_error_that_a_page_names_leads_to_what_is_said_of_it() -> None:
     assert all(f'| `{name}` <a id="{name.lower()}"></a> |' in page for name in errors.__all__ if name.endswith("Error"))
 
 
-def test_every_page_that_shows_python_or_a_session_is_run_by_a_test() -> None:
+def test_every_page_with_python_or_a_session_is_tested() -> None:
     tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py") if path != Path(__file__))
     for path in (ROOT / "docs").rglob("*.md"):
         page = path.relative_to(ROOT / "docs")
@@ -88,12 +88,12 @@ def test_every_page_names_version_and_repository() -> None:
     assert "hooks: [tools/site_hook.py]" in SETTINGS
 
 
-def test_the_tabs_are_those_of_a_reader() -> None:
+def test_navigation_tabs_follow_the_readers_tasks() -> None:
     tabs = re.findall(r"^  - ([^:\n]+):", SETTINGS.partition("\nnav:")[2], re.MULTILINE)
     assert tabs == ["Get started", "How-to", "Concepts", "Reference", "Troubleshooting", "Contributing"]
 
 
-def test_the_home_shows_the_ten_lines_of_the_readme_and_is_shorter() -> None:
+def test_home_page_shows_the_readme_example() -> None:
     readme, home = (ROOT / "README.md").read_text(), (ROOT / "docs/index.md").read_text()
     (shown,) = re.findall(r"```python\n(.*?)```", home, re.DOTALL)
     assert f"```python\n{shown}```" in readme  # which runs it
@@ -101,7 +101,7 @@ def test_the_home_shows_the_ten_lines_of_the_readme_and_is_shorter() -> None:
     assert len(home.splitlines()) < len(readme.splitlines()) / 2
 
 
-def test_the_api_is_cut_into_pages_and_no_link_is_lost() -> None:
+def test_api_is_split_into_pages_and_no_link_is_lost() -> None:
     pages = {page.uri: page.text for page in api_pages(API.read_text())}
     assert "# cujit.arch\n" in pages["api/module-arch.md"]
     assert pages["api/functions-compile-link-and-load.md"].startswith("# Compile, link and load\n\n## cujit.build\n")
@@ -122,20 +122,20 @@ def test_the_api_is_cut_into_pages_and_no_link_is_lost() -> None:
     assert followed("[b](api.md#cujitbuild)", "cache.md") == "[b](api/functions-compile-link-and-load.md#cujitbuild)"
 
 
-def test_the_page_of_messages_has_them_under_their_codes() -> None:
+def test_message_page_lists_messages_under_their_codes() -> None:
     sections = dict(re.findall(r"^## ([\w-]+)\n(.*?)(?=^## |\Z)", messages_page(), re.DOTALL | re.MULTILINE))
     assert "* `… requires a grid and a block, or a number of elements`\n" in sections["grid-missing"]
     assert "* `there is nothing to link`\n" in sections["link-input"]
     assert {*sections} <= {*CODES}
 
 
-def test_a_cell_of_a_table_names_its_column() -> None:
+def test_table_cell_names_its_column() -> None:
     table = "<table><thead><tr><th>a</th><th><code>b</code></th></tr></thead><tr><td>1</td><td>2</td></tr></table>"
     shown = labeled(re.fullmatch(".*", table))  # type: ignore[arg-type]
     assert '<tr><td data-label="a">1</td><td data-label="b">2</td></tr>' in shown
 
 
-def test_a_link_whose_text_is_a_file_has_the_title_of_its_page() -> None:
+def test_link_with_a_file_name_shows_the_title_of_its_page() -> None:
     title = (ROOT / "docs/launch.md").read_text().partition("\n")[0].removeprefix("# ")
     assert followed("[launch.md](launch.md#cost)", "performance.md") == f"[{title}](launch.md#cost)"
     assert followed("[docs/launch.md](docs/launch.md)", "contributing.md") == f"[{title}](launch.md)"

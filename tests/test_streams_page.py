@@ -14,7 +14,7 @@ SNIPPETS = [
 
 
 @pytest.mark.parametrize(("page", "code"), SNIPPETS)
-def test_the_snippet_runs(page: Page, code: str, device: Device) -> None:
+def test_snippet_runs(page: Page, code: str, device: Device) -> None:
     if "# needs a GPU" in code:
         if not device.is_gpu:
             pytest.skip("this snippet needs a GPU")
@@ -29,5 +29,5 @@ def _before(page: Page, code: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_every_part_of_the_page_has_a_snippet(name: str) -> None:
+def test_every_section_has_a_snippet(name: str) -> None:
     assert PAGES[name].has_code_in_every_section()

@@ -32,7 +32,7 @@ ASSEMBLERS = Path(__file__).parent / "goldens" / "arches.json"
 """What the ptxas of each release takes, and from which PTX on: golden-makers/arches.py."""
 
 
-def test_the_releases_are_in_order() -> None:
+def test_releases_are_in_order() -> None:
     for earlier, later in itertools.pairwise(RELEASES):
         assert earlier.toolkit < later.toolkit
         assert earlier.ptx <= later.ptx
@@ -47,11 +47,11 @@ DRIVERS = """
 """The branch of drivers that came with each toolkit, once more. Source: the PTX ISA manual, "Release History"."""
 
 
-def test_a_release_has_the_driver_that_came_with_it() -> None:
+def test_release_has_its_driver() -> None:
     assert " ".join(f"{a}.{b} {driver}" for (a, b), _, driver in RELEASES) == " ".join(DRIVERS.split())
 
 
-def test_a_toolkit_builds_for_an_architecture_from_its_first_release_to_its_last() -> None:
+def test_toolkit_supports_architectures_from_first_to_last() -> None:
     for row in KNOWN_ARCHES.values():
         having = [release.toolkit for release in RELEASES if row.number in arches_of(release.toolkit)]
         assert row.number in arches_of(row.first)
@@ -59,7 +59,7 @@ def test_a_toolkit_builds_for_an_architecture_from_its_first_release_to_its_last
         assert max(having) == (row.last or RELEASES[-1].toolkit)
 
 
-def test_the_table_of_architectures_is_what_the_assemblers_of_every_release_take() -> None:
+def test_architecture_table_matches_the_assemblers() -> None:
     taken = {
         tuple(map(int, release.split("."))): {name: tuple(map(int, ptx.split("."))) for name, ptx in names.items()}
         for release, names in json.loads(ASSEMBLERS.read_text()).items()
@@ -77,7 +77,7 @@ def test_the_table_of_architectures_is_what_the_assemblers_of_every_release_take
             assert since == min((release for release, names in taken.items() if name + suffix in names), default=None)
 
 
-def test_the_installed_compiler_writes_the_ptx_version_of_its_row() -> None:
+def test_installed_compiler_writes_the_ptx_version_of_its_row() -> None:
     version = toolchain().nvrtc.version
     text = compile('extern "C" __global__ void k() {}', to="ptx").text
     match = re.search(r"\.version (\d+)\.(\d+)", text)
@@ -89,7 +89,7 @@ def test_the_installed_compiler_writes_the_ptx_version_of_its_row() -> None:
     assert toolkit_of_ptx(written) == version or version in known
 
 
-def test_the_installed_compiler_builds_for_what_the_table_says() -> None:
+def test_installed_compiler_supports_what_the_table_says() -> None:
     version = toolchain().nvrtc.version
     alive = {n for n, row in KNOWN_ARCHES.items() if row.first <= version and (row.last is None or row.last >= version)}
     assert set(toolchain().nvrtc.arches) == alive
@@ -115,7 +115,7 @@ def test_releases_are_found_by_ptx_and_by_driver() -> None:
         ("sm_99", ()),
     ],
 )
-def test_an_architecture_that_a_tool_lacks_is_refused_with_the_reason(name: str, says: tuple[str, ...]) -> None:
+def test_unsupported_architecture_is_refused_with_the_reason(name: str, says: tuple[str, ...]) -> None:
     arch = Arch.parse(name) if name != "sm_99" else Arch.parse("sm_90").of_capability(9, 9)
     have = (75, 80, 90, 103) if name == "sm_103a" else (75, 80, 90)
     version = (12, 8) if name == "sm_103a" else (13, 0)
@@ -125,7 +125,7 @@ def test_an_architecture_that_a_tool_lacks_is_refused_with_the_reason(name: str,
     assert ("; PTX for compute_90 runs on it" in str(caught.value)) == (name in ("sm_107", "sm_99"))
 
 
-def test_a_suffix_is_taken_from_its_first_toolkit_on() -> None:
+def test_suffix_is_accepted_from_its_first_toolkit_on() -> None:
     rows = [(n, s, since) for n, row in KNOWN_ARCHES.items() for s, since in (("a", row.a_since), ("f", row.f_since))]
     for number, suffix, since in rows:
         arch = Arch(ArchKind.REAL, number, suffix)
@@ -139,7 +139,7 @@ def test_a_suffix_is_taken_from_its_first_toolkit_on() -> None:
 @pytest.mark.parametrize(
     ("ptx", "toolkit"), [((8, 4), (12, 4)), ((9, 0), (13, 0)), ((9, 4), (13, 4)), ((9, 5), (13, 5)), ((10, 0), None)]
 )
-def test_toolkit_of_a_ptx_version_is_known_before_its_driver_is(ptx: Version, toolkit: Version | None) -> None:
+def test_toolkit_of_a_ptx_version_is_known_before_its_driver(ptx: Version, toolkit: Version | None) -> None:
     assert toolkit_of_ptx(ptx) == toolkit
 
 
@@ -161,7 +161,7 @@ REFUSED: dict[str, Callable[[], object]] = {
 
 
 @pytest.mark.parametrize("route", list(REFUSED))
-def test_a_dropped_architecture_is_refused_with_the_extra_that_builds_it(route: str) -> None:
+def test_dropped_architecture_is_refused_with_its_extra(route: str) -> None:
     if toolchain().nvrtc.version < (13, 0):
         pytest.skip("this toolkit builds them")
     with pytest.raises(CujitError) as caught:
@@ -169,7 +169,7 @@ def test_a_dropped_architecture_is_refused_with_the_extra_that_builds_it(route: 
     assert OLD in (caught.value.help or "")
 
 
-def test_an_image_for_newer_gpus_names_the_extra_for_a_dropped_one() -> None:
+def test_image_for_newer_gpus_names_the_extra_for_a_dropped_one() -> None:
     for image in (compile(KERNEL, arch="compute_75"), compile(KERNEL, arch="sm_90")):
         (verdict,) = compat(image, device="sm_61")
         assert OLD in verdict.help
@@ -178,6 +178,6 @@ def test_an_image_for_newer_gpus_names_the_extra_for_a_dropped_one() -> None:
 
 
 @pytest.mark.parametrize("arch", [f"sm_{row}" for row in (50, 52, 53, 60, 61, 62, 70, 72, 101)])
-def test_the_extra_of_every_dropped_architecture_is_that_of_cuda_12(arch: str) -> None:
+def test_extra_of_every_dropped_architecture_is_cu12(arch: str) -> None:
     assert extra_for(Arch.parse(arch)) == "cu12"
     assert extra_for(Arch.parse("sm_75")) == "cu13"

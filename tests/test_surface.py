@@ -51,7 +51,7 @@ def test_users_type_a_page_of_names() -> None:
     assert len(_ALL) <= 66
 
 
-def test_type_checkers_see_the_names_that_python_gives() -> None:
+def test_type_checkers_see_the_names_that_python_has() -> None:
     stub = ast.parse((_ROOT / "src/cujit/__init__.pyi").read_text())
     imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
     typed = {(alias.name, node.module) for node in imports for alias in node.names}
@@ -61,7 +61,7 @@ def test_type_checkers_see_the_names_that_python_gives() -> None:
 
 
 @pytest.mark.parametrize("name", _PUBLIC)
-def test_every_public_name_is_there_and_documented(name: str) -> None:
+def test_every_public_name_exists_and_is_documented(name: str) -> None:
     thing = operator.attrgetter(name)(cujit)
     assert inspect.isclass(thing) or inspect.isfunction(thing) or name in _ROOMS
     assert (thing.__doc__ or "").strip()
@@ -84,7 +84,7 @@ def test_unknown_name_is_an_attribute_error() -> None:
         _ = cujit.nvcc  # type: ignore[attr-defined]
 
 
-def test_the_version_has_one_home_and_the_newest_changes_are_of_it() -> None:
+def test_version_is_defined_once_and_tops_the_changelog() -> None:
     project = (_ROOT / "pyproject.toml").read_text()
     assert 'dynamic = ["version"]' in project
     assert not re.search(r'^version = "', project, re.MULTILINE)
@@ -97,7 +97,7 @@ def test_the_version_has_one_home_and_the_newest_changes_are_of_it() -> None:
     assert cujit.__version__ == versions[0][0]
 
 
-def test_a_change_that_is_not_released_yet_is_one_line() -> None:
+def test_unreleased_change_is_one_line() -> None:
     """What was added, changed or removed; of what was fixed, the symptom and its condition."""
     text = (_ROOT / "CHANGELOG.md").read_text().partition("\n## 0.2.0 ")[0]
     for heading, lines in re.findall(r"^### (\w+)\n\n(.*?)\n(?=\n|\Z)", text, re.MULTILINE | re.DOTALL):
@@ -115,7 +115,7 @@ def test_no_change_is_listed_twice() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_page_is_what_the_code_says(page: str) -> None:
+def test_generated_page_matches_the_code(page: str) -> None:
     written = (_ROOT / "docs" / f"{page}.md").read_text()
     # In a process of its own: launches give ``Kernel`` parts in machine code, which have no docstrings.
     command = [sys.executable, str(_ROOT / "tools/reference.py"), page]
@@ -155,7 +155,7 @@ def test_page_of_the_command_line_names_every_verb_and_option() -> None:
         assert all(p.help for p in command.params if isinstance(p, click.Option))
 
 
-def test_every_verb_that_prints_data_has_json() -> None:
+def test_every_command_that_prints_data_has_json() -> None:
     for name, command in _commands().items():
         if name not in ("embed", "completion", "emulate", "migrate"):  # a file, a script, output of the command, a diff
             assert any("--json" in p.opts for p in command.params), f"cujit {name} lacks @json_option"
@@ -177,7 +177,7 @@ def test_drawn_tree_of_errors_is_the_tree() -> None:
 
 
 @pytest.mark.parametrize("path", _PROSE, ids=lambda path: path.name)
-def test_prose_names_only_what_there_is(path: Path) -> None:
+def test_prose_names_only_existing_things(path: Path) -> None:
     text = path.read_text()
     for name in re.findall(r"(?<!tool\.)\bcujit\.([A-Za-z]\w*)", text):
         homes = (_ROOT / "src" / "cujit" / name, _ROOT / "src" / "cujit" / f"{name}.py")
@@ -192,7 +192,7 @@ def test_prose_names_only_what_there_is(path: Path) -> None:
         assert f"\n{target}:" in (_ROOT / "Makefile").read_text(), f"make {target}"
 
 
-def test_every_variable_of_the_environment_is_listed_and_only_those() -> None:
+def test_environment_page_lists_exactly_the_variables() -> None:
     read: set[str] = set()
     for path in (_ROOT / "src/cujit").rglob("*.py"):
         if path.name != "environment.py":

@@ -18,12 +18,12 @@ SCRIPTS = [code for code in SNIPPETS if not code.startswith("# test_")]
 
 
 @pytest.mark.parametrize("code", SCRIPTS, ids=[str(k) for k in range(len(SCRIPTS))])
-def test_the_snippet_runs(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_snippet_runs(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     exec(compile(code, "docs/testing.md", "exec"), {"__name__": "snippet"})
 
 
-def test_the_tests_of_the_page_pass(pytester: pytest.Pytester) -> None:
+def test_tests_of_the_page_pass(pytester: pytest.Pytester) -> None:
     assert len(TESTS) == 1
     pytester.makepyfile(test_axpy=TESTS[0])
     plugin = ("-p", "no:cujit", "-p", "cujit.integrations.pytest_plugin", "-p", "no:cacheprovider")

@@ -87,7 +87,7 @@ os._exit(0)
 
 
 @pytest.mark.parametrize("what", ["finish", "several", "future", "flight", "pool"])
-def test_no_thread_waits_for_ever_after_interrupts(what: str) -> None:
+def test_no_thread_waits_forever_after_interrupts(what: str) -> None:
     assert printed(INTERRUPTED, what).split() == ["True"]
 
 
@@ -108,15 +108,15 @@ def test_threads_start_and_wait_in_one_file() -> None:
     assert {str(file.relative_to(sources)) for file in files} == _ALLOWED, "cujit.threads"
 
 
-def test_a_condition_is_entered_and_left_in_c() -> None:
+def test_condition_is_entered_and_left_in_c() -> None:
     assert {type(Condition.__enter__), type(Condition.__exit__)} == {type(list.append)}
 
 
-def test_two_signals_at_once_leave_no_lock_and_raise_what_the_handlers_raise() -> None:
+def test_two_concurrent_signals_leave_no_lock_held() -> None:
     assert printed(TWO_SIGNALS) == "KeyboardInterrupt KeyboardInterrupt False\n"
 
 
-def test_who_waits_hears_a_notification_or_the_end_of_the_time() -> None:
+def test_waiter_is_notified_or_times_out() -> None:
     condition, heard = Condition(), []
 
     def wait() -> None:
@@ -133,7 +133,7 @@ def test_who_waits_hears_a_notification_or_the_end_of_the_time() -> None:
     assert not condition._bells
 
 
-def test_pieces_of_work_give_results_and_errors_and_what_is_not_begun_is_left() -> None:
+def test_tasks_return_results_and_errors_and_unstarted_remain() -> None:
     def fail() -> int:
         raise ValueError("no")
 
@@ -154,7 +154,7 @@ def test_pieces_of_work_give_results_and_errors_and_what_is_not_begun_is_left() 
     assert (gone.is_set(), len(begun) < 2) == (True, True)
 
 
-def test_a_future_has_the_result_the_error_or_nothing() -> None:
+def test_future_has_a_result_an_error_or_nothing() -> None:
     def fail() -> None:
         raise ValueError("no")
 
@@ -162,7 +162,7 @@ def test_a_future_has_the_result_the_error_or_nothing() -> None:
     assert isinstance(future_of(fail, "fails").exception(60), ValueError)
 
 
-def test_a_thread_gets_the_stack_that_it_needs_or_the_usual_one() -> None:
+def test_thread_gets_its_required_or_the_default_stack() -> None:
     def deep(levels: int) -> int:
         return 0 if not levels else 1 + max([deep(levels - 1)])
 

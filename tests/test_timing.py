@@ -21,7 +21,7 @@ FILL = """extern "C" __global__ void fill(float *x, int n) {
 }"""
 
 
-def test_a_launch_is_measured_on_its_device(device: Device) -> None:
+def test_launch_is_timed_on_its_device(device: Device) -> None:
     fill, x = jit(FILL, device=device)["fill"], device.zeros(1 << 16, np.float32)
     timing = time(fill[16, 256], x, x.size, repeat=12, warmup=2)
     assert timing.device == device.name
@@ -37,14 +37,14 @@ def test_more_work_takes_longer(device: Device) -> None:
     assert small.calls > 1
 
 
-def test_a_launch_is_measured_in_its_stream(device: Device) -> None:
+def test_launch_is_timed_in_its_stream(device: Device) -> None:
     fill, x, stream = jit(FILL, device=device)["fill"], device.zeros(1 << 22, np.float32), device.stream()
     own = time(fill[1, 32, 0, stream], x, x.size, repeat=3)
     assert own.median_ms > 0.05
     assert time(fill[1, 32, 0, stream], x, x.size, repeat=3, stream=stream).median_ms > 0.05
 
 
-def test_a_function_is_measured_on_the_device_of_the_stream_and_not_on_another(cpu: Device) -> None:
+def test_function_is_timed_on_the_device_of_the_stream(cpu: Device) -> None:
     other = machine.cpu(check="memory")
     assert time(lambda: None, stream=other.stream(), repeat=1, calls=1).device == other.name
     with raises(LaunchError, "stream", "device.stream()"):
@@ -53,7 +53,7 @@ def test_a_function_is_measured_on_the_device_of_the_stream_and_not_on_another(c
         time(jit(FILL, device=cpu)["fill"][1, 32], None, 0, stream=other.stream())
 
 
-def test_a_graph_is_measured_in_its_stream(device: Device) -> None:
+def test_graph_is_timed_in_its_stream(device: Device) -> None:
     x = device.zeros(1 << 24, np.float32)
     device.synchronize()
     with device.capture() as graph:
@@ -63,7 +63,7 @@ def test_a_graph_is_measured_in_its_stream(device: Device) -> None:
     assert timing.median_ms > 0.005
 
 
-def test_a_function_is_called_so_many_times(cpu: Device) -> None:
+def test_function_is_called_so_many_times(cpu: Device) -> None:
     seen: list[object] = []
     timing = time(seen.append, "x", repeat=4, warmup=3, calls=2, device=cpu)
     assert seen == ["x"] * (3 + 4 * 2)
@@ -73,12 +73,12 @@ def test_a_function_is_called_so_many_times(cpu: Device) -> None:
     assert (len(seen), len(timing.samples_ms)) == (3 + 50, 50), "what is in the documentation"
 
 
-def test_a_sample_is_the_mean_over_its_calls(cpu: Device) -> None:
+def test_sample_is_the_mean_over_its_calls(cpu: Device) -> None:
     timing = time(clock.sleep, 0.001, repeat=3, warmup=0, calls=50, device=cpu)
     assert 1 <= timing.min_ms < 25, "a sleep may be some ms too long, and 50 of them take 50"
 
 
-def test_on_a_gpu_a_sample_is_what_lies_between_two_events() -> None:
+def test_gpu_sample_is_the_time_between_two_events() -> None:
     said = python("""
     import cujit
 
@@ -95,7 +95,7 @@ def test_on_a_gpu_a_sample_is_what_lies_between_two_events() -> None:
     assert said.split() == ["call", "event", "event", *sample * 2, "cuda:0", "3", "2"]
 
 
-def test_on_a_gpu_samples_follow_each_other_in_the_stream_of_a_launch_or_a_graph_or_in_another() -> None:
+def test_gpu_samples_follow_each_other_in_a_stream() -> None:
     said = python("""
     import time
     import cujit
@@ -126,7 +126,7 @@ def test_on_a_gpu_samples_follow_each_other_in_the_stream_of_a_launch_or_a_graph
     assert said.splitlines() == ["{True} True", "True"] * 2 + ["{True}"] * 2
 
 
-def test_one_slow_call_does_not_say_how_many_a_sample_has(cpu: Device) -> None:
+def test_single_slow_call_does_not_set_the_sample_size(cpu: Device) -> None:
     count = 0
 
     def hiccup() -> None:
@@ -150,7 +150,7 @@ def test_one_slow_call_does_not_say_how_many_a_sample_has(cpu: Device) -> None:
         (0.0, 4096, [1, 4, 16, 64, 256, 1024, 4096]),
     ],
 )
-def test_a_sample_of_short_calls_takes_a_fifth_of_a_millisecond(call_ms: float, calls: int, asked: list[int]) -> None:
+def test_sample_of_short_calls_takes_200_microseconds(call_ms: float, calls: int, asked: list[int]) -> None:
     counts: list[int] = []
 
     def measure(count: int) -> float:
@@ -166,9 +166,7 @@ def test_samples_end_with_the_time_and_are_three_at_least(cpu: Device) -> None:
     assert 3 < len(time(clock.sleep, 0.003, limit_s=0.3, repeat=1000, device=cpu).samples_ms) < 200
 
 
-def test_the_cache_is_filled_with_other_memory_before_each_call(
-    device: Device, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cache_is_filled_with_other_memory_before_each_call(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     if not device.is_gpu:
         monkeypatch.setattr(device.backend, "cache_bytes", 3 << 20)  # a server's takes a second to fill
     x = device.zeros(1 << 10, np.float32)
@@ -180,7 +178,7 @@ def test_the_cache_is_filled_with_other_memory_before_each_call(
 @pytest.mark.parametrize(
     ("cache_bytes", "most_bytes"), [(3 << 20, 6 << 20), (0, 128 << 20)], ids=["known", "not known"]
 )
-def test_filling_the_cache_writes_twice_its_size_before_each_sample(
+def test_cache_flush_writes_twice_its_size_before_each_sample(
     cpu: Device, monkeypatch: pytest.MonkeyPatch, cache_bytes: int, most_bytes: int
 ) -> None:
     """Where it is not known, more than the last cache of most processors."""
@@ -191,7 +189,7 @@ def test_filling_the_cache_writes_twice_its_size_before_each_sample(
     assert filled == [(most_bytes, byte) for byte in (*range(256), 0, 1)]
 
 
-def test_the_cache_of_a_device_has_a_size_or_it_is_not_known(device: Device) -> None:
+def test_cache_size_of_a_device_may_be_unknown(device: Device) -> None:
     assert device.cache_bytes >= (1 << 20 if device.is_gpu else 0)
 
 
@@ -209,19 +207,19 @@ def test_the_cache_of_a_device_has_a_size_or_it_is_not_known(device: Device) -> 
     ],
     ids=str,
 )
-def test_a_number_out_of_range_is_refused(cpu: Device, keywords: dict[str, Any], why: tuple[str, ...]) -> None:
+def test_number_out_of_range_is_refused(cpu: Device, keywords: dict[str, Any], why: tuple[str, ...]) -> None:
     with raises(ArgumentError, "argument", *why):
         time(lambda: None, device=cpu, **keywords)
 
 
-def test_what_cannot_be_called_is_refused(cpu: Device) -> None:
+def test_noncallable_is_refused(cpu: Device) -> None:
     with raises(ArgumentError, "argument", "3", "cujit.time"):
         time(3, device=cpu)  # type: ignore[arg-type]
     with raises(LaunchError, "grid-missing"):
         time(jit(FILL, device=cpu)["fill"])
 
 
-def test_a_launch_of_another_device_is_refused(cpu: Device) -> None:
+def test_launch_of_another_device_is_refused(cpu: Device) -> None:
     from cujit.devices.cpu.backend import CpuBackend
 
     launch = jit(FILL, device=Device(CpuBackend(1)))["fill"][1, 32]
@@ -239,11 +237,11 @@ def test_a_launch_of_another_device_is_refused(cpu: Device) -> None:
         (3456.0, "3.456 s (3.456 to 3.456 in 80 % of 3 samples on cpu)"),
     ],
 )
-def test_a_timing_prints_with_its_unit(ms: float, text: str) -> None:
+def test_timing_prints_with_its_unit(ms: float, text: str) -> None:
     assert str(Timing((ms, ms, ms), 1, "cpu")) == text
 
 
-def test_a_timing_tells_its_spread() -> None:
+def test_timing_has_its_spread() -> None:
     timing = Timing(tuple(float(n) for n in range(1, 12)), 4, "cuda:0")
     assert (timing.p10_ms, timing.median_ms, timing.p90_ms, timing.spread) == (2.0, 6.0, 10.0, 8 / 6)
     assert str(timing) == "6 ms (2 to 10 in 80 % of 11 samples of 4 calls on cuda:0)"

@@ -52,17 +52,17 @@ def elsewhere(function: Callable[[Any], Any], argument: object) -> Any:
         return pool.submit(function, argument).result(timeout=120)
 
 
-def test_a_kernel_runs_in_another_process(module: cujit.Module) -> None:
+def test_pickled_kernel_runs_in_another_process(module: cujit.Module) -> None:
     kernel = module["add<float>"]
     assert elsewhere(summed, kernel) == (module.device.name, "add<float>", [0.5, 1.5, 2.5, 3.5])
 
 
-def test_what_travels_together_is_loaded_once(module: cujit.Module) -> None:
+def test_objects_pickled_together_are_loaded_once(module: cujit.Module) -> None:
     module["count"][1, 1](module.device.zeros(1, np.int32))
     assert elsewhere(counted, (module, module["count"])) == [5, 6, 7]  # as the image has it
 
 
-def test_in_one_process_a_copy_is_loaded_for_itself(module: cujit.Module) -> None:
+def test_copy_in_one_process_is_loaded_separately(module: cujit.Module) -> None:
     other = copy.deepcopy(module)
     assert other is not module
     assert other.artifact == module.artifact
@@ -70,7 +70,7 @@ def test_in_one_process_a_copy_is_loaded_for_itself(module: cujit.Module) -> Non
     assert summed(module["add<float>"])[2] == [0.5, 1.5, 2.5, 3.5]
 
 
-def test_the_checks_of_a_device_travel(cpu: Device) -> None:
+def test_checks_of_a_device_travel(cpu: Device) -> None:
     checked = cujit.cpu(check="memory")
     kernel = cujit.jit(SOURCE, names=["add<float>"], device=checked)["add<float>"]
     same = pickle.loads(pickle.dumps(kernel))
@@ -81,7 +81,7 @@ def test_the_checks_of_a_device_travel(cpu: Device) -> None:
     assert pickle.loads(pickle.dumps(cpu)) is cpu
 
 
-def test_what_was_closed_does_not_travel(module: cujit.Module) -> None:
+def test_closed_object_cannot_be_pickled(module: cujit.Module) -> None:
     kernel = module["count"]
     module.close()
     for each in (module, kernel):
@@ -90,6 +90,6 @@ def test_what_was_closed_does_not_travel(module: cujit.Module) -> None:
 
 
 @pytest.mark.gpu
-def test_a_gpu_that_is_not_there_is_the_first(gpu: Device) -> None:
+def test_missing_gpu_is_replaced_by_the_first(gpu: Device) -> None:
     data = pickle.dumps(gpu).replace(b"K\x00\x85", b"K\x63\x85")  # number 99
     assert pickle.loads(data) is gpu

@@ -20,15 +20,15 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path))
 
 
-def test_the_python_runs() -> None:
+def test_python_runs() -> None:
     PAGE.run("\n".join(code for _, code in PAGE.snippets()))
 
 
-def test_each_section_that_says_how_shows_it() -> None:
+def test_each_how_to_section_has_a_snippet() -> None:
     assert {title for title, _ in PAGE.snippets()} == {*PAGE.sections} - {"How the winner is chosen"}
 
 
-def test_the_example_measures_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_example_measures_once(capsys: pytest.CaptureFixture[str]) -> None:
     example = runpy.run_path(str(Path(__file__).parents[1] / "examples/tuned_matmul.py"))
     for ending in ("measured now", "known"):
         example["main"](32, 6)

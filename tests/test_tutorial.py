@@ -16,14 +16,14 @@ ROOT = Path(__file__).parents[1]
 PAGES = [Page(f"tutorial/{path.name}") for path in sorted((ROOT / "docs/tutorial").glob("*.md"))]
 
 
-def test_it_has_eight_steps_each_with_the_next() -> None:
+def test_tutorial_has_eight_linked_steps() -> None:
     names = [Path(page.name).name for page in PAGES]
     assert [name[0] for name in names] == [*"12345678"]
     for page, after in zip(PAGES, names[1:], strict=False):
         assert f"]({after})" in page.text
 
 
-def test_the_examples_are_the_files_that_it_shows() -> None:
+def test_examples_are_the_files_that_the_tutorial_shows() -> None:
     shown = {path: text for page in PAGES for path, text in blocks(page).items()}
     folder = ROOT / "examples/tutorial"
     files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*.*") if path.suffix != ".pyc"}

@@ -43,9 +43,9 @@ def test_checkers_find_each_mistake(found: dict[str, set[int]]) -> None:
     assert found["wrong"] == {number for number, line in enumerate(text, 1) if line.endswith("# wrong")}
 
 
-def test_types_of_options_are_those_of_the_table() -> None:
+def test_option_types_match_the_table() -> None:
     assert HOME.read_text() == option_types(), "python tools/option_types.py"
 
 
-def test_no_option_is_called_by_the_name_of_another_library() -> None:
+def test_no_option_has_the_name_of_another_library() -> None:
     assert not other_apis._SENTENCES["options"].keys() & OPTIONS.keys()

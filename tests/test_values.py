@@ -125,7 +125,7 @@ _REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
 
 @pytest.mark.parametrize("calls", ["few", "many"])
 @pytest.mark.parametrize(("name", "args", "named"), _GIVEN)
-def test_an_instance_is_what_the_standard_library_makes(
+def test_instance_equals_one_of_the_standard_library(
     name: str, args: tuple[Any, ...], named: dict[str, Any], calls: str
 ) -> None:
     classes = _classes(cujit.values)
@@ -144,9 +144,7 @@ def test_an_instance_is_what_the_standard_library_makes(
 
 
 @pytest.mark.parametrize(("name", "args", "named"), _REFUSED)
-def test_what_it_does_not_take_is_refused_in_the_same_words(
-    name: str, args: tuple[Any, ...], named: dict[str, Any]
-) -> None:
+def test_invalid_argument_gets_the_same_error_message(name: str, args: tuple[Any, ...], named: dict[str, Any]) -> None:
     said = []
     for classes in (_THEIRS, _OURS, _classes(cujit.values)):
         with pytest.raises((TypeError, ValueError)) as e:
@@ -156,7 +154,7 @@ def test_what_it_does_not_take_is_refused_in_the_same_words(
 
 
 @pytest.mark.parametrize("name", list(_OURS))
-def test_who_asks_finds_signature_fields_and_parameters(name: str) -> None:
+def test_signature_fields_and_parameters_are_available(name: str) -> None:
     theirs, ours = _THEIRS[name], _OURS[name]
     assert inspect.signature(ours) == inspect.signature(theirs)
     assert [(f.name, f.type, f.repr, f.compare, f.hash, f.init, f.kw_only) for f in dataclasses.fields(ours)] == [
@@ -166,7 +164,7 @@ def test_who_asks_finds_signature_fields_and_parameters(name: str) -> None:
     assert ours.__dataclass_params__.frozen == theirs.__dataclass_params__.frozen
 
 
-def test_equal_are_values_of_one_class_that_agree_in_what_is_compared() -> None:
+def test_equality_compares_class_and_compared_fields() -> None:
     point, wider, itself = _OURS["Point"], _OURS["Wider"], _OURS["Itself"]
     assert point(1, seen={"a": 1}) == point(1)
     assert point(1) != point(2)
@@ -178,7 +176,7 @@ def test_equal_are_values_of_one_class_that_agree_in_what_is_compared() -> None:
 
 
 @pytest.mark.parametrize("name", ["Point", "Wider", "Slotted", "Own"])
-def test_a_frozen_value_does_not_change(name: str) -> None:
+def test_frozen_value_is_immutable(name: str) -> None:
     value = _OURS[name](1)
     with pytest.raises(dataclasses.FrozenInstanceError, match="cannot assign to field 'x'"):
         value.x = 2
@@ -190,14 +188,14 @@ def test_a_frozen_value_does_not_change(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", _OURS)
-def test_a_class_has_the_defaults_that_the_standard_library_leaves_there(name: str) -> None:
+def test_class_keeps_defaults_as_the_standard_library(name: str) -> None:
     ours, theirs = ({k: v for k, v in vars(made[name]).items() if k[0] != "_"} for made in (_OURS, _THEIRS))
     assert {k: v for k, v in ours.items() if not callable(v) and not inspect.isdatadescriptor(v)} == {
         k: v for k, v in theirs.items() if not callable(v) and not inspect.isdatadescriptor(v)
     }
 
 
-def test_a_subclass_keeps_what_else_it_wants() -> None:
+def test_subclass_keeps_its_additions() -> None:
     called = _OURS["Called"]("abc")
     called.word = "abc"
     assert called.word == "abc"
@@ -206,7 +204,7 @@ def test_a_subclass_keeps_what_else_it_wants() -> None:
         called.x = 2
 
 
-def test_replacing_makes_a_value_anew_and_checks_it() -> None:
+def test_replace_creates_a_checked_copy() -> None:
     replaces = [cujit.values.replace, dataclasses.replace]
     for replace in [*replaces, vars(copy)["replace"]] if sys.version_info >= (3, 13) else replaces:
         old = _OURS["Wider"](1, weight=7)
@@ -237,18 +235,18 @@ def test_copies_and_pickles_are_equal() -> None:
     assert not hasattr(value.pairs[0], "__dict__")
 
 
-def test_a_pattern_takes_a_value_apart() -> None:
+def test_pattern_matching_works() -> None:
     match Pair(1, (2,)):
         case Pair(first, (second,)):
             assert (first, second) == (1, 2)
 
 
-def test_a_data_class_of_the_standard_library_may_be_made_of_one() -> None:
+def test_standard_dataclass_may_extend_a_value_class() -> None:
     extended: Any = dataclasses.dataclass(frozen=True)(type("Extended", (Pairs,), {"__annotations__": {"z": "int"}}))
     assert repr(extended((), 3)) == "Extended(pairs=(), z=3)"
 
 
-def test_threads_that_make_the_first_instances_at_once_all_get_theirs() -> None:
+def test_concurrent_first_instances_are_all_created() -> None:
     for _ in range(20):
         made: list[int] = []
         point = _classes(cujit.values)["Point"]
@@ -266,7 +264,7 @@ def test_threads_that_make_the_first_instances_at_once_all_get_theirs() -> None:
         assert sorted(made) == [0, 1, 2, 3]
 
 
-def test_making_and_using_one_imports_nothing_else() -> None:
+def test_creating_and_using_an_instance_imports_nothing() -> None:
     text = printed(
         """
         from __future__ import annotations
@@ -321,7 +319,7 @@ _THEIR_ROWS, _OUR_ROWS = _rows(NamedTuple), _rows(cujit.values.NamedTuple)
 @pytest.mark.parametrize("name", ["Row", "Wider"])
 @pytest.mark.parametrize("args", [(1, None), (1, "a", (2,)), (1, "a", (2,), 5)])
 @pytest.mark.parametrize("calls", ["few", "many"])
-def test_a_named_tuple_is_what_typing_makes(name: str, args: tuple[Any, ...], calls: str) -> None:
+def test_named_tuple_equals_one_of_typing(name: str, args: tuple[Any, ...], calls: str) -> None:
     rows = _rows(cujit.values.NamedTuple)
     if calls == "many":  # then methods are written
         cujit.values.ready(*rows.values())
@@ -343,9 +341,7 @@ def test_a_named_tuple_is_what_typing_makes(name: str, args: tuple[Any, ...], ca
 
 
 @pytest.mark.parametrize(("args", "named"), [((), {}), ((1, 2, 3, 4, 5), {}), ((1,), {"x": 2}), ((1, 2), {"q": 2})])
-def test_what_a_named_tuple_does_not_take_is_refused_in_the_same_words(
-    args: tuple[Any, ...], named: dict[str, Any]
-) -> None:
+def test_named_tuple_errors_match_the_standard_library(args: tuple[Any, ...], named: dict[str, Any]) -> None:
     said = []
     for rows in (_THEIR_ROWS, _OUR_ROWS):
         with pytest.raises(TypeError) as e:
@@ -366,7 +362,7 @@ class Written(cujit.values.NamedTuple):
     second: tuple[int, ...] = ()
 
 
-def test_named_tuples_are_pickled_and_taken_apart() -> None:
+def test_named_tuples_are_pickled_and_matched() -> None:
     for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
         assert pickle.loads(pickle.dumps(Written(1, (2,)), protocol)) == Written(1, (2,))
     match Written(1):
@@ -374,13 +370,13 @@ def test_named_tuples_are_pickled_and_taken_apart() -> None:
             assert (first, second) == (1, ())
 
 
-def test_no_other_file_asks_the_standard_library_for_them() -> None:
+def test_no_other_file_uses_the_standard_dataclasses() -> None:
     asks = re.compile(r"^\s*(?:from|import) dataclasses\b|^\s*from typing import .*\bNamedTuple\b", re.MULTILINE)
     found = [path.relative_to(_SOURCES) for path in _SOURCES.rglob("*.py") if asks.search(path.read_text())]
     assert found == [Path("values/__init__.py")]
 
 
-def test_a_module_for_later_is_imported_when_something_of_it_is_first_taken() -> None:
+def test_later_module_is_imported_on_first_attribute_access() -> None:
     printed(
         """
         import sys
@@ -399,7 +395,7 @@ def test_a_module_for_later_is_imported_when_something_of_it_is_first_taken() ->
     )
 
 
-def test_a_class_for_type_checkers_alone_is_a_base_with_and_without_types() -> None:
+def test_type_checking_class_is_a_base_with_and_without_types() -> None:
     class Held(typed.Generic[T]):
         pass
 
@@ -421,12 +417,12 @@ WRITTEN = st.recursive(
 
 
 @given(WRITTEN)
-def test_json_is_read_as_the_standard_library_reads_it(value: object) -> None:
+def test_json_is_parsed_as_by_the_standard_library(value: object) -> None:
     text = json.dumps(value)
     assert json.dumps(only_value(text)) == text
 
 
-def test_json_is_read_too_where_python_has_no_scanner_in_c(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_is_parsed_without_the_c_scanner(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "_json", None)
     reads = runpy.run_path(str(_SOURCES / "values/json_text.py"))["only_value"]
     assert reads('{"a": [1, 2.5, "b", null]}') == {"a": [1, 2.5, "b", None]}
@@ -441,7 +437,7 @@ def test_json_is_read_too_where_python_has_no_scanner_in_c(monkeypatch: pytest.M
 @example("[" * 100_000)
 @example("1 ")
 @example("1e999")
-def test_a_text_that_is_no_json_is_refused_or_read_as_the_standard_library_does(text: str) -> None:
+def test_invalid_json_is_refused_as_by_the_standard_library(text: str) -> None:
     try:
         value = only_value(text)
     except (ValueError, RecursionError):

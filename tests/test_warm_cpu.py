@@ -68,7 +68,7 @@ def _has_llvm(modules: set[str]) -> bool:
 
 
 @pytest.mark.parametrize("kind", _KERNELS)
-def test_a_kernel_of_any_kind_is_launched_without_llvm(tmp_path: Path, kind: str) -> None:
+def test_kernel_of_any_kind_is_launched_without_llvm(tmp_path: Path, kind: str) -> None:
     code = f"SOURCE = {_KERNELS[kind]!r}\n{_READY}{_WAYS['jit']}{_LAUNCH}"
     first = _imported(tmp_path, code, twice=False)
     assert _has_llvm(first)  # so that what is looked for is found where it is
@@ -76,14 +76,14 @@ def test_a_kernel_of_any_kind_is_launched_without_llvm(tmp_path: Path, kind: str
 
 
 @pytest.mark.parametrize("way", _WAYS)
-def test_a_kernel_that_comes_in_any_way_is_launched_without_llvm(tmp_path: Path, way: str) -> None:
+def test_kernel_from_any_source_launches_without_llvm(tmp_path: Path, way: str) -> None:
     cujit.compile(_RAMP, to="ptx", arch="compute_90").save(tmp_path / "k.ptx")
     cujit.build(_RAMP, targets=["compute_80", "compute_90"]).save(tmp_path / "k.fatbin")
     assert not _has_llvm(_imported(tmp_path, f"SOURCE = {_RAMP!r}\n{_READY}{_WAYS[way]}{_LAUNCH}"))
 
 
 @pytest.mark.parametrize("place", ["pack", "directory"])
-def test_a_kernel_of_a_cache_that_is_only_read_is_launched_without_llvm(tmp_path: Path, place: str) -> None:
+def test_kernel_of_a_read_only_cache_launches_without_llvm(tmp_path: Path, place: str) -> None:
     code = f"SOURCE = {_RAMP!r}\n{_READY}{_WAYS['jit']}{_LAUNCH}"
     _imported(tmp_path, code, twice=False)
     root = tmp_path / "cache"
@@ -95,7 +95,7 @@ def test_a_kernel_of_a_cache_that_is_only_read_is_launched_without_llvm(tmp_path
     assert not _has_llvm(_imported(tmp_path, code, environment=variables))
 
 
-def test_a_program_under_the_emulator_launches_without_llvm(tmp_path: Path) -> None:
+def test_program_under_the_emulator_launches_without_llvm(tmp_path: Path) -> None:
     cubin = "import cujit; print(cujit.gpu().arch)"
     emulated = environment_of(EmulatorSettings())
     assert printed(cubin, environment=emulated, cwd=tmp_path).startswith("sm_")
@@ -103,7 +103,7 @@ def test_a_program_under_the_emulator_launches_without_llvm(tmp_path: Path) -> N
     assert not _has_llvm(_imported(tmp_path, code, environment=emulated))
 
 
-def test_a_warm_process_imports_nothing_for_textures_checks_and_other_libraries(tmp_path: Path) -> None:
+def test_warm_process_imports_no_textures_checks_or_libraries(tmp_path: Path) -> None:
     found = _imported(tmp_path, f"SOURCE = {_RAMP!r}\n{_READY}{_WAYS['jit']}{_LAUNCH}")
     unneeded = {
         "cujit.devices.arrays.dlpack",
@@ -136,7 +136,7 @@ def test_a_warm_process_imports_nothing_for_textures_checks_and_other_libraries(
     assert (found & unneeded) - brought == set()
 
 
-def test_a_texture_of_a_device_is_imported_when_somebody_makes_one(tmp_path: Path) -> None:
+def test_texture_module_is_imported_on_first_use(tmp_path: Path) -> None:
     text = printed(
         """
         import cujit, numpy, sys
@@ -151,7 +151,7 @@ def test_a_texture_of_a_device_is_imported_when_somebody_makes_one(tmp_path: Pat
     assert text.splitlines() == ["False False", "function True", "im2col_map True"]
 
 
-def test_imports_are_not_looked_through_for_garbage_and_thresholds_stay(tmp_path: Path) -> None:
+def test_imports_run_without_garbage_collection(tmp_path: Path) -> None:
     text = printed(
         """
         import gc
@@ -179,7 +179,7 @@ def test_imports_are_not_looked_through_for_garbage_and_thresholds_stay(tmp_path
     assert text.splitlines() == ["(701, 11, 12) True 0 True", "True", "True"]
 
 
-def test_what_a_program_makes_stays_young_if_all_is_imported(tmp_path: Path) -> None:
+def test_young_objects_of_a_program_stay_young_after_imports(tmp_path: Path) -> None:
     """Otherwise each call would leave the program's garbage to the oldest generation, and count all frozen objects."""
     text = printed(
         """

@@ -107,20 +107,20 @@ print(made.provenance.outcome)
 """
 
 
-def test_a_hit_imports_no_compiler_no_reader_and_no_device(tmp_path: Path) -> None:
+def test_hit_imports_no_compiler_reader_or_device(tmp_path: Path) -> None:
     found = _imported(tmp_path, _hit(SOURCE))
     assert found & {*COMPILERS, *SCANNERS, *READERS, *DEVICES, *UNNEEDED, *FOR_HEADERS, "importlib.util"} == set()
     assert "cujit.cache.cache" in found
 
 
-def test_a_hit_of_a_source_with_headers_that_are_as_they_were_scans_nothing(tmp_path: Path) -> None:
+def test_hit_with_unchanged_headers_scans_nothing(tmp_path: Path) -> None:
     (tmp_path / "own.h").write_text("#pragma once\n")
     os.utime(tmp_path / "own.h", (1, 1))
     found = _imported(tmp_path, _hit(WITH_A_HEADER, "('.',)"))
     assert found & {*COMPILERS, *READERS, *DEVICES, *UNNEEDED} == set()
 
 
-def test_a_hit_of_a_pack_imports_no_more_and_decodes_no_digest_of_what_a_distribution_brought(tmp_path: Path) -> None:
+def test_hit_of_a_pack_imports_no_more_modules(tmp_path: Path) -> None:
     (tmp_path / "site-packages/own-1.dist-info").mkdir(parents=True)
     header = tmp_path / "site-packages/own/own.h"
     header.parent.mkdir()
@@ -150,7 +150,7 @@ def test_a_hit_of_a_pack_imports_no_more_and_decodes_no_digest_of_what_a_distrib
     assert set(modules.split()) & {*COMPILERS, *SCANNERS, *READERS, *DEVICES, *UNNEEDED} == set()
 
 
-def test_cujit_brings_no_notebook_and_an_extension_that_is_loaded_brings_no_ipython() -> None:
+def test_notebook_extension_imports_no_ipython_by_itself() -> None:
     brought = "import sys; print(*(n for n in sys.modules if n.startswith(('cujit.', 'click', 'IPython'))))"
     assert printed(f"import cujit; {brought}").split() == ["cujit.version"]
     modules = printed(f"import cujit.notebook.magic; {brought}").split()
@@ -169,7 +169,7 @@ assert y.numpy()[-1] == 62.0
 """
 
 
-def test_a_launch_on_the_cpu_device_imports_nothing_of_gpus_nor_of_compilers(tmp_path: Path) -> None:
+def test_cpu_launch_imports_no_gpu_or_compiler_modules(tmp_path: Path) -> None:
     found = _imported(tmp_path, _launch("cpu", 1))
     heavy = {"cujit.devices.cuda.backend", "cujit.devices.cuda.stream"}
     if os.uname().machine == "x86_64":  # elsewhere LLVM's loader puts machine code into memory
@@ -179,7 +179,7 @@ def test_a_launch_on_the_cpu_device_imports_nothing_of_gpus_nor_of_compilers(tmp
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("gpu")
-def test_a_first_launch_on_a_gpu_imports_no_llvm_and_no_compiler(tmp_path: Path) -> None:
+def test_first_gpu_launch_imports_no_llvm_or_compiler(tmp_path: Path) -> None:
     found = _imported(tmp_path, _launch("gpu", 1))
     heavy = {"cujit.devices.cpu", "cujit.devices.cuda.linker", "llvmlite"}
     compilers = {name for name in COMPILERS if name.startswith("cujit")}  # cuda.bindings brings some of its own

@@ -217,9 +217,7 @@ def test_odd_tables_are_refused(said: dict[str, object], message: str) -> None:
         WantedPack.of(said, ".", where="the table")
 
 
-def test_where_no_cache_can_be_written_a_pack_is_built_all_the_same(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pack_is_built_without_a_writable_cache(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = WantedPack.of({"worklist": "kernels.jsonl", "pack": "a/k.pack"}, project, where="the table")
     packs: list[Path] = []
     for name, value in (("CUJIT_CACHE", "1"), ("CUJIT_CACHE", "0"), ("CUJIT_CACHE_DIR", "/dev/null/cache")):
@@ -231,7 +229,7 @@ def test_where_no_cache_can_be_written_a_pack_is_built_all_the_same(
     assert all(os.listdir(pack.parent) == ["k.pack"] for pack in packs)
 
 
-def test_what_does_not_compile_ends_the_build(tmp_path: Path) -> None:
+def test_compile_error_ends_the_build(tmp_path: Path) -> None:
     code = "#if __CUDA_ARCH__ >= 900\n#error too new\n#endif\n" + KERNEL
     with cujit.record_worklist(tmp_path / "recorded"):
         cujit.compile(code, arch="sm_80")
@@ -266,7 +264,7 @@ def environment_of(wheel: Path, folder: Path) -> Path:
     return folder / "bin/python"
 
 
-def test_the_example_is_the_same_twice_and_runs_where_nothing_is_compiled(
+def test_example_wheel_is_reproducible_and_runs_uncompiled(
     example: Callable[[str], Path], build: Build, tmp_path: Path
 ) -> None:
     wheels = [
@@ -295,7 +293,7 @@ def test_the_example_is_the_same_twice_and_runs_where_nothing_is_compiled(
     assert root.strip().endswith("site-packages/fusedsteps/kernels.pack")
 
 
-def test_the_library_of_the_tutorial_runs_from_its_wheel_with_nothing_compiled(build: Build, tmp_path: Path) -> None:
+def test_tutorial_wheel_runs_with_nothing_compiled(build: Build, tmp_path: Path) -> None:
     project = shutil.copytree(ROOT / "examples/tutorial", tmp_path / "project")
     with cujit.record_worklist(tmp_path / "recorded", project=project):
         for scalar in ("float", "double"):
@@ -327,9 +325,7 @@ print(covered.share_of_calls, covered.calls, len(covered.missing))
 """
 
 
-def test_a_list_that_its_tests_record_covers_all_when_it_is_built_in_another_home(
-    example: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_list_recorded_by_tests_covers_a_build_elsewhere(example: Callable[[str], Path], tmp_path: Path) -> None:
     recording, building = example("anna"), example("berta")
     install(tmp_path / "site", "fusedsteps", {})
     environment = os.environ | {
@@ -368,7 +364,7 @@ def test_a_list_that_its_tests_record_covers_all_when_it_is_built_in_another_hom
         (["recorded"], "never-jit", ""),
     ],
 )
-def test_the_example_runs_on_a_gpu_where_nothing_is_compiled(
+def test_example_runs_on_a_gpu_with_compiling_forbidden(
     gpu: cujit.Device, arches: list[str], mode: str, route: str, tmp_path: Path
 ) -> None:
     said = {

@@ -21,7 +21,7 @@ def _read(values: bytes, images: bytes = b"") -> object:
     return read_message(io.BytesIO(_LENGTHS.pack(len(values), len(images)) + values + images))
 
 
-def test_artifacts_and_errors_come_back_as_they_were() -> None:
+def test_artifacts_and_errors_are_restored_unchanged() -> None:
     source = cujit.Source.cuda("__global__ void k(int *p, float x) { *p = x; }", include=("/usr/include",))
     made = cujit.compile(source, arch="sm_90", options={"define": {"A": "1"}})
     with pytest.raises(CompileError) as caught:
@@ -35,7 +35,7 @@ def test_artifacts_and_errors_come_back_as_they_were() -> None:
         assert (vars(found), read_message(stream)) == (vars(value), None)
 
 
-def test_an_image_takes_twice_its_bytes() -> None:
+def test_image_message_takes_twice_its_bytes() -> None:
     stream = io.BytesIO()
     write_message(stream, [image := os.urandom(32 << 20)])
     stream.seek(0)
@@ -48,7 +48,7 @@ def test_an_image_takes_twice_its_bytes() -> None:
 
 
 @pytest.mark.parametrize("code", [b"]", b"}", b")", b"(", b"\x8f"])
-def test_what_would_take_far_more_memory_than_its_bytes_is_refused(code: bytes) -> None:
+def test_message_that_would_expand_greatly_is_refused(code: bytes) -> None:
     values = b"\x80\x05" + code * (8 << 20) + b"."
     tracemalloc.start()
     try:
@@ -79,7 +79,7 @@ class _Calls:
     [(os.system, "true"), (eval, "1"), (getattr, str, "join"), (cujit.Cache,), (cujit.compile, "")],
     ids=["system", "eval", "getattr", "Cache", "compile"],
 )
-def test_an_answer_that_calls_something_is_refused(call: tuple[object, ...]) -> None:
+def test_answer_with_a_callable_is_refused(call: tuple[object, ...]) -> None:
     with pytest.raises(ValueError, match="the answer refers"):
         _read(pickle.dumps(_Calls(*call)))
 
@@ -87,6 +87,6 @@ def test_an_answer_that_calls_something_is_refused(call: tuple[object, ...]) -> 
 @pytest.mark.parametrize(
     "values", [b"", b"\x80\x05.", b"\x80\x05K\x01Q.", b"\x80\x05K\x05K\x05\x86Q.", b"\x80\x05h\x07.", b"none"]
 )
-def test_what_is_no_message_is_refused(values: bytes) -> None:
+def test_invalid_message_is_refused(values: bytes) -> None:
     with pytest.raises(ValueError, match=r"a message"):
         _read(values, b"1234")

@@ -61,13 +61,13 @@ def _makefile() -> str:
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_a_workflow_calls_what_is_here(path: Path) -> None:
+def test_workflow_calls_existing_targets(path: Path) -> None:
     commands = [step["run"] for step in _steps(path) if "run" in step]
     assert commands or path.name != "ci.yml"
     assert [said for line in commands if (said := wrong_with_command(line))] == []
 
 
-def test_a_target_that_there_is_not_is_seen() -> None:
+def test_missing_target_is_detected() -> None:
     assert wrong_with_command("make everything") == "make everything"
     assert wrong_with_command("bash .ci/walk") == "bash .ci/walk"
     assert wrong_with_command("X=$(make nothing) make test") == "make nothing"
@@ -75,18 +75,18 @@ def test_a_target_that_there_is_not_is_seen() -> None:
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_an_action_is_named_by_its_commit_with_its_release(path: Path) -> None:
+def test_action_is_pinned_by_commit_with_its_release(path: Path) -> None:
     uses = re.findall(r"^ +- uses: (.*)$", path.read_text(), re.MULTILINE)
     assert len(uses) == sum("uses" in step for step in _steps(path))
     assert [one for one in uses if not re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}  # v\d+\.\d+\.\d+", one)] == []
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_a_workflow_may_read_and_no_more_where_no_job_says_so(path: Path) -> None:
+def test_workflow_is_read_only_unless_a_job_says_otherwise(path: Path) -> None:
     assert _loaded(path)["permissions"] == {"contents": "read"}
 
 
-def test_every_version_that_a_release_is_held_to_is_there_when_it_is() -> None:
+def test_every_version_for_a_release_exists() -> None:
     (versions,) = [
         step["with"]["python-version"].split()
         for step in _steps(ROOT / ".github/workflows/release.yml")
@@ -95,14 +95,14 @@ def test_every_version_that_a_release_is_held_to_is_there_when_it_is() -> None:
     assert {*versions} == {*VERSIONS}
 
 
-def test_an_issue_is_asked_for_the_report() -> None:
+def test_issue_template_asks_for_the_report() -> None:
     form = _loaded(ROOT / ".github/ISSUE_TEMPLATE/bug.yml")
     (asked,) = [part for part in form["body"] if part.get("id") == "report"]
     assert asked["attributes"]["label"] == "cujit doctor --report"
     assert asked["validations"]["required"]
 
 
-def test_what_coverage_leaves_out_is_there() -> None:
+def test_paths_excluded_from_coverage_exist() -> None:
     left_out = re.search(r"^UNCOVERED := ((?:.*\\\n)*.*)", _makefile(), re.MULTILINE)
     assert left_out
     for name in left_out[1].replace("\\", "").split():
@@ -111,7 +111,7 @@ def test_what_coverage_leaves_out_is_there() -> None:
     assert re.search(r"^fail_under = \d+$", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
 
 
-def test_a_release_names_the_repository_that_publishes_it(tmp_path: Path) -> None:
+def test_release_names_its_publishing_repository(tmp_path: Path) -> None:
     project = (ROOT / "pyproject.toml").read_text()
     assert "https://github.com/OWNER/cujit" in project
     (tmp_path / "pyproject.toml").write_text(project)

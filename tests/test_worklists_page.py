@@ -33,12 +33,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("code", PAGE.each())
-def test_the_python_runs(code: str) -> None:
+def test_python_runs(code: str) -> None:
     PAGE.run(code)
 
 
 @pytest.mark.usefixtures("folder")
-def test_the_shell_runs() -> None:
+def test_shell_runs() -> None:
     (recipe,) = cujit.worklist.read("recordings").recipes
     for _, code in PAGE.snippets("shell"):
         for line in code.splitlines():

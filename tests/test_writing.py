@@ -105,7 +105,7 @@ def writers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Write]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_full_disk_leaves_the_file_as_it_was(writers: dict[str, Write], tmp_path: Path, name: str) -> None:
+def test_full_disk_leaves_the_file_unchanged(writers: dict[str, Write], tmp_path: Path, name: str) -> None:
     path, write = tmp_path / name, writers[name]
     write(path)
     assert path.stat().st_size > MOST_BYTES
@@ -118,7 +118,7 @@ def test_a_full_disk_leaves_the_file_as_it_was(writers: dict[str, Write], tmp_pa
 # -- the function that writes -------------------------------------------------------------------------------------
 
 
-def test_a_write_that_is_killed_leaves_the_old_file_and_the_next_removes_what_it_began(tmp_path: Path) -> None:
+def test_killed_write_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "k.cubin"
     path.write_text(OLD)
     killed = python(
@@ -146,7 +146,7 @@ def test_a_write_that_is_killed_leaves_the_old_file_and_the_next_removes_what_it
     assert {file.name for file in tmp_path.iterdir()} == {"k.cubin", alive.name, ".cujit-mine"}
 
 
-def test_an_error_inside_and_one_of_other_files_come_through(tmp_path: Path) -> None:
+def test_errors_inside_and_of_other_files_propagate(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text(OLD)
     with pytest.raises(ZeroDivisionError), replacing(path) as file:
@@ -157,7 +157,7 @@ def test_an_error_inside_and_one_of_other_files_come_through(tmp_path: Path) -> 
     assert (path.read_text(), os.listdir(tmp_path)) == (OLD, ["file"])
 
 
-def test_permissions_stay_and_those_of_a_new_file_are_of_the_umask(tmp_path: Path) -> None:
+def test_permissions_are_kept_and_new_files_follow_the_umask(tmp_path: Path) -> None:
     old, new, exact = tmp_path / "old", tmp_path / "new", tmp_path / "exact"
     old.write_text(OLD)
     old.chmod(0o640)
@@ -174,7 +174,7 @@ def test_permissions_stay_and_those_of_a_new_file_are_of_the_umask(tmp_path: Pat
         assert os.getxattr(old, "user.note") == b"kept"
 
 
-def test_a_link_is_followed_replaced_or_refused(tmp_path: Path) -> None:
+def test_link_is_followed_replaced_or_refused(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     target, link = tmp_path / "there/file", tmp_path / "link"
     (tmp_path / "via").symlink_to("there")
@@ -217,7 +217,7 @@ def test_devices_and_fifos_are_written_as_they_are(tmp_path: Path) -> None:
      ("none/", errno.EISDIR), ("file/", errno.ENOTDIR), ("file/x", errno.ENOTDIR), ("x" * 256, errno.ENAMETOOLONG),
      ("f" * 255, None)],
 )  # fmt: skip
-def test_what_no_file_can_be_is_an_error_of_ours(
+def test_impossible_file_raises_cujits_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, number: int | None
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -234,7 +234,7 @@ def test_what_no_file_can_be_is_an_error_of_ours(
         write_file(1, b"x")
 
 
-def test_what_may_not_be_written_stays_and_nobody_looks_above_the_working_directory(tmp_path: Path) -> None:
+def test_unwritable_file_remains_and_parents_are_not_read(tmp_path: Path) -> None:
     (tmp_path / "closed").mkdir(0o555)
     (tmp_path / "closed/file").write_text(OLD)
     (tmp_path / "closed/file").chmod(0o666)
@@ -263,7 +263,7 @@ def test_what_may_not_be_written_stays_and_nobody_looks_above_the_working_direct
     assert [path.read_text() for path in (tmp_path / "closed/file", tmp_path / "fixed")] == [OLD, OLD]
 
 
-def test_many_writers_of_one_file_leave_one_of_them_whole(tmp_path: Path) -> None:
+def test_concurrent_writers_leave_one_whole_file(tmp_path: Path) -> None:
     path = tmp_path / "file"
     texts = [bytes([65 + k]) * 50_000 for k in range(8)]
     seen: set[bytes] = set()
@@ -277,7 +277,7 @@ def test_many_writers_of_one_file_leave_one_of_them_whole(tmp_path: Path) -> Non
     assert os.listdir(tmp_path) == ["file"]
 
 
-def test_a_key_or_an_object_is_written_once(tmp_path: Path) -> None:
+def test_key_or_an_object_is_written_once(tmp_path: Path) -> None:
     key = tmp_path / "key"
     with full_disk(10), raises(FileError, "file", "File too large"):
         keygen(key, name="ci", scope="main")
@@ -294,7 +294,7 @@ def test_a_key_or_an_object_is_written_once(tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "store/a") == ["b"]
 
 
-def test_a_temporary_directory_is_closed_to_others_and_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_temporary_directory_is_private_and_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with temporary_directory() as folder:
         assert (folder.parent, stat.S_IMODE(folder.stat().st_mode)) == (tmp_path, 0o700)

@@ -38,14 +38,14 @@ BOTH = SAXPY + NV
         ((SAXPY, "compute_90"), (BOTH, "compute_80")),
     ],
 )
-def test_an_image_that_hides_a_kernel_of_another_is_refused(first: tuple[str, str], second: tuple[str, str]) -> None:
+def test_image_that_hides_a_kernel_of_another_is_refused(first: tuple[str, str], second: tuple[str, str]) -> None:
     images = [cujit.compile(cujit.Source.cuda(text, name=f"{arch}.cu"), arch=arch) for text, arch in (first, second)]
     for order in (images, images[::-1]):
         with raises(BundleError, "bundle-conflict", first[1], "cu", second[1]):
             cujit.bundle(order)
 
 
-def test_an_image_may_have_kernels_that_only_its_gpus_could_run() -> None:
+def test_image_may_have_kernels_for_only_its_gpus() -> None:
     images = [
         cujit.compile(BOTH, arch="sm_90a"),
         cujit.compile(SAXPY, arch="compute_80"),
@@ -58,7 +58,7 @@ def test_an_image_may_have_kernels_that_only_its_gpus_could_run() -> None:
     assert len(cujit.inspect(cujit.bundle([functions, images[1]]))) == 2
 
 
-def test_a_fatbin_gets_one_more_architecture(device: Device) -> None:
+def test_fatbin_gets_one_more_architecture(device: Device) -> None:
     old = cujit.build(BOTH, ["sm_80", "compute_80"])
     new = cujit.bundle([old, cujit.Entry(cujit.compile(BOTH, arch="compute_90"), options="-O1", identifier="new")])
     assert [str(image) for image in cujit.inspect(new)] == ["cubin sm_80", "ptx compute_80", "ptx compute_90"]
@@ -70,7 +70,7 @@ def test_a_fatbin_gets_one_more_architecture(device: Device) -> None:
         cujit.bundle([old, cujit.compile(BOTH, arch="sm_80")])
 
 
-def test_a_fatbin_of_ltoir_is_taken_apart_again(tmp_path: Path) -> None:
+def test_fatbin_of_ltoir_is_extracted_again(tmp_path: Path) -> None:
     fatbin = cujit.build(BOTH, ["lto_90", "sm_90"])
     path = fatbin.save(tmp_path / "lto.fatbin")
     more = cujit.bundle([path, cujit.compile(BOTH, arch="lto_80")])
@@ -85,19 +85,19 @@ def test_a_fatbin_of_ltoir_is_taken_apart_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arch", "options", "code"), [("sm_90", "-O1", "option"), ("compute_90", "rubbish", "option-unknown")]
 )
-def test_options_of_an_entry_that_mean_nothing_are_refused(arch: str, options: str, code: str) -> None:
+def test_meaningless_entry_options_are_refused(arch: str, options: str, code: str) -> None:
     with raises(OptionError, code, "Entry"):
         cujit.Entry(cujit.compile(SAXPY, arch=arch), options=options)
 
 
-def test_no_linker_is_named_that_does_not_build_for_the_gpu() -> None:
+def test_no_linker_without_the_gpu_architecture_is_named() -> None:
     text = ".version 9.4\n.target sm_50\n.address_size 64\n.visible .entry k() { ret; }\n"
     for device, is_named in (("sm_90", True), ("sm_50", False), (None, False)):
         (verdict,) = cujit.compat(text, driver="13.0", device=device)
         assert ("nvJitLink" in verdict.why + verdict.help) == is_named
 
 
-def test_a_link_names_the_kernels_that_nobody_named() -> None:
+def test_link_names_kernels_automatically() -> None:
     ptx = cujit.compile(SAXPY, arch="compute_80").text
     assert dict(cujit.link([ptx], arch="sm_90").names) == {"saxpy": "saxpy"}
     assert dict(cujit.link([ptx, cujit.compile(NV, arch="compute_80").text], to="ptx").names) == {
@@ -111,7 +111,7 @@ def test_a_link_names_the_kernels_that_nobody_named() -> None:
 # Messages
 
 
-def test_an_elf_file_of_no_gpu_and_no_host_is_called_damaged() -> None:
+def test_elf_file_without_gpu_or_host_is_called_damaged() -> None:
     data = bytearray(cujit.compile(SAXPY, arch="sm_90").data)
     data[18] ^= 0x55
     for door in (cujit.load, cujit.inspect, cujit.Artifact.of):
@@ -121,7 +121,7 @@ def test_an_elf_file_of_no_gpu_and_no_host_is_called_damaged() -> None:
 
 @pytest.mark.parametrize("arch", ["compute_90", "compute_100"])
 @pytest.mark.parametrize("layout", ['target datalayout = "e-p:32:32:32-i64:64"\n', ""])
-def test_a_wrong_data_layout_is_told_with_the_right_one(layout: str, arch: str) -> None:
+def test_wrong_data_layout_is_reported_with_the_right_one(layout: str, arch: str) -> None:
     text = HEAD.splitlines()[0] + "\n" + layout + "define void @k() {\n  ret void\n}\n" + VERSION
     with raises(CompileError, "compile", "k.ll", "libNVVM") as caught:
         cujit.compile(cujit.Source.nvvm(text, name="k.ll"), arch=arch)
@@ -142,19 +142,19 @@ MESSAGES: dict[str, tuple[Callable[[], object], type[CujitError], str]] = {
 
 
 @pytest.mark.parametrize("mistake", MESSAGES)
-def test_the_help_says_what_to_do(mistake: str) -> None:
+def test_hint_says_what_to_do(mistake: str) -> None:
     call, kind, said = MESSAGES[mistake]
     with pytest.raises(kind) as caught:
         call()
     assert said in (caught.value.help or "")
 
 
-def test_jit_takes_what_has_variables_alone() -> None:
+def test_jit_accepts_a_source_with_only_variables() -> None:
     assert list(cujit.jit("__device__ int counter = 4;", device="cpu").globals) == ["counter"]
 
 
 @pytest.mark.parametrize("options", [["-arch=sm_90", "--nonsense", "-lto"], ["--nonsense", "-arch=sm_90"]])
-def test_a_linker_names_the_option_that_it_refuses(options: list[str]) -> None:
+def test_linker_names_the_option_that_it_rejects(options: list[str]) -> None:
     with raises(nvjitlink.nvJitLinkError, "tool", "ERROR_UNRECOGNIZED_OPTION", "--nonsense") as caught:
         nvjitlink.create(len(options), options)
     assert caught.value.status == nvjitlink.Result.ERROR_UNRECOGNIZED_OPTION
@@ -164,7 +164,7 @@ def test_a_linker_names_the_option_that_it_refuses(options: list[str]) -> None:
         nvfatbin.create(["-compress=false", "--nonsense"], 2)
 
 
-def test_a_linker_and_a_packer_name_the_input_that_they_refuse() -> None:
+def test_linker_and_packer_name_the_rejected_input() -> None:
     link = nvjitlink.create(1, ["-arch=sm_90"])
     with raises(nvjitlink.nvJitLinkError, "tool", "bad.cubin"):
         nvjitlink.add_data(link, nvjitlink.InputType.CUBIN, b"rubbish!", 8, "bad.cubin")
@@ -175,7 +175,7 @@ def test_a_linker_and_a_packer_name_the_input_that_they_refuse() -> None:
     nvfatbin.destroy(fatbin)
 
 
-def test_an_input_type_goes_by_its_c_name_too() -> None:
+def test_input_type_is_accepted_by_its_c_name() -> None:
     assert nvjitlink.NVJITLINK_INPUT_LTOIR is nvjitlink.InputType.LTOIR
     with pytest.raises(AttributeError, match="IR to LTO-IR first"):
         _ = nvjitlink.NVJITLINK_INPUT_NVVM_IR
@@ -186,7 +186,7 @@ def test_an_input_type_goes_by_its_c_name_too() -> None:
 # What things look like
 
 
-def test_an_inspection_prints_its_images_and_their_kernels() -> None:
+def test_inspection_prints_its_images_and_kernels() -> None:
     shown = str(cujit.inspect(cujit.build(cujit.Source.cuda(BOTH, name="a.cu"), ["sm_80", "compute_90"])))
     head, *images = shown.splitlines()
     assert head.startswith("a.cu: fatbin, ")
@@ -194,14 +194,14 @@ def test_an_inspection_prints_its_images_and_their_kernels() -> None:
     assert sorted(images[1].removeprefix("  ptx compute_90: ").split(", ")) == ["nv", "saxpy"]
 
 
-def test_a_registered_module_of_many_kernels_is_short_to_look_at() -> None:
+def test_registered_module_of_many_kernels_is_short_to_look_at() -> None:
     text = "".join(f'extern "C" __global__ void a_kernel_with_a_name_{i}() {{}}\n' for i in range(80))
     module = cujit.module("doors.many", lambda: cujit.ModuleSpec(text), device="cpu")
     assert len(repr(module)) < 400
     assert "and 76 more" in repr(module)
 
 
-def test_the_place_of_an_allocation_by_the_command_line_is_the_command_line(tmp_path: Path) -> None:
+def test_allocation_by_the_command_line_is_named_so(tmp_path: Path) -> None:
     (tmp_path / "k.cu").write_text('extern "C" __global__ void k(int* p) { p[threadIdx.x + 1] = 1; }')
     command = ["run", "k.cu", "-k", "k", "--device", "cpu", "--check", "all", "--grid", "1", "--block", "32"]
     done = subprocess.run(
@@ -213,7 +213,7 @@ def test_the_place_of_an_allocation_by_the_command_line_is_the_command_line(tmp_
     assert "click" not in done.stderr
 
 
-def test_the_cpu_device_takes_what_watches_each_in_its_place() -> None:
+def test_cpu_device_accepts_each_observer_only_in_its_place() -> None:
     watching: dict[str, Any] = {"trace": cujit.Trace(), "coverage": cujit.Coverage(), "profile": Profile()}
     assert len(cujit.cpu(**watching).backend.watchers) == 3
     for name, others in (("trace", "profile"), ("coverage", "trace"), ("profile", "coverage")):
@@ -226,7 +226,7 @@ def test_the_cpu_device_takes_what_watches_each_in_its_place() -> None:
             )
 
 
-def test_an_image_may_be_anything_that_shares_its_bytes() -> None:
+def test_image_may_be_any_buffer() -> None:
     ptx = cujit.compile(SAXPY, rdc=True).data
     shared = (ctypes.c_char * len(ptx)).from_buffer_copy(ptx)
     images: tuple[Any, ...] = (

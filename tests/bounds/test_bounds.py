@@ -55,7 +55,7 @@ def test_memory_moves_distinct_sectors_once() -> None:
     assert (found.line, found.share) == (None, 0)
 
 
-def test_the_first_cache_moves_sixteen_sectors_a_clock_cycle() -> None:
+def test_first_cache_moves_sixteen_sectors_a_clock_cycle() -> None:
     of = kernel(
         row("ld.global.f32 %f1, [%rd1];", line=3, pipe="memory", requests=100, sectors=3200, asked_bytes=12800),
         row("st.global.f32 [%rd1], %f1;", line=4, pipe="memory", requests=100, sectors=400, asked_bytes=12800),
@@ -68,19 +68,19 @@ def test_the_first_cache_moves_sixteen_sectors_a_clock_cycle() -> None:
 
 
 @pytest.mark.parametrize(("sectors", "cause"), [(800, ""), (801, "8.01 sectors a request")])
-def test_an_access_is_scattered_that_moves_more_than_twice_what_it_asks_for(sectors: int, cause: str) -> None:
+def test_scattered_access_moves_over_twice_its_requested_bytes(sectors: int, cause: str) -> None:
     load = row("ld.global.f32 %f1, [%rd1];", pipe="memory", requests=100, sectors=sectors, asked_bytes=12800)
     assert bound(kernel(load), "L1 cache").cause == cause
 
 
-def test_the_second_cache_is_bounded_where_its_bandwidth_is_published() -> None:
+def test_l2_cache_has_a_bound_if_its_bandwidth_is_published() -> None:
     of = kernel(row("ld.global.f32 %f1, [%rd1];", pipe="memory", requests=1, sectors=4), distinct=4, block=40)
     assert bound(of, "L2 cache", "A100").per_second == 5120 * 1.41e9
     assert bound(of, "L2 cache", "A100").amount == 40 * 32
     assert "L2 cache" not in {each.unit for each in bounds(of, "L40S").bounds}
 
 
-def test_shared_memory_is_told_with_its_conflicts_and_their_line() -> None:
+def test_shared_memory_bound_names_conflicts_and_their_line() -> None:
     of = kernel(
         row("st.shared.f32 [%r1], %f1;", line=5, pipe="memory", shared_requests=100, wavefronts=100),
         row(
@@ -117,7 +117,7 @@ def shared(text: str, width: int = 4, wavefronts: int = 400) -> ProfiledInstruct
         ([shared("ld.shared.f32 %f1, [%r1];"), shared("ld.shared.f32 %f1, [%r1+16];")], 200, 800),
     ],
 )
-def test_accesses_that_ptxas_may_make_one_count_once(
+def test_accesses_that_ptxas_can_merge_count_once(
     rows: list[ProfiledInstruction], requests: int, wavefronts: int
 ) -> None:
     assert clocks(kernel(*rows), "load/store unit") == pytest.approx(requests)
@@ -139,13 +139,13 @@ def test_accesses_that_ptxas_may_make_one_count_once(
         ("shfl.sync.bfly.b32 %r1, %r1, 1, 31, -1;", "b32", "shuffles", 3200 / 32),
     ],
 )
-def test_arithmetic_is_bounded_by_results_of_its_type(text: str, type_: str, unit: str, wanted: float) -> None:
+def test_arithmetic_bound_depends_on_the_result_type(text: str, type_: str, unit: str, wanted: float) -> None:
     of = kernel(row(text, type=type_))
     assert clocks(of, unit) == pytest.approx(wanted)
     assert clocks(of, "issue slots") == pytest.approx(100 / 4)
 
 
-def test_a_warp_that_is_half_empty_takes_as_long_but_where_a_predicate_may_be_a_branch() -> None:
+def test_half_empty_warp_counts_in_full_unless_predicated() -> None:
     half = kernel(row("add.rn.f32 %f1, %f1, %f1;", active=1600, threads=1600))
     assert clocks(half, "arithmetic of f32") == pytest.approx(25)
     guarded = kernel(row("@%p1 add.rn.f32 %f1, %f1, %f1;", threads=800))
@@ -161,7 +161,7 @@ def test_a_warp_that_is_half_empty_takes_as_long_but_where_a_predicate_may_be_a_
         ("mul.f32", "mul.f32", 2),
     ],
 )
-def test_a_product_and_a_sum_that_ptxas_may_fuse_count_once(first: str, second: str, wanted: int) -> None:
+def test_product_and_sum_that_ptxas_can_fuse_count_once(first: str, second: str, wanted: int) -> None:
     of = kernel(row(f"{first} %f1, %f1, %f1;"), row(f"{second} %f1, %f1, %f1;"))
     assert clocks(of, "arithmetic of f32") == pytest.approx(wanted * 25)
     assert clocks(of, "issue slots") == pytest.approx(wanted * 25)
@@ -177,7 +177,7 @@ def test_a_product_and_a_sum_that_ptxas_may_fuse_count_once(first: str, second: 
         ("div.u32 %r1, %r2, %r3;", "u32", 0),
     ],
 )
-def test_special_functions_do_what_cannot_be_done_without_them(text: str, type_: str, wanted: int) -> None:
+def test_special_functions_count_only_what_requires_their_unit(text: str, type_: str, wanted: int) -> None:
     found = bounds(kernel(row(text, pipe="special", type=type_)), "H200").bounds
     assert sum(each.seconds for each in found if each.unit == "special functions") * CLOCKS_PER_S == pytest.approx(
         wanted
@@ -204,27 +204,27 @@ def test_integers_and_moves_have_no_bound() -> None:
         ("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32 {};", "f16", 8192),
     ],
 )
-def test_tensor_cores_are_bounded_by_the_type_that_they_multiply(text: str, type_: str, per_clock: int) -> None:
+def test_tensor_core_bound_depends_on_the_operand_type(text: str, type_: str, per_clock: int) -> None:
     of = kernel(row(text, pipe="tensor", flops=409600, tensor_flops=409600))
     assert clocks(of, f"tensor cores, {type_}") == pytest.approx(409600 / per_clock)
     assert bounds(of, "H200").unknown == ()
 
 
-def test_each_type_that_tensor_cores_multiply_is_bounded_by_its_own_operations() -> None:
+def test_each_tensor_core_type_has_its_own_bound() -> None:
     halves = row("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {};", pipe="tensor", tensor_flops=409600)
     bytes_ = row("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {};", pipe="tensor", tensor_flops=819200)
     of = kernel(halves, bytes_, halves)
     assert bound(of, "tensor cores, f16").amount == bound(of, "tensor cores, s8").amount == 819200
 
 
-def test_what_the_table_has_no_throughput_for_is_said() -> None:
+def test_unknown_throughput_is_reported() -> None:
     text = "mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.xor.popc {};"
     of = kernel(row(text, pipe="tensor", flops=10, tensor_flops=10))
     assert bounds(of, "H200").unknown == ("products of matrices of b1",)
     assert bounds(of, "A100").unknown == ()
 
 
-def test_fewer_blocks_than_multiprocessors_keep_only_so_many_busy() -> None:
+def test_fewer_blocks_than_sms_use_only_as_many_sms() -> None:
     add = row("add.rn.f32 %f1, %f1, %f1;")
     assert clocks(kernel(add, blocks=132, distinct=9), "arithmetic of f32") == pytest.approx(25)
     assert clocks(kernel(add, blocks=33, distinct=9), "arithmetic of f32") == pytest.approx(100)
@@ -234,7 +234,7 @@ def test_fewer_blocks_than_multiprocessors_keep_only_so_many_busy() -> None:
 # -- together -----------------------------------------------------------------------------------------------------
 
 
-def test_a_launch_has_its_bounds_and_intensities() -> None:
+def test_launch_has_its_bounds_and_intensities() -> None:
     profile = Profile()
     device = cujit.cpu(profile=profile)
     code = """extern "C" __global__ void scale(const float *x, float *y, int stride) {
@@ -256,7 +256,7 @@ def test_a_launch_has_its_bounds_and_intensities() -> None:
     assert said["bounds"][0]["line"] == "scale.cu:3"
 
 
-def test_every_product_of_the_table_has_all_that_bounds_ask() -> None:
+def test_every_product_has_the_figures_that_bounds_need() -> None:
     of = kernel(
         row("fma.rn.f64 %fd1, %fd1, %fd1, %fd1;", type="f64"),
         row("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {};", tensor_flops=1),
@@ -267,7 +267,7 @@ def test_every_product_of_the_table_has_all_that_bounds_ask() -> None:
         assert {each.unit for each in bounds(of, name).bounds} >= {"memory", "arithmetic of f64", "tensor cores, f16"}
 
 
-def test_peaks_are_what_nvidia_publishes_of_a_gpu() -> None:
+def test_peaks_match_figures_that_nvidia_publishes() -> None:
     published = {
         "T4": (8.1, 65, 320), "A100": (19.5, 312, 2039), "A100 40GB": (19.5, 312, 1555), "L4": (30.3, 121, 300),
         "L40S": (91.6, 362.05, 864), "RTX 4090": (82.6, 330.3, 1008), "H100 PCIe": (51, 756 * 1755 / 1620, 2000),
@@ -294,7 +294,7 @@ def test_peaks_are_what_nvidia_publishes_of_a_gpu() -> None:
     assert {name for name in published if peaks(name).l2_bytes} == {"A100", "A100 40GB", "H200"}
 
 
-def test_peaks_are_what_ncu_says_of_an_h200() -> None:
+def test_peaks_match_ncu_on_an_h200() -> None:
     golden = json.loads((Path(__file__).parents[1] / "goldens/peaks-h200.json").read_text())
     said, device, found = golden["peak_sustained"], golden["device"], peaks("H200")
     count = device["multiprocessor_count"]
@@ -314,7 +314,7 @@ def test_peaks_are_what_ncu_says_of_an_h200() -> None:
     assert {name: said[name] for name in each} == {name: count * number for name, number in each.items()}
 
 
-def test_boards_are_found_as_drivers_call_them() -> None:
+def test_boards_are_found_by_the_names_that_drivers_report() -> None:
     assert peaks("NVIDIA A100-SXM4-40GB").memory_bytes_per_s == 1555e9
     assert peaks("NVIDIA A100-SXM4-80GB").memory_bytes_per_s == peaks("A100").memory_bytes_per_s == 2039e9
     assert peaks("NVIDIA H100 80GB HBM3").name == "H100 SXM"
@@ -322,7 +322,7 @@ def test_boards_are_found_as_drivers_call_them() -> None:
 
 
 @pytest.mark.parametrize("name", ["V100", "sm_90", "RTX 3060"])
-def test_a_gpu_without_figures_is_refused_with_those_that_have_some(name: str) -> None:
+def test_gpu_without_figures_is_refused_with_known_names(name: str) -> None:
     with raises(ArchError, "arch", name) as told:
         peaks(name)
     assert "H200" in str(told.value)
@@ -331,7 +331,7 @@ def test_a_gpu_without_figures_is_refused_with_those_that_have_some(name: str) -
 _TIME = re.compile(r"\d (?:s|ms|µs|ns)\b")
 
 
-def test_no_output_has_a_time_without_the_word_bound() -> None:
+def test_output_never_has_a_time_without_the_word_bound() -> None:
     profile = Profile()
     device = cujit.cpu(profile=profile)
     code = 'extern "C" __global__ void twice(float *x) { x[blockIdx.x * 64 + threadIdx.x] *= 2; }'
@@ -355,7 +355,7 @@ def test_no_output_has_a_time_without_the_word_bound() -> None:
     assert _TIME.search(str(found))
 
 
-def test_times_have_three_figures_and_no_powers_of_ten() -> None:
+def test_times_have_three_digits_and_no_exponent() -> None:
     written = {
         0: "0 µs", 3.4443e-9: "0.00344 µs", 1.5e-6: "1.5 µs", 999.4e-6: "999 µs", 999.6e-6: "1,000 µs",
         0.0123456: "12,300 µs", 0.99949: "999,000 µs", 0.9999: "1,000,000 µs", 1: "1 s", 12345.6: "12,300 s",

@@ -19,7 +19,7 @@ _SOME = 132
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.kernel)
-def test_each_kernel_keeps_the_part_busy_that_it_is_for(case: Case) -> None:
+def test_kernel_has_its_own_unit_as_the_tightest_bound(case: Case) -> None:
     found = bounds_of(case._replace(blocks=_SOME), "H200")
     assert found.bounds[0].unit == case.unit
     assert found.seconds > 0
@@ -31,7 +31,7 @@ def test_each_kernel_keeps_the_part_busy_that_it_is_for(case: Case) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.kernel)
-def test_no_bound_is_beaten(gpu: Device, case: Case) -> None:
+def test_measured_times_are_above_every_bound(gpu: Device, case: Case) -> None:
     try:
         peaks(gpu)
     except ArchError as e:

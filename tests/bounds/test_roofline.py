@@ -22,7 +22,7 @@ COMPUTES = kernel(
 COPIES = kernel(row("ld.global.f32 %f1, [%rd1];", pipe="memory", requests=1, sectors=4), distinct=4)
 
 
-def test_roofs_are_of_what_the_kernel_computes_with() -> None:
+def test_roofs_match_the_operations_of_the_kernel() -> None:
     slopes, levels = roofs(bounds(COMPUTES, "H200"))
     assert [slope.label for slope in slopes] == ["memory", "L2 cache", "L1 cache"]
     assert slopes[2].bytes_per_s == 132 * 1.98e9 * 512
@@ -37,7 +37,7 @@ def test_roofs_are_of_what_the_kernel_computes_with() -> None:
 
 
 @pytest.mark.parametrize("ending", ["svg", "png"])
-def test_the_same_counts_give_the_same_bytes(ending: str, tmp_path: Path) -> None:
+def test_equal_counts_give_equal_svg_files(ending: str, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     first, again, dark = (tmp_path / f"{name}.{ending}" for name in ("first", "again", "dark"))
     assert plot(first, COMPUTES, "H200") == first
@@ -54,7 +54,7 @@ def test_the_same_counts_give_the_same_bytes(ending: str, tmp_path: Path) -> Non
         (kernel(), {"no bound", "no floating-point operations"}, "load/store unit"),
     ],
 )  # fmt: skip
-def test_what_is_drawn_is_named(of: ProfiledKernel, shown: set[str], hidden: str, tmp_path: Path) -> None:
+def test_svg_names_every_curve_and_bar(of: ProfiledKernel, shown: set[str], hidden: str, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     text = plot(tmp_path / "k.svg", of, "H200").read_text()
     words = set(re.findall("<!-- (.*?) -->", text))
@@ -63,7 +63,7 @@ def test_what_is_drawn_is_named(of: ProfiledKernel, shown: set[str], hidden: str
     assert not any(word.startswith(hidden) for word in words)
 
 
-def test_a_bound_has_a_bar_as_long_as_its_share_of_the_tightest() -> None:
+def test_bar_length_is_the_share_of_the_tightest_bound() -> None:
     figure = pytest.importorskip("matplotlib.figure").Figure()
     ax, found = figure.subplots(), bounds(COMPUTES, "H200")
     _bars(ax, found, _LIGHT)
@@ -77,7 +77,7 @@ def test_a_bound_has_a_bar_as_long_as_its_share_of_the_tightest() -> None:
     }  # fmt: skip
 
 
-def test_slopes_and_levels_are_where_the_table_has_them_with_their_names_along() -> None:
+def test_slopes_and_levels_match_the_table_and_have_labels() -> None:
     figure = pytest.importorskip("matplotlib.figure").Figure()
     ax, found = figure.subplots(), bounds(COMPUTES, "H200")
     _roofline(ax, found, _LIGHT)
@@ -101,15 +101,13 @@ def test_slopes_and_levels_are_where_the_table_has_them_with_their_names_along()
 
 
 @pytest.mark.parametrize(("sectors", "marks"), [(500, 1), (501, 2)])
-def test_bytes_moved_have_a_mark_where_they_are_over_a_quarter_more_than_the_distinct_ones(
-    sectors: int, marks: int
-) -> None:
+def test_bytes_moved_are_marked_if_25_percent_above_distinct(sectors: int, marks: int) -> None:
     ax = pytest.importorskip("matplotlib.figure").Figure().subplots()
     load = row("ld.global.f32 %f1, [%rd1];", pipe="memory", requests=100, sectors=sectors, asked_bytes=12800)
     _roofline(ax, bounds(kernel(load, row("fma.rn.f32 %f1, %f1, %f1, %f1;", flops=6400), distinct=400), "H200"), _LIGHT)
     assert sum(text.get_text() in ("by distinct bytes", "by bytes moved") for text in ax.texts) == marks
 
 
-def test_another_ending_is_refused(tmp_path: Path) -> None:
+def test_unknown_file_extension_is_refused(tmp_path: Path) -> None:
     with raises(OptionError, "option", "k.pdf"):
         plot(tmp_path / "k.pdf", COPIES, "H200")

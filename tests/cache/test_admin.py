@@ -44,7 +44,7 @@ def test_info_counts_the_writable_root(cache: Cache, tmp_path: Path) -> None:
     assert (nothing.root, nothing.roots, nothing.entries, nothing.total_bytes, nothing.cap_bytes) == (None, (), 0, 0, 0)
 
 
-def test_ls_tells_of_every_entry_the_last_used_first_and_of_a_damaged_one_that_it_is(cache: Cache) -> None:
+def test_ls_lists_entries_by_last_use_and_marks_damaged_ones(cache: Cache) -> None:
     path_of(cache, 1).write_bytes(b"damaged")
     os.utime(path_of(cache, 1), (1_700_000_001, 1_700_000_001))
     listed = list(admin.ls(cache))
@@ -57,13 +57,13 @@ def test_ls_tells_of_every_entry_the_last_used_first_and_of_a_damaged_one_that_i
     assert listed[3].summary is None
 
 
-def test_show_finds_one_entry_by_the_beginning_of_its_key(cache: Cache, tmp_path: Path) -> None:
+def test_show_finds_an_entry_by_a_key_prefix(cache: Cache, tmp_path: Path) -> None:
     shown = admin.show(cache, key_of(2).digest[:10])
     assert (shown.record.artifact, shown.key.parts) == (artifact_of(2), key_of(2).parts)
     assert admin.show(cache, key_of(9).digest).root == tmp_path / "shipped"
 
 
-def test_show_says_what_is_wrong_with_the_beginning_of_a_key(cache: Cache) -> None:
+def test_show_explains_an_invalid_key_prefix(cache: Cache) -> None:
     with raises(NameNotFoundError, "name-not-found", "ffffffffffff"):
         admin.show(cache, "f" * 12)
     for wrong in ("", "xyz", "AB"):
@@ -87,7 +87,7 @@ def test_export_writes_the_bare_image(cache: Cache, tmp_path: Path) -> None:
     assert path.read_bytes() == artifact_of(0).data
 
 
-def test_trim_and_clear_tell_what_went(cache: Cache, tmp_path: Path) -> None:
+def test_trim_and_clear_return_the_deleted_bytes(cache: Cache, tmp_path: Path) -> None:
     before = admin.info(cache).total_bytes
     size = path_of(cache, 3).stat().st_size
     assert admin.trim(cache, size + 10) == before - size
@@ -108,7 +108,7 @@ def test_trim_and_clear_tell_what_went(cache: Cache, tmp_path: Path) -> None:
     assert admin.clear(Cache(tmp_path / "never")) == 0
 
 
-def test_verify_compares_a_sample_with_what_is_made_again(cache: Cache) -> None:
+def test_verify_compares_a_sample_with_recompiled_images(cache: Cache) -> None:
     def remake(shown: Shown) -> Artifact | None:
         n = int(shown.record.artifact.name.removesuffix(".cu"))
         if n == 0:
@@ -125,7 +125,7 @@ def test_verify_compares_a_sample_with_what_is_made_again(cache: Cache) -> None:
     assert not path_of(cache, 2).exists()
 
 
-def test_verify_draws_the_share_that_is_asked_for_by_its_seed(cache: Cache) -> None:
+def test_verify_draws_a_sample_of_the_share_by_seed(cache: Cache) -> None:
     def drawn(fraction: float, seed: int = 0) -> list[str]:
         return [verdict.digest for verdict in admin.verify(cache, fraction, lambda _: None, seed=seed)]
 
@@ -137,7 +137,7 @@ def test_verify_draws_the_share_that_is_asked_for_by_its_seed(cache: Cache) -> N
             admin.verify(cache, wrong, lambda _: None)
 
 
-def test_verify_checks_one_entry_at_least_unless_none_is_asked_for(cache: Cache) -> None:
+def test_verify_checks_at_least_one_entry_unless_share_is_0(cache: Cache) -> None:
     assert len(list(admin.verify(cache, 0.01, lambda _: None))) == 1
     assert [admin.sample_size(*drawn) for drawn in ((0, 0.5), (4, 0), (4, 0.1), (30, 0.1), (4, 1))] == [0, 0, 1, 3, 4]
 
@@ -148,7 +148,7 @@ def test_ls_puts_the_entries_of_all_roots_in_one_order(cache: Cache) -> None:
     assert [entry.digest for entry in admin.ls(cache)] == [key_of(n).digest for n in (3, 2, 9, 1, 0)]
 
 
-def test_clear_and_trim_leave_a_directory_alone_that_is_no_cache(tmp_path: Path) -> None:
+def test_clear_and_trim_leave_other_directories_unchanged(tmp_path: Path) -> None:
     files = [tmp_path / name for name in ("hints/notes", "bad/a", "tmp/x", f"e/ab/{'c' * 62}")]
     for file in files:
         file.parent.mkdir(parents=True)

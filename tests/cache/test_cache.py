@@ -49,7 +49,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "cache"
 
 
-def test_what_another_published_meanwhile_is_the_answer(root: Path) -> None:
+def test_artifact_published_by_another_process_is_returned(root: Path) -> None:
     ours, theirs = Cache(root), Cache(root)
 
     def make_late() -> Artifact:
@@ -61,7 +61,7 @@ def test_what_another_published_meanwhile_is_the_answer(root: Path) -> None:
     assert ours.get_or_make(key_of(0), nobody)[0] == artifact_of(1)
 
 
-def test_another_is_waited_for_as_long_as_is_said_at_least(root: Path) -> None:
+def test_cache_waits_for_another_process_for_the_least_time(root: Path) -> None:
     ours, theirs = Cache(root), Cache(root)
     begun, done = threading.Event(), threading.Event()
 
@@ -79,7 +79,7 @@ def test_another_is_waited_for_as_long_as_is_said_at_least(root: Path) -> None:
         assert slow.result()[0] == artifact_of(2)
 
 
-def test_a_miss_is_made_then_it_is_in_memory_and_for_others_on_disk(root: Path) -> None:
+def test_miss_is_compiled_then_found_in_memory_and_on_disk(root: Path) -> None:
     cache = Cache(root)
     artifact, made = cache.get_or_make(key_of(0), make(0))
     assert (artifact, made.outcome, made.root, made.key) == (artifact_of(0), Outcome.MADE, root, key_of(0))
@@ -95,7 +95,7 @@ def test_a_miss_is_made_then_it_is_in_memory_and_for_others_on_disk(root: Path) 
     assert disk.is_hit is memory.is_hit is True
 
 
-def test_counters_tell_what_was_done(root: Path) -> None:
+def test_counters_count_each_kind_of_access(root: Path) -> None:
     cache = Cache(root)
 
     def slow() -> Artifact:
@@ -115,7 +115,7 @@ def test_counters_tell_what_was_done(root: Path) -> None:
     assert cache.counters == counted
 
 
-def test_memory_is_bounded_by_its_bytes_and_the_least_used_goes_first(root: Path) -> None:
+def test_memory_evicts_least_recently_used_above_its_cap(root: Path) -> None:
     cache = Cache(root, memory_bytes=7000)
     for n in (0, 1, 2):
         cache.get_or_make(key_of(n), make(n))
@@ -127,7 +127,7 @@ def test_memory_is_bounded_by_its_bytes_and_the_least_used_goes_first(root: Path
     assert [none.get_or_make(key_of(0), nobody)[1].outcome for _ in range(2)] == [Outcome.DISK] * 2
 
 
-def test_a_memory_holds_as_much_as_its_cap_and_what_goes_leaves_its_room() -> None:
+def test_recent_cache_can_be_full_and_reuses_freed_space() -> None:
     recent = RecentCache[int](100)
 
     def held() -> list[str]:
@@ -155,7 +155,7 @@ def test_a_memory_holds_as_much_as_its_cap_and_what_goes_leaves_its_room() -> No
         assert held() == []
 
 
-def test_read_only_roots_are_searched_in_order_before_the_writable_one(root: Path, tmp_path: Path) -> None:
+def test_read_only_roots_are_searched_before_the_writable_root(root: Path, tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     for place, numbers in ((first, (1,)), (second, (1, 2)), (root, (1, 2, 3))):
         for n in numbers:
@@ -174,7 +174,7 @@ def test_read_only_roots_are_searched_in_order_before_the_writable_one(root: Pat
     assert sorted(os.listdir(first)) == sorted(os.listdir(second)) == sorted(os.listdir(root))
 
 
-def test_a_miss_says_which_input_changed(root: Path) -> None:
+def test_miss_names_the_input_that_changed(root: Path) -> None:
     cache = Cache(root)
     _, first = cache.get_or_make(key_of(0), make(0))
     assert first.why() is None
@@ -186,13 +186,13 @@ def test_a_miss_says_which_input_changed(root: Path) -> None:
     assert Provenance(Outcome.UNCACHED, reason="an include that is computed").why() is None
 
 
-def test_a_provenance_goes_through_a_pickle_without_its_cache(root: Path) -> None:
+def test_provenance_is_pickled_without_its_cache(root: Path) -> None:
     provenance = Cache(root).get_or_make(key_of(0), make(0))[1]
     assert copy.deepcopy(provenance) == pickle.loads(pickle.dumps(provenance)) == provenance
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), CompileError("no", log="l", request="r")], ids=["any", "compile"])
-def test_what_making_raises_is_raised_unchanged_and_nothing_is_kept_on_disk(root: Path, error: Exception) -> None:
+def test_exceptions_of_make_propagate_and_store_nothing(root: Path, error: Exception) -> None:
     cache = Cache(root)
 
     def fail() -> Artifact:
@@ -213,7 +213,7 @@ def test_what_making_raises_is_raised_unchanged_and_nothing_is_kept_on_disk(root
     assert cache.get_or_make(key_of(0), make(0))[1].outcome is Outcome.MADE
 
 
-def test_a_failure_that_is_kept_does_not_keep_what_the_compilation_had_in_hand() -> None:
+def test_stored_failure_does_not_keep_locals_alive() -> None:
     cache, held = Cache(None), []
 
     def fail() -> Artifact:
@@ -229,7 +229,7 @@ def test_a_failure_that_is_kept_does_not_keep_what_the_compilation_had_in_hand()
     assert held[0]() is None
 
 
-def test_an_artifact_made_elsewhere_can_be_kept_and_found(root: Path) -> None:
+def test_artifact_compiled_elsewhere_can_be_stored_and_found(root: Path) -> None:
     cache = Cache(root)
     assert cache.find(key_of(0)) is None
     kept = cache.keep(key_of(0), artifact_of(0), make_ms=12.5)
@@ -241,14 +241,14 @@ def test_an_artifact_made_elsewhere_can_be_kept_and_found(root: Path) -> None:
     assert cache.counters.makes == cache.counters.misses == 0
 
 
-def test_an_explanation_is_found_in_a_read_only_root_too(root: Path, tmp_path: Path) -> None:
+def test_explanation_is_found_in_a_read_only_root_too(root: Path, tmp_path: Path) -> None:
     Cache(tmp_path / "shipped").keep(key_of(0), artifact_of(0))
     explanation = Cache(root, read_only=[tmp_path / "shipped"]).get_or_make(key_of(1), make(1))[1].why()
     assert explanation is not None
     assert explanation.nearest.digest == key_of(0).digest
 
 
-def test_failures_kept_are_bounded() -> None:
+def test_stored_failures_are_bounded() -> None:
     cache = Cache(None)
 
     def fail() -> Artifact:
@@ -262,7 +262,7 @@ def test_failures_kept_are_bounded() -> None:
         cache.get_or_make(key_of(99), nobody)
 
 
-def test_24_threads_make_each_key_once(root: Path) -> None:
+def test_24_threads_compile_each_key_once(root: Path) -> None:
     cache = Cache(root)
     made: list[int] = []
     start = threading.Barrier(24)
@@ -285,7 +285,7 @@ def test_24_threads_make_each_key_once(root: Path) -> None:
     assert counted.waits > 0
 
 
-def test_making_one_thing_may_ask_for_another(root: Path) -> None:
+def test_make_may_use_the_cache_for_another_key(root: Path) -> None:
     cache = Cache(root)
 
     def linked() -> Artifact:
@@ -294,7 +294,7 @@ def test_making_one_thing_may_ask_for_another(root: Path) -> None:
     assert cache.get_or_make(key_of(0), linked)[0] == artifact_of(1)
 
 
-def test_an_interrupt_while_making_leaves_the_key_free(root: Path) -> None:
+def test_interrupt_while_compiling_leaves_the_key_free(root: Path) -> None:
     cache = Cache(root)
 
     def interrupt() -> Artifact:
@@ -305,7 +305,7 @@ def test_an_interrupt_while_making_leaves_the_key_free(root: Path) -> None:
     assert cache.get_or_make(key_of(0), make(0))[1].outcome is Outcome.MADE
 
 
-def test_a_fork_in_the_middle_of_making_gives_both_the_result(root: Path) -> None:
+def test_fork_while_compiling_gives_both_processes_the_result(root: Path) -> None:
     """The child too comes back out of the flight that its parent was in, and so does a thread's that was elsewhere."""
     cache = Cache(root)
     pids: list[int] = []
@@ -338,7 +338,7 @@ def test_a_fork_in_the_middle_of_making_gives_both_the_result(root: Path) -> Non
     assert Cache(root).get_or_make(key_of(0), nobody)[1].outcome is Outcome.DISK
 
 
-def test_a_child_of_a_maker_that_was_killed_does_not_keep_others_waiting(root: Path) -> None:
+def test_child_of_a_killed_process_does_not_block_others(root: Path) -> None:
     pids, tell = os.pipe()
 
     def fork_and_stay() -> Artifact:
@@ -367,7 +367,7 @@ def test_a_child_of_a_maker_that_was_killed_does_not_keep_others_waiting(root: P
     assert took_s < 20  # else it waits for 30
 
 
-def test_an_artifact_that_no_record_can_hold_is_given_and_not_kept(root: Path) -> None:
+def test_artifact_that_no_record_can_hold_is_returned_not_stored(root: Path) -> None:
     cache = Cache(root)
     strange = replace(artifact_of(0), data=b"\x7fELF and no more of it")
     artifact, provenance = cache.get_or_make(key_of(0), lambda: strange)
@@ -377,7 +377,7 @@ def test_an_artifact_that_no_record_can_hold_is_given_and_not_kept(root: Path) -
     assert cache.counters.not_kept == 1
 
 
-def test_what_is_too_large_for_the_cap_is_given_and_not_kept(root: Path) -> None:
+def test_artifact_above_the_cap_is_returned_but_not_stored(root: Path) -> None:
     provenance = Cache(root, cap_bytes=1500).get_or_make(key_of(0), make(0))[1]
     assert "exceed the cap of 1500 bytes" in provenance.reason
     assert Cache(root, cap_bytes=0).get_or_make(key_of(0), make(0))[1].outcome is Outcome.UNCACHED
@@ -392,7 +392,7 @@ def made_twice_with_one_warning(cache: Cache, said: str) -> None:
     assert cache.counters.failures > 1
 
 
-def test_a_root_that_others_may_write_costs_one_warning_with_the_remedy(root: Path) -> None:
+def test_root_writable_by_others_warns_once_with_the_remedy(root: Path) -> None:
     root.mkdir()
     root.chmod(0o777)
     cache = Cache(root)
@@ -401,7 +401,7 @@ def test_a_root_that_others_may_write_costs_one_warning_with_the_remedy(root: Pa
     assert os.listdir(root) == []
 
 
-def test_a_root_that_is_a_file_or_cannot_be_made_costs_one_warning(root: Path) -> None:
+def test_root_that_is_a_file_or_cannot_be_created_warns_once(root: Path) -> None:
     root.write_text("x")
     made_twice_with_one_warning(Cache(root), "is not a directory")
     made_twice_with_one_warning(Cache(Path("/proc/cujit")), "cujit")
@@ -409,14 +409,14 @@ def test_a_root_that_is_a_file_or_cannot_be_made_costs_one_warning(root: Path) -
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
-def test_root_does_not_write_into_the_cache_of_a_user(root: Path) -> None:
+def test_superuser_does_not_write_into_a_users_cache(root: Path) -> None:
     root.mkdir(0o700)
     os.chown(root, 12345, 12345)
     made_twice_with_one_warning(Cache(root), "belongs to user 12345")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
-def test_root_reads_the_cache_of_a_group_and_does_not_write_there(root: Path) -> None:
+def test_superuser_reads_a_group_cache_without_writing(root: Path) -> None:
     gid = os.getegid()
     Cache(root, trusted_gid=gid).keep(key_of(5), artifact_of(5))
     for place in (root, *root.rglob("*")):
@@ -458,7 +458,7 @@ assert again.counters.damaged == 0
 
 
 @pytest.mark.parametrize("size", ["size=1m", "nr_inodes=24", "size=20k"])
-def test_a_file_system_that_is_full_costs_one_warning(tmp_path: Path, size: str) -> None:
+def test_full_file_system_warns_once(tmp_path: Path, size: str) -> None:
     mount = f"mount -t tmpfs -o {size},mode=700 tmpfs {tmp_path} && exec {sys.executable} -W ignore - {tmp_path}"
     unshare = ["unshare", "-m", *([] if os.geteuid() == 0 else ["-r"]), "sh", "-c"]
     if shutil.which("unshare") is None or subprocess.run([*unshare, "true"], capture_output=True).returncode:
@@ -471,7 +471,7 @@ def test_a_file_system_that_is_full_costs_one_warning(tmp_path: Path, size: str)
     assert done.returncode == 0, done.stderr
 
 
-def test_a_damaged_entry_is_made_again_and_counted(root: Path) -> None:
+def test_damaged_entry_is_recompiled_and_counted(root: Path) -> None:
     Cache(root).get_or_make(key_of(0), make(0))
     digest = key_of(0).digest
     (root / "e" / digest[:2] / digest[2:]).write_bytes(b"damaged")
@@ -481,7 +481,7 @@ def test_a_damaged_entry_is_made_again_and_counted(root: Path) -> None:
     assert Cache(root).get_or_make(key_of(0), nobody)[1].outcome is Outcome.DISK
 
 
-def test_a_root_of_another_version_is_left_alone(root: Path) -> None:
+def test_root_of_another_version_is_not_changed(root: Path) -> None:
     root.mkdir(0o700)
     (root / "FORMAT").write_text("cujit cache 99\n")
     provenance = Cache(root).get_or_make(key_of(0), make(0))[1]
@@ -489,7 +489,7 @@ def test_a_root_of_another_version_is_left_alone(root: Path) -> None:
     assert os.listdir(root) == ["FORMAT"]
 
 
-def test_nothing_is_touched_before_the_first_use(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_touches_nothing_before_first_use(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def touched(*_: object, **__: object) -> int:
         raise OSError(errno.EIO, "touched")
 
@@ -500,7 +500,7 @@ def test_nothing_is_touched_before_the_first_use(root: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("wrong", ["a\0b", 3], ids=["nul", "number"])
-def test_a_root_that_is_no_path_and_negative_sizes_are_refused(wrong: object) -> None:
+def test_invalid_root_and_negative_sizes_are_refused(wrong: object) -> None:
     with raises(OptionError, "option", "directory"):
         Cache(Path(wrong) if isinstance(wrong, str) else wrong)  # type: ignore[arg-type]
     with raises(OptionError, "option", "-1"):
@@ -540,7 +540,7 @@ def test_one_key_can_be_discarded_in_memory_and_on_disk(root: Path) -> None:
     assert (bare.discard(key_of(0)), bare.discard(key_of(0))) == (True, False)
 
 
-def test_a_failure_that_was_remembered_can_be_discarded(root: Path) -> None:
+def test_stored_failure_can_be_discarded(root: Path) -> None:
     def fail() -> Artifact:
         raise CompileError("no")
 
@@ -551,7 +551,7 @@ def test_a_failure_that_was_remembered_can_be_discarded(root: Path) -> None:
     assert cache.get_or_make(key_of(0), make(0))[1].outcome is Outcome.MADE
 
 
-def test_a_recipe_that_cannot_be_written_costs_the_entry_and_not_the_artifact(root: Path) -> None:
+def test_unwritable_recipe_loses_the_entry_not_the_artifact(root: Path) -> None:
     def recipe() -> bytes:
         raise FileNotFoundError(errno.ENOENT, "no working directory")
 
@@ -560,14 +560,14 @@ def test_a_recipe_that_cannot_be_written_costs_the_entry_and_not_the_artifact(ro
     assert "no working directory" in provenance.reason
 
 
-def test_the_warning_names_the_line_of_the_user(root: Path) -> None:
+def test_warning_names_the_line_of_the_user(root: Path) -> None:
     root.write_text("a file")
     with pytest.warns(CacheWarning) as warned:
         Cache(root).get_or_make(key_of(0), make(0))
     assert [warning.filename for warning in warned] == [__file__]
 
 
-def test_a_group_shares_a_cache_when_asked(root: Path) -> None:
+def test_group_can_share_a_cache(root: Path) -> None:
     before = os.umask(0o077)
     try:
         Cache(root, trusted_gid=os.getegid()).get_or_make(make_key("k", []), make(0))
@@ -581,7 +581,7 @@ def test_a_group_shares_a_cache_when_asked(root: Path) -> None:
     assert Cache(root, trusted_gid=os.getegid()).get_or_make(make_key("k", []), nobody)[1].outcome is Outcome.DISK
 
 
-def test_a_fresh_cache_has_counted_nothing(tmp_path: Path) -> None:
+def test_new_cache_has_zero_counters(tmp_path: Path) -> None:
     for cache in (Cache(tmp_path), Cache(None)):
         counted = cache.counters
         assert set(vars(counted).values()) == {0}

@@ -12,7 +12,7 @@ from cujit.cache.provenance import Outcome
 KEY = key_of(1)
 
 
-def test_one_makes_it_and_the_others_wait_for_what_is_kept(tmp_path: Path) -> None:
+def test_claim_lets_one_process_compile_and_others_wait(tmp_path: Path) -> None:
     found, holding = [], threading.Event()
 
     def ask() -> None:
@@ -36,13 +36,13 @@ def test_one_makes_it_and_the_others_wait_for_what_is_kept(tmp_path: Path) -> No
     assert cache.counters.misses == 1
 
 
-def test_who_waits_too_long_makes_it_too(tmp_path: Path) -> None:
+def test_claim_compiles_after_waiting_too_long(tmp_path: Path) -> None:
     with Cache(tmp_path / "cache").claim(KEY, 60) as first, Cache(tmp_path / "cache").claim(KEY, 0.01) as second:
         assert first is None
         assert second is None
 
 
-def test_what_is_there_is_given_at_once(tmp_path: Path) -> None:
+def test_claim_returns_an_existing_artifact_immediately(tmp_path: Path) -> None:
     cache = Cache(tmp_path / "cache")
     cache.keep(KEY, artifact_of(1))
     with cache.claim(KEY, 0) as known, Cache(tmp_path / "cache").claim(KEY, 0) as read:
@@ -53,7 +53,7 @@ def test_what_is_there_is_given_at_once(tmp_path: Path) -> None:
         assert read[0].data == known[0].data
 
 
-def test_a_cache_holds_what_a_root_has(tmp_path: Path) -> None:
+def test_holds_finds_entries_of_every_root(tmp_path: Path) -> None:
     cache = Cache(tmp_path / "cache")
     assert not cache.holds(KEY.digest)
     cache.keep(KEY, artifact_of(1))

@@ -42,7 +42,7 @@ def held(store: Store) -> int:
     return sum(entry.size_bytes for entry in store.entries())
 
 
-def test_what_is_added_is_counted_and_nothing_goes_below_the_cap(store: Store, budget: Evictor) -> None:
+def test_added_entries_are_counted_and_kept_below_the_cap(store: Store, budget: Evictor) -> None:
     assert budget.used_bytes() == 0
     for n in range(9):
         add(store, n)
@@ -53,7 +53,7 @@ def test_what_is_added_is_counted_and_nothing_goes_below_the_cap(store: Store, b
     )  # the first addition counted what was there, each later one adds
 
 
-def test_above_the_cap_what_was_used_longest_ago_goes_down_to_80_percent(store: Store, budget: Evictor) -> None:
+def test_eviction_above_the_cap_goes_down_to_80_percent(store: Store, budget: Evictor) -> None:
     now = time.time()
     for n in range(11):
         add(store, n, now - 1000 + (n if n != 0 else 500))  # the first entry was used last
@@ -63,7 +63,7 @@ def test_above_the_cap_what_was_used_longest_ago_goes_down_to_80_percent(store: 
     assert budget.used_bytes() == held(store) <= 0.8 * CAP + 20
 
 
-def test_another_process_that_evicts_is_left_to_it_and_looks_again(
+def test_eviction_is_left_to_a_process_that_is_evicting(
     store: Store, budget: Evictor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add(store, 0)
@@ -79,7 +79,7 @@ def test_another_process_that_evicts_is_left_to_it_and_looks_again(
     assert held(store) <= CAP
 
 
-def test_a_wrong_counter_is_put_right_by_the_next_count(store: Store, budget: Evictor) -> None:
+def test_wrong_counter_is_put_right_by_the_next_count(store: Store, budget: Evictor) -> None:
     for wrong in (b"", b"garbage", struct.pack("<qq", 2**62, 0), struct.pack("<qq", -5, -5), b"\xff" * 16):
         (store.root).mkdir(exist_ok=True, mode=0o700)
         (store.root / "usage").write_bytes(wrong)
@@ -91,7 +91,7 @@ def test_a_wrong_counter_is_put_right_by_the_next_count(store: Store, budget: Ev
         store.delete(key_of(0).digest)
 
 
-def test_it_is_counted_once_a_day(store: Store, budget: Evictor) -> None:
+def test_cache_size_is_recounted_once_a_day(store: Store, budget: Evictor) -> None:
     add(store, 0)
     (store.root / "usage").write_bytes(struct.pack("<qq", 5 * SIZE, int(time.time()) - 80_000))
     budget.added(0)
@@ -101,9 +101,7 @@ def test_it_is_counted_once_a_day(store: Store, budget: Evictor) -> None:
     assert budget.used_bytes() == held(store)
 
 
-def test_there_is_no_room_at_twice_the_cap_while_another_evicts_nor_for_what_would_go_at_once(
-    store: Store, budget: Evictor
-) -> None:
+def test_no_entry_is_added_at_twice_the_cap_during_eviction(store: Store, budget: Evictor) -> None:
     add(store, 0)
     assert not budget.has_room(int(0.8 * CAP) + 1)
     assert budget.has_room(int(0.8 * CAP))
@@ -113,7 +111,7 @@ def test_there_is_no_room_at_twice_the_cap_while_another_evicts_nor_for_what_wou
     assert budget.has_room(SIZE)  # nobody evicts: we do, and so the true size is known
 
 
-def test_trim_goes_down_to_what_is_asked_and_tells_what_went(store: Store, budget: Evictor) -> None:
+def test_trim_evicts_to_the_target_and_returns_deleted_bytes(store: Store, budget: Evictor) -> None:
     assert budget.trim(0) == 0
     assert not store.root.exists()
     for n in range(6):
@@ -128,7 +126,7 @@ def test_trim_goes_down_to_what_is_asked_and_tells_what_went(store: Store, budge
     assert budget.used_bytes() == held(store) == 0
 
 
-def test_nothing_is_scanned_to_open_a_cache(store: Store, budget: Evictor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_opening_a_cache_scans_no_directory(store: Store, budget: Evictor, monkeypatch: pytest.MonkeyPatch) -> None:
     add(store, 0)
     budget.added(SIZE)
 
@@ -159,7 +157,7 @@ class _Busy(Store):
 
 
 @pytest.mark.parametrize("more", [1, 12])
-def test_what_is_added_during_a_count_is_counted_and_evicted_if_it_is_too_much(tmp_path: Path, more: int) -> None:
+def test_entries_added_during_a_count_are_counted_and_evicted(tmp_path: Path, more: int) -> None:
     store = _Busy(tmp_path / "cache", Trust.of_process(), writable=True)
     budget = Evictor(store, CAP)
     for n in range(10, 20):
@@ -176,7 +174,7 @@ class _Remote(Store):
     is_remote = True
 
 
-def test_what_other_machines_share_is_only_trimmed_when_asked(tmp_path: Path) -> None:
+def test_shared_root_is_trimmed_only_on_request(tmp_path: Path) -> None:
     store = _Remote(tmp_path / "cache", Trust.of_process(), writable=True)
     budget = Evictor(store, CAP)
     for n in range(15):

@@ -21,7 +21,7 @@ ALL = os.environ.get("CUJIT_FAULTS") == "all"
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 @pytest.mark.parametrize("scenario", ["first", "hit", "damaged", "full"])
-def test_a_fault_at_any_system_call_leaves_the_result_right_and_the_cache_usable(scenario: str) -> None:
+def test_fault_at_any_system_call_keeps_result_and_cache_right(scenario: str) -> None:
     faults = ["SIGKILL", *ERRNOS] if ALL else ["SIGKILL", ",".join(ERRNOS)]
     script = Path(__file__).with_name("faults.py")
     path = os.pathsep.join([str(script.parents[1]), *sys.path])

@@ -16,7 +16,7 @@ from raising import raises
 FILES = {"k.cubin": b"\x7fELF\n\n", "k.json": b'{"num_warps": 4}', "empty": b""}
 
 
-def test_files_come_back_and_their_order_does_not_matter() -> None:
+def test_files_are_restored_in_any_order() -> None:
     data = pack_files(FILES)
     assert unpack_files(data) == FILES
     assert data == pack_files(dict(reversed(FILES.items())))
@@ -26,7 +26,7 @@ def test_files_come_back_and_their_order_does_not_matter() -> None:
 @pytest.mark.parametrize(
     "name", ["", ".", "..", "../k", "a/b", "/etc/passwd", ".hidden", "__grp__k.json", "a\0b", "n" * 256]
 )
-def test_a_name_that_could_lead_elsewhere_is_refused(name: str) -> None:
+def test_file_name_that_leads_elsewhere_is_refused(name: str) -> None:
     with raises(FormatError, "format"):
         pack_files({name: b""})
     with raises(FormatError, "format"):
@@ -46,13 +46,13 @@ def test_a_name_that_could_lead_elsewhere_is_refused(name: str) -> None:
         b'{"cujit files":1,"files":' + b"[" * 100_000,
     ],
 )
-def test_a_list_that_is_none_is_refused(head: bytes) -> None:
+def test_invalid_file_list_is_refused(head: bytes) -> None:
     with raises(FormatError, "format"):
         unpack_files(head + b"\n")
 
 
 @given(st.data())
-def test_no_damage_gives_other_sizes(data: st.DataObject) -> None:
+def test_damage_never_changes_sizes(data: st.DataObject) -> None:
     whole = pack_files(FILES)
     cut = data.draw(st.integers(0, len(whole) - 1))
     with pytest.raises(FormatError):
@@ -61,7 +61,7 @@ def test_no_damage_gives_other_sizes(data: st.DataObject) -> None:
         unpack_files(whole + b"x")
 
 
-def test_what_is_compared_are_fields_of_json_and_contents() -> None:
+def test_comparison_covers_json_fields_and_contents() -> None:
     parts = parts_of_files(pack_files({**FILES, "broken.json": b"{", "list.json": b"[]"}))
     assert [part.label for part in parts] == ["broken.json", "empty", "k.cubin", "k.json num_warps", "list.json"]
     assert parts[3].value == "4"

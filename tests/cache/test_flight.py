@@ -46,7 +46,7 @@ def others_wait(flights: SingleFlight[int], count: int) -> None:
     eventually(lambda: len(changed._bells) >= count)
 
 
-def test_nothing_to_wait_for_is_made_for_a_thread_that_is_alone() -> None:
+def test_flight_of_a_single_thread_creates_no_lock() -> None:
     flights: SingleFlight[int] = SingleFlight()
     kept = []
 
@@ -59,7 +59,7 @@ def test_nothing_to_wait_for_is_made_for_a_thread_that_is_alone() -> None:
     assert not any(isinstance(value, Condition) for value in vars(kept[0]).values())
 
 
-def test_24_threads_that_want_one_thing_do_it_once() -> None:
+def test_24_threads_with_the_same_work_do_it_once() -> None:
     flights: SingleFlight[int] = SingleFlight()
     made = []
 
@@ -97,7 +97,7 @@ def led(flights: SingleFlight[int], work: Callable[[], int]) -> tuple[threading.
     return thread, errors
 
 
-def test_an_exception_comes_to_every_thread_as_one_of_its_own_and_the_next_flight_tries_again() -> None:
+def test_each_thread_gets_its_own_exception_and_can_retry() -> None:
     flights: SingleFlight[int] = SingleFlight()
 
     def fail() -> int:
@@ -113,7 +113,7 @@ def test_an_exception_comes_to_every_thread_as_one_of_its_own_and_the_next_fligh
     assert flights.run(KEY, lambda: 1, 30) == (1, False)
 
 
-def test_an_interrupt_of_the_thread_that_works_is_not_passed_on() -> None:
+def test_interrupt_of_the_working_thread_is_not_passed_on() -> None:
     flights: SingleFlight[int] = SingleFlight()
 
     def interrupt() -> int:
@@ -126,7 +126,7 @@ def test_an_interrupt_of_the_thread_that_works_is_not_passed_on() -> None:
     assert [type(e) for e in errors] == [KeyboardInterrupt]
 
 
-def test_a_flight_that_a_signal_handler_ended_before_it_notified_anybody_is_begun_again() -> None:
+def test_flight_ended_by_a_signal_handler_starts_again() -> None:
     flights: SingleFlight[int] = SingleFlight()
     left: Flight[int] = Flight()
     flights._under_way[KEY] = left
@@ -140,7 +140,7 @@ def test_a_flight_that_a_signal_handler_ended_before_it_notified_anybody_is_begu
         left.running.acquire()
 
 
-def test_work_that_takes_too_long_is_done_a_second_time() -> None:
+def test_work_that_takes_too_long_is_repeated() -> None:
     flights: SingleFlight[int] = SingleFlight()
     done = threading.Event()
     thread, _ = led(flights, lambda: int(done.wait(20)))
@@ -149,14 +149,14 @@ def test_work_that_takes_too_long_is_done_a_second_time() -> None:
     thread.join()
 
 
-def test_work_that_asks_for_itself_does_not_wait_for_itself() -> None:
+def test_recursive_work_does_not_wait_for_itself() -> None:
     flights: SingleFlight[int] = SingleFlight()
     begin = time.monotonic()
     assert flights.run(KEY, lambda: 1 + flights.run(KEY, lambda: 1, 30)[0], 30) == (2, False)
     assert time.monotonic() - begin < 20
 
 
-def test_an_exception_that_cannot_be_copied_is_passed_on_itself() -> None:
+def test_exception_that_cannot_be_copied_is_passed_on_itself() -> None:
     class OddError(Exception):
         def __init__(self, what: str, where: str) -> None:
             super().__init__(what + where)
@@ -209,24 +209,24 @@ def killed(pid: int) -> None:
     os.waitpid(pid, 0)
 
 
-def test_a_lock_is_for_one_key_and_given_back(locks: KeyLocks, other: KeyLocks) -> None:
+def test_lock_is_for_one_key_and_given_back(locks: KeyLocks, other: KeyLocks) -> None:
     with locks.hold(KEY, 9, never, unexpected) as first, other.hold(OTHER, 9, never, unexpected) as second:
         assert (first, second) == (Hold.FIRST, Hold.FIRST)
     with other.hold(KEY, 9, never, unexpected) as again:
         assert again is Hold.FIRST
 
 
-def test_a_holder_that_takes_too_long_only_delays(locks: KeyLocks, other: KeyLocks) -> None:
+def test_slow_lock_holder_only_delays_others(locks: KeyLocks, other: KeyLocks) -> None:
     with locks.hold(KEY, 9, never, unexpected), other.hold(KEY, 0.05, never, unexpected) as hold:
         assert hold is Hold.WITHOUT
 
 
-def test_nobody_waits_once_the_result_is_there(locks: KeyLocks, other: KeyLocks) -> None:
+def test_no_process_waits_after_the_result_exists(locks: KeyLocks, other: KeyLocks) -> None:
     with locks.hold(KEY, 9, never, unexpected), other.hold(KEY, 60, lambda: True, unexpected) as hold:
         assert hold is Hold.WAITED
 
 
-def test_the_lock_of_a_killed_process_is_free_at_once(locks: KeyLocks) -> None:
+def test_lock_of_a_killed_process_is_free_at_once(locks: KeyLocks) -> None:
     held = locks.hold(KEY, 9, never, unexpected)
     pid = forked(held.__enter__)
     with locks.hold(KEY, 0.05, never, unexpected) as hold:
@@ -245,14 +245,12 @@ def child(locks: KeyLocks) -> Iterator[tuple[KeyLocks, int]]:
     killed(pid)
 
 
-def test_a_child_forked_while_a_lock_was_held_does_not_keep_it(child: tuple[KeyLocks, int]) -> None:
+def test_child_forked_under_a_lock_does_not_hold_it(child: tuple[KeyLocks, int]) -> None:
     with child[0].hold(KEY, 0.05, never, unexpected) as hold:
         assert hold is Hold.FIRST
 
 
-def test_a_child_holds_nothing_of_what_its_parent_holds_and_cannot_give_it_back(
-    locks: KeyLocks, other: KeyLocks
-) -> None:
+def test_child_neither_holds_nor_releases_its_parents_locks(locks: KeyLocks, other: KeyLocks) -> None:
     held = locks.hold(KEY, 9, never, unexpected)
     held.__enter__()
 
@@ -269,7 +267,7 @@ def test_a_child_holds_nothing_of_what_its_parent_holds_and_cannot_give_it_back(
     held.__exit__(None, None, None)
 
 
-def test_where_there_are_no_locks_work_goes_on_without(locks: KeyLocks, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_continues_on_systems_without_locks(locks: KeyLocks, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[OSError] = []
 
     def refuse(*_: object) -> bool:
@@ -296,7 +294,7 @@ class _Remote(Store):
     is_remote = True
 
 
-def test_the_locks_of_a_remote_root_are_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_locks_of_a_remote_root_are_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trust = Trust.of_process()
     local = Store(tmp_path, trust, writable=True)
     assert not is_remote(tmp_path)

@@ -27,7 +27,7 @@ def names(directory: Path) -> set[str]:
     return {path.name for path in directory.iterdir()}
 
 
-def test_a_hint_comes_back_in_another_process_and_the_last_one_counts(root: Path) -> None:
+def test_hint_is_read_by_another_process_and_the_last_wins(root: Path) -> None:
     assert hints_of(root).get("a-1") is None
     assert not root.exists()
     hints_of(root).put("a-1", b"old")
@@ -38,13 +38,13 @@ def test_a_hint_comes_back_in_another_process_and_the_last_one_counts(root: Path
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", "a.b", "-a", "a" * 200])
-def test_other_names_are_no_hints(root: Path, name: str) -> None:
+def test_other_file_names_are_not_hints(root: Path, name: str) -> None:
     hints_of(root).put(name, b"x")
     assert hints_of(root).get(name) is None
     assert not root.exists()
 
 
-def test_there_are_only_so_many_and_so_large(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hints_are_bounded_in_number_and_size(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hints, "_MOST", 3)
     monkeypatch.setattr(hints, "_ALL_BYTES", 100)
     monkeypatch.setattr(hints, "_LARGEST_BYTES", 90)
@@ -59,7 +59,7 @@ def test_there_are_only_so_many_and_so_large(root: Path, monkeypatch: pytest.Mon
     assert of.get("larger") is None
 
 
-def test_what_others_could_have_written_is_not_believed(root: Path) -> None:
+def test_hints_that_others_could_have_written_are_ignored(root: Path) -> None:
     of = hints_of(root)
     of.put("a", b"x")
     os.chmod(root / "hints" / "a", 0o666)
@@ -70,14 +70,14 @@ def test_what_others_could_have_written_is_not_believed(root: Path) -> None:
     assert not (root / "hints" / "c").exists()
 
 
-def test_hints_in_a_directory_that_others_write_to_are_not_read(root: Path) -> None:
+def test_hints_in_a_directory_writable_by_others_are_not_read(root: Path) -> None:
     of = hints_of(root)
     of.put("a", b"x")
     os.chmod(root / "hints", 0o777)
     assert of.get("a") is None
 
 
-def test_nothing_is_raised_where_nothing_can_be_written(tmp_path: Path, root: Path) -> None:
+def test_unwritable_hints_raise_nothing(tmp_path: Path, root: Path) -> None:
     (tmp_path / "file").write_text("")
     for place in (tmp_path / "file", Path("/proc/cujit")):
         hints_of(place).put("a", b"x")
@@ -89,7 +89,9 @@ def test_nothing_is_raised_where_nothing_can_be_written(tmp_path: Path, root: Pa
     assert hints_of(root).get("a") is None
 
 
-def test_of_a_remote_root_they_lie_on_this_machine(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hints_of_a_remote_root_are_on_this_machine(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(store, "is_remote", lambda _path: True)
     runtime = tmp_path / "run"
     runtime.mkdir(mode=0o700)
@@ -102,14 +104,14 @@ def test_of_a_remote_root_they_lie_on_this_machine(tmp_path: Path, root: Path, m
     assert hints_of(root).get("b") is None
 
 
-def test_clear_deletes_them_and_a_cache_without_a_root_has_none(root: Path) -> None:
+def test_clear_deletes_hints_and_rootless_caches_have_none(root: Path) -> None:
     hints_of(root).put("a", b"x")
     admin.clear(Cache(root))
     assert hints_of(root).get("a") is None
     assert Cache(None).hints is None
 
 
-def test_files_that_are_no_hints_stay(root: Path) -> None:
+def test_files_that_are_not_hints_remain(root: Path) -> None:
     hints_of(root).put("a", b"x")
     (root / "hints" / "notes.txt").write_text("somebody's")
     admin.clear(Cache(root))

@@ -67,7 +67,7 @@ def the_record(found: Lookup) -> EntryRecord:
 
 
 @pytest.mark.parametrize("compress", [False, True])
-def test_what_was_written_is_got_and_nothing_else(cache: Cache, tmp_path: Path, compress: bool) -> None:
+def test_pack_returns_exactly_its_records(cache: Cache, tmp_path: Path, compress: bool) -> None:
     path = tmp_path / "kernels.pack"
     stats = write_pack(path, cache.stores, compress=compress)
     assert (stats.records, stats.file_bytes) == (_COUNT, path.stat().st_size)
@@ -92,7 +92,7 @@ def test_recipes_and_logs_stay_at_home_unless_they_are_wanted(cache: Cache, tmp_
     assert b"log 3" not in bare.read_bytes()
 
 
-def test_the_same_records_make_the_same_bytes(cache: Cache, tmp_path: Path) -> None:
+def test_equal_records_give_equal_packs(cache: Cache, tmp_path: Path) -> None:
     again = Cache(tmp_path / "other")
     for n in reversed(range(_COUNT)):
         again.keep(key_of(n), artifact_of(n, 1000 + 37 * n), make_ms=float(n))
@@ -102,7 +102,7 @@ def test_the_same_records_make_the_same_bytes(cache: Cache, tmp_path: Path) -> N
     assert one.read_bytes() == two.read_bytes()
 
 
-def test_a_cache_reads_packs_beside_directories(cache: Cache, path: Path, tmp_path: Path) -> None:
+def test_cache_reads_packs_and_directories(cache: Cache, path: Path, tmp_path: Path) -> None:
     both = os.pathsep.join([str(path), str(cache.stores[0].root)])
     environment = {"CUJIT_CACHE_ROOTS": both, "CUJIT_CACHE_DIR": str(tmp_path / "own")}
     settings = CacheSettings.from_environment(environment)
@@ -115,7 +115,7 @@ def test_a_cache_reads_packs_beside_directories(cache: Cache, path: Path, tmp_pa
     assert not (tmp_path / "own").exists()
 
 
-def test_a_request_is_answered_by_a_key(path: Path) -> None:
+def test_request_is_answered_by_a_key(path: Path) -> None:
     pack = opened(path)
     assert [pack.key_of(key_of(900 + n).digest) for n in range(6)] == [*(key_of(n).digest for n in range(5)), None]
 
@@ -127,7 +127,7 @@ def searched(path: Path, cache: Cache, *found: bytes) -> Path:
 
 
 @pytest.mark.parametrize("compress", [False, True])
-def test_a_search_for_headers_is_answered_by_what_it_found(cache: Cache, tmp_path: Path, compress: bool) -> None:
+def test_header_search_is_answered_from_the_pack(cache: Cache, tmp_path: Path, compress: bool) -> None:
     path, found = tmp_path / "k.pack", {key_of(500 + n).digest: data for n, data in enumerate((b"a" * 999, b"b", b"b"))}
     stats = write_pack(path, cache.stores, closures=found, compress=compress)
     assert (stats.records, stats.requests, stats.closures) == (_COUNT, 3, 2), "equal ones are kept once"
@@ -139,7 +139,7 @@ def test_a_search_for_headers_is_answered_by_what_it_found(cache: Cache, tmp_pat
     assert pack.stats() == stats
 
 
-def test_packs_are_merged_with_what_they_know_of_requests(cache: Cache, path: Path, tmp_path: Path) -> None:
+def test_packs_are_merged_with_their_request_records(cache: Cache, path: Path, tmp_path: Path) -> None:
     packs = [path, searched(tmp_path / "one.pack", cache, b"a", b"b"), searched(tmp_path / "two.pack", cache, b"c")]
     merged, other = tmp_path / "merged.pack", tmp_path / "other.pack"
     write_pack(merged, [opened(pack) for pack in packs])
@@ -153,7 +153,7 @@ def test_packs_are_merged_with_what_they_know_of_requests(cache: Cache, path: Pa
     assert write_pack(few, [opened(merged)], wanted=[key_of(3).digest]).requests == 1, "of what is not wanted, none"
 
 
-def test_a_damaged_closure_is_none(cache: Cache, tmp_path: Path) -> None:
+def test_damaged_closure_is_ignored(cache: Cache, tmp_path: Path) -> None:
     path = searched(tmp_path / "k.pack", cache, b"what was found here")
     path.write_bytes(path.read_bytes().replace(b"was found", b"was never"))
     pack = opened(path)
@@ -165,7 +165,7 @@ def test_a_damaged_closure_is_none(cache: Cache, tmp_path: Path) -> None:
         write_pack(tmp_path / "again.pack", [pack])
 
 
-def test_an_error_of_a_pack_is_collected_with_what_it_read(cache: Cache, tmp_path: Path) -> None:
+def test_pack_error_is_garbage_collected_with_its_data(cache: Cache, tmp_path: Path) -> None:
     path = searched(tmp_path / "k.pack", cache, b"what was found here")
     path.write_bytes(path.read_bytes().replace(b"was found", b"was never"))
 
@@ -185,7 +185,7 @@ def test_why_names_the_nearest_record(path: Path) -> None:
     assert [difference.label for difference in explanation.differences] == ["source"]
 
 
-def test_a_pack_that_is_not_there_is_none(tmp_path: Path) -> None:
+def test_missing_pack_is_ignored(tmp_path: Path) -> None:
     pack = opened(tmp_path / "no.pack")
     assert (pack.is_there(), pack.get(key_of(0).digest), list(pack.entries())) == (False, Lookup(), [])
     with pytest.raises(FileNotFoundError):
@@ -218,7 +218,7 @@ def damages(path: Path) -> Iterator[tuple[str, bytes, str]]:
         )
 
 
-def test_what_is_no_pack_is_refused_once_and_is_none_from_then_on(path: Path, tmp_path: Path) -> None:
+def test_invalid_pack_is_refused_once_and_then_ignored(path: Path, tmp_path: Path) -> None:
     for what, data, expected in damages(path):
         bad = tmp_path / "bad.pack"
         bad.write_bytes(data)
@@ -230,7 +230,7 @@ def test_what_is_no_pack_is_refused_once_and_is_none_from_then_on(path: Path, tm
         bad.unlink()
 
 
-def test_a_damaged_pack_is_one_warning_and_a_miss(path: Path) -> None:
+def test_damaged_pack_is_one_warning_and_a_miss(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
     cache = read_only(path)
     with pytest.warns(CacheWarning, match="can't use the pack") as caught:
@@ -238,9 +238,7 @@ def test_a_damaged_pack_is_one_warning_and_a_miss(path: Path) -> None:
     assert len(caught) == 1
 
 
-def test_a_damaged_pack_is_a_failure_for_a_search_for_headers_and_the_next_pack_is_asked(
-    cache: Cache, tmp_path: Path
-) -> None:
+def test_damaged_pack_fails_a_header_search_and_the_next_answers(cache: Cache, tmp_path: Path) -> None:
     bad, good = searched(tmp_path / "bad.pack", cache, b"a"), searched(tmp_path / "good.pack", cache, b"b")
     bad.write_bytes(bad.read_bytes()[:-1])
     both = Cache(None, read_only=[bad, good])
@@ -249,7 +247,7 @@ def test_a_damaged_pack_is_a_failure_for_a_search_for_headers_and_the_next_pack_
     assert both.counters.failures == 1
 
 
-def test_a_record_may_be_as_large_as_the_most_and_no_larger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_record_may_have_the_maximum_size_but_not_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     large, path = Cache(tmp_path / "cache"), tmp_path / "k.pack"
     large.keep(key_of(0), artifact_of(0, 10_000))
     most = write_pack(path, large.stores).record_bytes
@@ -288,7 +286,7 @@ def rows_of(path: Path) -> list[bytes]:
     return [index[at : at + _ROW_BYTES] for at in range(0, len(index), _ROW_BYTES)]
 
 
-def test_an_index_that_lies_is_found_out(path: Path) -> None:
+def test_wrong_pack_index_is_detected(path: Path) -> None:
     rows = rows_of(path)
     first, second = (row[:32].hex() for row in rows[:2])
     far = struct.pack("<Q", 1 << 50)
@@ -312,7 +310,7 @@ def test_an_index_that_lies_is_found_out(path: Path) -> None:
             assert found is None or found.digest == digest, what
 
 
-def test_requests_that_lie_are_found_out(path: Path) -> None:
+def test_wrong_request_records_are_detected(path: Path) -> None:
     rows, whole = b"".join(rows_of(path)), path.read_bytes()
     table = whole[_HEAD_BYTES + len(rows) :][: 5 * 64]
     requests = [table[at : at + 64] for at in range(0, len(table), 64)]
@@ -328,7 +326,7 @@ def test_requests_that_lie_are_found_out(path: Path) -> None:
         assert any(expected in fault for fault in faults), (what, faults)
 
 
-def test_every_record_that_lies_in_a_longer_one_is_found_out(path: Path) -> None:
+def test_record_inside_a_longer_record_is_detected(path: Path) -> None:
     rows = rows_of(path)
     first, second, third, *_ = sorted(rows, key=lambda row: int.from_bytes(row[64:72], "little"))
     at, last = (int.from_bytes(row[64:72], "little") for row in (first, third))
@@ -339,7 +337,7 @@ def test_every_record_that_lies_in_a_longer_one_is_found_out(path: Path) -> None
     assert inside == {second[:32].hex(), third[:32].hex()}
 
 
-def test_a_closure_that_lies_in_a_record_is_found_out(cache: Cache, tmp_path: Path) -> None:
+def test_closure_inside_a_record_is_detected(cache: Cache, tmp_path: Path) -> None:
     path = searched(tmp_path / "k.pack", cache, bytes(8))
     at = int.from_bytes(rows_of(path)[0][64:72], "little") + 8
     whole = bytearray(searched(path, cache, path.read_bytes()[at : at + 8]).read_bytes())
@@ -350,7 +348,7 @@ def test_a_closure_that_lies_in_a_record_is_found_out(cache: Cache, tmp_path: Pa
     assert [fault for _, fault in opened(path).verify() if fault] == ["the record overlaps another record"]
 
 
-def test_a_pack_is_read_by_others_and_written_by_nobody(cache: Cache, tmp_path: Path) -> None:
+def test_pack_is_readable_by_others_and_read_only(cache: Cache, tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:
         write_pack(tmp_path / "kernels.pack", cache.stores)
@@ -359,7 +357,7 @@ def test_a_pack_is_read_by_others_and_written_by_nobody(cache: Cache, tmp_path: 
     assert (tmp_path / "kernels.pack").stat().st_mode & 0o777 == 0o644
 
 
-def test_a_record_that_does_not_unpack_is_damage(cache: Cache, tmp_path: Path) -> None:
+def test_record_that_does_not_decompress_is_damaged(cache: Cache, tmp_path: Path) -> None:
     path = tmp_path / "kernels.pack"
     write_pack(path, cache.stores, wanted=[key_of(0).digest], compress=True)
     whole = bytearray(path.read_bytes())
@@ -371,7 +369,7 @@ def test_a_record_that_does_not_unpack_is_damage(cache: Cache, tmp_path: Path) -
     assert "can't decompress" in opened(path).get(key_of(0).digest).damage
 
 
-def test_who_has_a_pack_open_goes_on_with_it_when_it_is_replaced(cache: Cache, path: Path) -> None:
+def test_open_pack_stays_readable_when_replaced(cache: Cache, path: Path) -> None:
     old = opened(path)
     assert old.is_there()
     write_pack(path, cache.stores, wanted=[key_of(7).digest])
@@ -381,7 +379,7 @@ def test_who_has_a_pack_open_goes_on_with_it_when_it_is_replaced(cache: Cache, p
     assert old.get(key_of(9).digest).record is not None
 
 
-def test_others_could_have_written_it(path: Path) -> None:
+def test_pack_that_others_could_have_written_is_refused(path: Path) -> None:
     os.chmod(path, 0o666)
     with raises(CacheRefusedError, "cache-refused", "kernels.pack"):
         opened(path).is_there()
@@ -396,7 +394,7 @@ def test_others_could_have_written_it(path: Path) -> None:
         opened(link).is_there()
 
 
-def test_a_pack_in_a_directory_that_cannot_be_written_is_read(path: Path) -> None:
+def test_pack_in_an_unwritable_directory_is_readable(path: Path) -> None:
     os.chmod(path, 0o444)
     os.chmod(path.parent, 0o555)
     try:
@@ -405,7 +403,7 @@ def test_a_pack_in_a_directory_that_cannot_be_written_is_read(path: Path) -> Non
         os.chmod(path.parent, 0o755)
 
 
-def test_without_room_to_map_it_a_pack_is_read(path: Path) -> None:
+def test_pack_is_read_if_it_cannot_be_mapped(path: Path) -> None:
     with open(path, "r+b") as file:  # larger than the address space that the child has; most of it is a hole
         file.truncate(1 << 40)
         file.seek(32)
@@ -441,14 +439,14 @@ def test_packs_that_disagree_are_not_merged(cache: Cache, tmp_path: Path) -> Non
     assert [entry.name for entry in tmp_path.iterdir()] == ["other"], "nothing is left half-way"
 
 
-def test_what_is_not_there_cannot_be_packed(cache: Cache, tmp_path: Path) -> None:
+def test_missing_entry_cannot_be_packed(cache: Cache, tmp_path: Path) -> None:
     with raises(FormatError, "format", "record"):
         write_pack(tmp_path / "k.pack", cache.stores, wanted=[key_of(999).digest])
     with raises(FormatError, "format", "record"):
         write_pack(tmp_path / "k.pack", cache.stores, wanted=[], requests={key_of(1).digest: key_of(2).digest})
 
 
-def test_an_empty_pack_is_a_pack(tmp_path: Path) -> None:
+def test_empty_pack_is_a_pack(tmp_path: Path) -> None:
     path = tmp_path / "empty.pack"
     assert write_pack(path, []).records == 0
     with warnings.catch_warnings():
@@ -457,7 +455,7 @@ def test_an_empty_pack_is_a_pack(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="counts system calls with strace")
-def test_a_thousand_records_take_a_few_system_calls(path: Path, tmp_path: Path) -> None:
+def test_1000_records_take_a_few_system_calls(path: Path, tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path\n"
         "from cujit.cache.cache import Cache; import cujit.cache.pack; sys.path.insert(0, sys.argv[2])\n"
@@ -482,7 +480,7 @@ def test_a_thousand_records_take_a_few_system_calls(path: Path, tmp_path: Path) 
     assert len(between) <= 9 + len(path.parts), "\n".join(between)
 
 
-def test_the_memory_of_a_whole_pack_is_of_large_pages_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whole_packs_use_only_large_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = os.urandom((5 << 20) + 3)
     (tmp_path / "a.pack").write_bytes(data)
     file = OpenFile(*open_trusted(tmp_path / "a.pack", Trust.of_process()))
@@ -495,7 +493,7 @@ def test_the_memory_of_a_whole_pack_is_of_large_pages_alone(tmp_path: Path, monk
     assert taken == [6 << 20]
 
 
-def test_a_process_that_launches_reads_a_pack_without_openssl(path: Path) -> None:
+def test_launching_process_reads_a_pack_without_openssl(path: Path) -> None:
     code = """
         import sys
         from pathlib import Path

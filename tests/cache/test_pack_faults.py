@@ -79,9 +79,7 @@ def written_over(path: Path) -> None:
 
 @pytest.mark.parametrize("many", [0, 1, _SINGLY + 1])
 @pytest.mark.parametrize("change", [cut_off, emptied, written_over])
-def test_a_pack_that_is_changed_in_its_place_costs_what_was_not_read(
-    path: Path, change: Callable[[Path], None], many: int
-) -> None:
+def test_pack_changed_in_place_loses_only_unread_records(path: Path, change: Callable[[Path], None], many: int) -> None:
     """Were the file mapped, SIGBUS would end this process."""
     cache = reading(path)
     for n in range(many):
@@ -96,14 +94,14 @@ def test_a_pack_that_is_changed_in_its_place_costs_what_was_not_read(
         assert hits(cache) == []
 
 
-def test_what_was_found_before_a_pack_was_cut_off_is_as_it_was(path: Path) -> None:
+def test_records_read_before_truncation_stay_valid(path: Path) -> None:
     cache = reading(path)
     found = [cache.find(key_of(n)) for n in range(_COUNT)]
     os.truncate(path, 0)
     assert [pair and pair[0].data for pair in found] == [artifact_of(n, 3000).data for n in range(_COUNT)]
 
 
-def test_a_pack_whose_descriptor_was_closed_is_opened_anew(path: Path) -> None:
+def test_pack_whose_descriptor_was_closed_is_reopened(path: Path) -> None:
     """As daemons do; and another file may have the number by then."""
     for taken in (False, True):
         cache = reading(path)
@@ -125,7 +123,7 @@ def _leads_to(fd: str, path: Path) -> bool:
         return False
 
 
-def test_a_forked_child_reads_on(path: Path) -> None:
+def test_forked_child_reads_on(path: Path) -> None:
     for many in (0, 1, _SINGLY + 1):
         cache = reading(path)
         for n in range(many):
@@ -137,7 +135,7 @@ def test_a_forked_child_reads_on(path: Path) -> None:
         assert os.waitpid(child, 0)[1] == 0, many
 
 
-def test_a_pack_that_others_replace_all_the_time_is_whole_for_every_reader(made: Path, tmp_path: Path) -> None:
+def test_pack_replaced_all_the_time_is_whole_for_every_reader(made: Path, tmp_path: Path) -> None:
     """Two processes write the same name; readers that begin at any time get all of one or of the other."""
     path = tmp_path / "kernels.pack"
     code = (
@@ -165,9 +163,7 @@ def test_a_pack_that_others_replace_all_the_time_is_whole_for_every_reader(made:
 
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
-def test_a_writer_that_is_interrupted_leaves_nothing_under_the_name(
-    made: Path, tmp_path: Path, end: signal.Signals
-) -> None:
+def test_interrupted_writer_leaves_no_pack_under_the_name(made: Path, tmp_path: Path, end: signal.Signals) -> None:
     path = tmp_path / "kernels.pack"
     code = (
         "import signal, sys, time; from pathlib import Path\n"
@@ -210,7 +206,7 @@ def moved(path: Path, n: int, to: int) -> None:
         file.write(whole[at : at + stored])
 
 
-def test_a_pack_of_more_than_4_gib_is_read(path: Path) -> None:
+def test_pack_of_more_than_4_gib_is_read(path: Path) -> None:
     moved(path, 7, (4 << 30) + 8)
     assert path.stat().st_blocks * 512 < 1 << 20, "most of it is a hole"
     pack = Pack(path, Trust.of_process())
@@ -218,7 +214,7 @@ def test_a_pack_of_more_than_4_gib_is_read(path: Path) -> None:
     assert [fault for _, fault in pack.verify() if fault] == []
 
 
-def test_without_memory_for_the_whole_a_pack_is_read_record_by_record(path: Path) -> None:
+def test_pack_is_read_by_record_if_memory_is_short(path: Path) -> None:
     moved(path, 7, 60 << 20)
     limits = resource.getrlimit(resource.RLIMIT_AS)
     code = (
@@ -233,7 +229,7 @@ def test_without_memory_for_the_whole_a_pack_is_read_record_by_record(path: Path
     assert (done.stdout, done.stderr) == (f"{_COUNT}\n", "")
 
 
-def test_tables_that_no_memory_holds_are_refused(path: Path) -> None:
+def test_tables_larger_than_memory_are_refused(path: Path) -> None:
     """A hole is as large as one likes, and costs nothing to send."""
     with open(path, "r+b") as file:
         file.truncate(1 << 40)
@@ -243,7 +239,7 @@ def test_tables_that_no_memory_holds_are_refused(path: Path) -> None:
         assert reading(path).find(key_of(0)) is None
 
 
-def test_of_packs_that_disagree_the_first_is_taken(path: Path, tmp_path: Path) -> None:
+def test_first_of_packs_that_disagree_is_used(path: Path, tmp_path: Path) -> None:
     other = Cache(tmp_path / "other")
     other.keep(key_of(3), artifact_of(77))
     write_pack(tmp_path / "other.pack", other.stores)
@@ -256,7 +252,7 @@ def test_of_packs_that_disagree_the_first_is_taken(path: Path, tmp_path: Path) -
         assert (found[0].data, found[1].root) == (data, first)
 
 
-def test_a_record_of_another_key_is_not_found(path: Path) -> None:
+def test_record_of_another_key_is_not_found(path: Path) -> None:
     """Nor is one whose digest in the tables is right, for those who write packs can do that."""
     whole = bytearray(path.read_bytes())
     one, two = _HEAD_BYTES, _HEAD_BYTES + _ROW_BYTES
@@ -287,7 +283,7 @@ def resealed(path: Path, n: int, begin: bytes, instead: bytes) -> None:
     path.write_bytes(whole)
 
 
-def test_a_header_that_is_none_under_a_right_digest_is_made_again_or_an_error_in_words(path: Path) -> None:
+def test_invalid_header_with_a_right_digest_is_detected(path: Path) -> None:
     resealed(path, 3, b'"kind":"fatbin"', b'"kind":"bitfan"')
     cache = reading(path)
     found = cache.find(key_of(3))
@@ -319,7 +315,7 @@ LOOKS: dict[str, Callable[[Artifact], object]] = {
 
 
 @pytest.mark.parametrize("how", LOOKS)
-def test_an_image_that_nobody_has_looked_at_is_an_artifact_as_any(path: Path, how: str) -> None:
+def test_unverified_image_is_an_ordinary_artifact(path: Path, how: str) -> None:
     found = reading(path).find(key_of(5))
     assert found is not None
     assert isinstance(found[0], Artifact)

@@ -61,7 +61,7 @@ def root_of(image: cujit.Artifact) -> Path | None:
     return image.provenance.root
 
 
-def test_packs_of_a_distribution_answer_and_it_is_not_imported(site: Path, pack_of: Packs) -> None:
+def test_distribution_packs_answer_without_importing_it(site: Path, pack_of: Packs) -> None:
     install(site, "my-lib", {"my_lib/__init__.py": BOOM, "my_lib/_kernels/k.pack": pack_of("sm_90")})
     cache = Cache.packaged("my-lib")
     found = cujit.compile(CODE, arch="sm_90", cache=cache)
@@ -73,7 +73,7 @@ def test_packs_of_a_distribution_answer_and_it_is_not_imported(site: Path, pack_
     assert Cache.packaged("My_Lib").distribution == "My_Lib"
 
 
-def test_wheels_of_other_names_bring_packs_for_a_distribution_without_any(site: Path, pack_of: Packs) -> None:
+def test_other_wheels_bring_packs_for_a_distribution(site: Path, pack_of: Packs) -> None:
     install(site, "my-lib", {"my_lib/__init__.py": b""})
     assert Cache.packaged("my-lib").stores == (Cache.packaged("my-lib").store,), "it works without"
     for family in ("80", "90"):
@@ -98,7 +98,7 @@ def test_wheels_of_other_names_bring_packs_for_a_distribution_without_any(site: 
     }
 
 
-def test_a_pack_that_is_not_as_recorded_is_refused_in_words(site: Path, pack_of: Packs) -> None:
+def test_pack_that_differs_from_record_is_refused(site: Path, pack_of: Packs) -> None:
     install(site, "mylib", {"mylib/k.pack": pack_of("sm_80")})
     (site / "mylib/k.pack").write_bytes(pack_of("sm_90"))
     with pytest.warns(
@@ -108,7 +108,7 @@ def test_a_pack_that_is_not_as_recorded_is_refused_in_words(site: Path, pack_of:
     assert root_of(made) == site.parent / "own"
 
 
-def test_that_a_pack_was_read_whole_is_noted_until_it_changes(
+def test_full_verification_of_a_pack_is_noted_until_it_changes(
     site: Path, pack_of: Packs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(site, "mylib", {"mylib/k.pack": pack_of("sm_80")})
@@ -124,7 +124,7 @@ def test_that_a_pack_was_read_whole_is_noted_until_it_changes(
         cujit.compile(CODE, arch="sm_80", cache=Cache.packaged("mylib"))
 
 
-def test_openssl_is_loaded_for_a_pack_that_nobody_has_read_alone(site: Path, pack_of: Packs) -> None:
+def test_openssl_is_loaded_only_for_unverified_packs(site: Path, pack_of: Packs) -> None:
     install(site, "mylib", {"mylib/k.pack": pack_of("sm_80")})
     code = """
         import sys
@@ -139,7 +139,7 @@ def test_openssl_is_loaded_for_a_pack_that_nobody_has_read_alone(site: Path, pac
     assert printed(code, CODE).split() == ["k.pack"]
 
 
-def test_a_pack_is_believed_as_the_code_beside_it(site: Path, pack_of: Packs) -> None:
+def test_pack_is_trusted_as_the_code_next_to_it(site: Path, pack_of: Packs) -> None:
     install(site, "mylib", {"mylib/k.pack": pack_of("sm_80")}, is_hashed=False)
     os.chmod(site / "mylib", 0o777)
     os.chmod(site / "mylib/k.pack", 0o666)
@@ -148,14 +148,16 @@ def test_a_pack_is_believed_as_the_code_beside_it(site: Path, pack_of: Packs) ->
     assert root_of(cujit.compile(CODE, arch="sm_80", cache=Cache.packaged("mylib"))) == site / "stored"
 
 
-def test_nothing_is_written_beside_it(site: Path, pack_of: Packs) -> None:
+def test_nothing_is_written_next_to_a_pack(site: Path, pack_of: Packs) -> None:
     install(site, "mylib", {"mylib/k.pack": pack_of("sm_80")})
     before = {path: path.stat().st_mtime_ns for path in site.rglob("*")}
     cujit.jit(CODE, device="cpu", cache=Cache.packaged("mylib"))
     assert {path: path.stat().st_mtime_ns for path in site.rglob("*")} == before
 
 
-def test_packs_stay_where_the_cache_is_off(site: Path, pack_of: Packs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_distribution_packs_work_if_the_cache_is_off(
+    site: Path, pack_of: Packs, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CUJIT_CACHE", "0")
     install(site, "mylib", {"mylib/k.pack": pack_of("sm_80")})
     cache = Cache.packaged("mylib")
@@ -163,7 +165,7 @@ def test_packs_stay_where_the_cache_is_off(site: Path, pack_of: Packs, monkeypat
     assert cujit.compile(CODE, arch="sm_90", cache=cache).provenance.outcome.value == "uncached"  # type: ignore[union-attr]
 
 
-def test_a_pack_in_an_archive_is_none(site: Path, pack_of: Packs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pack_in_an_archive_is_ignored(site: Path, pack_of: Packs, monkeypatch: pytest.MonkeyPatch) -> None:
     install(site, "mylib", {"mylib/k.pack": pack_of("sm_80")})
     shutil.make_archive(str(site), "zip", site)
     shutil.rmtree(site)
@@ -173,7 +175,7 @@ def test_a_pack_in_an_archive_is_none(site: Path, pack_of: Packs, monkeypatch: p
         cujit.compile(CODE, arch="sm_80", cache=Cache.packaged("mylib", compile="never"))
 
 
-def test_odd_distributions_are_errors_or_have_no_packs(site: Path) -> None:
+def test_odd_distributions_raise_errors_or_have_no_packs(site: Path) -> None:
     with raises(MissingError, "missing", "nothing-of-that-name"):
         Cache.packaged("nothing-of-that-name")
     for name in ("", "../x", "a b", 5):
@@ -199,9 +201,7 @@ def test_odd_distributions_are_errors_or_have_no_packs(site: Path) -> None:
         (("compute_100", "sm_90"), "compute_100"),
     ],
 )
-def test_the_cpu_device_takes_the_ptx_that_there_is(
-    site: Path, pack_of: Packs, shipped: tuple[str, ...], taken: str
-) -> None:
+def test_cpu_device_uses_the_available_ptx(site: Path, pack_of: Packs, shipped: tuple[str, ...], taken: str) -> None:
     install(site, "mylib", {"mylib/k.pack": pack_of(*shipped)})
     seen: list[Happening] = []
     with subscribe(seen.append, Fallback):
@@ -218,7 +218,7 @@ def test_the_cpu_device_takes_the_ptx_that_there_is(
     assert ways == [(f"code for {taken}", reason)] * (taken != "compute_90")
 
 
-def test_where_nothing_runs_it_is_compiled_or_an_error_that_names_all(site: Path, pack_of: Packs) -> None:
+def test_unsuitable_images_are_compiled_or_listed_in_an_error(site: Path, pack_of: Packs) -> None:
     install(site, "mylib", {"mylib/k.pack": pack_of("sm_90")})
     assert str(cujit.jit(CODE, device="cpu", cache=Cache.packaged("mylib")).artifact.arch) == "compute_90a"
     with pytest.raises(NotCompiledError) as missed:
@@ -231,7 +231,7 @@ def test_where_nothing_runs_it_is_compiled_or_an_error_that_names_all(site: Path
         cujit.jit(CODE, device="cpu", arch="compute_89", cache=Cache.packaged("mylib", compile="never"))
 
 
-def test_where_nothing_runs_on_a_gpu_the_error_names_its_driver_too(tmp_path: Path) -> None:
+def test_error_for_a_gpu_names_its_driver_too(tmp_path: Path) -> None:
     said = python(f"""
     import pathlib
     import cujit
@@ -246,7 +246,7 @@ def test_where_nothing_runs_on_a_gpu_the_error_names_its_driver_too(tmp_path: Pa
     assert f"nor is there anything else that runs here ({place}): sm_90a, sm_90, " in said
 
 
-def test_what_serves_an_architecture_comes_in_the_order_of_its_worth() -> None:
+def test_images_for_an_architecture_come_best_first() -> None:
     names = [str(arch) for arch in Arch.parse("sm_121").served_by()]
     assert names[:5] == ["sm_121a", "sm_121f", "sm_121", "sm_120f", "sm_120"]
     assert names[5:10] == ["compute_121a", "compute_121f", "compute_121", "compute_120f", "compute_120"]

@@ -21,21 +21,21 @@ def crowd(what: str, root: Path, count: int) -> Any:
     return json.loads(done.stdout)
 
 
-def test_256_processes_that_want_one_cold_key_make_it_once(tmp_path: Path) -> None:
+def test_256_processes_compile_one_cold_key_once(tmp_path: Path) -> None:
     outcome = crowd("stampede", tmp_path / "cache", 256)
     assert outcome["makes"] == 1
     assert outcome["failed"] == 0
     assert outcome["took_s"] < 60  # one after the other, they would need 77
 
 
-def test_64_writers_stay_below_eight_times_the_cap_and_end_below_it(tmp_path: Path) -> None:
+def test_64_writers_stay_below_8_times_the_cap(tmp_path: Path) -> None:
     outcome = crowd("writers", tmp_path / "cache", 64)
     assert outcome["failed"] == 0
     assert outcome["peak"] <= 8 * CAP_BYTES
     assert 0 < outcome["final"] <= CAP_BYTES
 
 
-def test_processes_killed_at_any_time_leave_no_wrong_entry_and_what_they_were_writing_is_swept(tmp_path: Path) -> None:
+def test_killed_processes_leave_no_wrong_entry_or_files(tmp_path: Path) -> None:
     outcome = crowd("killed", tmp_path / "cache", 60)
     assert outcome["wrong"] == 0
     assert outcome["damaged"] == 0

@@ -44,7 +44,7 @@ KEY = make_key("nvrtc", [Part.text("name", "axpy.cu"), Part.content("source", "t
 DATA = encode(KEY, WHOLE, make_ms=12.3456, made_s=1_700_000_000, recipe=b"how to make it")
 
 
-def test_an_artifact_comes_back_exactly() -> None:
+def test_record_returns_an_equal_artifact() -> None:
     record = decode(DATA, KEY.digest)
     assert record.artifact == WHOLE
     assert record.artifact.signatures["_Z4axpyIfEvT_"].parameters == PARAMETERS
@@ -55,7 +55,7 @@ def test_an_artifact_comes_back_exactly() -> None:
     assert record.recipe == b"how to make it"
 
 
-def test_every_field_that_an_artifact_has_is_kept() -> None:
+def test_record_keeps_every_field_of_an_artifact() -> None:
     """A field that is added to these classes has to be added to the record."""
     assert [f.name for f in dataclasses.fields(Artifact)] == [
         *("kind", "data", "arch", "names", "signatures", "log", "name", "tool"),
@@ -90,13 +90,13 @@ ARTIFACT = st.builds(
 
 
 @given(ARTIFACT, st.floats(0, 1e9), st.integers(0, 2**40))
-def test_any_artifact_comes_back_exactly(artifact: Artifact, make_ms: float, made_s: int) -> None:
+def test_record_returns_any_artifact_unchanged(artifact: Artifact, make_ms: float, made_s: int) -> None:
     record = decode(encode(KEY, artifact, make_ms=make_ms, made_s=made_s), KEY.digest)
     assert record.artifact == artifact
     assert (record.make_ms, record.made_s) == (round(make_ms, 3), made_s)
 
 
-def test_the_format_changes_only_with_its_version() -> None:
+def test_record_format_changes_only_with_its_version() -> None:
     assert GOLDEN.read_bytes() == DATA, "another format needs another VERSION, and a golden file of its own"
     assert decode(GOLDEN.read_bytes(), KEY.digest).artifact == WHOLE
 
@@ -117,17 +117,17 @@ def test_truncation_at_any_length_and_any_byte_more_is_found() -> None:
         decode(DATA + b"\0", KEY.digest)
 
 
-def test_a_record_of_another_key_is_refused() -> None:
+def test_record_of_another_key_is_refused() -> None:
     with raises(FormatError, "format", "0000000000000000000000000000000000000000000000000000000000000000"):
         decode(DATA, "0" * 64)
 
 
-def test_a_record_of_another_version_is_refused_by_its_number() -> None:
+def test_record_of_another_version_is_refused_by_its_number() -> None:
     with raises(FormatError, "format", "2", "1", "at byte 8"):
         decode(DATA[:8] + struct.pack("<I", 2) + DATA[12:], KEY.digest)
 
 
-def test_a_length_of_2_to_the_63_is_refused_before_anything_is_read() -> None:
+def test_length_of_2_to_the_63_is_refused_before_reading() -> None:
     huge = DATA[:24] + struct.pack("<Q", 2**63) + DATA[32:]
     for read in (lambda: decode(huge, KEY.digest), lambda: head_bytes(huge), lambda: peek(huge)):
         with raises(FormatError, "format"):
@@ -148,9 +148,7 @@ HEADERS = {
 
 
 @pytest.mark.parametrize("what", HEADERS)
-def test_a_header_that_is_none_is_a_format_error_though_its_digest_is_right(
-    what: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_invalid_header_with_a_right_digest_is_a_format_error(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record_module, "_json", lambda _: HEADERS[what])
     data = encode(KEY, artifact_of(0), make_ms=1, made_s=1)
     with raises(FormatError, "format", "invalid"):
@@ -159,7 +157,7 @@ def test_a_header_that_is_none_is_a_format_error_though_its_digest_is_right(
         peek(data)
 
 
-def test_a_part_of_infinite_size_is_a_format_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_part_of_infinite_size_is_a_format_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def written(value: object) -> bytes:
         return b'[["a","b",1e999]]' if isinstance(value, list) else plain(value)
 
@@ -169,7 +167,7 @@ def test_a_part_of_infinite_size_is_a_format_error(monkeypatch: pytest.MonkeyPat
         peek(encode(KEY, artifact_of(0), make_ms=1, made_s=1))
 
 
-def test_parts_that_do_not_give_the_key_are_refused() -> None:
+def test_parts_that_do_not_match_the_key_are_refused() -> None:
     data = encode(KEY, WHOLE, make_ms=1, made_s=1)
     other = encode(dataclasses.replace(KEY, parts=KEY.parts[:1]), WHOLE, make_ms=1, made_s=1)
     assert decode(data, KEY.digest).key() == KEY
@@ -178,14 +176,14 @@ def test_parts_that_do_not_give_the_key_are_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", [ImageKind.CUBIN, ImageKind.LTOIR, ImageKind.NVVMIR, ImageKind.FATBIN])
-def test_an_image_that_is_not_what_its_kind_says_gets_no_record(kind: ImageKind) -> None:
+def test_image_that_does_not_match_its_kind_gets_no_record(kind: ImageKind) -> None:
     with raises(FormatError, "format", kind.value, "ptx"):
         encode(KEY, Artifact(kind, PTX), make_ms=1, made_s=1)
     with raises(FormatError, "format", "empty"):
         encode(KEY, Artifact(kind, b""), make_ms=1, made_s=1)
 
 
-def test_a_record_of_another_program_whose_image_is_not_what_it_says_is_refused(
+def test_foreign_record_with_a_mismatched_image_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with monkeypatch.context() as patch:
@@ -195,13 +193,13 @@ def test_a_record_of_another_program_whose_image_is_not_what_it_says_is_refused(
         decode(data, KEY.digest)
 
 
-def test_text_whose_first_telling_line_comes_late_or_is_cut_within_a_letter_is_known() -> None:
+def test_kind_of_text_with_a_late_or_cut_first_line_is_found() -> None:
     for comment in ("// \u00fc" * 2000 + "\n", "// x\n" * 3000):
         image = Artifact(ImageKind.PTX, comment.encode() + PTX)
         assert decode(encode(KEY, image, make_ms=1, made_s=1), KEY.digest).artifact == image
 
 
-def test_values_that_are_no_text_get_no_record() -> None:
+def test_values_that_are_not_text_get_no_record() -> None:
     names: dict[str, str] = {"a": 3}  # type: ignore[dict-item]
     with raises(FormatError, "format", "record"):
         encode(KEY, Artifact(ImageKind.PTX, PTX, names=names), make_ms=1, made_s=1)
@@ -209,7 +207,7 @@ def test_values_that_are_no_text_get_no_record() -> None:
         encode(KEY, WHOLE, make_ms=float("nan"), made_s=1)
 
 
-def test_ptx_is_known_by_its_first_lines_only_if_every_look_finds_ptx() -> None:
+def test_ptx_is_recognized_by_its_first_lines_everywhere() -> None:
     assert record_module._begins_as_ptx(PTX)
     telling = (b"", b"define x", b"\0", b"\x85", b"\xff", b"\x0b", b"\n", b"  ", b"//", b"target triple", b".version")
     for one in telling:
@@ -219,7 +217,7 @@ def test_ptx_is_known_by_its_first_lines_only_if_every_look_finds_ptx() -> None:
                 assert kind_of(text) is ImageKind.PTX
 
 
-def test_a_look_at_the_head_tells_what_the_record_holds() -> None:
+def test_head_of_a_record_summarizes_its_contents() -> None:
     head = DATA[: head_bytes(DATA[:PREFIX_BYTES])]
     assert len(head) == len(DATA) - len(PTX) - len(b"how to make it")
     summary, parts = peek(head)
@@ -290,7 +288,7 @@ def test_native_code_leaves_to_python_what_it_has_not_seen_or_cannot_read(other:
 
 
 @given(ARTIFACT, st.floats(0, 1e9), st.integers(0, 2**40))
-def test_a_hit_is_what_is_decoded(artifact: Artifact, make_ms: float, made_s: int) -> None:
+def test_hit_is_what_is_decoded(artifact: Artifact, make_ms: float, made_s: int) -> None:
     data = encode(KEY, artifact, make_ms=make_ms, made_s=made_s)
     expected = decode(data, KEY.digest)
     for _ in range(2):

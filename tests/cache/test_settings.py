@@ -45,13 +45,13 @@ def test_sizes(text: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "GiB", "-1", "1e9", "4 PiB", "inf", "1,5GB", "٣GB", "9" * 40])
-def test_what_is_no_size_is_refused(text: str) -> None:
+def test_invalid_size_is_refused(text: str) -> None:
     with raises(OptionError, "option", "500MB"):
         parse_bytes(text)
 
 
 @pytest.mark.parametrize("said", ["0", "off", " No ", "FALSE"])
-def test_the_cache_can_be_off(said: str) -> None:
+def test_cache_can_be_off(said: str) -> None:
     settings = CacheSettings.from_environment({"HOME": "/h", "CUJIT_CACHE": said})
     assert not settings.is_on
     assert Cache.of(settings).stores == ()
@@ -69,7 +69,7 @@ def test_roots_and_cap_come_from_the_environment(tmp_path: Path) -> None:
     assert CacheSettings().cap_bytes == DEFAULT_CAP_BYTES
 
 
-def test_the_shared_cache_comes_from_the_environment(tmp_path: Path) -> None:
+def test_shared_cache_comes_from_the_environment(tmp_path: Path) -> None:
     given = {"HOME": "/h", "CUJIT_REMOTE": "s3://bucket/x", "CUJIT_TRUST": str(tmp_path / "believed.json")}
     settings = CacheSettings.from_environment({**given, "CUJIT_REMOTE_WAIT_S": "1.5"})
     assert (settings.remote, settings.trust) == ("s3://bucket/x", str(tmp_path / "believed.json"))
@@ -81,12 +81,12 @@ def test_the_shared_cache_comes_from_the_environment(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("said", ["-1", "1e3", "soon", "inf", "nan", "1,5"])
-def test_a_wait_that_is_none_is_refused(said: str) -> None:
+def test_invalid_wait_is_refused(said: str) -> None:
     with raises(OptionError, "environment-value", "CUJIT_REMOTE_WAIT_S"):
         CacheSettings.from_environment({"CUJIT_REMOTE_WAIT_S": said})
 
 
-def test_no_other_variable_is_read() -> None:
+def test_settings_read_no_other_variable() -> None:
     class Asked(dict[str, str]):
         def get(self, name: str, default: object = None) -> object:  # type: ignore[override]
             assert name in VARIABLES

@@ -45,7 +45,7 @@ def store(tmp_path: Path) -> Store:
     return store
 
 
-def test_what_was_put_is_got_and_nothing_else_is_left(store: Store) -> None:
+def test_store_returns_what_was_put_and_leaves_no_files(store: Store) -> None:
     found = store.get(key_of(0).digest)
     assert found.record is not None
     assert found.record.artifact == artifact_of(0)
@@ -56,7 +56,7 @@ def test_what_was_put_is_got_and_nothing_else_is_left(store: Store) -> None:
     assert (store.root / "CACHEDIR.TAG").read_text().startswith("Signature: 8a477f597d28d172789f06886806bc55\n")
 
 
-def test_directories_and_files_are_the_users_alone_whatever_the_umask(tmp_path: Path) -> None:
+def test_directories_and_files_are_private_for_any_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         store = Store(tmp_path / "new" / "cache", Trust.of_process(), writable=True)
@@ -68,7 +68,7 @@ def test_directories_and_files_are_the_users_alone_whatever_the_umask(tmp_path: 
     assert {mode for path, mode in modes.items() if path.is_file()} == {0o600}
 
 
-def test_the_first_writer_wins_and_its_file_is_never_touched_again(store: Store) -> None:
+def test_first_writer_wins_and_its_file_stays_untouched(store: Store) -> None:
     before = path_of(store, 0).stat()
     assert store.put(key_of(0).digest, record(0, 2000)) is Published.KEPT_THEIRS
     after = path_of(store, 0).stat()
@@ -76,7 +76,7 @@ def test_the_first_writer_wins_and_its_file_is_never_touched_again(store: Store)
     assert os.listdir(store.root / "tmp") == []
 
 
-def test_a_file_system_without_hard_links_takes_entries_too(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_system_without_hard_links_stores_entries(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise PermissionError(errno.EPERM, "no links here")
 
@@ -99,7 +99,7 @@ def damaged_by(store: Store, harm: Callable[[Path], object]) -> str:
     return lookup.damage
 
 
-def test_one_flipped_bit_at_any_byte_and_a_cut_at_any_length_are_misses_and_set_aside(store: Store) -> None:
+def test_flipped_bit_or_cut_entry_is_a_miss_and_set_aside(store: Store) -> None:
     data, digest, path = record(0, 40), key_of(0).digest, path_of(store, 0)
     aside = store.root / "bad" / digest[0]
     harmed = [data[:at] + bytes([data[at] ^ 1 << at % 8]) + data[at + 1 :] for at in range(len(data))]
@@ -123,7 +123,7 @@ def test_two_entries_swapped_are_both_misses(store: Store) -> None:
         assert not path_of(store, n).exists()
 
 
-def test_a_symbolic_link_is_not_followed(store: Store, tmp_path: Path) -> None:
+def test_symbolic_link_is_not_followed(store: Store, tmp_path: Path) -> None:
     def harm(path: Path) -> None:
         path.rename(tmp_path / "elsewhere")
         path.symlink_to(tmp_path / "elsewhere")
@@ -132,7 +132,7 @@ def test_a_symbolic_link_is_not_followed(store: Store, tmp_path: Path) -> None:
     assert (tmp_path / "elsewhere").read_bytes() == record(0)
 
 
-def test_a_hard_link_to_another_file_is_a_miss_and_that_file_stays(store: Store, tmp_path: Path) -> None:
+def test_hard_link_to_another_file_is_a_miss_and_file_remains(store: Store, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_bytes(b"not an entry")
 
@@ -144,7 +144,7 @@ def test_a_hard_link_to_another_file_is_a_miss_and_that_file_stays(store: Store,
     assert secret.read_bytes() == b"not an entry"
 
 
-def test_a_fifo_does_not_hang_a_reader(store: Store) -> None:
+def test_fifo_does_not_hang_a_reader(store: Store) -> None:
     def harm(path: Path) -> None:
         path.unlink()
         os.mkfifo(path, 0o600)
@@ -152,9 +152,7 @@ def test_a_fifo_does_not_hang_a_reader(store: Store) -> None:
     assert "is not a regular file" in damaged_by(store, harm)
 
 
-def test_a_directory_and_a_socket_in_the_place_of_an_entry_are_misses(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_directory_and_socket_in_place_of_an_entry_are_misses(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     def directory(path: Path) -> None:
         path.unlink()
         path.mkdir()
@@ -171,12 +169,12 @@ def test_a_directory_and_a_socket_in_the_place_of_an_entry_are_misses(
 
 
 @pytest.mark.parametrize(("mode", "said"), [(0o666, "is writable by everyone"), (0o660, "is writable by group")])
-def test_an_entry_that_others_may_write_is_a_miss(store: Store, mode: int, said: str) -> None:
+def test_entry_writable_by_others_is_a_miss(store: Store, mode: int, said: str) -> None:
     assert said in damaged_by(store, lambda path: path.chmod(mode))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-def test_an_entry_of_another_user_is_a_miss(store: Store) -> None:
+def test_entry_of_another_user_is_a_miss(store: Store) -> None:
     def harm(path: Path) -> None:
         path.chmod(0o644)
         os.chown(path, 12345, -1)
@@ -184,24 +182,24 @@ def test_an_entry_of_another_user_is_a_miss(store: Store) -> None:
     assert "belongs to user 12345" in damaged_by(store, harm)
 
 
-def test_an_entry_that_cannot_be_read_is_a_miss(store: Store) -> None:
+def test_unreadable_entry_is_a_miss(store: Store) -> None:
     path_of(store, 0).chmod(0)
     if os.access(path_of(store, 0), os.R_OK):
         pytest.skip("this user may read everything")
     assert "Permission denied" in damaged_by(store, lambda path: path.chmod(0))
 
 
-def test_a_file_that_says_it_is_huge_takes_no_memory(store: Store) -> None:
+def test_file_with_a_huge_declared_size_takes_no_memory(store: Store) -> None:
     assert "the maximum is" in damaged_by(store, lambda path: os.truncate(path, 2**40))
     assert os.listdir(store.root / "bad") == []  # too large to keep
 
 
-def test_where_nothing_can_be_set_aside_a_damaged_entry_is_deleted(store: Store) -> None:
+def test_damaged_entry_is_deleted_if_it_cannot_be_set_aside(store: Store) -> None:
     (store.root / "bad").rmdir()
     assert damaged_by(store, lambda path: path.write_bytes(b"x"))
 
 
-def test_a_read_only_root_is_never_changed(store: Store) -> None:
+def test_read_only_root_is_never_changed(store: Store) -> None:
     other = Store(store.root, store.trust, writable=False)
     path = path_of(store, 0)
     os.utime(path, (1, 1))
@@ -213,7 +211,7 @@ def test_a_read_only_root_is_never_changed(store: Store) -> None:
     assert not (store.root / "usage").exists()
 
 
-def test_a_hit_marks_the_entry_as_used_once_an_hour(store: Store) -> None:
+def test_hit_marks_the_entry_as_used_once_an_hour(store: Store) -> None:
     path = path_of(store, 0)
     recent = time.time() - 1800
     for then, now in ((recent, recent), (1, time.time()), (time.time() + 10**6, time.time())):
@@ -222,7 +220,7 @@ def test_a_hit_marks_the_entry_as_used_once_an_hour(store: Store) -> None:
         assert abs(path.stat().st_mtime - now) < 60
 
 
-def test_a_root_of_another_format_is_neither_read_nor_written(store: Store) -> None:
+def test_root_of_another_format_is_neither_read_nor_written(store: Store) -> None:
     (store.root / "FORMAT").write_text("cujit cache 2\n")
     other = Store(store.root, store.trust, writable=True)
     before = sorted(map(str, store.root.rglob("*")))
@@ -232,7 +230,7 @@ def test_a_root_of_another_format_is_neither_read_nor_written(store: Store) -> N
     assert sorted(map(str, store.root.rglob("*"))) == before
 
 
-def test_a_format_file_emptied_by_a_power_cut_is_written_again(store: Store) -> None:
+def test_format_file_emptied_by_a_power_cut_is_written_again(store: Store) -> None:
     (store.root / "FORMAT").write_bytes(b"")
     other = Store(store.root, store.trust, writable=True)
     assert other.get(key_of(0).digest).record is None
@@ -241,21 +239,21 @@ def test_a_format_file_emptied_by_a_power_cut_is_written_again(store: Store) -> 
 
 
 @pytest.mark.parametrize("part", [".", "e", "tmp"])
-def test_a_cache_deleted_under_us_is_made_again(store: Store, part: str) -> None:
+def test_cache_deleted_while_open_is_created_again(store: Store, part: str) -> None:
     shutil.rmtree(store.root / part)
     assert store.get(key_of(9).digest).record is None
     assert store.put(key_of(9).digest, record(9)) is Published.NEW
     assert store.get(key_of(9).digest).record is not None
 
 
-def test_an_entry_that_comes_in_pieces_is_read_whole(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entry_read_in_pieces_is_whole(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, read = store.get(key_of(0).digest), os.read
     monkeypatch.setattr(os, "read", lambda fd, size: read(fd, min(size, 400)))
     assert store.get(key_of(0).digest) == whole
     assert whole.record is not None
 
 
-def test_a_file_lost_on_another_machine_is_opened_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_lost_on_another_machine_is_reopened(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     tries = []
 
     def stale(fd: int, size: int) -> bytes:
@@ -275,7 +273,7 @@ def test_a_file_lost_on_another_machine_is_opened_again(store: Store, monkeypatc
     assert len(tries) == 6
 
 
-def test_temporary_files_of_the_dead_are_deleted_and_those_of_the_living_kept(store: Store) -> None:
+def test_temporary_files_of_dead_processes_are_deleted(store: Store) -> None:
     child = subprocess.run(
         [sys.executable, "-c", "from cujit.artifact.writing import temporary_name; print(temporary_name())"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -294,7 +292,7 @@ def test_temporary_files_of_the_dead_are_deleted_and_those_of_the_living_kept(st
     assert os.listdir(tmp) == [strange]
 
 
-def test_entries_are_listed_and_what_is_no_entry_is_not(store: Store) -> None:
+def test_only_entries_are_listed(store: Store) -> None:
     (store.root / "e" / "README").write_text("x")
     (store.root / "e" / "zz").mkdir()
     path_of(store, 0).with_name("x").write_text("x")
@@ -305,7 +303,7 @@ def test_entries_are_listed_and_what_is_no_entry_is_not(store: Store) -> None:
     assert [entry.digest for entry in store.entries()] == [key_of(1).digest]
 
 
-def test_a_miss_is_explained_by_the_nearest_entry_of_the_same_name(store: Store) -> None:
+def test_miss_is_explained_by_the_nearest_entry_of_its_name(store: Store) -> None:
     def key(name: str, arch: str, source: str, *more: Part, work: str = "nvrtc") -> Key:
         return make_key(work, [Part.text("name", name), Part.text("arch", arch), Part.content("source", source), *more])
 
@@ -323,7 +321,7 @@ def test_a_miss_is_explained_by_the_nearest_entry_of_the_same_name(store: Store)
     assert store.why(key("a", "sm_80", "1", work="nobody")) is None
 
 
-def test_a_head_larger_than_the_first_read_is_read_whole(store: Store) -> None:
+def test_head_larger_than_the_first_read_is_read_whole(store: Store) -> None:
     key = make_key("nvrtc", [Part.content(f"include {n}.h", f"{n}") for n in range(440)])
     store.put(key.digest, encode(key, artifact_of(0), make_ms=1, made_s=1))
     found = store.peek(key.digest)
@@ -331,7 +329,7 @@ def test_a_head_larger_than_the_first_read_is_read_whole(store: Store) -> None:
     assert found[1] == key.parts
 
 
-def test_a_root_that_others_may_write_is_refused_with_the_command_against_it(store: Store) -> None:
+def test_root_writable_by_others_is_refused_with_a_command(store: Store) -> None:
     store.root.chmod(0o777)
     other = Store(store.root, store.trust, writable=True)
     for use in (lambda: other.get(key_of(0).digest), lambda: other.put(key_of(0).digest, record(0))):

@@ -43,7 +43,7 @@ def nobody() -> Artifact:
     raise AssertionError("a tier has it")
 
 
-def test_tiers_are_asked_in_order_and_the_root_keeps_the_answer(tmp_path: Path) -> None:
+def test_tiers_are_searched_in_order_and_the_root_stores(tmp_path: Path) -> None:
     first, second = DictTier("dict:1", 1), DictTier("dict:2", 1, 2)
     cache = Cache(tmp_path / "root", tiers=[first, second])
     for n, (one, two) in ((1, (1, 0)), (2, (2, 1))):
@@ -55,7 +55,7 @@ def test_tiers_are_asked_in_order_and_the_root_keeps_the_answer(tmp_path: Path) 
     assert [again.get_or_make(key_of(n), nobody)[1].outcome for n in (1, 2)] == 2 * [Outcome.DISK]
 
 
-def test_tier_that_fails_is_counted_and_the_next_one_is_asked() -> None:
+def test_failing_tier_is_counted_and_the_next_is_searched() -> None:
     broken, good = DictTier("dict:1", error=RemoteError("no route")), DictTier("dict:2", 1)
     cache = Cache(None, tiers=[broken, good])
     with pytest.warns(CacheWarning, match="goes on without the shared cache dict:1: no route"):
@@ -73,7 +73,7 @@ def test_tiers_answer_find_and_count_as_suppliers() -> None:
     assert cache.find(key_of(2), is_read=True) is None
 
 
-def test_tiers_are_told_of_a_fork() -> None:
+def test_tiers_are_notified_of_a_fork() -> None:
     tier = DictTier("dict:1")
     cache = Cache(None, tiers=[tier])
     child = os.fork()

@@ -18,16 +18,14 @@ TRUST = Trust.of_process()
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 
 
-def test_a_private_directory_and_one_that_is_not_there_are_believed(tmp_path: Path) -> None:
+def test_private_and_missing_directories_are_trusted(tmp_path: Path) -> None:
     TRUST.check_root(tmp_path)
     TRUST.check_root(tmp_path / "not" / "yet")
     TRUST.check_root(Path("/"))
 
 
 @pytest.mark.parametrize(("mode", "help"), [(0o777, "chmod go-w"), (0o775, "chmod g-w")])
-def test_a_directory_that_others_may_write_is_refused_and_the_help_ends_that(
-    tmp_path: Path, mode: int, help: str
-) -> None:
+def test_directory_writable_by_others_is_refused_with_a_fix(tmp_path: Path, mode: int, help: str) -> None:
     root = tmp_path / "a b"
     root.mkdir()
     root.chmod(mode)
@@ -38,14 +36,14 @@ def test_a_directory_that_others_may_write_is_refused_and_the_help_ends_that(
     TRUST.check_root(root)
 
 
-def test_a_directory_that_is_shared_on_purpose_is_refused_and_the_help_leaves_it_alone(tmp_path: Path) -> None:
+def test_directory_shared_on_purpose_is_refused_and_unchanged(tmp_path: Path) -> None:
     tmp_path.chmod(0o1777)  # as /tmp: what the user of a machine may not close to the others
     with raises(CacheRefusedError, "cache-refused", "CUJIT_CACHE_DIR=") as error:
         TRUST.check_root(tmp_path)
     assert error.value.help == "CUJIT_CACHE_DIR=<a directory of yours>"
 
 
-def test_a_directory_above_is_checked_too_and_may_be_open_only_if_it_is_sticky(tmp_path: Path) -> None:
+def test_parent_directory_may_be_writable_only_if_sticky(tmp_path: Path) -> None:
     root = tmp_path / "open" / "cache"
     root.mkdir(parents=True)
     root.parent.chmod(0o777)
@@ -55,7 +53,7 @@ def test_a_directory_above_is_checked_too_and_may_be_open_only_if_it_is_sticky(t
     TRUST.check_root(root)
 
 
-def test_a_link_of_ours_leads_on_and_where_it_leads_is_checked(tmp_path: Path) -> None:
+def test_own_symbolic_link_is_followed_and_its_target_checked(tmp_path: Path) -> None:
     (tmp_path / "far").mkdir()
     (tmp_path / "link").symlink_to("far")
     TRUST.check_root(tmp_path / "link")
@@ -65,7 +63,7 @@ def test_a_link_of_ours_leads_on_and_where_it_leads_is_checked(tmp_path: Path) -
 
 
 @ROOT
-def test_a_link_of_another_user_is_refused(tmp_path: Path) -> None:
+def test_symbolic_link_of_another_user_is_refused(tmp_path: Path) -> None:
     (tmp_path / "far").mkdir()
     (tmp_path / "link").symlink_to("far")
     os.chown(tmp_path / "link", 12345, -1, follow_symlinks=False)
@@ -74,7 +72,7 @@ def test_a_link_of_another_user_is_refused(tmp_path: Path) -> None:
 
 
 @ROOT
-def test_a_directory_of_another_user_is_refused_and_root_never_writes_there(tmp_path: Path) -> None:
+def test_directory_of_another_user_is_refused(tmp_path: Path) -> None:
     os.chown(tmp_path, 12345, -1)
     with raises(CacheRefusedError, "cache-refused", "12345", "0") as error:
         TRUST.check_root(tmp_path)
@@ -84,13 +82,13 @@ def test_a_directory_of_another_user_is_refused_and_root_never_writes_there(tmp_
     assert not shared.may_write(tmp_path)
 
 
-def test_a_file_in_the_place_of_the_root_is_refused(tmp_path: Path) -> None:
+def test_file_in_the_place_of_the_root_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with raises(CacheRefusedError, "cache-refused", "CUJIT_CACHE_DIR="):
         TRUST.check_root(tmp_path / "file")
 
 
-def test_a_group_is_believed_only_if_it_is_named(tmp_path: Path) -> None:
+def test_group_is_trusted_only_if_it_is_named(tmp_path: Path) -> None:
     root = tmp_path / "team"
     root.mkdir()
     root.chmod(0o2770)
@@ -112,13 +110,11 @@ def test_a_group_is_believed_only_if_it_is_named(tmp_path: Path) -> None:
     ],
     ids=["ours", "xdg", "relative", "home"],
 )
-def test_the_root_comes_from_the_environment(environment: dict[str, str], root: str) -> None:
+def test_root_comes_from_the_environment(environment: dict[str, str], root: str) -> None:
     assert CacheSettings.from_environment(environment) == CacheSettings(DirectoryName(root))
 
 
-def test_a_relative_root_is_taken_from_the_working_directory_and_the_runtime_directory_is_read(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_relative_root_is_resolved_and_runtime_directory_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     settings = CacheSettings.from_environment({"CUJIT_CACHE_DIR": "c", "XDG_RUNTIME_DIR": "/run/user/1"})
     assert settings == CacheSettings(DirectoryName(tmp_path / "c"), DirectoryName("/run/user/1"))

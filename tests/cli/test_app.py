@@ -37,7 +37,7 @@ def _ending_in(error: Exception) -> Result:
     return CliRunner().invoke(OneVerb("cujit"), ["fail"])
 
 
-def test_every_verb_is_the_command_of_its_file() -> None:
+def test_every_command_is_named_after_its_file() -> None:
     for verb in COMMANDS:
         command = importlib.import_module(f"cujit.cli.{verb}").command
         assert command.name == verb
@@ -68,7 +68,7 @@ def test_unknown_verb_is_usage() -> None:
 
 
 @pytest.mark.parametrize(("said", "meant"), [("complie", "compile"), ("retargt", "retarget"), ("docter", "doctor")])
-def test_a_misspelled_command_suggests_the_one_that_is_meant(said: str, meant: str) -> None:
+def test_misspelled_command_suggests_the_right_one(said: str, meant: str) -> None:
     result = CliRunner().invoke(main, [said])
     assert (result.exit_code, f"no command '{said}'; did you mean {meant}" in result.output) == (2, True)
 
@@ -88,7 +88,7 @@ def test_with_json_an_error_is_json_on_standard_output_too(tmp_path: Path) -> No
     assert f"{error['message']} [format]" in result.stderr
 
 
-def test_explain_prints_what_a_code_means_and_lists_all_codes() -> None:
+def test_explain_prints_an_error_code_and_lists_all_codes() -> None:
     said = CliRunner().invoke(main, ["explain", "option-conflict"]).output
     assert said.startswith("option-conflict (OptionError, LaunchError)\n\nTwo options are mutually exclusive")
     listed = CliRunner().invoke(main, ["explain", "--json"]).stdout
@@ -108,18 +108,18 @@ def test_explain_prints_what_a_code_means_and_lists_all_codes() -> None:
         (DeviceNotFoundError("d"), 3),
     ],
 )
-def test_status_says_whether_the_input_or_the_machine_is_to_blame(error: CujitError, code: int) -> None:
+def test_exit_status_distinguishes_input_from_machine_errors(error: CujitError, code: int) -> None:
     assert exit_code_of(error) == code
     assert _ending_in(error).exit_code == code
 
 
-def test_file_that_cannot_be_written_is_named() -> None:
+def test_unwritable_file_is_named() -> None:
     result = _ending_in(FileNotFoundError(2, "No such file or directory", "/x/y"))
     assert (result.stderr, result.exit_code) == ("error: /x/y: No such file or directory\n", 1)
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), OSError("No space left on device")])
-def test_error_that_names_no_file_is_a_message_too(error: OSError) -> None:
+def test_error_without_a_file_name_is_a_message(error: OSError) -> None:
     result = _ending_in(error)
     assert (result.stderr, result.exit_code) == ("error: No space left on device\n", 1)
 
@@ -129,7 +129,7 @@ _FULL = Path("/dev/full")
 
 @pytest.mark.skipif(not _FULL.exists(), reason="the system has no device that is always full")
 @pytest.mark.parametrize("command", ["--help", "--version", "demo --help", "doctor --json"])
-def test_full_disk_behind_standard_output_ends_without_traceback(command: str) -> None:
+def test_full_disk_on_standard_output_ends_without_traceback(command: str) -> None:
     with _FULL.open("wb") as full:
         done = subprocess.run(
             [sys.executable, "-m", "cujit", *command.split()],
@@ -142,7 +142,7 @@ def test_full_disk_behind_standard_output_ends_without_traceback(command: str) -
 
 
 @pytest.mark.skipif(not _FULL.exists(), reason="the system has no device that is always full")
-def test_full_disk_names_the_file_that_does_not_fit(tmp_path: Path) -> None:
+def test_full_disk_error_names_the_file(tmp_path: Path) -> None:
     source = tmp_path / "k.cu"
     source.write_text("__global__ void k() {}")
     done = subprocess.run(
@@ -157,7 +157,7 @@ def test_full_disk_names_the_file_that_does_not_fit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("end", ["| head -c 1", ">&-"], ids=["pipe", "standard output"])
-def test_what_is_closed_ends_without_traceback(end: str) -> None:
+def test_closed_output_ends_without_traceback(end: str) -> None:
     command = f"{sys.executable} -m cujit run --help {end}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
     assert done.stderr == ""

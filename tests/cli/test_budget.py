@@ -81,7 +81,7 @@ def test_not_known_is_status_1(check: Check, spilling: Path) -> None:
     assert "hint: build with -O verbose and pass the log" in result.stdout
 
 
-def test_the_log_of_the_build_tells_spills(check: Check, spilling: Path) -> None:
+def test_build_log_supplies_spills(check: Check, spilling: Path) -> None:
     arguments = (spilling, "--assembler-log", spilling.with_suffix(".log"), "--kernels", "spilling", "--json")
     (row,) = rows(check(*arguments, "--spills", 10000))
     assert row["is"] > 0
@@ -119,7 +119,7 @@ def test_json_has_every_row(check: Check, fatbin: Path) -> None:
     "limit",
     ["registers", "spills", "stack-bytes", "shared-bytes", "code-bytes", "constant-bytes", "barriers"],
 )
-def test_each_limit_has_its_option(check: Check, fatbin: Path, limit: str) -> None:
+def test_each_budget_limit_has_an_option(check: Check, fatbin: Path, limit: str) -> None:
     result = check(fatbin, f"--{limit}", 1 << 20, "--json")
     assert result.exit_code == 0
     assert {row["what"] for row in rows(result)} == {limit.replace("-", "_")}
@@ -173,17 +173,17 @@ def test_budgets_come_from_a_file(check: Check, fatbin: Path, tmp_path: Path) ->
     ],
     ids=lambda arguments: " ".join(map(str, arguments)) or "none",
 )
-def test_a_wrong_command_line_is_status_2(check: Check, fatbin: Path, arguments: tuple[object, ...]) -> None:
+def test_wrong_command_line_is_status_2(check: Check, fatbin: Path, arguments: tuple[object, ...]) -> None:
     assert check(fatbin, *arguments).exit_code == 2
 
 
-def test_a_file_and_a_limit_beside_it_is_status_2(check: Check, fatbin: Path, tmp_path: Path) -> None:
+def test_file_with_an_extra_limit_is_status_2(check: Check, fatbin: Path, tmp_path: Path) -> None:
     budget = tmp_path / "budget.toml"
     budget.write_text("[[budget]]\nregisters = 64\n")
     assert check(fatbin, "--budget", budget, "--registers", 64).exit_code == 2
 
 
-def test_no_kernel_of_that_name_is_status_1_with_a_message(cujit: Callable[..., Result], fatbin: Path) -> None:
+def test_unknown_kernel_is_status_1_with_a_message(cujit: Callable[..., Result], fatbin: Path) -> None:
     result = cujit("budget", str(fatbin), "--registers", "64", "--kernels", "axpi*")
     assert result.exit_code == 1
     assert "named 'axpi*'" in result.stderr
@@ -191,23 +191,21 @@ def test_no_kernel_of_that_name_is_status_1_with_a_message(cujit: Callable[..., 
     assert result.stdout == ""
 
 
-def test_an_image_of_ptx_alone_is_status_1_with_what_to_do(cujit: Callable[..., Result], tmp_path: Path) -> None:
+def test_image_with_only_ptx_is_status_1_with_a_hint(cujit: Callable[..., Result], tmp_path: Path) -> None:
     path = compile(CODE, arch="compute_80").save(tmp_path / "k.ptx")
     result = cujit("budget", str(path), "--registers", "64")
     assert result.exit_code == 1
     assert "cujit compile FILE -a sm_90" in result.stderr
 
 
-def test_json_says_why_a_limit_is_not_known_and_what_to_try(check: Check, spilling: Path) -> None:
+def test_json_explains_why_a_limit_is_unknown(check: Check, spilling: Path) -> None:
     result = check(spilling, "--spills", 0, "--json")
     (row,) = [row for row in json.loads(result.stdout)["rows"] if row["verdict"] == "not known"]
     assert "only the assembler's log" in row["note"]
     assert "--assembler-log" in row["help"]
 
 
-def test_a_device_of_this_machine_can_be_named_and_the_cpu_device_is_no_gpu(
-    cujit: Callable[..., Result], fatbin: Path
-) -> None:
+def test_device_of_this_machine_can_be_named_and_cpu_is_no_gpu(cujit: Callable[..., Result], fatbin: Path) -> None:
     result = cujit("budget", str(fatbin), "--registers", "255", "--on", "cpu")
     assert result.exit_code == 1
     assert "cpu is the CPU device" in result.stderr

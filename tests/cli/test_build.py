@@ -17,7 +17,7 @@ Cujit: TypeAlias = Callable[..., Result]
 _TWO = ("--target", "sm_90", "--target", "compute_80", "--name", "axpy<float>")
 
 
-def test_fatbin_has_the_targets_that_were_asked_for(cujit: Cujit, axpy: Path) -> None:
+def test_fatbin_contains_the_requested_targets(cujit: Cujit, axpy: Path) -> None:
     result = cujit("build", str(axpy), *_TWO, "-o", "out.fatbin")
     assert result.exit_code == 0, result.stderr
     assert [str(e) for e in read_fatbin(Path("out.fatbin").read_bytes())] == ["cubin sm_90", "ptx compute_80"]
@@ -25,7 +25,7 @@ def test_fatbin_has_the_targets_that_were_asked_for(cujit: Cujit, axpy: Path) ->
         assert word in result.stdout.split()
 
 
-def test_json_tells_what_is_in_the_file(cujit: Cujit, axpy: Path) -> None:
+def test_json_lists_the_images_of_the_file(cujit: Cujit, axpy: Path) -> None:
     result = cujit("build", str(axpy), *_TWO, "-o", "out.fatbin", "--json")
     told = json.loads(result.stdout)
     data = Path("out.fatbin").read_bytes()
@@ -54,7 +54,7 @@ def test_json_tells_what_is_in_the_file(cujit: Cujit, axpy: Path) -> None:
     }
 
 
-def test_compression_is_as_said(cujit: Cujit, axpy: Path) -> None:
+def test_compression_option_is_applied(cujit: Cujit, axpy: Path) -> None:
     assert cujit("build", str(axpy), *_TWO, "--compress", "none").exit_code == 0
     assert not any(e.is_compressed for e in read_fatbin(Path("axpy.fatbin").read_bytes()))
 
@@ -76,7 +76,7 @@ def test_options_reach_the_compiler(cujit: Cujit, tmp_path: Path) -> None:
     assert cujit(*said, "-I", "inc", "-D", "N=4", "-O", "std=c++20").exit_code == 0
 
 
-def test_source_that_does_not_compile_is_told_once_and_writes_nothing(cujit: Cujit, tmp_path: Path) -> None:
+def test_compile_error_is_printed_once_and_writes_nothing(cujit: Cujit, tmp_path: Path) -> None:
     (tmp_path / "bad.cu").write_text("__global__ void k(int* x) { *x = foo; }")
     result = cujit("build", "bad.cu", "-t", "sm_90", "-t", "compute_80")
     assert result.exit_code == 1
@@ -110,12 +110,12 @@ def test_wrong_input_is_refused(cujit: Cujit, axpy: Path, arguments: tuple[str, 
     assert message in result.stderr
 
 
-def test_source_that_is_not_there_is_usage(cujit: Cujit) -> None:
+def test_missing_source_is_a_usage_error(cujit: Cujit) -> None:
     assert cujit("build", "none.cu").exit_code == 2
 
 
 @pytest.mark.gpu
-def test_native_is_the_gpus_here_or_says_that_there_are_none(cujit: Cujit, axpy: Path) -> None:
+def test_native_means_local_gpus_or_reports_that_none_exist(cujit: Cujit, axpy: Path) -> None:
     result = cujit("build", str(axpy), "-t", "native", "-n", "axpy<int>", "--json")
     gpus = process_devices().gpus()
     if gpus:

@@ -95,7 +95,7 @@ def test_info_of_a_cache_that_was_never_used(verb: CacheVerb, root: Path) -> Non
     assert not root.exists()
 
 
-def test_info_tells_every_root_in_the_order_of_search(
+def test_info_lists_every_root_in_search_order(
     verb: CacheVerb, root: Path, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiled(root, source)
@@ -115,7 +115,7 @@ def test_info_tells_every_root_in_the_order_of_search(
     assert [row["names"] for row in said(verb("ls", "--json"))] == [["axpy<int>"], ["axpy<float>"]]
 
 
-def test_the_environment_may_switch_it_off(verb: CacheVerb, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_can_turn_the_cache_off(verb: CacheVerb, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUJIT_CACHE", "0")
     assert said(verb("info", "--json")) == {"root": None, "roots": [], "remote": None, "installed_headers_bytes": 0}
     assert "CUJIT_CACHE_DIR" in verb("info").stdout
@@ -124,7 +124,7 @@ def test_the_environment_may_switch_it_off(verb: CacheVerb, monkeypatch: pytest.
     assert "perhaps" in verb("info").stderr
 
 
-def test_ls_tells_what_each_entry_is_the_last_used_first(verb: CacheVerb, root: Path, source: Path) -> None:
+def test_ls_describes_each_entry_most_recently_used_first(verb: CacheVerb, root: Path, source: Path) -> None:
     old, new = compiled(root, source), compiled(root, source, "axpy<int>")
     os.utime(file_of(root, key_of(old)), (1_700_000_000, 1_700_000_000))
     first, second = said(verb("ls", "--json"))
@@ -141,16 +141,14 @@ def test_ls_tells_what_each_entry_is_the_last_used_first(verb: CacheVerb, root: 
     assert said(verb("ls", "--json"))[0]["damaged"]
 
 
-def test_another_directory_is_looked_into_if_it_is_there(verb: CacheVerb, source: Path, tmp_path: Path) -> None:
+def test_existing_other_directory_is_inspected(verb: CacheVerb, source: Path, tmp_path: Path) -> None:
     artifact = compiled(tmp_path / "other", source)
     assert [row["key"] for row in said(verb("ls", "--dir", tmp_path / "other", "--json"))] == [key_of(artifact)]
     assert said(verb("ls", "--json")) == []
     assert verb("ls", "--dir", tmp_path / "nowhere").exit_code == 2
 
 
-def test_a_directory_that_others_may_write_to_is_refused_with_the_command_against_it(
-    verb: CacheVerb, root: Path, source: Path
-) -> None:
+def test_directory_writable_by_others_is_refused_with_a_command(verb: CacheVerb, root: Path, source: Path) -> None:
     compiled(root, source)
     root.chmod(0o777)
     for words in (["info"], ["ls"], ["trim", "0"], ["clear", "--yes"], ["verify"]):
@@ -158,7 +156,7 @@ def test_a_directory_that_others_may_write_to_is_refused_with_the_command_agains
         assert (result.exit_code, f"chmod go-w {root}" in result.stderr) == (1, True)
 
 
-def test_show_tells_what_an_entry_holds_and_what_went_into_it(verb: CacheVerb, root: Path, source: Path) -> None:
+def test_show_prints_an_entry_and_its_inputs(verb: CacheVerb, root: Path, source: Path) -> None:
     artifact = compiled(root, source, verbose=True)
     told = said(verb("show", key_of(artifact)[:9], "--json"))
     assert (told["key"], told["root"], told["work"]) == (key_of(artifact), str(root), "nvrtc")
@@ -182,14 +180,14 @@ def test_show_prints_the_source_of_a_compile(verb: CacheVerb, root: Path, source
     assert told == {"language": "cuda", "sources": [{"name": str(source), "text": CODE}], "headers": []}
 
 
-def test_what_has_no_source_says_so(verb: CacheVerb, root: Path, source: Path) -> None:
+def test_entry_without_a_source_is_reported(verb: CacheVerb, root: Path, source: Path) -> None:
     fatbin = bundle([compiled(root, source)], cache=Cache(root))
     result = verb("show", key_of(fatbin), "--source")
     assert result.exit_code == 1
     assert "doesn't store source code for a bundle" in result.stderr
 
 
-def test_a_key_that_is_none_or_of_nobody_is_an_error_with_what_to_try(verb: CacheVerb) -> None:
+def test_unknown_key_is_an_error_with_a_hint(verb: CacheVerb) -> None:
     for key, message in (
         ("xyz", "a key consists of hexadecimal digits"),
         ("abc", "no cache entry has a key that starts with abc"),
@@ -213,7 +211,7 @@ def test_export_writes_the_bare_image(verb: CacheVerb, root: Path, source: Path,
     assert verb("export", key_of(artifact), tmp_path / "no" / "image").exit_code == 1
 
 
-def test_why_names_the_header_that_was_changed(verb: CacheVerb, root: Path, source: Path) -> None:
+def test_why_names_the_changed_header(verb: CacheVerb, root: Path, source: Path) -> None:
     before = compiled(root, source)
     assert "there is no other entry" in verb("why", key_of(before)).stdout
     source.with_name("scale.h").write_text("#define SCALE 3\n")
@@ -242,7 +240,7 @@ def test_why_compares_two_entries(verb: CacheVerb, root: Path, source: Path) -> 
     assert "(nvrtc, bundle):" in verb("why", key_of(one), key_of(bundled)).stdout
 
 
-def test_why_tells_of_a_compile_before_it_is_done(verb: CacheVerb, root: Path, source: Path) -> None:
+def test_why_explains_a_compile_in_advance(verb: CacheVerb, root: Path, source: Path) -> None:
     compile_words = ["--file", source, "--arch", "sm_90", "-n", "axpy<float>"]
     assert "there is no other entry" in verb("why", *compile_words).stdout
     artifact = compiled(root, source)
@@ -259,7 +257,7 @@ def test_why_tells_of_a_compile_before_it_is_done(verb: CacheVerb, root: Path, s
     ]
 
 
-def test_why_says_of_a_compile_without_a_key_that_it_has_none(verb: CacheVerb, source: Path) -> None:
+def test_why_reports_a_compile_without_a_key(verb: CacheVerb, source: Path) -> None:
     words = ["why", "--file", source, "--arch", "sm_90", "-O", "extra=--fdevice-time-trace=x"]
     assert "never caches" in verb(*words).stdout
     told = said(verb(*words, "--json"))
@@ -267,7 +265,7 @@ def test_why_says_of_a_compile_without_a_key_that_it_has_none(verb: CacheVerb, s
     assert told["reason"]
 
 
-def test_why_takes_a_key_or_a_source(verb: CacheVerb, source: Path) -> None:
+def test_why_accepts_a_key_or_a_source(verb: CacheVerb, source: Path) -> None:
     for words in ([], ["abc", "--file", source], ["abc", "--arch", "sm_90"], ["abc", "-D", "X"]):
         assert verb("why", *words).exit_code == 2
 
@@ -284,7 +282,7 @@ def test_trim_reads_a_size_with_its_unit(verb: CacheVerb, root: Path, source: Pa
     assert "0 entries (0 B) are left" in verb("trim", "0").stdout
 
 
-def test_clear_asks_first(verb: CacheVerb, root: Path, source: Path) -> None:
+def test_clear_asks_for_confirmation(verb: CacheVerb, root: Path, source: Path) -> None:
     compiled(root, source)
     refused = verb("clear", typed="n\n")
     assert refused.exit_code == 1
@@ -296,7 +294,7 @@ def test_clear_asks_first(verb: CacheVerb, root: Path, source: Path) -> None:
     assert said(verb("ls", "--json")) == []
 
 
-def test_installed_headers_are_told_and_cleared(verb: CacheVerb, root: Path, source: Path) -> None:
+def test_installed_headers_are_listed_and_cleared(verb: CacheVerb, root: Path, source: Path) -> None:
     compiled(root, source)
     installed = root / "headers" / "13.5-0123456789abcdef" / "cuda"
     installed.mkdir(parents=True)
@@ -310,7 +308,7 @@ def test_installed_headers_are_told_and_cleared(verb: CacheVerb, root: Path, sou
     assert "CUDA headers" not in verb("info").stdout
 
 
-def test_verify_makes_entries_again_and_compares(verb: CacheVerb, root: Path, source: Path) -> None:
+def test_verify_recompiles_and_compares_entries(verb: CacheVerb, root: Path, source: Path) -> None:
     artifact = compiled(root, source)
     bundle([artifact], cache=Cache(root))
     told = said(verb("verify", "--fraction", "1", "--json"))
@@ -321,7 +319,7 @@ def test_verify_makes_entries_again_and_compares(verb: CacheVerb, root: Path, so
     assert "1 made again and the same, 1 proved and not made again, 0 damaged" in verb("verify", "--fraction", 1).stdout
 
 
-def test_verify_tells_a_changed_header_from_a_wrong_entry(verb: CacheVerb, root: Path, source: Path) -> None:
+def test_verify_distinguishes_a_changed_header_from_damage(verb: CacheVerb, root: Path, source: Path) -> None:
     compiled(root, source)
     source.with_name("scale.h").write_text("#define SCALE 3\n")
     told = said(verb("verify", "--fraction", "1", "--json"))
@@ -351,7 +349,7 @@ def test_verify_finds_the_image_of_another_source_under_a_key(verb: CacheVerb, r
     assert "1 damaged or different" in verb("verify", "--fraction", "1").stdout
 
 
-def test_verify_finds_an_image_of_a_source_that_does_not_compile(verb: CacheVerb, root: Path, source: Path) -> None:
+def test_verify_finds_an_image_whose_source_does_not_compile(verb: CacheVerb, root: Path, source: Path) -> None:
     image = compile(source, arch="sm_90", names=["axpy<int>"], cache=False)
     source.write_text("no C++")
     wrong = request(source, arch="sm_90")
@@ -381,17 +379,17 @@ def test_verify_draws_a_share(verb: CacheVerb, root: Path, source: Path) -> None
 @pytest.mark.parametrize(
     ("size", "shown"), [(0, "0 B"), (999, "999 B"), (1000, "0.977 KiB"), (1536, "1.5 KiB"), (5 << 40, "5 TiB")]
 )
-def test_sizes_are_shown_with_the_unit_that_suits_them(size: int, shown: str) -> None:
+def test_sizes_are_printed_in_a_suitable_unit(size: int, shown: str) -> None:
     assert shown_size(size) == shown
 
 
-def test_ages_are_shown_with_the_unit_that_suits_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ages_are_printed_in_a_suitable_unit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.time", lambda: 1e9)
     ages = [shown_age(1e9 - s) for s in (-5, 59, 60, 7200, 200_000)]
     assert ages == ["now", "now", "1 min ago", "2 h ago", "2 d ago"]
 
 
-def test_names_that_would_steer_a_terminal_are_escaped(verb: CacheVerb, root: Path) -> None:
+def test_names_with_terminal_control_characters_are_escaped(verb: CacheVerb, root: Path) -> None:
     evil = "k\x1b[31m\x07.cu"
     key = make_key("nvrtc", [Part.text("name", evil)])
     data = b".version 9.1\n.target sm_90\n.address_size 64\n"
@@ -404,7 +402,7 @@ def test_names_that_would_steer_a_terminal_are_escaped(verb: CacheVerb, root: Pa
         assert r"k\x1b[31m\x07.cu" in shown
 
 
-def test_show_prints_a_tuning_with_all_its_times(verb: CacheVerb, root: Path) -> None:
+def test_show_prints_all_times_of_a_tuning_record(verb: CacheVerb, root: Path) -> None:
     slow = Measured({"TILE": 8}, Timing((2.0, 2.5, 3.0), 1, "H200"))
     fast, lost = Measured({"TILE": 16}, Timing((1.0, 1.5, 2.0), 1, "H200")), Measured({"TILE": 32}, error="too wide")
     record = TuningRecord("matmul", "[64]", "H200", 132, "CUDA 13.0", (slow, fast, lost), 1)
@@ -440,19 +438,19 @@ def test_files_of_another_compiler_are_listed_and_compared(verb: CacheVerb, root
         cujit.link([Artifact(ImageKind.FILES, files)], arch="sm_90")
 
 
-def test_a_share_that_is_no_number_is_refused(verb: CacheVerb, root: Path) -> None:
+def test_share_that_is_not_a_number_is_refused(verb: CacheVerb, root: Path) -> None:
     Cache(root).keep(make_key("nvrtc", []), Artifact(ImageKind.PTX, b".version 9.1\n"))
     result = verb("verify", "--fraction", "nan")
     assert result.exit_code == 1
     assert "the fraction must be between 0 and 1" in result.stderr
 
 
-def test_info_says_that_nothing_is_cached(verb: CacheVerb, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_info_reports_that_caching_is_off(verb: CacheVerb, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUJIT_CACHE", "0")
     assert "CUJIT_CACHE is off" in verb("info").stdout
 
 
-def test_another_directory_has_the_cap_of_the_environment(
+def test_other_directory_has_the_cap_of_the_environment(
     verb: CacheVerb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUJIT_CACHE_BYTES", "5MiB")

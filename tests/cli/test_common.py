@@ -28,7 +28,7 @@ def source(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("place", ["before", "behind"])
-def test_quiet_prints_results_and_errors_alone(cujit: Cujit, source: str, place: str) -> None:
+def test_quiet_prints_only_results_and_errors(cujit: Cujit, source: str, place: str) -> None:
     said = ("-q", "compile", source) if place == "before" else ("compile", source, "-q")
     assert "never referenced" in cujit("compile", source).stderr
     quiet = cujit(*said)
@@ -37,7 +37,7 @@ def test_quiet_prints_results_and_errors_alone(cujit: Cujit, source: str, place:
     assert cujit(*said, "-O", "no_such").stderr.startswith("error: unknown option")
 
 
-def test_verbose_says_what_is_compiled_and_found(cujit: Cujit, source: str) -> None:
+def test_verbose_prints_compiles_and_cache_hits(cujit: Cujit, source: str) -> None:
     first = cujit("compile", source, "-v", "-D", "VERBOSE")
     again = cujit("-v", "compile", source, "-D", "VERBOSE")
     assert "cujit.compiler: compile k.cu for compute_75 by NVRTC: " in first.stderr + again.stderr
@@ -58,19 +58,19 @@ _RED = "\x1b[31m"
         (("--color", "auto"), {}, False),
     ],
 )
-def test_colours_are_as_said(said: tuple[str, ...], environment: dict[str, str], is_red: bool) -> None:
+def test_color_option_is_respected(said: tuple[str, ...], environment: dict[str, str], is_red: bool) -> None:
     for arguments in ((*said, "compile", "-O", "fast", __file__), ("compile", "-O", "fast", __file__, *said)):
         done = CliRunner().invoke(main, arguments, env=environment)
         assert (done.exit_code, _RED in done.stderr) == (1, is_red)
 
 
 @pytest.mark.parametrize(("no_color", "is_red"), [("", True), ("1", False)])
-def test_no_color_is_honoured_on_a_terminal(no_color: str, is_red: bool) -> None:
+def test_no_color_is_respected_on_a_terminal(no_color: str, is_red: bool) -> None:
     done = CliRunner().invoke(main, ["compile", "-O", "fast", __file__], env={"NO_COLOR": no_color}, color=True)
     assert (_RED in done.stderr) is is_red
 
 
-def test_a_table_in_colours_is_one_in_a_pipe_too() -> None:
+def test_table_in_colours_is_one_in_a_pipe_too() -> None:
     said = ["doctor", "--color", "always"]
     assert "\x1b[32m" in CliRunner().invoke(main, said).stdout
     assert "\x1b[" not in CliRunner().invoke(main, ["doctor"]).stdout
@@ -90,7 +90,7 @@ def _table(width: int, rows: list[tuple[str, str, str]]) -> list[str]:
 
 
 @pytest.mark.parametrize("width", [34, 40, 60, 80, 160])
-def test_a_table_breaks_no_word(width: int) -> None:
+def test_table_does_not_split_words(width: int) -> None:
     lines = _table(width, _ROWS)
     assert max(map(len, lines)) <= width
     words = " ".join(lines).split()
@@ -98,7 +98,7 @@ def test_a_table_breaks_no_word(width: int) -> None:
     assert lines[0].split() == ["kernel", "arch", "about"]
 
 
-def test_where_there_is_no_room_each_row_has_lines_of_its_own() -> None:
+def test_narrow_table_prints_each_row_on_several_lines() -> None:
     assert _table(30, _ROWS) == [
         "kernel  axpy<float>",
         "arch    compute_90a",
@@ -110,21 +110,21 @@ def test_where_there_is_no_room_each_row_has_lines_of_its_own() -> None:
     ]
 
 
-def test_the_help_names_each_variable() -> None:
+def test_help_names_each_variable() -> None:
     text = CliRunner().invoke(main, ["--help"]).output
     for one in VARIABLES:
         assert re.search(rf"^ +{one.name} ", text, re.MULTILINE)
     assert "..." not in text.partition("Options:")[2]
 
 
-def test_every_verb_takes_them() -> None:
+def test_every_command_accepts_the_common_options() -> None:
     for verb in (*COMMANDS, ("cache", "ls"), ("pack", "build")):
         arguments = [verb] if isinstance(verb, str) else list(verb)
         text = CliRunner().invoke(main, [*arguments, "--help"]).output
         assert all(option in text for option in ("-q, --quiet", "-v, --verbose", "--color")), verb
 
 
-def test_an_extra_is_installed_by_one_spelling_that_every_shell_takes() -> None:
+def test_extra_is_installed_by_the_same_spelling_in_every_shell() -> None:
     done = subprocess.run(
         ["git", "grep", "-hoE", r"pip install [^`|#]*cujit\[", "--", "src", "docs", "README.md", "examples"],
         cwd=_ROOT,

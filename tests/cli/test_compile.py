@@ -38,7 +38,7 @@ def scale(tmp_path: Path) -> str:
         (("-o", "k.bin", "-a", "sm_90"), ImageKind.CUBIN, "sm_90"),
     ],
 )
-def test_the_ending_says_what_is_made(
+def test_output_extension_selects_the_kind(
     cujit: Cujit, scale: str, said: tuple[str, ...], kind: ImageKind, arch: str
 ) -> None:
     done = cujit("compile", scale, "-D", "FACTOR=3", *said, "--json")
@@ -48,7 +48,7 @@ def test_the_ending_says_what_is_made(
     assert Artifact.open(said[1]).kind is kind
 
 
-def test_the_ending_sass_writes_machine_code_as_text(cujit: Cujit, scale: str) -> None:
+def test_ending_sass_writes_machine_code_as_text(cujit: Cujit, scale: str) -> None:
     done = cujit("compile", scale, "-D", "FACTOR=3", "-o", "k.sass", "-a", "sm_90", "--json")
     assert json.loads(done.stdout) == {"output": "k.sass", "kind": "sass", "arch": "sm_90"}
     text = Path("k.sass").read_text()
@@ -61,13 +61,13 @@ def test_the_ending_sass_writes_machine_code_as_text(cujit: Cujit, scale: str) -
     assert "SASS is disassembled from a cubin, but --to is ptx" in refused.stderr
 
 
-def test_several_architectures_are_refused_with_the_command_to_type(cujit: Cujit, scale: str) -> None:
+def test_several_architectures_are_refused_with_a_command(cujit: Cujit, scale: str) -> None:
     refused = cujit("compile", scale, "--arch", "sm_90", "--arch", "sm_80")
     assert refused.exit_code == 2
     assert "cujit build FILE --arch sm_90 --arch sm_80" in refused.stderr
 
 
-def test_the_file_is_called_as_the_source_where_nobody_says(cujit: Cujit, scale: str) -> None:
+def test_output_is_named_after_the_source_by_default(cujit: Cujit, scale: str) -> None:
     done = cujit("compile", scale, "-D", "FACTOR=3", "-a", "sm_90")
     assert done.stdout.startswith("scale.cubin: cubin for sm_90, ")
     assert Artifact.open("scale.cubin").kind is ImageKind.CUBIN
@@ -97,15 +97,13 @@ def test_llvm_ir_is_compiled_too(cujit: Cujit, tmp_path: Path) -> None:
         (("retarget", "-o", "k.cubin", "--ptx-version", "8.0"), "this command writes ptx"),
     ],
 )
-def test_an_ending_that_disagrees_is_usage_and_nothing_is_written(
-    cujit: Cujit, scale: str, said: tuple[str, ...], message: str
-) -> None:
+def test_conflicting_extension_is_a_usage_error(cujit: Cujit, scale: str, said: tuple[str, ...], message: str) -> None:
     done = cujit(said[0], scale, *said[1:])
     assert (done.exit_code, message in done.stderr) == (2, True), done.stderr
     assert sorted(path.name for path in Path().iterdir()) == [scale]
 
 
-def test_a_fatbin_is_bundled_of_images_and_grows(cujit: Cujit, scale: str) -> None:
+def test_fatbin_is_bundled_of_images_and_grows(cujit: Cujit, scale: str) -> None:
     for arch in ("sm_80", "sm_90"):
         assert cujit("compile", scale, "-D", "FACTOR=3", "-a", arch, "-o", f"{arch}.cubin").exit_code == 0
     assert cujit("bundle", "sm_80.cubin", "-o", "one.fatbin", "--compress", "none").exit_code == 0
@@ -114,11 +112,11 @@ def test_a_fatbin_is_bundled_of_images_and_grows(cujit: Cujit, scale: str) -> No
     assert [str(e) for e in read_fatbin(Path("two.fatbin").read_bytes())] == ["cubin sm_80", "cubin sm_90"]
 
 
-def test_a_source_in_a_bundle_is_refused(cujit: Cujit, scale: str) -> None:
+def test_source_in_a_bundle_is_refused(cujit: Cujit, scale: str) -> None:
     assert cujit("bundle", scale, "-o", "k.fatbin").exit_code == 1
 
 
-def test_ptx_gets_another_version_and_target(cujit: Cujit, tmp_path: Path) -> None:
+def test_ptx_can_get_another_version_and_target(cujit: Cujit, tmp_path: Path) -> None:
     compile("__global__ void k(int* x) { *x = 1; }", arch="compute_90").save(tmp_path / "k.ptx")
     done = cujit("retarget", "k.ptx", "-o", "old.ptx", "--ptx-version", "7.0", "--arch", "compute_80")
     assert done.stdout.startswith("old.ptx: ptx, "), done.stderr
@@ -126,7 +124,7 @@ def test_ptx_gets_another_version_and_target(cujit: Cujit, tmp_path: Path) -> No
     assert (".version 7.0" in text, ".target sm_80" in text) == (True, True)
 
 
-def test_ptx_that_is_too_new_keeps_its_version_and_says_why(cujit: Cujit, tmp_path: Path) -> None:
+def test_too_new_ptx_keeps_its_version_and_explains_why(cujit: Cujit, tmp_path: Path) -> None:
     text = '__global__ void k(int* x) { asm volatile("griddepcontrol.wait;"); *x = 1; }'
     compile(text, arch="compute_90").save(tmp_path / "k.ptx")
     done = cujit("retarget", "k.ptx", "-o", "old.ptx", "--ptx-version", "7.0", "--arch", "sm_80")
@@ -140,7 +138,7 @@ LAUNCH = ["--grid", "1", "--block", "1", "--arg", "ones:f32:1", "--print", "1", 
 SINE = kernel_that_calls("__nv_sinf")
 
 
-def test_llvm_ir_gets_the_mathematical_functions_where_they_are_asked_for(cujit: Cujit, tmp_path: Path) -> None:
+def test_llvm_ir_is_linked_with_libdevice_on_request(cujit: Cujit, tmp_path: Path) -> None:
     (tmp_path / "sine.ll").write_text(SINE)
     refused = cujit("compile", "sine.ll", "--arch", "sm_90")
     assert refused.exit_code == 1
@@ -155,7 +153,7 @@ def test_llvm_ir_gets_the_mathematical_functions_where_they_are_asked_for(cujit:
         assert re.search(r"^\[0\.84147", done.stdout, re.MULTILINE), done.output
 
 
-def test_the_mathematical_functions_are_refused_for_what_is_no_llvm_ir(cujit: Cujit, scale: str) -> None:
+def test_libdevice_is_refused_for_other_inputs(cujit: Cujit, scale: str) -> None:
     for verb in (["compile"], ["run", "--over", "1"], ["link", "-o", "x.cubin"], ["cache", "why", "--file"]):
         done = cujit(*verb, scale, "--libdevice")
         assert done.exit_code == 2

@@ -22,7 +22,7 @@ from cujit.program import Options
         (["opt_level=0", "opt_level=3"], Options(opt_level=3)),
     ],
 )
-def test_option_is_read_by_its_type(said: list[str], options: Options) -> None:
+def test_option_value_is_read_by_its_type(said: list[str], options: Options) -> None:
     assert read_options(said) == options
 
 

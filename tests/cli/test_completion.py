@@ -16,7 +16,7 @@ from cujit.cli.app import COMMANDS
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_gets_a_script_that_asks_the_command(shell: str) -> None:
+def test_completion_script_of_each_shell_calls_the_command(shell: str) -> None:
     done = CliRunner().invoke(main, ["completion", shell])
     assert done.exit_code == 0
     assert f"_CUJIT_COMPLETE={shell}_complete" in done.output

@@ -24,7 +24,7 @@ def test_table_keeps_long_names_and_brackets_whole(capsys: pytest.CaptureFixture
     assert all(line == line.rstrip() for line in lines)
 
 
-def test_progress_is_silent_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_silent_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     with progress("working") as tick:
         tick(1, 2, "sm_90")
     assert capsys.readouterr() == ("", "")

@@ -14,11 +14,11 @@ from cujit.program import toolchain
 Cujit: TypeAlias = Callable[..., Result]
 
 
-def test_the_rate_is_of_what_is_read_and_written_in_billions_of_bytes() -> None:
+def test_demo_rate_counts_bytes_read_and_written() -> None:
     assert demo._rate(demo.DemoResult(0, "", 1e-3)) == pytest.approx(12.58, abs=0.01)  # three times 4 MiB
 
 
-def test_demo_builds_for_every_architecture_and_gets_the_numbers_right(cujit: Cujit) -> None:
+def test_demo_builds_every_architecture_and_gets_right_results(cujit: Cujit) -> None:
     result = cujit("demo", "--device", "cpu", "--json")
     assert result.exit_code == 0, result.stderr
     told = json.loads(result.stdout)
@@ -33,7 +33,7 @@ def test_demo_builds_for_every_architecture_and_gets_the_numbers_right(cujit: Cu
     assert told["device"]["why"] == "asked for"
 
 
-def test_demo_tells_people_what_it_does(cujit: Cujit) -> None:
+def test_demo_describes_its_steps(cujit: Cujit) -> None:
     result = cujit("demo", "--device", "cpu")
     assert result.exit_code == 0, result.stderr
     for text in (
@@ -48,7 +48,7 @@ def test_demo_tells_people_what_it_does(cujit: Cujit) -> None:
 
 
 @pytest.mark.gpu
-def test_demo_without_a_device_says_why_it_chose_one(cujit: Cujit) -> None:
+def test_demo_without_a_gpu_explains_its_device(cujit: Cujit) -> None:
     result = cujit("demo", "--json")
     chosen = json.loads(result.stdout)["device"]
     if process_devices().gpus():
@@ -66,6 +66,6 @@ def test_wrong_numbers_end_in_status_1(cujit: Cujit, monkeypatch: pytest.MonkeyP
     assert "elements differ from NumPy's; the first is y[1] = 2.0, not 4.0" in result.stderr
 
 
-def test_device_that_is_not_there_ends_in_status_3(cujit: Cujit, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_device_ends_in_status_3(cujit: Cujit, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "TARGETS", ("portable",))
     assert cujit("demo", "--device", "cuda:99").exit_code == 3

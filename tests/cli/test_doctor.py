@@ -29,7 +29,7 @@ def _parts(result: Result) -> dict[str, dict[str, Any]]:
     return {part["name"]: part for part in json.loads(result.stdout)["parts"]}
 
 
-def test_doctor_finds_every_part_and_says_how(cujit: Cujit) -> None:
+def test_doctor_finds_every_part_and_explains_how(cujit: Cujit) -> None:
     result = cujit("doctor", "--json")
     assert result.exit_code == 0, result.stdout
     assert json.loads(result.stdout)["good"] is True
@@ -54,7 +54,7 @@ def test_doctor_finds_every_part_and_says_how(cujit: Cujit) -> None:
     assert parts["CUDA runtime headers"]["version"] == parts["NVRTC"]["version"]
 
 
-def test_headers_of_another_version_than_the_compilers_are_a_problem_with_its_cure() -> None:
+def test_headers_of_another_version_are_a_problem_with_a_fix() -> None:
     search, name = toolchain().headers, "CUDA runtime headers"
     own = health._header(search, name, "", True, None, "")
     assert own.problem == ""
@@ -62,7 +62,7 @@ def test_headers_of_another_version_than_the_compilers_are_a_problem_with_its_cu
     assert (other.problem, other.fix) == (f"{own.version} is not the compiler's version, 1.2", "install others")
 
 
-def test_headers_that_are_nowhere_are_missing_and_libraries_that_are_nowhere_have_no_path() -> None:
+def test_missing_headers_and_libraries_are_reported() -> None:
     search = toolchain().headers
     part = health._header(search, "headers of nobody", "", True, None, "install them")
     assert (part.state, part.problem, part.fix) == ("missing", f"looked in {len(search.tried)} places", "install them")
@@ -70,7 +70,7 @@ def test_headers_that_are_nowhere_are_missing_and_libraries_that_are_nowhere_hav
 
 
 @pytest.mark.parametrize(("number", "version"), [(12090, "12.9"), (13000, "13.0"), (13040, "13.4"), (20010, "20.1")])
-def test_headers_say_their_version(number: int, version: str, tmp_path: Path) -> None:
+def test_headers_report_their_version(number: int, version: str, tmp_path: Path) -> None:
     (tmp_path / "cuda_runtime_api.h").write_text(f"#define CUDART_VERSION  {number}\n")
     search = HeaderSearch((IncludeDirectory(str(tmp_path), "CUDA runtime headers", "CUDA_HOME"),))
     assert health._header(search, "CUDA runtime headers", "", True, None, "").version == version
@@ -82,7 +82,7 @@ def test_doctor_lists_the_devices(cujit: Cujit) -> None:
     assert devices[-1]["processors"] >= 1
 
 
-def test_doctor_finds_a_driver_with_its_gpus_and_says_what_is_emulated() -> None:
+def test_doctor_finds_a_driver_and_marks_an_emulated_one() -> None:
     said = python("""
         import cujit
         health = cujit.doctor()
@@ -92,7 +92,7 @@ def test_doctor_finds_a_driver_with_its_gpus_and_says_what_is_emulated() -> None
     assert said.strip() == "('ok', 'cujit emulate') ('ok', 'cujit emulate') cuda:0 cpu"
 
 
-def test_doctor_tells_people_the_same(cujit: Cujit) -> None:
+def test_doctor_text_has_the_same_facts(cujit: Cujit) -> None:
     result = cujit("doctor")
     assert result.exit_code == 0, result.stdout
     for text in ("NVRTC", "found via", "All required parts are installed."):
@@ -112,9 +112,7 @@ def without(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., No
     return block
 
 
-def test_missing_library_ends_in_status_3_with_the_command_against_it(
-    cujit: Cujit, without: Callable[..., None]
-) -> None:
+def test_missing_library_ends_in_status_3_with_a_command(cujit: Cujit, without: Callable[..., None]) -> None:
     without("cuda.bindings.nvfatbin")
     result = cujit("doctor", "--json")
     assert result.exit_code == 3
@@ -157,7 +155,7 @@ print(json.dumps([{part.name: part.state for part in found.parts}, found.fixes])
 """
 
 
-def test_without_nvrtc_no_other_part_is_blamed_and_there_is_one_fix() -> None:
+def test_without_nvrtc_doctor_reports_one_problem_with_a_fix() -> None:
     states, fixes = json.loads(subprocess.check_output([sys.executable, "-c", _NO_NVRTC]))
     assert states["NVRTC"] == "missing"
     assert [states[name] for name in ("nvJitLink", "nvFatbin", "llvmlite")] == ["ok"] * 3
@@ -165,9 +163,7 @@ def test_without_nvrtc_no_other_part_is_blamed_and_there_is_one_fix() -> None:
     assert "--force-reinstall" not in fixes[0]
 
 
-def test_after_nvrtc_has_failed_only_what_does_not_need_it_is_tried(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_nvrtc_doctor_tries_only_independent_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
         raise CujitError("it does not work")
 
@@ -179,7 +175,7 @@ def test_after_nvrtc_has_failed_only_what_does_not_need_it_is_tried(
     assert said == [["NVRTC", "begins"], ["NVRTC", "failed"], ["libNVVM", "begins"], ["libNVVM", "works"]]
 
 
-def test_a_compiler_that_kills_the_process_is_the_only_part_to_blame(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiler_crash_is_the_only_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
 
     def run(names: list[str]) -> tuple[list[str], list[list[str]], str]:
@@ -202,14 +198,14 @@ def test_a_compiler_that_kills_the_process_is_the_only_part_to_blame(monkeypatch
         ((13, 0), (12, 9), "13.0 is of a later major version than the compiler, 12.9"),
     ],
 )
-def test_linker_goes_with_a_compiler_of_its_major_version_that_is_no_newer(
+def test_linker_matches_a_compiler_of_its_major_version(
     version: tuple[int, int], compiler: tuple[int, int] | None, problem: str
 ) -> None:
     assert library_problem(version, compiler) == problem
 
 
 @pytest.mark.parametrize(("version", "extra"), [("12.9.5", "cu12"), ("13.4.0", "cu13"), ("", "cu13")])
-def test_cure_of_a_library_goes_with_the_bindings_and_packages_that_are_not_installed_are_missing(
+def test_fix_for_a_library_matches_the_installed_bindings(
     version: str, extra: str, cujit: Cujit, without: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def installed(name: str, real: Callable[[str], str] = importlib.metadata.version) -> str:
@@ -231,12 +227,12 @@ def test_cure_of_a_library_goes_with_the_bindings_and_packages_that_are_not_inst
     assert (bindings["state"], bindings["problem"], bindings["fix"]) == (("ok", "", "") if version else absent)
 
 
-def test_part_that_does_not_match_is_neither_good_nor_missing() -> None:
+def test_mismatched_part_is_neither_good_nor_missing() -> None:
     assert Component("a", "b", needed=True, problem="older").state == "mismatch"
     assert Component("a", "b", needed=True).state == "ok"
 
 
-def test_a_report_has_what_an_issue_asks_for(cujit: Cujit, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_report_contains_what_an_issue_needs(cujit: Cujit, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("CUJIT_CPU_OPTIMIZE", "0")
     monkeypatch.setenv("CUJIT_CHACHE", "secret")
@@ -257,7 +253,7 @@ def test_a_report_has_what_an_issue_asks_for(cujit: Cujit, monkeypatch: pytest.M
     assert re.search(r"llvmlite [\d.]+, .*numpy [\d.]+", text)
 
 
-def test_a_report_names_nobody(cujit: Cujit, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_report_contains_no_user_name(cujit: Cujit, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     home = tmp_path / "home" / "ada"
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("LOGNAME", "ada")
@@ -277,7 +273,7 @@ def test_a_report_names_nobody(cujit: Cujit, monkeypatch: pytest.MonkeyPatch, tm
     assert anonymous(f"{home}sen and {home}") == f"{home.parent}/adasen and ~"
 
 
-def test_a_report_tells_of_a_cache_and_of_parts_that_cannot_be_used(
+def test_report_describes_the_cache_and_unusable_parts(
     cujit: Cujit, without: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without("cuda.bindings.nvfatbin")
@@ -289,7 +285,7 @@ def test_a_report_tells_of_a_cache_and_of_parts_that_cannot_be_used(
     assert "| CUJIT_CACHE_BYTES | many |" in done.output
 
 
-def test_a_report_goes_to_a_file_and_is_no_json(cujit: Cujit, tmp_path: Path) -> None:
+def test_report_is_written_to_a_file_and_is_not_json(cujit: Cujit, tmp_path: Path) -> None:
     done = cujit("doctor", "--report", "--output", "report.md")
     assert done.exit_code == 0
     assert done.output.startswith("report.md: ")
@@ -298,7 +294,7 @@ def test_a_report_goes_to_a_file_and_is_no_json(cujit: Cujit, tmp_path: Path) ->
     assert cujit("doctor", "--output", "report.md").exit_code == 2
 
 
-def test_a_report_has_the_version_of_all_that_cujit_needs() -> None:
+def test_report_lists_versions_of_all_dependencies() -> None:
     project = (Path(__file__).parents[2] / "pyproject.toml").read_text()
     needed = re.search(r"^dependencies = \[(.*?)^\]", project, re.MULTILINE | re.DOTALL)
     assert needed

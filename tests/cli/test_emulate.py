@@ -35,7 +35,7 @@ def _cujit(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return cujit("emulate", *arguments)
 
 
-def test_a_command_and_its_children_see_one_device_and_pass_their_status_on() -> None:
+def test_command_and_children_see_one_device_and_return_status() -> None:
     done = _cujit("--cc", "8.6", sys.executable, "-c", _ASKS)
     assert (done.returncode, done.stdout) == (7, "8\n8\n"), done.stderr
 
@@ -48,7 +48,7 @@ print(status, used.ru_maxrss)
 """
 
 
-def test_a_second_start_takes_little_memory() -> None:
+def test_second_start_takes_little_memory() -> None:
     for _ in range(2):  # by a small process: a new one counts the memory of who started it
         done = subprocess.run([sys.executable, "-c", _START], capture_output=True, text=True, timeout=120, check=True)
     status, kilobytes = map(int, done.stdout.split())
@@ -56,7 +56,7 @@ def test_a_second_start_takes_little_memory() -> None:
     assert kilobytes < 40 * 1024
 
 
-def test_needs_ends_with_what_all_processes_asked_in_vain_and_standard_output_is_the_commands() -> None:
+def test_needs_lists_failed_requests_of_all_processes() -> None:
     done = _cujit("--unsupported", sys.executable, "-c", _ASKS)
     assert (done.returncode, done.stdout) == (7, "9\n9\n"), done.stderr
     lines = [line.split() for line in done.stderr.splitlines()[-4:]]
@@ -91,7 +91,7 @@ assert driver.cuLaunchKernel(kernel, 1, 1, 1, 9999, 1, 1, 0, stream, values, Non
 """
 
 
-def test_unsupported_leads_with_what_a_runtime_asks_and_counts_calls_of_the_program_alone() -> None:
+def test_needs_starts_with_the_runtime_and_counts_program_calls() -> None:
     done = _cujit("--unsupported", sys.executable, "-c", _RUNTIME)
     assert done.returncode == 0, done.stderr
     lines = [line.split() for line in done.stderr.splitlines()]
@@ -105,7 +105,7 @@ def test_unsupported_leads_with_what_a_runtime_asks_and_counts_calls_of_the_prog
     assert lines[-5][0] == "cuGetExportTable:"
 
 
-def test_log_has_every_call_with_its_answer(tmp_path: Path) -> None:
+def test_log_contains_every_call_with_its_result(tmp_path: Path) -> None:
     log = tmp_path / "calls"
     assert _cujit("--log", log, sys.executable, "-c", _ASKS).returncode == 7
     calls = [line.split(" ", 1)[1] for line in log.read_text().splitlines()]
@@ -116,7 +116,7 @@ def test_log_has_every_call_with_its_answer(tmp_path: Path) -> None:
     assert calls.count("cuDeviceGetCount(…) CUDA_ERROR_INVALID_VALUE") == 2
 
 
-def test_signals_go_to_the_command_and_its_end_by_one_is_passed_on(tmp_path: Path) -> None:
+def test_signals_are_forwarded_and_death_by_signal_is_passed_on(tmp_path: Path) -> None:
     program = textwrap.dedent("""
         import pathlib, signal, sys, time
         signal.signal(signal.SIGUSR1, lambda *_: sys.exit(5))
@@ -134,7 +134,7 @@ def test_signals_go_to_the_command_and_its_end_by_one_is_passed_on(tmp_path: Pat
                 assert process.wait(timeout=60) == status
 
 
-def test_what_cannot_be_emulated_or_started_is_said() -> None:
+def test_unsupported_or_missing_command_is_reported() -> None:
     for arguments, words in (
         (["--cc", "3.0", "true"], "doesn't support compute capability (3, 0)"),
         (["--cc", "nine", "true"], "is not a valid compute capability"),
@@ -152,9 +152,7 @@ def test_what_cannot_be_emulated_or_started_is_said() -> None:
 
 
 @pytest.mark.parametrize("needs", [[], ["--unsupported"]], ids=["", "needs"])
-def test_a_command_that_does_not_start_has_the_status_of_shells_and_a_word_of_what_to_try(
-    needs: list[str], tmp_path: Path
-) -> None:
+def test_command_that_cannot_start_has_the_shells_status(needs: list[str], tmp_path: Path) -> None:
     program, script = tmp_path / "program.py", tmp_path / "script"
     program.write_text("print(1)\n")
     script.write_text("#!/no/such/interpreter\n")
@@ -173,7 +171,7 @@ def test_a_command_that_does_not_start_has_the_status_of_shells_and_a_word_of_wh
 
 
 @pytest.mark.parametrize("needs", [[], ["--unsupported"]], ids=["", "needs"])
-def test_a_script_that_does_not_say_of_what_is_the_shells(needs: list[str], tmp_path: Path) -> None:
+def test_script_without_a_shebang_runs_in_the_shell(needs: list[str], tmp_path: Path) -> None:
     script = tmp_path / "script"
     script.write_text(
         f"echo $1; exec {sys.executable} -c 'import ctypes; print(ctypes.CDLL(\"libcuda.so.1\").cuInit(0))'\n"
@@ -183,7 +181,7 @@ def test_a_script_that_does_not_say_of_what_is_the_shells(needs: list[str], tmp_
     assert (done.returncode, done.stdout) == (0, "word\n0\n"), done.stderr
 
 
-def test_a_command_that_is_killed_is_told_of_and_its_end_passed_on() -> None:
+def test_killed_command_is_reported_and_its_status_passed_on() -> None:
     done = _cujit("--unsupported", sys.executable, "-c", f"{_FORGETS}; import os; os.kill(os.getpid(), 9)")
     assert done.returncode == -signal.SIGKILL
     assert "error" not in done.stderr
@@ -194,14 +192,14 @@ _FORGETS = "import ctypes; ctypes.CDLL('libcuda.so.1').cuInit(0)"
 
 
 @pytest.mark.parametrize("inner", [[], ["--unsupported"], ["--log", "-"]], ids=["", "needs", "log"])
-def test_what_is_asked_in_an_emulation_within_another_comes_into_the_table_of_both(inner: list[str]) -> None:
+def test_nested_emulation_adds_its_requests_to_both_tables(inner: list[str]) -> None:
     within = (sys.executable, "-m", "cujit", "emulate", *inner, "--cc", "8.0", sys.executable, "-c", _ASKS, "child")
     done = _cujit("--unsupported", *within)
     assert (done.returncode, done.stdout) == (7, "8\n"), done.stderr
     assert done.stderr.count("5 functions of the driver were called, of which 1 are not emulated") == 1 + len(inner) % 2
 
 
-def test_a_log_goes_on_in_what_is_emulated_within(tmp_path: Path) -> None:
+def test_nested_emulation_continues_the_log(tmp_path: Path) -> None:
     log = tmp_path / "calls"
     done = _cujit("--log", log, sys.executable, "-c", f"import cujit; cujit.emulate(cc='8.0'); {_FORGETS}")
     assert done.returncode == 0, done.stderr
@@ -225,9 +223,7 @@ print("goes on", flush=True)
 
 
 @pytest.mark.parametrize("options", [[], ["--unsupported"], ["--log", "calls"]], ids=["", "needs", "log"])
-def test_the_terminals_interrupt_ends_a_kernel_and_the_program_that_waits_for_it(
-    options: list[str], tmp_path: Path
-) -> None:
+def test_terminal_interrupt_ends_kernel_and_waiting_program(options: list[str], tmp_path: Path) -> None:
     command = [sys.executable, "-m", "cujit", "emulate", *options, sys.executable, "-c", _SPINS]
     with subprocess.Popen(
         command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True

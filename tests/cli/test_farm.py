@@ -12,7 +12,7 @@ import cujit
 from cujit.cli.app import main
 
 
-def test_a_list_is_built_and_what_fails_ends_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worklist_is_built_and_failures_end_with_status_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "cache"))
     code = '#if __CUDA_ARCH__ == 800\n#error not here\n#endif\nextern "C" __global__ void k() {}'
     with cujit.record_worklist(tmp_path / "rec"):
@@ -31,7 +31,7 @@ def test_a_list_is_built_and_what_fails_ends_with_1(tmp_path: Path, monkeypatch:
     assert (refused.exit_code, "unknown executor 'threads'" in refused.output) == (1, True)
 
 
-def test_architectures_share_what_they_may(tmp_path: Path) -> None:
+def test_architectures_share_common_work(tmp_path: Path) -> None:
     for name, body in (("plain", "*x = 3;"), ("asks", "*x = __CUDA_ARCH__;")):
         with cujit.record_worklist(tmp_path / "rec"):
             cujit.compile(cujit.Source.cuda(f"__global__ void k(int *x) {{ {body} }}", name=f"{name}.cu"), arch="sm_90")

@@ -36,7 +36,7 @@ def shard(which: str, folder: Path) -> Result:
     return run("farm", "shard", which, "recordings", "--into", "parts", "--dir", own, "--json")
 
 
-def test_the_parts_merge_into_the_pack_of_the_whole(folder: Path) -> None:
+def test_parts_merge_into_the_pack_of_the_whole(folder: Path) -> None:
     counts = []
     for number in (3, 1, 2):
         done = shard(f"{number}/3", folder)
@@ -51,7 +51,7 @@ def test_the_parts_merge_into_the_pack_of_the_whole(folder: Path) -> None:
     assert Path("merged.pack").read_bytes() == Path("whole.pack").read_bytes()
 
 
-def test_a_part_that_is_done_again_is_found_and_an_empty_one_is_a_pack(folder: Path) -> None:
+def test_repeated_shard_is_found_and_an_empty_one_is_a_pack(folder: Path) -> None:
     numbers = [f"{number}/40" for number in range(1, 41)]
     for which in numbers:
         assert shard(which, folder).exit_code == 0
@@ -63,7 +63,7 @@ def test_a_part_that_is_done_again_is_found_and_an_empty_one_is_a_pack(folder: P
     assert "7 records of 40 shards" in run("farm", "merge", "parts", "-o", "merged.pack").output
 
 
-def test_a_merge_without_all_parts_writes_nothing(folder: Path) -> None:
+def test_merge_without_all_shards_writes_nothing(folder: Path) -> None:
     Path("parts").mkdir()
     assert "no shards" in run("farm", "merge", "parts", "-o", "merged.pack").output
     shard("2/3", folder)
@@ -78,7 +78,7 @@ def test_a_merge_without_all_parts_writes_nothing(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("which", ["0/3", "4/3", "1", "a/b", "1/0", "-1/3", "1/2/3"])
-def test_what_is_no_part_is_refused(which: str, folder: Path) -> None:
+def test_invalid_shard_is_refused(which: str, folder: Path) -> None:
     done = run("farm", "shard", "--", which, "recordings", "--into", folder / "parts")
     assert done.exit_code == 2
     assert not (folder / "parts").exists()

@@ -40,7 +40,7 @@ def _place(result: dict[str, Any]) -> tuple[str, dict[str, int]]:
     return location["physicalLocation"]["artifactLocation"]["uri"], location["physicalLocation"]["region"]
 
 
-def test_a_fault_is_at_its_line_in_sarif(cujit: Cujit) -> None:
+def test_fault_is_reported_at_its_line_in_sarif(cujit: Cujit) -> None:
     Path("out side.cu").write_text(OUTSIDE)
     assert cujit("run", "out side.cu", *LAUNCH, "--findings", "o.sarif").exit_code == 1
     run = _valid("o.sarif")
@@ -63,7 +63,7 @@ def test_each_message_of_a_compiler_is_a_result(cujit: Cujit) -> None:
     ]  # fmt: skip
 
 
-def test_warnings_of_a_compile_that_succeeds_are_no_failure(cujit: Cujit) -> None:
+def test_compile_warnings_are_not_failures(cujit: Cujit) -> None:
     Path("warned.cu").write_text(WARNED)
     for name in ("o.sarif", "o.xml"):
         assert cujit("compile", "warned.cu", "--findings", name).exit_code == 0
@@ -93,7 +93,7 @@ def test_annotations_go_to_standard_error(cujit: Cujit) -> None:
     assert json.loads(result.stdout)["error"]["code"] == "fault-memory"
 
 
-def test_annotations_quote_what_would_end_them() -> None:
+def test_annotations_escape_special_characters() -> None:
     each = Diagnostic("remark", "50%\nof", "a,b:c.cu", 3)
     assert findings._annotation(each) == "::notice file=a%2Cb%3Ac.cu,line=3,title=compile::50%25%0Aof\n"
 
@@ -104,7 +104,7 @@ def test_junit_stays_xml_with_any_character() -> None:
     assert failure.text == 'a?[1m?<&"'
 
 
-def test_schedules_that_differ_and_wrong_usage_are_findings(cujit: Cujit) -> None:
+def test_schedule_differences_and_usage_errors_are_findings(cujit: Cujit) -> None:
     Path("dependent.cu").write_text(DEPENDENT)
     launch = ("run", "dependent.cu", "--arg", "zeros:i32:1", "--grid", "64", "--block", "1")
     assert cujit(*launch, "--schedules", "8", "--findings", "o.sarif").exit_code == 1
@@ -114,14 +114,14 @@ def test_schedules_that_differ_and_wrong_usage_are_findings(cujit: Cujit) -> Non
     assert (result["ruleId"], _place(result)) == ("usage", ("dependent.cu", {"startLine": 1}))
 
 
-def test_an_exit_status_without_a_finding_is_one() -> None:
+def test_exit_status_without_a_finding_is_one() -> None:
     (found,) = findings._of_end(click.exceptions.Exit(1), is_known=False)
     assert (found.severity, found.code) == ("error", "failed")
     assert findings._of_end(click.exceptions.Exit(1), is_known=True) == []
     assert findings._of_end(click.exceptions.Exit(0), is_known=False) == []
 
 
-def test_a_file_of_no_known_form_is_refused(cujit: Cujit) -> None:
+def test_unknown_findings_format_is_refused(cujit: Cujit) -> None:
     result = cujit("doctor", "--findings", "o.txt")
     assert result.exit_code == 2
     assert "o.txt" in result.stderr

@@ -47,7 +47,7 @@ def _options(command: click.Command) -> list[click.Option]:
     return [one for one in command.get_params(click.Context(command)) if isinstance(one, click.Option)]
 
 
-def test_the_overview_fits_on_a_small_screen_and_names_each_command_once() -> None:
+def test_overview_fits_on_a_screen_and_lists_each_command_once() -> None:
     result = CliRunner().invoke(main, [])
     assert (result.exit_code, result.output) == (ExitCode.USAGE, f"{overview()}\n")
     lines = result.output.splitlines()
@@ -59,7 +59,7 @@ def test_the_overview_fits_on_a_small_screen_and_names_each_command_once() -> No
     assert listed == list(COMMANDS)
 
 
-def test_the_help_lists_the_commands_by_task() -> None:
+def test_help_lists_the_commands_by_task() -> None:
     text = CliRunner().invoke(main, ["--help"]).output
     assert re.findall(r"^  (\S.*):$", text.partition("\nOptions:")[0].partition("\nGeneral")[0], re.MULTILINE) == [
         *TASKS
@@ -68,7 +68,7 @@ def test_the_help_lists_the_commands_by_task() -> None:
 
 
 @pytest.mark.parametrize("name", _ALL)
-def test_a_summary_is_one_short_sentence_that_begins_with_a_verb(name: str) -> None:
+def test_summary_is_one_short_sentence_with_a_verb(name: str) -> None:
     summary = _ALL[name].get_short_help_str(limit=1000)
     assert len(summary) <= 60
     assert _IMPERATIVE.match(summary)
@@ -91,7 +91,7 @@ def test_help_uses_plain_words_and_whole_sentences(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", _ALL)
-def test_a_default_is_stated_in_one_form_and_is_the_one_that_holds(name: str) -> None:
+def test_default_is_stated_in_one_form_and_is_true(name: str) -> None:
     for option in _options(_ALL[name]):
         stated = re.findall(r"Default: (.+?)\.(?:$|  )", option.help or "")
         assert not option.show_default, option.name
@@ -110,7 +110,7 @@ def test_a_default_is_stated_in_one_form_and_is_the_one_that_holds(name: str) ->
 
 
 @pytest.mark.parametrize("name", _ALL)
-def test_the_help_shows_every_option_under_one_heading(name: str) -> None:
+def test_help_shows_every_option_under_one_heading(name: str) -> None:
     command = _ALL[name]
     context = click.Context(command, info_name=name)
     groups = options_by_group(command, context)
@@ -124,7 +124,7 @@ def test_the_help_shows_every_option_under_one_heading(name: str) -> None:
     assert "..." not in text.partition("\n\n")[2]
 
 
-def test_each_variable_has_a_meaning_that_stands_alone() -> None:
+def test_each_environment_variable_has_a_description() -> None:
     for one in VARIABLES:
         assert one.meaning[:1].isupper(), one.name
         assert one.meaning.endswith("."), one.name
@@ -149,7 +149,7 @@ def test_usage_errors_use_the_exact_verb() -> None:
     assert found == []
 
 
-def test_an_option_still_has_its_name_of_the_last_release(tmp_path: Path) -> None:
+def test_option_still_accepts_its_name_of_the_last_release(tmp_path: Path) -> None:
     (tmp_path / "k.ptx").write_text(".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry k() { ret; }\n")
     old, new = (CliRunner().invoke(main, ["compat", str(tmp_path / "k.ptx"), f"{name}=sm_90"]) for name in _COMPAT)
     assert (old.exit_code, old.stdout) == (0, new.stdout)
@@ -159,7 +159,7 @@ def test_an_option_still_has_its_name_of_the_last_release(tmp_path: Path) -> Non
 _COMPAT = ("--device", "--arch")
 
 
-def test_inspect_and_run_still_take_kernel_and_a(tmp_path: Path) -> None:
+def test_inspect_and_run_still_accept_kernel_and_a(tmp_path: Path) -> None:
     file = tmp_path / "k.cu"
     file.write_text('extern "C" __global__ void k(int* x, int n) { *x = n; }\n')
     launch = ["run", str(file), "--grid=1", "--block=1", "--device=cpu", "--print=1"]
@@ -173,7 +173,7 @@ def test_inspect_and_run_still_take_kernel_and_a(tmp_path: Path) -> None:
     assert old.stderr == "warning: --kernel is now --kernels\n"
 
 
-def test_a_value_or_a_word_of_another_command_keeps_its_name(tmp_path: Path) -> None:
+def test_value_or_word_of_another_command_keeps_its_name(tmp_path: Path) -> None:
     path = tmp_path / "--device"
     path.write_text(".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry k() { ret; }\n")
     result = CliRunner().invoke(main, ["retarget", "-o", str(tmp_path / "k.ptx"), "--ptx=7.1", "--", str(path)])
@@ -189,14 +189,14 @@ def test_a_value_or_a_word_of_another_command_keeps_its_name(tmp_path: Path) -> 
     ]  # fmt: skip
 
 
-def test_renamed_options_have_the_names_that_the_commands_have() -> None:
+def test_renamed_options_match_the_commands() -> None:
     for path, renamed in RENAMED_OPTIONS.items():
         names = {name for option in _options(_ALL[path]) for name in option.opts}
         assert set(renamed.values()) <= names, path
         assert not set(renamed) & names, path
 
 
-def test_an_option_has_one_kind_of_value_in_every_command() -> None:
+def test_option_has_one_kind_of_value_in_every_command() -> None:
     shapes: dict[str, set[str]] = {}
     for command in _ALL.values():
         for option in _options(command):
@@ -206,7 +206,7 @@ def test_an_option_has_one_kind_of_value_in_every_command() -> None:
     assert {name: found for name, found in shapes.items() if len(found) > 1} == {}
 
 
-def test_a_letter_stands_for_one_option_in_every_command() -> None:
+def test_short_option_has_one_meaning_in_every_command() -> None:
     meanings: dict[str, set[str]] = {}
     for command in _ALL.values():
         for option in _options(command):
@@ -217,7 +217,7 @@ def test_a_letter_stands_for_one_option_in_every_command() -> None:
     assert [letter for letter, names in meanings.items() if not names] == []
 
 
-def test_every_command_takes_arch_several_times_and_native(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_command_accepts_several_arch_options_and_native(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cujit.program, "present_arches", lambda: [Arch.parse("sm_80"), Arch.parse("sm_90")])
     found = {}
     for path, command in _ALL.items():

@@ -67,7 +67,7 @@ def test_people_see_images_and_kernels(run: Run, fatbin: Path) -> None:
     assert row(result.stdout, "count", "(.u64)") == ["count", "(.u64)"]
 
 
-def test_what_is_not_known_is_a_dash_and_never_a_zero(run: Run, fatbin: Path) -> None:
+def test_unknown_value_is_a_dash_and_never_zero(run: Run, fatbin: Path) -> None:
     assert row(run(fatbin).stdout, "scale<float>", "compute_75")[2:10] == ["-"] * 8
 
 
@@ -78,14 +78,14 @@ def test_spills_are_shown_as_stores_and_loads_or_as_unknown(run: Run, tmp_path: 
     assert row(run(path).stdout, "empty", "sm_90")[4] == "0"
 
 
-def test_several_files_are_shown_one_after_another(run: Run, fatbin: Path, tmp_path: Path) -> None:
+def test_several_files_are_printed_in_order(run: Run, fatbin: Path, tmp_path: Path) -> None:
     other = tmp_path / "k.ptx"
     other.write_bytes(ptx(SOURCE))
     result = run(other, fatbin)
     assert result.stdout.index("k.ptx: ptx") < result.stdout.index("scale.fatbin: fatbin")
 
 
-def test_of_very_many_images_there_is_a_total_unless_all_are_asked_for(
+def test_many_images_are_summarized_unless_all_are_requested(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tables, "_MOST_IMAGES", 4)
@@ -100,7 +100,7 @@ def test_of_very_many_images_there_is_a_total_unless_all_are_asked_for(
     assert run(path, "--kernels", "count").stdout.count("count") == 6
 
 
-def test_a_file_without_device_code_says_so(run: Run, tmp_path: Path) -> None:
+def test_file_without_device_code_is_reported(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "plain.o"
     path.write_bytes(host_elf(b"", 1, b".data"))
     result = run(path)
@@ -122,9 +122,7 @@ def test_a_file_without_device_code_says_so(run: Run, tmp_path: Path) -> None:
         ("*", {"scale<float>", "scale<double>", "count"}),
     ],
 )
-def test_kernels_are_chosen_by_any_name_of_theirs_or_a_pattern(
-    run: Run, fatbin: Path, pattern: str, names: set[str]
-) -> None:
+def test_kernels_are_selected_by_any_name_or_a_pattern(run: Run, fatbin: Path, pattern: str, names: set[str]) -> None:
     (file,) = records(run(fatbin, "--kernels", pattern, "--json"))
     assert {k["display"] for image in file["images"] for k in image["kernels"]} == names
 
@@ -143,9 +141,7 @@ def test_images_are_chosen_by_architecture(run: Run, fatbin: Path) -> None:
     ],
     ids=["kernel", "arch", "malformed arch"],
 )
-def test_a_choice_of_nothing_is_told_with_what_there_is(
-    run: Run, fatbin: Path, options: list[str], message: str
-) -> None:
+def test_empty_selection_lists_the_available_kernels(run: Run, fatbin: Path, options: list[str], message: str) -> None:
     result = run(fatbin, *options)
     assert result.exit_code == 1
     assert message in result.stderr
@@ -156,7 +152,7 @@ def test_a_choice_of_nothing_is_told_with_what_there_is(
     [["--ptx", "--sass"], ["--ptx", "--json"], ["--extract", "d", "--ptx"], ["none.cubin"]],
     ids=["two ways", "text as JSON", "extract and print", "no such file"],
 )
-def test_what_contradicts_itself_is_a_usage_error(run: Run, fatbin: Path, options: list[str]) -> None:
+def test_contradicting_options_are_a_usage_error(run: Run, fatbin: Path, options: list[str]) -> None:
     assert run(fatbin, *options).exit_code == 2
 
 
@@ -184,7 +180,7 @@ def test_json_has_the_keys_of_its_schema(run: Run, fatbin: Path) -> None:
         assert all(set(kernel) == KERNEL_KEYS for kernel in image["kernels"])
 
 
-def test_json_tells_the_numbers_and_null_where_there_are_none(run: Run, fatbin: Path) -> None:
+def test_json_has_numbers_and_null_for_unknown_values(run: Run, fatbin: Path) -> None:
     (file,) = records(run(fatbin, "--json", "--kernels", FLOATS))
     kernels = {image["arch"]: image["kernels"][0] for image in file["images"] if image["kernels"]}
     expected = inspect_image(many()).kernel(FLOATS, "sm_120")
@@ -199,7 +195,7 @@ def test_json_tells_the_numbers_and_null_where_there_are_none(run: Run, fatbin: 
 # -- text -------------------------------------------------------------------------------------------------
 
 
-def test_ptx_is_printed_as_it_is(run: Run, fatbin: Path) -> None:
+def test_ptx_is_printed_unchanged(run: Run, fatbin: Path) -> None:
     text = run(fatbin, "--ptx").stdout
     (image,) = (i for i in inspect_image(fatbin) if i.kind.value == "ptx")
     assert text.strip() == image.payload().decode().strip()
@@ -208,7 +204,7 @@ def test_ptx_is_printed_as_it_is(run: Run, fatbin: Path) -> None:
     assert run(fatbin, "--ptx", "--kernels", "count").exit_code == 0
 
 
-def test_without_ptx_there_is_none_to_print(run: Run, tmp_path: Path) -> None:
+def test_image_without_ptx_prints_none(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "k.cubin"
     path.write_bytes(cubin(SOURCE))
     result = run(path, "--ptx")
@@ -218,7 +214,7 @@ def test_without_ptx_there_is_none_to_print(run: Run, tmp_path: Path) -> None:
     assert "no SASS" in run(path, "--sass").stderr
 
 
-def test_machine_code_is_printed_of_the_kernels_that_were_asked_for(run: Run, fatbin: Path) -> None:
+def test_sass_is_printed_for_the_selected_kernels(run: Run, fatbin: Path) -> None:
     result = run(fatbin, "--sass", "--kernels", "count", "--arch", "sm_75")
     if result.exit_code == 3:
         pytest.skip("nvdisasm is not installed")
@@ -228,7 +224,7 @@ def test_machine_code_is_printed_of_the_kernels_that_were_asked_for(run: Run, fa
     assert ".text._Z5scale" not in result.stdout
 
 
-def test_a_missing_disassembler_is_status_3(run: Run, fatbin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_disassembler_is_status_3(run: Run, fatbin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sass, "_in_wheels", lambda: iter(()))
     monkeypatch.setattr(sass, "_by_pathfinder", lambda: None)
     monkeypatch.setenv("PATH", "/nowhere")
@@ -240,7 +236,7 @@ def test_a_missing_disassembler_is_status_3(run: Run, fatbin: Path, monkeypatch:
 # -- extracting -------------------------------------------------------------------------------------------
 
 
-def test_every_image_goes_to_a_file_of_its_own(run: Run, fatbin: Path, tmp_path: Path) -> None:
+def test_every_image_is_written_to_its_own_file(run: Run, fatbin: Path, tmp_path: Path) -> None:
     fatbin.write_bytes(many("-compress=false"))
     result = run(fatbin, "--extract", "out/deep")
     assert result.exit_code == 0
@@ -252,7 +248,7 @@ def test_every_image_goes_to_a_file_of_its_own(run: Run, fatbin: Path, tmp_path:
     assert json.loads(run(fatbin, "--extract", "out", "--json").stdout)["written"][0] == "out/scale.0.sm_75.cubin"
 
 
-def test_an_image_that_cannot_be_read_is_told_and_left_out(run: Run, fatbin: Path, tmp_path: Path) -> None:
+def test_unreadable_image_is_reported_and_skipped(run: Run, fatbin: Path, tmp_path: Path) -> None:
     fatbin.write_bytes(many("-compress-all"))
     result = run(fatbin, "--extract", "out")
     assert result.exit_code == 0
@@ -260,7 +256,7 @@ def test_an_image_that_cannot_be_read_is_told_and_left_out(run: Run, fatbin: Pat
     assert len(list((tmp_path / "out").iterdir())) == 5
 
 
-def test_files_of_one_name_do_not_overwrite_each_other(run: Run, tmp_path: Path) -> None:
+def test_files_with_equal_names_are_not_overwritten(run: Run, tmp_path: Path) -> None:
     for directory, arch in (("a", "sm_80"), ("b", "sm_80")):
         (tmp_path / directory).mkdir()
         (tmp_path / directory / "k.cubin").write_bytes(cubin(SOURCE, arch))
@@ -280,7 +276,7 @@ def test_names_are_safe_and_stay_inside_the_directory(run: Run, tmp_path: Path, 
     assert (tmp_path / written).is_file()
 
 
-def test_a_link_in_the_directory_is_replaced_and_not_followed(run: Run, tmp_path: Path) -> None:
+def test_link_in_the_directory_is_replaced_and_not_followed(run: Run, tmp_path: Path) -> None:
     (tmp_path / "k.cubin").write_bytes(cubin(SOURCE, "sm_80"))
     (tmp_path / "precious").write_text("mine")
     (tmp_path / "out").mkdir()
@@ -291,7 +287,7 @@ def test_a_link_in_the_directory_is_replaced_and_not_followed(run: Run, tmp_path
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["k.0.sm_80.cubin"]
 
 
-def test_a_directory_that_cannot_be_made_is_an_error(run: Run, fatbin: Path, tmp_path: Path) -> None:
+def test_directory_that_cannot_be_created_is_an_error(run: Run, fatbin: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     result = run(fatbin, "--extract", "file/inside")
     assert result.exit_code == 1
@@ -299,7 +295,7 @@ def test_a_directory_that_cannot_be_made_is_an_error(run: Run, fatbin: Path, tmp
 
 
 @pytest.mark.skipif(not _SYSTEM.is_dir(), reason="there is no directory where nobody makes a file, root neither")
-def test_a_directory_that_takes_no_file_is_an_error_with_the_reason(run: Run, fatbin: Path) -> None:
+def test_unwritable_directory_is_an_error_with_the_reason(run: Run, fatbin: Path) -> None:
     with pytest.raises(OSError, match="/sys/file") as refused:
         (_SYSTEM / "file").touch()
     result = run(fatbin, "--extract", _SYSTEM)
@@ -318,7 +314,7 @@ def heavier(tmp_path: Path) -> Path:
     return path
 
 
-def test_what_grew_is_shown_with_a_sign(run: Run, fatbin: Path, heavier: Path) -> None:
+def test_increase_is_printed_with_a_sign(run: Run, fatbin: Path, heavier: Path) -> None:
     result = run(fatbin, "--against", heavier)
     assert result.exit_code == 0
     assert "256 → 512 (+256)" in result.stdout
@@ -334,7 +330,7 @@ def test_what_grew_is_shown_with_a_sign(run: Run, fatbin: Path, heavier: Path) -
     assert "spill stores" in everything
 
 
-def test_a_comparison_in_json_has_every_metric(run: Run, fatbin: Path, heavier: Path) -> None:
+def test_comparison_in_json_has_every_metric(run: Run, fatbin: Path, heavier: Path) -> None:
     found = json.loads(run(fatbin, "--against", heavier, "--json", "--kernels", "scale<float>").stdout)
     assert set(found) == {"schema", "a", "b", "kernels", "only_a", "only_b"}
     (kernel,) = found["kernels"]
@@ -347,7 +343,7 @@ def test_a_comparison_in_json_has_every_metric(run: Run, fatbin: Path, heavier: 
 # -- damage -----------------------------------------------------------------------------------------------
 
 
-def test_a_damaged_image_is_told_beside_the_others_and_is_status_1(run: Run, tmp_path: Path) -> None:
+def test_damaged_image_is_reported_and_is_status_1(run: Run, tmp_path: Path) -> None:
     data = several(2)
     at = data.index(b"\x7fELF")
     path = tmp_path / "damaged.fatbin"
@@ -367,7 +363,7 @@ def test_a_damaged_image_is_told_beside_the_others_and_is_status_1(run: Run, tmp
     assert "not written: image 0" in extracted.stderr
 
 
-def test_a_total_reads_no_image_and_tells_of_those_that_are_cut_off_alone(
+def test_total_reads_no_image_and_reports_only_truncated_ones(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tables, "_MOST_IMAGES", 1)
@@ -383,7 +379,7 @@ def test_a_total_reads_no_image_and_tells_of_those_that_are_cut_off_alone(
     assert (total.exit_code, "image 1 is damaged: " in total.stdout) == (1, True)
 
 
-def test_a_file_that_is_no_image_is_status_1(run: Run, tmp_path: Path) -> None:
+def test_file_that_is_not_an_image_is_status_1(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "k.cubin"
     path.write_bytes(cubin(SOURCE)[:100])
     result = run(path)
@@ -391,12 +387,12 @@ def test_a_file_that_is_no_image_is_status_1(run: Run, tmp_path: Path) -> None:
     assert "error: " in result.stderr
 
 
-def test_names_of_the_build_are_not_in_the_file_but_those_of_the_source_are(run: Run, tmp_path: Path) -> None:
+def test_source_names_are_in_the_file_but_build_names_are_not(run: Run, tmp_path: Path) -> None:
     path = build(SOURCE, ["sm_80"], names=["scale<float>"]).save(tmp_path / "k.fatbin")
     assert "scale<float>" in run(path).stdout
 
 
-def test_a_table_of_very_many_rows_has_the_same_cells(run: Run, fatbin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_table_of_many_rows_has_the_same_cells(run: Run, fatbin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def cells(text: str) -> list[list[str]]:
         return [line.split() for line in text.splitlines() if "─" not in line]
 
@@ -421,7 +417,7 @@ def built(folder: Path, name: str, code: str) -> tuple[Path, Path]:
     return image.save(folder / f"{name}.cubin"), log
 
 
-def test_the_log_of_the_build_tells_spills(run: Run, tmp_path: Path) -> None:
+def test_spills_come_from_the_build_log(run: Run, tmp_path: Path) -> None:
     path, log = built(tmp_path, "spills", SPILLING)
     assert "--assembler-log" in run(path).stdout
     result = run(path, "--assembler-log", log)
@@ -436,7 +432,7 @@ def test_the_log_of_the_build_tells_spills(run: Run, tmp_path: Path) -> None:
     )
 
 
-def test_logs_of_both_sides_tell_which_spills_grew(run: Run, tmp_path: Path) -> None:
+def test_logs_of_both_sides_show_which_spills_grew(run: Run, tmp_path: Path) -> None:
     more, more_log = built(tmp_path, "more", SPILLING)
     less, less_log = built(tmp_path, "less", SPILLING.replace("1024, 2", "256, 1"))
     result = run(less, "--against", more, "--assembler-log", less_log, "--assembler-log", more_log)

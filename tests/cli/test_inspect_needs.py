@@ -15,7 +15,7 @@ KERNEL = 'extern "C" __global__ void k(int* p) { p[threadIdx.x] = 1; }'
 
 
 @pytest.mark.parametrize(("count", "refused", "shown"), [(24, 0, 24), (25, 0, 24), (25, 1, 25), (30, 2, 26)])
-def test_the_most_frequent_uses_are_shown_and_all_that_is_refused(
+def test_needs_shows_frequent_uses_and_all_refused_ones(
     capsys: pytest.CaptureFixture[str], count: int, refused: int, shown: int
 ) -> None:
     uses = [Use(f"op{k}", 99 - k, "never" if k >= count - refused else "") for k in range(count)]
@@ -39,7 +39,7 @@ def bad(tmp_path: Path) -> Path:
     return path
 
 
-def test_people_see_uses_and_that_it_loads(cujit: Cujit, good: Path) -> None:
+def test_needs_text_shows_uses_and_that_the_file_loads(cujit: Cujit, good: Path) -> None:
     result = cujit("inspect", "--needs", str(good))
     assert result.exit_code == 0
     assert f"{good}: PTX 8.6 for sm_100a; needs PTX 1.3 and compute_10" in result.stdout
@@ -50,14 +50,14 @@ def test_people_see_uses_and_that_it_loads(cujit: Cujit, good: Path) -> None:
     assert "rows of the ISA's table the CPU device executes" in result.stdout
 
 
-def test_people_see_what_is_refused_and_where(cujit: Cujit, bad: Path) -> None:
+def test_needs_text_shows_refused_instructions_and_places(cujit: Cujit, bad: Path) -> None:
     result = cujit("inspect", "--needs", str(bad))
     assert result.exit_code == 0
     assert [SHIFT, "2", "refused"] in [line.split() for line in result.stdout.splitlines()]
     assert f"  line 6: {SHIFT}: " in result.stdout
 
 
-def test_json_has_the_same(cujit: Cujit, good: Path, bad: Path) -> None:
+def test_needs_json_has_the_same_facts(cujit: Cujit, good: Path, bad: Path) -> None:
     result = cujit("inspect", "--needs", "--json", str(good), str(bad))
     assert result.exit_code == 0
     record = json.loads(result.stdout)
@@ -71,7 +71,7 @@ def test_json_has_the_same(cujit: Cujit, good: Path, bad: Path) -> None:
     assert record["table"]["rows"] == sum(record["table"][k] for k in ("whole", "partly", "none", "unknown"))
 
 
-def test_the_ptx_of_a_fatbin_is_looked_at_and_its_cubins_are_not(cujit: Cujit, tmp_path: Path) -> None:
+def test_needs_reads_the_ptx_of_a_fatbin_but_no_cubins(cujit: Cujit, tmp_path: Path) -> None:
     path = tmp_path / "both.fatbin"
     path.write_bytes(bundled((("cubin", "90", cubin(KERNEL)), ("ptx", "75", ptx(KERNEL)))))
     (images,) = (
@@ -81,14 +81,14 @@ def test_the_ptx_of_a_fatbin_is_looked_at_and_its_cubins_are_not(cujit: Cujit, t
     assert images[0]["instructions"]
 
 
-def test_damaged_ptx_is_told_and_the_status_says_so(cujit: Cujit, good: Path, tmp_path: Path) -> None:
+def test_needs_reports_damaged_ptx_in_its_status(cujit: Cujit, good: Path, tmp_path: Path) -> None:
     path = tmp_path / "damaged.ptx"
     path.write_text(HEAD + GOOD.replace("ret;", "ret"))
     result = cujit("inspect", "--needs", str(good), str(path))
     assert result.exit_code == 1
 
 
-def test_a_file_without_ptx_is_refused(cujit: Cujit, tmp_path: Path) -> None:
+def test_file_without_ptx_is_refused(cujit: Cujit, tmp_path: Path) -> None:
     path = tmp_path / "k.cubin"
     path.write_bytes(cubin(KERNEL))
     result = cujit("inspect", "--needs", str(path))
@@ -97,7 +97,7 @@ def test_a_file_without_ptx_is_refused(cujit: Cujit, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("other", ["--ptx", "--sass", "--extract=d", "--against=good.ptx"])
-def test_needs_goes_with_no_other_form_of_the_verb(cujit: Cujit, good: Path, other: str) -> None:
+def test_needs_excludes_other_forms_of_inspect(cujit: Cujit, good: Path, other: str) -> None:
     assert cujit("inspect", "--needs", other, str(good)).exit_code == 2
 
 

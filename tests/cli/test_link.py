@@ -25,7 +25,7 @@ def files(tmp_path: Path) -> list[str]:
     return ["caller.ptx", "callee.ptx"]
 
 
-def test_the_ending_of_the_output_or_to_say_what_is_made(cujit: Cujit, files: list[str], tmp_path: Path) -> None:
+def test_link_kind_follows_the_extension_or_to(cujit: Cujit, files: list[str], tmp_path: Path) -> None:
     done = cujit("link", *files, "-o", "out.ptx")
     assert (done.exit_code, "out.ptx: ptx for compute_80" in done.output) == (0, True)
     assert Artifact.open(tmp_path / "out.ptx").kind is ImageKind.PTX
@@ -36,12 +36,12 @@ def test_the_ending_of_the_output_or_to_say_what_is_made(cujit: Cujit, files: li
     assert Artifact.open(tmp_path / "out").kind is ImageKind.PTX
 
 
-def test_a_source_is_compiled_first(cujit: Cujit, files: list[str], tmp_path: Path) -> None:
+def test_source_is_compiled_first(cujit: Cujit, files: list[str], tmp_path: Path) -> None:
     assert cujit("link", "caller.cu", files[1], "-o", "out.ptx").exit_code == 0
     assert ".visible .entry k(" in (tmp_path / "out.ptx").read_text()
 
 
-def test_what_does_not_link_ends_in_status_1_with_every_reason(cujit: Cujit, files: list[str]) -> None:
+def test_link_failure_is_status_1_with_every_reason(cujit: Cujit, files: list[str]) -> None:
     done = cujit("link", files[0], files[0], "-o", "out.ptx")
     assert done.exit_code == 1
     assert "twice is used, and no input defines it" in done.output

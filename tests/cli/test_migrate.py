@@ -51,7 +51,7 @@ subprocess.run(["cujit", "retarget", "k.ptx", "-o", "old.ptx", "--ptx", "8.0"])
         ("cujit embed k -nme -n you", "cujit embed k -pme -p you"),
     ],
 )
-def test_command_lines_have_the_new_names(old: str, new: str) -> None:
+def test_migrate_renames_options_on_command_lines(old: str, new: str) -> None:
     assert migrated(old) == new
     assert migrated(new) == new
 
@@ -74,14 +74,14 @@ def test_command_lines_have_the_new_names(old: str, new: str) -> None:
         ("this is not Python: from cujit import Globals", "this is not Python: from cujit import Globals"),
     ],
 )
-def test_python_has_the_new_names_where_that_is_safe(old: str, new: str | None) -> None:
+def test_migrate_renames_python_names_where_safe(old: str, new: str | None) -> None:
     new = new or "é = 1; from cujit import jit; from cujit.devices.globals import Globals as G"
     assert migrated(old, is_python=True) == new
     assert migrated(new, is_python=True) == new
     assert migrated("from cujit import Globals") == "from cujit import Globals"
 
 
-def test_unclear_lines_are_left_to_the_reader() -> None:
+def test_migrate_leaves_unclear_lines_to_the_reader() -> None:
     text = "a\ncujit run k \\\n --out=0=x.npy\ncujit profile k --print 1\ncujit run k --print 1"
     assert [(line, shown) for line, _, shown in unclear_lines(text)] == [
         (2, "cujit run k \\ --out=0=x.npy"),
@@ -97,7 +97,7 @@ def test_unclear_lines_are_left_to_the_reader() -> None:
     ]  # fmt: skip
 
 
-def test_bytes_and_ends_of_lines_that_are_no_command_stay(tmp_path: Path) -> None:
+def test_migrate_keeps_bytes_and_line_ends(tmp_path: Path) -> None:
     script = tmp_path / "build.sh"
     script.write_bytes(b"# caf\xe9\r\ncujit compat k --device sm_90 \xff\r\ncujit run k --print 1 \xff\r\n")
     script.chmod(0o755)
@@ -110,7 +110,7 @@ def test_bytes_and_ends_of_lines_that_are_no_command_stay(tmp_path: Path) -> Non
     assert script.stat().st_mode & 0o777 == 0o755
 
 
-def test_the_page_shows_what_is_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_migrate_page_matches_the_behavior(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("build.sh").write_text(SCRIPT)
     Path("variables.py").write_text(PROGRAM)
@@ -124,7 +124,7 @@ def test_the_page_shows_what_is_so(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         PAGE.run(*code.values)
 
 
-def test_the_page_lists_every_new_name() -> None:
+def test_page_lists_every_new_name() -> None:
     rows = re.findall(r"^\| (`cujit .*) \| (.*) \| (.*) \|$", PAGE.text, re.MULTILINE)
     listed = {
         (command, old, new)
@@ -141,11 +141,11 @@ def test_the_page_lists_every_new_name() -> None:
     ]
 
 
-def test_the_page_lists_every_renamed_name_of_python() -> None:
+def test_page_lists_every_renamed_name_of_python() -> None:
     assert dict(re.findall(r"^\| `cujit\.(\w+)` \| `cujit\.(\w+)` \|$", PAGE.text, re.MULTILINE)) == RENAMED_NAMES
 
 
-def test_a_moved_name_is_in_its_new_module_only() -> None:
+def test_moved_name_exists_only_in_its_new_module() -> None:
     for name, module in MOVED_NAMES.items():
         assert hasattr(importlib.import_module(module), name)
         assert not hasattr(cujit, name)

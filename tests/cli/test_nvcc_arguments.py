@@ -55,7 +55,7 @@ CODE = 'extern "C" __global__ void k(int* o) { *o = N; }\n'
         ("-lcudadevrt -l cublas -lcudart --library=m -L/lib64 --library-path /lib --keep -keep-dir made", {}),
     ],
 )
-def test_an_argument_is_the_option_of_the_table(line: str, options: dict[str, object]) -> None:
+def test_argument_is_the_option_of_the_table(line: str, options: dict[str, object]) -> None:
     found = read_nvcc(line.split())
     assert read_options(found.option_words) == Options.of(options, {})
     assert (found.rest, found.unknown, found.targets) == ((), (), ())
@@ -75,23 +75,23 @@ def test_an_argument_is_the_option_of_the_table(line: str, options: dict[str, ob
         ("-arch=native", ("native",)),
     ],
 )
-def test_targets_are_those_that_nvcc_makes(line: str, targets: tuple[str, ...]) -> None:
+def test_nvcc_targets_match_those_of_nvcc(line: str, targets: tuple[str, ...]) -> None:
     assert read_nvcc(line.split()).targets == targets
 
 
-def test_what_is_not_nvccs_stays_in_its_order_and_words_of_ones_own_keep_their_values() -> None:
+def test_other_arguments_keep_their_order_and_values() -> None:
     line = read_nvcc(["-a", "-G", "k.cu", "--y=1", "-5", "-lineinfo", "-o", "-w", "--", "-G"], {"-a": True, "-o": True})
     assert line.rest == ("-a", "-G", "k.cu", "--y=1", "-5", "-o", "-w", "--", "-G")
     assert (line.option_words, line.unknown) == (("lineinfo",), ("--y=1",))
 
 
 @pytest.mark.parametrize("word", ["-std", "-maxrregcount", "-Xptxas", "-gencode"])
-def test_an_argument_without_its_value_is_an_error(word: str) -> None:
+def test_argument_without_its_value_is_an_error(word: str) -> None:
     with raises(OptionError, "option-rejected", word):
         read_nvcc([word])
 
 
-def test_every_option_that_an_argument_stands_for_is_in_the_table() -> None:
+def test_options_behind_nvcc_arguments_are_in_the_table() -> None:
     lines = [read_nvcc([f"-{name}", "1"]) for name in sorted(NVCC_ARGUMENTS - {"gencode", "generate-code"})]
     assert {said.partition("=")[0] for line in lines for said in line.option_words} <= OPTIONS.keys()
 
@@ -124,7 +124,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> object:
          "k.cubin", "cubin", "sm_90"),
     ],
 )  # fmt: skip
-def test_compile_takes_a_line_of_nvcc(run: object, line: str, written: str, kind: str, arch: str) -> None:
+def test_compile_accepts_nvcc_arguments(run: object, line: str, written: str, kind: str, arch: str) -> None:
     result = run(f"{line} --json")  # type: ignore[operator]
     assert result.exit_code == 0, result.output
     (made,) = [cujit.Artifact.open(written)]
@@ -132,7 +132,7 @@ def test_compile_takes_a_line_of_nvcc(run: object, line: str, written: str, kind
     assert json.loads(result.stdout)["arch"] == arch
 
 
-def test_build_takes_a_line_of_nvcc(run: object) -> None:
+def test_build_accepts_nvcc_arguments(run: object) -> None:
     result = run("build -gencode arch=compute_80,code=sm_80 -arch=sm_90 -fatbin -DN=4 -G k.cu --json")  # type: ignore[operator]
     assert result.exit_code == 0, result.output
     found = cujit.inspect("k.fatbin").images
@@ -141,7 +141,7 @@ def test_build_takes_a_line_of_nvcc(run: object) -> None:
     ]  # fmt: skip
 
 
-def test_run_and_profile_compile_for_what_they_are_told(run: object) -> None:
+def test_run_and_profile_accept_nvcc_targets(run: object) -> None:
     Path("arch.cu").write_text('extern "C" __global__ void k(int* o) { *o = __CUDA_ARCH__; }\n')
     launch = "--device cpu --grid 1 --block 1 --arg zeros:i32:1 --print 1"
     result = run(f"run arch.cu {launch} -arch=sm_80 -lineinfo")  # type: ignore[operator]
@@ -170,12 +170,12 @@ def test_run_and_profile_compile_for_what_they_are_told(run: object) -> None:
         ("compile -arch=sm_9x k.cu", 2, "sm_9x"),
     ],
 )
-def test_a_mistake_is_told_in_the_words_that_were_typed(run: object, line: str, status: int, words: str) -> None:
+def test_mistake_is_reported_in_the_users_spelling(run: object, line: str, status: int, words: str) -> None:
     result = run(line)  # type: ignore[operator]
     assert (result.exit_code, words in result.output) == (status, True), result.output
 
 
-def test_options_of_ones_own_mean_what_they_did(run: object) -> None:
+def test_own_options_keep_their_meaning(run: object) -> None:
     result = run("compile k.cu -O define=N=4 -Olineinfo -O std=c++20 -a sm_90 -o own.cubin")  # type: ignore[operator]
     assert result.exit_code == 0, result.output
     assert cujit.Artifact.open("own.cubin").kind.value == "cubin"
@@ -184,7 +184,7 @@ def test_options_of_ones_own_mean_what_they_did(run: object) -> None:
 # -- the library ----------------------------------------------------------------------------------------------------
 
 
-def test_under_the_dialect_of_nvcc_extra_takes_its_arguments() -> None:
+def test_nvcc_dialect_accepts_extra_arguments() -> None:
     extra = ["-O1", "--use_fast_math", "-DN=4", "-Xptxas", "-v", "--expt-relaxed-constexpr", "--device-int128"]
     request = cujit.request(CODE, arch="sm_90", dialect="nvcc", extra=extra, define={"M": 3}, opt_level=2)
     assert dict(request.options)["opt_level"] == 2, "an option that is said wins"
@@ -195,7 +195,7 @@ def test_under_the_dialect_of_nvcc_extra_takes_its_arguments() -> None:
         cujit.request(CODE, arch="sm_90", dialect="nvcc", extra=["-arch=sm_90"])
 
 
-def test_the_explorer_takes_them_too() -> None:
+def test_explorer_accepts_nvcc_arguments() -> None:
     options = Scene("", options="-O3 -lineinfo -O std=c++20 -DN=4 -Iinc").compiler_options()
     assert options == Options(opt_level=3, lineinfo=True, std="c++20", define={"N": "4"}, include=["inc"])
     with raises(OptionError, "option-rejected", "-arch=sm_90"):

@@ -58,7 +58,7 @@ def rows(result: Result) -> dict[int, Any]:
     return {row["block"]: row for row in json.loads(result.stdout)["rows"]}
 
 
-def test_a_table_over_block_sizes_is_printed_with_the_best_marked(occupancy: Occupancy, fatbin: Path) -> None:
+def test_table_over_block_sizes_marks_the_best(occupancy: Occupancy, fatbin: Path) -> None:
     result = occupancy(fatbin, "--on", "H200")
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
@@ -92,7 +92,7 @@ def test_json_has_every_number(occupancy: Occupancy, fatbin: Path) -> None:
     assert rows(result)[1024]["cooperative_blocks"] == 216
 
 
-def test_numbers_need_no_file(occupancy: Occupancy) -> None:
+def test_occupancy_of_numbers_needs_no_file(occupancy: Occupancy) -> None:
     arguments = ("--registers", 72, "--static-shared-bytes", 16384, "--on", "rtx 5090", "--shared-per-thread", 16)
     found = rows(occupancy(*arguments, "--json"))
     assert found[160]["shared_bytes"] == 2560
@@ -108,25 +108,25 @@ def test_numbers_need_no_file(occupancy: Occupancy) -> None:
     assert "registers ≤ 64, shared ≤ 16,000" in text
 
 
-def test_a_best_block_that_was_not_asked_about_is_told(occupancy: Occupancy) -> None:
+def test_better_block_size_than_requested_is_reported(occupancy: Occupancy) -> None:
     result = occupancy("--registers", 40, "--on", "H200", "--block", 1024)
     assert "a block of 768 would give 75.0%" in result.stdout
     assert "best" not in result.stdout
 
 
-def test_a_best_block_that_gives_no_more_than_what_was_asked_about_is_not_named(occupancy: Occupancy) -> None:
+def test_equally_good_block_size_is_not_reported(occupancy: Occupancy) -> None:
     result = occupancy("--registers", 32, "--on", "H200", "--block", 256)
     assert "100.0%" in result.stdout
     assert "would give" not in result.stdout
 
 
-def test_a_kernel_that_does_not_run_is_told(occupancy: Occupancy) -> None:
+def test_kernel_that_cannot_run_is_reported(occupancy: Occupancy) -> None:
     result = occupancy("--registers", 32, "--on", "H200", "--shared-bytes", 300_000)
     assert "no block of this kernel runs there" in result.stdout
     assert "best" not in result.stdout
 
 
-def test_clusters_are_told(occupancy: Occupancy) -> None:
+def test_cluster_occupancy_is_printed(occupancy: Occupancy) -> None:
     assert rows(occupancy("--registers", 32, "--on", "H200", "--cluster", 4, "--json"))[1024]["clusters_bound"] == 66
     assert "clusters at most" in occupancy("--registers", 32, "--on", "H200", "--cluster", 4).stdout
 
@@ -141,7 +141,7 @@ def test_sizes_are_written_as_for_a_launch(occupancy: Occupancy) -> None:
     assert occupancy("--registers", 32, "--on", "H200", "--block", "16x").exit_code == 2
 
 
-def test_without_a_file_what_is_needed_is_named(occupancy: Occupancy) -> None:
+def test_missing_file_error_names_the_needed_options(occupancy: Occupancy) -> None:
     assert occupancy("--registers", 32).exit_code == 2
     result = occupancy("--on", "H200")
     assert result.exit_code == 2
@@ -158,19 +158,19 @@ def test_without_a_file_what_is_needed_is_named(occupancy: Occupancy) -> None:
     ],
     ids=["gpu", "kernel", "block", "no gpu"],
 )
-def test_wrong_input_is_an_error_of_ours(
+def test_wrong_input_raises_cujits_errors(
     occupancy: Occupancy, fatbin: Path, arguments: tuple[str, ...], error: type[CujitError], message: tuple[str, ...]
 ) -> None:
     with raises(error, *message):
         occupancy(fatbin, *arguments)
 
 
-def test_the_cpu_device_is_refused(fatbin: Path) -> None:
+def test_cpu_device_is_refused(fatbin: Path) -> None:
     with raises(ArgumentError, "device-mismatch", "GPUs", "on='sm_90'"):
         CliRunner().invoke(command, [str(fatbin), "--on", "cpu"], catch_exceptions=False)
 
 
-def test_a_plot_is_written(occupancy: Occupancy, fatbin: Path, tmp_path: Path) -> None:
+def test_plot_is_written(occupancy: Occupancy, fatbin: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     light, dark = tmp_path / "light.svg", tmp_path / "dark.svg"
     assert occupancy(fatbin, "--on", "H200", "--block", 256, "--plot", light).exit_code == 0
@@ -178,7 +178,7 @@ def test_a_plot_is_written(occupancy: Occupancy, fatbin: Path, tmp_path: Path) -
     assert light.read_text() != dark.read_text()
 
 
-def test_a_driver_that_fails_is_told_and_ours_is_shown(
+def test_driver_failure_is_reported_and_cujits_result_shown(
     occupancy: Occupancy, fatbin: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from cujit.cli import occupancy as verb
@@ -202,7 +202,7 @@ def test_a_driver_that_fails_is_told_and_ours_is_shown(
 
 
 @pytest.mark.gpu
-def test_the_drivers_answer_stands_beside_ours(gpu: Device, tmp_path: Path) -> None:
+def test_drivers_result_is_printed_next_to_cujits(gpu: Device, tmp_path: Path) -> None:
     path = build(CODE, [gpu.arch]).save(tmp_path / "axpy.fatbin")
     result = CliRunner().invoke(command, [str(path), "--on", gpu.name, "--json"], catch_exceptions=False)
     for row in rows(result).values():

@@ -42,9 +42,7 @@ def pack(verb: PackVerb, caches: list[Path], tmp_path: Path) -> Path:
     return tmp_path / "kernels.pack"
 
 
-def test_an_image_that_was_compiled_is_found_in_a_pack(
-    verb: PackVerb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_compiled_image_is_found_in_a_pack(verb: PackVerb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "cache"))
     code = 'extern "C" __global__ void k(float *x) { x[threadIdx.x] = 1; }'
     made = compile(code, arch="sm_90", cache=Cache(tmp_path / "cache"))
@@ -55,7 +53,7 @@ def test_an_image_that_was_compiled_is_found_in_a_pack(
     assert verb("show", tmp_path / "k.pack", told and found.provenance.key.digest[:8]).output.count("k = k") == 1  # type: ignore[union-attr]
 
 
-def test_headers_of_what_is_merged_are_not_scanned_again(
+def test_headers_of_merged_packs_are_not_scanned_again(
     verb: PackVerb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "own"))
@@ -81,7 +79,7 @@ def test_packs_and_caches_are_merged(verb: PackVerb, caches: list[Path], pack: P
     assert told["file_bytes"] == again.stat().st_size
 
 
-def test_the_time_is_that_of_the_environment(
+def test_pack_time_comes_from_the_environment(
     verb: PackVerb, caches: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
@@ -92,7 +90,7 @@ def test_the_time_is_that_of_the_environment(
     assert (refused.exit_code, "expected seconds" in refused.output) == (1, True)
 
 
-def test_what_is_listed(verb: PackVerb, pack: Path) -> None:
+def test_pack_ls_lists_entries(verb: PackVerb, pack: Path) -> None:
     lines = verb("ls", pack).output.splitlines()
     assert [line.split()[1] for line in lines[2:]] == ["0.cu", "1.cu", "2.cu"]
     rows = json.loads(verb("ls", pack, "--json").output)
@@ -100,7 +98,7 @@ def test_what_is_listed(verb: PackVerb, pack: Path) -> None:
     assert [row["names"] for row in rows] == [["f<0>"], ["f<1>"], ["f<2>"]]
 
 
-def test_the_size_by_what_it_holds_and_its_limit(verb: PackVerb, pack: Path) -> None:
+def test_pack_info_prints_sizes_and_the_limit(verb: PackVerb, pack: Path) -> None:
     told = json.loads(verb("size", pack, "--by", "kernel,arch", "--json").output)
     assert told["bytes"] == pack.stat().st_size
     assert [(row["kernel"], row["arch"]) for row in told["groups"]] == [(f"f<{n}>", "sm_90") for n in (2, 1, 0)]
@@ -114,7 +112,7 @@ def test_the_size_by_what_it_holds_and_its_limit(verb: PackVerb, pack: Path) -> 
     )
 
 
-def test_damage_is_told_with_the_record(verb: PackVerb, pack: Path) -> None:
+def test_damage_is_reported_with_its_record(verb: PackVerb, pack: Path) -> None:
     assert verb("verify", pack).exit_code == 0
     whole = bytearray(pack.read_bytes())
     whole[-1] ^= 1
@@ -126,12 +124,12 @@ def test_damage_is_told_with_the_record(verb: PackVerb, pack: Path) -> None:
 
 
 @pytest.mark.parametrize("verb_of", [("ls",), ("size",), ("verify",), ("show", "ab")], ids=str)
-def test_what_is_no_pack_is_refused_in_words(verb: PackVerb, tmp_path: Path, verb_of: tuple[str, ...]) -> None:
+def test_invalid_pack_is_refused(verb: PackVerb, tmp_path: Path, verb_of: tuple[str, ...]) -> None:
     (tmp_path / "no.pack").write_bytes(b"something else, of more than the hundred and ninety-two bytes of a head" * 4)
     told = verb(verb_of[0], tmp_path / "no.pack", *verb_of[1:])
     assert (told.exit_code, "no.pack: the file is not a pack: it begins" in told.output) == (1, True)
 
 
-def test_a_pack_is_told_by_its_name(verb: PackVerb, caches: list[Path], tmp_path: Path) -> None:
+def test_pack_is_reported_by_its_name(verb: PackVerb, caches: list[Path], tmp_path: Path) -> None:
     told = verb("merge", *caches, "-o", tmp_path / "kernels.bin")
     assert (told.exit_code, "kernels.bin.pack" in told.output) == (1, True)

@@ -34,7 +34,7 @@ def copy() -> Path:
     return path
 
 
-def test_a_line_is_told_with_its_sectors(cujit: Cujit, copy: Path) -> None:
+def test_line_is_printed_with_its_sectors(cujit: Cujit, copy: Path) -> None:
     result = cujit("profile", str(copy), *LAUNCH, "--arg", "8")
     assert result.exit_code == 0, result.stderr
     line = next(line for line in result.stdout.splitlines() if line.startswith("copy.cu:3"))
@@ -43,7 +43,7 @@ def test_a_line_is_told_with_its_sectors(cujit: Cujit, copy: Path) -> None:
     assert "16 requests, 288 sectors (288 distinct), 9,216 bytes moved for 2,048 requested bytes" in result.stdout
 
 
-def test_a_line_of_a_header_names_the_line_of_the_kernel(cujit: Cujit, copy: Path) -> None:
+def test_line_of_a_header_names_the_line_of_the_kernel(cujit: Cujit, copy: Path) -> None:
     Path("inner.cuh").write_text("__device__ inline float inner(const float *x, int i) { return x[i * 8]; }\n")
     middle = "__device__ inline float outer(const float *x, int i) {\n    return inner(x, i);\n}\n"
     copy.write_text(f'#include "inner.cuh"\n{middle}' + CODE.replace("x[i * stride]", "outer(x, i)"))
@@ -59,7 +59,7 @@ def test_a_line_of_a_header_names_the_line_of_the_kernel(cujit: Cujit, copy: Pat
     assert load in again.to_json()["instructions"]
 
 
-def test_a_line_whose_sectors_come_again_is_told_with_how_often(cujit: Cujit, copy: Path) -> None:
+def test_line_with_repeated_sectors_shows_the_count(cujit: Cujit, copy: Path) -> None:
     heads = []
     for by in ("i", "i % 8"):
         copy.write_text(CODE.replace("[i", f"[{by}"))
@@ -70,7 +70,7 @@ def test_a_line_whose_sectors_come_again_is_told_with_how_often(cujit: Cujit, co
     assert line.split()[-3:] == ["24", "1.5", "8.0"]
 
 
-def test_it_ends_with_advice_where_there_is_any(cujit: Cujit, copy: Path) -> None:
+def test_profile_output_ends_with_advice_if_any(cujit: Cujit, copy: Path) -> None:
     said = "each warp's load at copy.cu:3 moves 32 sectors for 128 bytes: "
     said += "adjacent threads access addresses 32 bytes apart; "
     slow = cujit("profile", str(copy), *LAUNCH, "--arg", "8")
@@ -117,7 +117,7 @@ def test_two_launches_are_compared(cujit: Cujit, copy: Path) -> None:
     assert told["measures"]["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"]["before"] == 256
 
 
-def test_what_cannot_be_compared_or_launched_is_said(cujit: Cujit, copy: Path) -> None:
+def test_incomparable_or_unlaunchable_kernel_is_reported(cujit: Cujit, copy: Path) -> None:
     Path("odd.json").write_text("{}")
     result = cujit("profile", str(copy), *LAUNCH, "--arg", "1", "--against", "odd.json")
     assert result.exit_code == 1
@@ -129,7 +129,7 @@ def test_what_cannot_be_compared_or_launched_is_said(cujit: Cujit, copy: Path) -
     assert "--over must be at least 1" in empty.stderr
 
 
-def test_bounds_of_a_gpu_are_told_with_the_tightest_and_its_line(cujit: Cujit, copy: Path) -> None:
+def test_gpu_bounds_are_printed_with_the_tightest_and_its_line(cujit: Cujit, copy: Path) -> None:
     result = cujit("profile", str(copy), *LAUNCH, "--arg", "8", "--on", "h200")
     assert result.exit_code == 0, result.stderr
     tightest = next(line for line in result.stdout.splitlines() if line.startswith("copy on H200 (sm_90), 1,980 MHz"))
@@ -149,7 +149,7 @@ def test_json_and_comparisons_have_bounds(cujit: Cujit, copy: Path) -> None:
     assert told == {"before": 2, "after": 1, "difference": -1}
 
 
-def test_a_roofline_is_drawn_of_a_gpu_that_is_named(cujit: Cujit, copy: Path) -> None:
+def test_roofline_is_drawn_for_a_named_gpu(cujit: Cujit, copy: Path) -> None:
     pytest.importorskip("matplotlib")
     result = cujit("profile", str(copy), *LAUNCH, "--arg", "8", "--on", "H200", "--plot", "k.svg", "--dark")
     assert result.exit_code == 0, result.stderr
@@ -162,7 +162,7 @@ def test_a_roofline_is_drawn_of_a_gpu_that_is_named(cujit: Cujit, copy: Path) ->
     assert "known are T4, A100" in unknown.stderr
 
 
-def test_where_no_line_is_known_it_tells_by_line_of_the_ptx_and_says_why(cujit: Cujit, copy: Path) -> None:
+def test_unknown_lines_are_replaced_by_ptx_lines(cujit: Cujit, copy: Path) -> None:
     compile(Source.cuda(copy), arch="compute_80").save("copy.ptx")
     lines = cujit("profile", "copy.ptx", *LAUNCH, "--arg", "8").stdout.splitlines()
     assert any(line.startswith("no source lines are known (compile with -O lineinfo") for line in lines)
@@ -172,7 +172,7 @@ def test_where_no_line_is_known_it_tells_by_line_of_the_ptx_and_says_why(cujit: 
     assert not any("ld.param" in line or "mov" in line for line in told)
 
 
-def test_a_kernel_that_does_nothing_has_no_bounds_and_no_empty_table(cujit: Cujit) -> None:
+def test_empty_kernel_has_no_bounds_and_no_empty_table(cujit: Cujit) -> None:
     Path("none.cu").write_text('extern "C" __global__ void none() {}')
     result = cujit("profile", "none.cu", "--grid", "1", "--block", "32", "-O", "lineinfo=false", "--on", "H200")
     assert result.exit_code == 0, result.stderr
@@ -182,14 +182,14 @@ def test_a_kernel_that_does_nothing_has_no_bounds_and_no_empty_table(cujit: Cuji
 
 
 @pytest.mark.parametrize("gpu", ["GTX 1080", "sm_90", "H9000", ""])
-def test_a_gpu_that_has_no_bounds_is_told_from_those_that_have(cujit: Cujit, copy: Path, gpu: str) -> None:
+def test_gpu_without_bounds_is_refused_with_known_gpus(cujit: Cujit, copy: Path, gpu: str) -> None:
     result = cujit("profile", str(copy), *LAUNCH, "--arg", "8", "--on", gpu)
     assert result.exit_code == 1
     assert "hint: known are T4, A100, A100 40GB, L4, L40S," in result.stderr
     assert "--processors" not in result.stderr
 
 
-def test_textures_are_told_where_there_are_any() -> None:
+def test_textures_are_printed_if_there_are_any() -> None:
     profile = Profile()
     device = cpu(profile=profile)
     code = """extern "C" __global__ void read(cudaTextureObject_t t, float *y) {
@@ -202,7 +202,7 @@ def test_textures_are_told_where_there_are_any() -> None:
 
 
 @pytest.mark.parametrize("name", ["tr\u00e4ns \u65e5.cu", 'a "b" \\ c.cu', "\u03c0.cu"])
-def test_names_of_files_are_theirs_whatever_they_have(cujit: Cujit, name: str) -> None:
+def test_file_names_are_printed_unchanged(cujit: Cujit, name: str) -> None:
     Path(name).write_text(CODE)
     result = cujit("profile", name, *LAUNCH, "--arg", "8", "--html", "report.html")
     assert result.exit_code == 0, result.stderr

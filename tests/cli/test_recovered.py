@@ -43,7 +43,7 @@ def other(lined: Path) -> Path:
     return path
 
 
-def test_inspect_says_that_there_is_ptx(run: Run, lined: Path) -> None:
+def test_inspect_reports_recoverable_ptx(run: Run, lined: Path) -> None:
     assert "carries its PTX" in run("inspect", lined).stdout
     (image,) = json.loads(run("inspect", lined, "--json").stdout)["files"][0]["images"]
     assert image["carries_ptx"] is True
@@ -51,7 +51,7 @@ def test_inspect_says_that_there_is_ptx(run: Run, lined: Path) -> None:
     assert "carries" not in run("inspect", plain).stdout
 
 
-def test_extract_writes_it_beside_the_cubin(run: Run, lined: Path, other: Path) -> None:
+def test_extract_writes_recovered_ptx_next_to_the_cubin(run: Run, lined: Path, other: Path) -> None:
     written = run("inspect", lined, "--extract", "out").stdout.split()
     assert written == ["out/k.0.sm_75.cubin", "out/k.0.sm_75.recovered.ptx"]
     text = Path(written[1]).read_text()
@@ -62,7 +62,7 @@ def test_extract_writes_it_beside_the_cubin(run: Run, lined: Path, other: Path) 
     assert "its PTX is for sm_90, but its machine code is for sm_75" in refused.stderr
 
 
-def test_ptx_and_needs_are_those_of_the_text(run: Run, lined: Path, other: Path) -> None:
+def test_ptx_and_needs_use_the_recovered_text(run: Run, lined: Path, other: Path) -> None:
     assert ".visible .entry k(" in run("inspect", lined, "--ptx").stdout
     assert "k.cubin, recovered from the cubin: PTX" in run("inspect", lined, "--needs").stdout
     (image,) = json.loads(run("inspect", lined, "--needs", "--json").stdout)["files"][0]["images"]
@@ -73,7 +73,7 @@ def test_ptx_and_needs_are_those_of_the_text(run: Run, lined: Path, other: Path)
         assert "its PTX is for sm_90" in done.stdout + done.stderr
 
 
-def test_ptx_beside_a_cubin_goes_before_what_it_carries(run: Run) -> None:
+def test_ptx_file_next_to_a_cubin_takes_precedence(run: Run) -> None:
     cujit.build(CODE, ["sm_80", "compute_75"], options={"lineinfo": True}).save("k.fatbin")
     printed = run("inspect", "k.fatbin", "--ptx").stdout
     assert printed.count(".entry k(") == 1
@@ -82,7 +82,7 @@ def test_ptx_beside_a_cubin_goes_before_what_it_carries(run: Run) -> None:
     assert run("inspect", "two.fatbin", "--ptx").stdout.count("// recovered") == 2
 
 
-def test_a_report_has_the_text_beside_the_machine_code(run: Run, lined: Path, other: Path) -> None:
+def test_report_shows_recovered_ptx_next_to_sass(run: Run, lined: Path, other: Path) -> None:
     assert run("inspect", lined, "--html", "k.html").exit_code == 0
     assert "recovered by cujit" in Path("k.html").read_text()
     assert run("inspect", other, "--html", "other.html").exit_code == 0
@@ -94,7 +94,7 @@ def test_retarget_writes_ptx(run: Run, lined: Path) -> None:
     assert ".version 7.0" in Path("old.ptx").read_text()
 
 
-def test_compat_names_what_would_load(run: Run, lined: Path) -> None:
+def test_compat_names_images_that_would_load(run: Run, lined: Path) -> None:
     done = run("compat", lined, "--arch", "sm_90")
     assert done.exit_code == 1
     assert "or load the PTX that it carries: cujit inspect FILE --extract DIR" in done.stdout
@@ -102,7 +102,7 @@ def test_compat_names_what_would_load(run: Run, lined: Path) -> None:
     assert "carries" not in run("compat", special, "--arch", "sm_100").stdout
 
 
-def test_run_and_profile_take_a_cubin_of_triton(run: Run) -> None:
+def test_run_and_profile_accept_a_triton_cubin(run: Run) -> None:
     x = np.linspace(-3, 3, 400, dtype=np.float32).reshape(4, 100)
     np.save("x.npy", x)
     launch = ["--kernel", "softmax", "--grid", 4, "--block", 128, "--shared-bytes", 16, "--arg", "zeros:f32:4x100"]

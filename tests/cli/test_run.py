@@ -36,7 +36,7 @@ def test_source_is_compiled_and_run(cujit: Cujit, axpy: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["ptx", "fatbin"])
-def test_image_is_told_by_its_content_and_run(cujit: Cujit, axpy: Path, kind: str) -> None:
+def test_image_kind_is_detected_by_content_and_run(cujit: Cujit, axpy: Path, kind: str) -> None:
     source = Source.cuda(axpy)
     artifact = (
         compile(source, arch="compute_80", names="axpy<float>")
@@ -54,7 +54,7 @@ def test_image_is_told_by_its_content_and_run(cujit: Cujit, axpy: Path, kind: st
     assert len(told["launch_s"]) == 1
 
 
-def test_arrays_come_from_files_and_go_back_to_files(cujit: Cujit, axpy: Path) -> None:
+def test_arrays_are_read_from_and_written_to_files(cujit: Cujit, axpy: Path) -> None:
     np.save("x.npy", np.arange(8, dtype=np.float32))
     np.save("y.npy", np.ones(8, np.float32))
     arguments = ("--arg", "2.0", "--arg", "x.npy", "--arg", "y.npy", "--arg", "8")
@@ -75,7 +75,7 @@ def test_options_reach_the_compiler(cujit: Cujit, tmp_path: Path) -> None:
     assert result.stdout == "[42]\n", result.stderr
 
 
-def test_shape_has_three_axes_and_shared_memory(cujit: Cujit, tmp_path: Path) -> None:
+def test_launch_has_three_axes_and_shared_memory(cujit: Cujit, tmp_path: Path) -> None:
     (tmp_path / "k.cu").write_text("""
         __global__ void k(int* x) {
             extern __shared__ int s[];
@@ -92,7 +92,7 @@ def test_shape_has_three_axes_and_shared_memory(cujit: Cujit, tmp_path: Path) ->
     assert (told["grid"], told["block"], told["shared_bytes"]) == ([1, 1, 2], [1, 2, 1], 8)
 
 
-def test_repeat_launches_that_often_and_time_tells(cujit: Cujit, tmp_path: Path) -> None:
+def test_repeat_launches_several_times_and_time_prints(cujit: Cujit, tmp_path: Path) -> None:
     (tmp_path / "k.cu").write_text("__global__ void k(int* x) { *x += 1; }")
     result = cujit(
         *("run", "k.cu", "-k", "k", "--grid", "1", "--block", "1", "--arg", "zeros:i32:1", "--repeat", "3", "--time"),
@@ -102,14 +102,14 @@ def test_repeat_launches_that_often_and_time_tells(cujit: Cujit, tmp_path: Path)
     assert "the best of 3" in result.stderr
 
 
-def test_nothing_to_cover_launches_nothing(cujit: Cujit, axpy: Path) -> None:
+def test_coverage_without_lines_launches_nothing(cujit: Cujit, axpy: Path) -> None:
     result = cujit("run", str(axpy), *_AXPY, "--over", "0", *_ARGS, "--print", "3", "--json")
     told = json.loads(result.stdout)
     assert told["arrays"]["3"] == [1.0] * 8
     assert told["grid"] is None
 
 
-def test_several_arrays_are_told_apart(cujit: Cujit, axpy: Path) -> None:
+def test_several_arrays_are_labeled(cujit: Cujit, axpy: Path) -> None:
     result = cujit("run", str(axpy), *_AXPY, "--over", "8", *_ARGS, "--print", "2", "--print", "3")
     assert [line[:3] for line in result.stdout.splitlines()] == ["2: ", "3: "]
 
@@ -160,7 +160,7 @@ def test_wrong_input_ends_in_status_1(cujit: Cujit, axpy: Path, arguments: tuple
 
 
 @pytest.mark.parametrize("content", [b"", b"\x7fELF", b"hello", bytes(range(256))])
-def test_file_that_is_no_image_is_refused(cujit: Cujit, content: bytes) -> None:
+def test_file_that_is_not_an_image_is_refused(cujit: Cujit, content: bytes) -> None:
     Path("image").write_bytes(content)
     result = cujit("run", "image", "--kernel", "k", "--over", "1", "--device", "cpu")
     assert result.exit_code == 1
@@ -168,13 +168,13 @@ def test_file_that_is_no_image_is_refused(cujit: Cujit, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", ["cuda:99", "cuda:123456789"])
-def test_device_that_is_not_there_ends_in_status_3(cujit: Cujit, axpy: Path, name: str) -> None:
+def test_missing_device_ends_in_status_3(cujit: Cujit, axpy: Path, name: str) -> None:
     assert cujit("run", str(axpy), "--kernel", "axpy<float>", "--over", "8", "--device", name).exit_code == 3
 
 
 @pytest.mark.parametrize("verb", ["run", "demo"])
 @pytest.mark.parametrize("name", ["zzz", "gpu", "tpu:0", "cuda:x", ""])
-def test_what_no_device_can_be_called_is_usage(cujit: Cujit, axpy: Path, verb: str, name: str) -> None:
+def test_invalid_device_name_is_a_usage_error(cujit: Cujit, axpy: Path, verb: str, name: str) -> None:
     rest = (str(axpy), "--kernel", "axpy<float>", "--over", "8") if verb == "run" else ()
     result = cujit(verb, *rest, "--device", name)
     assert result.exit_code == 2
@@ -186,7 +186,7 @@ def test_what_no_device_can_be_called_is_usage(cujit: Cujit, axpy: Path, verb: s
 _SHAPE = ("--grid", "2", "--block", "4")
 
 
-def test_trace_prints_what_a_thread_executes_before_the_arrays(cujit: Cujit, axpy: Path) -> None:
+def test_trace_is_printed_before_the_arrays(cujit: Cujit, axpy: Path) -> None:
     result = cujit("run", str(axpy), *_AXPY, *_SHAPE, *_ARGS, "--trace", "1,3", "--print", "3")
     assert result.exit_code == 0, result.stderr
     lines = result.stdout.splitlines()
@@ -196,7 +196,7 @@ def test_trace_prints_what_a_thread_executes_before_the_arrays(cujit: Cujit, axp
     assert lines[-1].startswith("[ 1.  3.")
 
 
-def test_trace_takes_indices_and_a_limit(cujit: Cujit, axpy: Path) -> None:
+def test_trace_accepts_indices_and_a_limit(cujit: Cujit, axpy: Path) -> None:
     arguments = ("--trace", "1:0:0,2:0", "--trace-limit", "3")
     result = cujit("run", str(axpy), *_AXPY, *_SHAPE, *_ARGS, *arguments)
     assert result.exit_code == 0, result.stderr
@@ -215,7 +215,7 @@ def test_trace_in_json_has_every_step(cujit: Cujit, axpy: Path) -> None:
     assert store["reads"][-1]["bits"] == "0x3f800000"
 
 
-def test_trace_of_a_launch_that_fails_is_printed_up_to_the_fault(cujit: Cujit, tmp_path: Path) -> None:
+def test_trace_of_a_failed_launch_ends_at_the_fault(cujit: Cujit, tmp_path: Path) -> None:
     (tmp_path / "k.cu").write_text("__global__ void k(int* x) {\n    *x = 1;\n    __trap();\n}\n")
     launch = ("run", "k.cu", "-k", "k", "--grid", "1", "--block", "1", "--arg", "zeros:i32:1", "--trace", "0,0")
     result = cujit(*launch, "--coverage", "c.info", "--device", "cpu")
@@ -236,7 +236,7 @@ def test_check_names_the_thread_of_a_wrong_access(cujit: Cujit, tmp_path: Path) 
     assert "st.global" in result.stdout.splitlines()[-2] + result.stdout
 
 
-def test_memory_is_checked_unless_the_command_line_says_none(cujit: Cujit, tmp_path: Path) -> None:
+def test_memory_is_checked_unless_check_is_none(cujit: Cujit, tmp_path: Path) -> None:
     (tmp_path / "k.cu").write_text("__global__ void k(int* x) { x[threadIdx.x] = 1; }")
     launch = ("run", "k.cu", "-k", "k", "--grid", "1", "--block", "8", "--arg", "zeros:i32:4", "--device", "cpu")
     result = cujit(*launch)
@@ -291,7 +291,7 @@ SPIN = 'extern "C" __global__ void spin(volatile int *x) { while (*x == 0) {} }\
 _SPIN = ("--kernel", "spin", "--grid", "2", "--block", "32", "--arg", "zeros:i32:1")
 
 
-def test_a_launch_that_takes_too_long_ends_and_says_where_it_stood(cujit: Cujit, tmp_path: Path) -> None:
+def test_launch_past_its_time_limit_reports_its_position(cujit: Cujit, tmp_path: Path) -> None:
     file = tmp_path / "spin.cu"
     file.write_text(SPIN)
     result = cujit("run", str(file), *_SPIN, "--timeout", "0.1", "--check", "memory")
@@ -325,7 +325,7 @@ extern "C" __global__ void two(int* x) { *x = 2; }
 _ONCE = ("--grid", "1", "--block", "1", "--arg", "zeros:i32:1", "--print", "1", "--device", "cpu")
 
 
-def test_the_only_kernel_needs_no_name(cujit: Cujit, tmp_path: Path) -> None:
+def test_only_kernel_needs_no_name(cujit: Cujit, tmp_path: Path) -> None:
     (tmp_path / "k.cu").write_text("namespace deep { __global__ void k(int* x) { *x = 5; } }")
     assert cujit("run", "k.cu", *_ONCE).stdout == "[5]\n"
     assert cujit("compile", "k.cu", "-o", "k.ptx").exit_code == 0
@@ -357,7 +357,7 @@ _GRID_SYNC = f"""
 }}"""
 
 
-def test_a_cooperative_launch_has_blocks_that_wait_for_each_other(cujit: Cujit, tmp_path: Path) -> None:
+def test_cooperative_launch_synchronizes_its_blocks(cujit: Cujit, tmp_path: Path) -> None:
     (tmp_path / "k.cu").write_text(_GRID_SYNC)
     said = (
         "run",
@@ -381,7 +381,7 @@ def test_a_cooperative_launch_has_blocks_that_wait_for_each_other(cujit: Cujit, 
     assert told["arrays"] == {"1": [8 * told["grid"][0]]}
 
 
-def test_a_cluster_is_as_said(cujit: Cujit, tmp_path: Path) -> None:
+def test_cluster_option_sets_the_cluster(cujit: Cujit, tmp_path: Path) -> None:
     (tmp_path / "k.cu").write_text("""
         extern "C" __global__ void k(unsigned* x) {
             unsigned size; asm("mov.u32 %0, %cluster_nctaid.x;" : "=r"(size));
@@ -406,7 +406,7 @@ def test_a_cluster_is_as_said(cujit: Cujit, tmp_path: Path) -> None:
     assert cujit(*said, "--grid", "3").exit_code == 1
 
 
-def test_numbers_that_numpy_lacks_are_taken_and_shown(cujit: Cujit, tmp_path: Path) -> None:
+def test_number_types_that_numpy_lacks_are_accepted(cujit: Cujit, tmp_path: Path) -> None:
     (tmp_path / "k.cu").write_text("""
         #include <cuda_bf16.h>
         #include <cuda_fp8.h>
@@ -462,7 +462,7 @@ def test_run_compiles_for_the_best_of_several_architectures(cujit: Cujit, tmp_pa
 
 
 @pytest.mark.parametrize(("here", "best"), [("sm_86", "sm_80"), ("sm_90", "compute_80"), ("sm_75", "sm_100")])
-def test_arch_for_chooses_what_runs_on_a_gpu(here: str, best: str) -> None:
+def test_arch_selects_the_code_for_a_gpu(here: str, best: str) -> None:
     class Gpu:
         arch = Arch.parse(here)
         is_gpu = True

@@ -46,7 +46,7 @@ def bug(cujit: Cujit) -> str:
     return "bug.launch"
 
 
-def test_it_is_run_again_with_its_own_sizes_and_arguments(cujit: Cujit, bug: str) -> None:
+def test_saved_launch_runs_with_its_grid_and_arguments(cujit: Cujit, bug: str) -> None:
     done = cujit("run", bug, "--device", "cpu", "--print", "2", "--out", "2=y.npy", "--time")
     assert done.exit_code == 0, done.stderr
     assert done.stdout.startswith("copied\ufffd[2J\n[1. 1.")
@@ -55,7 +55,7 @@ def test_it_is_run_again_with_its_own_sizes_and_arguments(cujit: Cujit, bug: str
     assert np.load("y.npy").tolist() == [1.0] * 256
 
 
-def test_json_has_all_of_it(cujit: Cujit, bug: str) -> None:
+def test_saved_launch_json_has_every_part(cujit: Cujit, bug: str) -> None:
     done = cujit("run", bug, "--device", "cpu", "--print", "2", "--trace", "0,1", "--json")
     said = json.loads(done.stdout)
     assert said["kernel"] == "copy"
@@ -65,7 +65,7 @@ def test_json_has_all_of_it(cujit: Cujit, bug: str) -> None:
     assert said["trace"][0]["thread"] == [1, 0, 0]
 
 
-def test_a_check_names_the_bug(cujit: Cujit, bug: str) -> None:
+def test_check_names_the_bug(cujit: Cujit, bug: str) -> None:
     done = cujit("run", bug, "--check", "memory", "--trace", "4,0")
     assert done.exit_code == 1
     assert "the 1,024 bytes of argument 1 (const float*)" in done.stderr
@@ -73,7 +73,7 @@ def test_a_check_names_the_bug(cujit: Cujit, bug: str) -> None:
     assert "the launch ended early" in done.stdout
 
 
-def test_it_is_profiled_with_its_source(cujit: Cujit, bug: str) -> None:
+def test_saved_launch_is_profiled_with_its_source(cujit: Cujit, bug: str) -> None:
     Path("copy.cu").unlink()
     done = cujit("profile", bug)
     assert done.exit_code == 0, done.stderr
@@ -87,7 +87,7 @@ def test_it_is_profiled_with_its_source(cujit: Cujit, bug: str) -> None:
     "options",
     [("--grid", "4"), ("--arg", "1"), ("--kernel", "copy"), ("--repeat", "2"), ("--save", "again"), ("-D", "N=1")],
 )
-def test_what_it_has_already_is_not_said_again(cujit: Cujit, bug: str, options: tuple[str, str]) -> None:
+def test_saved_values_cannot_be_specified_again(cujit: Cujit, bug: str, options: tuple[str, str]) -> None:
     done = cujit("run", bug, *options)
     assert done.exit_code == 2
     assert "doesn't apply to a saved launch, which already contains its kernel" in done.stderr
@@ -95,12 +95,12 @@ def test_what_it_has_already_is_not_said_again(cujit: Cujit, bug: str, options: 
         assert cujit("profile", bug, *options).exit_code == 2
 
 
-def test_arguments_that_are_no_arrays_are_not_printed(cujit: Cujit, bug: str) -> None:
+def test_scalar_arguments_are_not_printed(cujit: Cujit, bug: str) -> None:
     assert "argument 3 is not an array" in cujit("run", bug, "--device", "cpu", "--print", "3").stderr
     assert "there is no argument 4: copy has 3" in cujit("run", bug, "--device", "cpu", "--out", "4=y.npy").stderr
 
 
-def test_a_file_that_is_cut_off_is_told(cujit: Cujit, bug: str) -> None:
+def test_truncated_saved_launch_is_reported(cujit: Cujit, bug: str) -> None:
     Path("cut.launch").write_bytes(Path(bug).read_bytes()[:500])
     done = cujit("run", "cut.launch")
     assert done.exit_code == 1
@@ -108,7 +108,7 @@ def test_a_file_that_is_cut_off_is_told(cujit: Cujit, bug: str) -> None:
 
 
 @pytest.mark.usefixtures("bug")
-def test_a_launch_that_fails_says_how_to_keep_it(cujit: Cujit) -> None:
+def test_failed_launch_explains_how_to_save_it(cujit: Cujit) -> None:
     arguments = ("--arg", "ones:f32:256", "--arg", "zeros:f32:256", "--arg", "256")
     done = cujit("run", "copy.cu", "--grid", "5", "--block", "64", *arguments, "--check", "memory")
     assert done.exit_code == 1

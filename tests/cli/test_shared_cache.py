@@ -36,7 +36,7 @@ def url(tmp_path: Path) -> str:
     return f"file://{tmp_path}/store"
 
 
-def test_what_one_directory_has_is_pushed_and_pulled_into_another(verb: Verb, url: str, tmp_path: Path) -> None:
+def test_entries_are_pushed_and_pulled_into_another_directory(verb: Verb, url: str, tmp_path: Path) -> None:
     for n in range(3):
         Cache(tmp_path / "cache").keep(key_of(n), artifact_of(n))
     pushed = verb("push", url, "--key", "farm.key", "--json")
@@ -50,14 +50,14 @@ def test_what_one_directory_has_is_pushed_and_pulled_into_another(verb: Verb, ur
     assert {entry.digest for entry in Cache(tmp_path / "here").stores[0].entries()} == set(digests)
 
 
-def test_of_a_new_key_it_is_said_where_it_stays_unless_a_program_asks(verb: Verb) -> None:
+def test_keygen_prints_the_path_of_a_new_key(verb: Verb) -> None:
     said, listed = verb("keygen", "one.key"), verb("keygen", "two.key", "--json")
     assert said.stderr == "one.key: keep this private key only where you publish to the remote cache\n"
     assert listed.stderr == ""
     assert json.loads(said.stdout).keys() == json.loads(listed.stdout).keys()
 
 
-def test_what_is_not_there_or_refused_is_said_and_the_status_is_1(verb: Verb, url: str, tmp_path: Path) -> None:
+def test_missing_or_refused_entry_is_reported_with_status_1(verb: Verb, url: str, tmp_path: Path) -> None:
     Cache(tmp_path / "cache").keep(key_of(0), artifact_of(0))
     verb("push", url, "--key", "farm.key")
     Path("others.json").write_text(verb("keygen", "other.key", "--key-name", "other").stdout)
@@ -72,7 +72,7 @@ def test_what_is_not_there_or_refused_is_said_and_the_status_is_1(verb: Verb, ur
     assert list(listed["refused"]) == [key_of(0).digest]
 
 
-def test_the_keys_of_a_list_are_pulled_and_then_nothing_is_compiled(
+def test_pulled_keys_of_a_worklist_need_no_compile(
     verb: Verb, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good, bad = 'extern "C" __global__ void listed() {}', '#include "gone.h"\n__global__ void k() {}'
@@ -96,7 +96,7 @@ def test_the_keys_of_a_list_are_pulled_and_then_nothing_is_compiled(
     assert found.outcome is Outcome.DISK
 
 
-def test_info_says_where_is_asked_last(verb: Verb, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_info_names_the_remote_cache(verb: Verb, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUJIT_REMOTE", "https://user:secret@kernels.example/cuda")
     monkeypatch.setenv("CUJIT_TRUST", "believed.json")
     assert "then the shared cache https://kernels.example/cuda" in verb("info").stdout
@@ -116,7 +116,7 @@ def test_info_says_where_is_asked_last(verb: Verb, monkeypatch: pytest.MonkeyPat
         (["keygen", "farm.key"], "File exists"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_words(
+def test_impossible_requests_are_reported(
     arguments: list[str], why: str, verb: Verb, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cujit.cache.remote.filling._PAUSES_S", ())

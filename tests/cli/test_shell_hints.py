@@ -20,7 +20,7 @@ _SRC = Path(errors.__file__).parents[1]
 _PYTHON = re.compile(r"\b\w+=[\[({'\"]|\w+=(True|False)\b|\bcujit\.[a-z]|\b\w+\.\w+\([^)]*\)$")
 
 
-def test_hint_has_two_wordings_through_every_change() -> None:
+def test_hint_keeps_two_wordings_through_every_change() -> None:
     hint = Hint("use {}: to='ptx'", shell="use {}: --to ptx")
     made = "first, " + hint.format("it") + "; " + Hint("rdc=True", "-O rdc") + "."
     assert made == "first, use it: to='ptx'; rdc=True."
@@ -31,7 +31,7 @@ def test_hint_has_two_wordings_through_every_change() -> None:
     assert shell_hint("pip install 'cujit[cu13]'") == "pip install 'cujit[cu13]'"
 
 
-def test_hint_names_a_kernel_and_an_architecture_as_the_command_does() -> None:
+def test_hint_spells_kernel_and_architecture_as_the_command() -> None:
     hint = Hint("names=['axpy<float>'], arch='sm_90'", shell="<-n> 'axpy<float>', <--arch> sm_90")
     assert for_the_shell(hint, "run") == "-k 'axpy<float>', --arch sm_90"
     assert for_the_shell(hint, "build") == "-n 'axpy<float>', --target sm_90"
@@ -72,13 +72,13 @@ _FROM_PYTHON_ALONE = ("Entry(", "Source.nvvm(text)", "options='-O1'", "headers={
 _FILES = [_SRC / "program.py", *(f for d in ("compiler", "inspection", "occupancy") for f in (_SRC / d).rglob("*.py"))]
 
 
-def test_no_hint_of_the_compiler_is_left_in_python() -> None:
+def test_no_compiler_hint_is_left_in_python_form() -> None:
     found = [text for file in _FILES for _, text in _hints(file)]
     assert len(found) > 100
     assert [t for t in found if _PYTHON.search(t) and not any(own in t for own in _FROM_PYTHON_ALONE)] == []
 
 
-def test_no_shell_wording_is_left_in_python() -> None:
+def test_no_hint_leaves_shell_placeholders_in_python() -> None:
     found = [text for file in _SRC.rglob("*.py") for is_shell, text in _hints(file) if is_shell]
     assert len(found) > 80
     assert [text for text in found if _PYTHON.search(text)] == []
@@ -122,7 +122,7 @@ _SHOWN = [
 """Where a hint is printed, or is one of a page for Python."""
 
 
-def test_the_command_says_it(cujit: object, tmp_path: Path) -> None:
+def test_command_prints_the_shell_wording(cujit: object, tmp_path: Path) -> None:
     (tmp_path / "k.cu").write_text('#include "none.h"\nextern "C" __global__ void scale(int* x) { *x = 1; }')
 
     def error_of(*arguments: str) -> str:

@@ -42,7 +42,7 @@ def recordings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "rec"
 
 
-def test_a_list_is_shown_without_the_values_of_macros(verb: Verb, recordings: Path) -> None:
+def test_list_is_shown_without_the_values_of_macros(verb: Verb, recordings: Path) -> None:
     shown = verb("worklist", "show", recordings)
     assert "TOKEN" in shown.output
     assert "12345" not in shown.output
@@ -60,7 +60,7 @@ def test_a_list_is_shown_without_the_values_of_macros(verb: Verb, recordings: Pa
     assert (absent.exit_code, "0 recipes have digests" in absent.output) == (1, True)
 
 
-def test_lists_are_merged_and_what_is_cut_is_said(verb: Verb, recordings: Path, tmp_path: Path) -> None:
+def test_worklists_are_merged_and_dropped_entries_reported(verb: Verb, recordings: Path, tmp_path: Path) -> None:
     path = tmp_path / "list.jsonl"
     said = verb("worklist", "merge", recordings, "-o", path, "--min-uses", 2)
     assert said.output == f"{path}: 1 requests of 1 sources\n  cut 2: fewer than 2 uses\n"
@@ -71,7 +71,7 @@ def test_lists_are_merged_and_what_is_cut_is_said(verb: Verb, recordings: Path, 
     assert verb("worklist", "merge", recordings, "-o", path, "--seen-within", "soon").exit_code == 2
 
 
-def test_a_pack_is_built_and_what_fails_ends_with_1(verb: Verb, recordings: Path, tmp_path: Path) -> None:
+def test_pack_is_built_and_failures_end_with_status_1(verb: Verb, recordings: Path, tmp_path: Path) -> None:
     path = tmp_path / "k.pack"
     told = json.loads(verb("pack", "build", recordings, "-o", path, "--json").output)
     assert told["pack"]["records"] == len(told["keys"])
@@ -87,7 +87,7 @@ def test_a_pack_is_built_and_what_fails_ends_with_1(verb: Verb, recordings: Path
     assert "20.0% of 5 calls" in verb("worklist", "cover", path, recordings).output
 
 
-def test_a_message_of_the_compiler_is_told(verb: Verb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiler_message_is_printed(verb: Verb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "cache"))
     code = '#if __CUDA_ARCH__ == 800\n#error not here\n#endif\nextern "C" __global__ void k() {}'
     with cujit.record_worklist(tmp_path / "rec"):
@@ -100,7 +100,7 @@ def test_a_message_of_the_compiler_is_told(verb: Verb, tmp_path: Path, monkeypat
     ]  # fmt: skip
 
 
-def test_a_pack_says_the_time_that_it_is_told(
+def test_pack_records_the_specified_time(
     verb: Verb, recordings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "k.pack"
@@ -115,7 +115,7 @@ def test_a_pack_says_the_time_that_it_is_told(
     assert "must end in .pack" in verb("pack", "build", recordings, "-o", tmp_path / "k.bin").output
 
 
-def test_what_is_no_list_ends_with_1(verb: Verb, tmp_path: Path) -> None:
+def test_invalid_worklist_ends_with_status_1(verb: Verb, tmp_path: Path) -> None:
     (tmp_path / "list").write_text("nonsense\n")
     for words in (("worklist", "show"), ("worklist", "build"), ("worklist", "cover", tmp_path)):
         result = verb(*words, tmp_path / "list")
@@ -123,7 +123,7 @@ def test_what_is_no_list_ends_with_1(verb: Verb, tmp_path: Path) -> None:
     assert verb("worklist", "show", tmp_path / "absent").exit_code == 2
 
 
-def test_a_full_disk_leaves_nothing_behind(verb: Verb, recordings: Path, tmp_path: Path) -> None:
+def test_full_disk_leaves_no_files(verb: Verb, recordings: Path, tmp_path: Path) -> None:
     verb("worklist", "build", recordings)
     program = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))\n"

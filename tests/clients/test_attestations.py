@@ -19,7 +19,7 @@ _CLIENTS = ("cyclonedx", "in_toto_attestation", "securesystemslib", "jsonschema"
 pytestmark = pytest.mark.skipif(not all(map(find_spec, _CLIENTS)), reason=f"{', '.join(_CLIENTS)}: `make clients`")
 
 
-def test_others_verify_and_read_an_attestation(tmp_path: Path) -> None:
+def test_other_tools_verify_and_read_an_attestation(tmp_path: Path) -> None:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cyclonedx.schema import SchemaVersion
     from cyclonedx.validation.json import JsonStrictValidator

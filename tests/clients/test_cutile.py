@@ -65,7 +65,7 @@ def _random(*shape: int, dtype: Any = np.float32) -> Array:
     return np.random.default_rng(len(shape)).standard_normal(shape).astype(dtype)
 
 
-def test_arrays_that_are_no_whole_tiles_are_added(launch: Callable[..., Array]) -> None:
+def test_arrays_with_partial_tiles_are_added(launch: Callable[..., Array]) -> None:
     a, b = _random(1000), _random(1000) + 1
     assert (launch("add", (8,), a, b, np.zeros(1000, np.float32)) == a + b).all()
 
@@ -142,7 +142,7 @@ def test_heads_attend(made: Path) -> None:
     np.testing.assert_allclose(arrays[3].numpy(), expected, rtol=5e-3, atol=5e-3)
 
 
-def test_a_shape_that_is_too_large_is_found_with_the_line_of_python(made: Path) -> None:
+def test_oversized_shape_is_found_at_its_python_line(made: Path) -> None:
     kernel = cujit.jit(Source.tile(made / "add.tileir"), device=_CHECKED)["add"]
     arrays = [_CHECKED.array(np.zeros(100, np.float32)) for _ in range(3)]
     with raises(KernelFaultError, "fault-memory") as fault:
@@ -150,7 +150,7 @@ def test_a_shape_that_is_too_large_is_found_with_the_line_of_python(made: Path) 
     assert "cutile_kernels.py" in str(fault.value)
 
 
-def test_a_type_that_an_architecture_lacks_is_refused_at_its_line(made: Path) -> None:
+def test_type_that_an_architecture_lacks_is_refused_at_its_line(made: Path) -> None:
     with raises(CompileError, "compile", "f8E4M3FN") as refused:
         cujit.compile(Source.tile(made / "product_fp8.tileir"), arch="sm_80")
     first, *_ = refused.value.diagnostics
@@ -165,7 +165,7 @@ def test_ptx_with_tensor_maps_of_a_driver_is_refused(arch: str, made: Path) -> N
     assert "sm_80" in str(refused.value.help)
 
 
-def test_the_emulator_refuses_a_cubin_with_tensor_maps_of_a_driver(made: Path) -> None:
+def test_emulator_refuses_a_cubin_with_driver_tensor_maps(made: Path) -> None:
     cubin = cujit.compile(Source.tile(made / "product_by_maps.tileir"), arch="sm_90")
     with pytest.raises(RefusedCall, match="hidden parameters"):
         ptx_of(cubin.data)

@@ -41,7 +41,7 @@ def package(tmp_path: Path) -> Path:
     return tmp_path / "package"
 
 
-def test_the_variant_has_the_package_the_pack_and_a_digest_of_each(pack: Path, package: Path, tmp_path: Path) -> None:
+def test_variant_contains_package_pack_and_digests(pack: Path, package: Path, tmp_path: Path) -> None:
     variant = export_hub(pack, package, tmp_path / "one", version=3, **HOW)
     assert variant == tmp_path / "one" / "build" / "torch-universal"
     files = {str(path.relative_to(variant)): path.read_bytes() for path in variant.rglob("*") if path.is_file()}
@@ -55,15 +55,13 @@ def test_the_variant_has_the_package_the_pack_and_a_digest_of_each(pack: Path, p
 
 
 @pytest.mark.parametrize("how", [{"name": "My"}, {"name": "a"}, {"name": "a/b"}, {"name": 3}, {"version": 0}])
-def test_a_name_or_a_version_that_the_hub_does_not_take_is_refused(
-    how: dict[str, Any], pack: Path, package: Path, tmp_path: Path
-) -> None:
+def test_invalid_hub_name_or_version_is_refused(how: dict[str, Any], pack: Path, package: Path, tmp_path: Path) -> None:
     with raises(OptionError, "option"):
         export_hub(pack, package, tmp_path / "out", **{**HOW, **how})
     assert not (tmp_path / "out").exists()
 
 
-def test_a_package_that_cannot_be_written_whole_is_refused(pack: Path, package: Path, tmp_path: Path) -> None:
+def test_package_that_cannot_be_written_whole_is_refused(pack: Path, package: Path, tmp_path: Path) -> None:
     (package / "kernels.pack").write_bytes(b"")
     with raises(OptionError, "option", "kernels.pack"):
         export_hub(pack, package, tmp_path / "out", **HOW)
@@ -78,7 +76,7 @@ def test_a_package_that_cannot_be_written_whole_is_refused(pack: Path, package: 
     assert not (tmp_path / "out").exists()
 
 
-def test_what_is_there_stays_and_a_damaged_pack_is_refused(pack: Path, package: Path, tmp_path: Path) -> None:
+def test_existing_files_remain_and_a_damaged_pack_is_refused(pack: Path, package: Path, tmp_path: Path) -> None:
     export_hub(pack, package, tmp_path / "out", **HOW)
     with raises(FileError, "file"):
         export_hub(pack, package, tmp_path / "out", **HOW)
@@ -90,7 +88,7 @@ def test_what_is_there_stays_and_a_damaged_pack_is_refused(pack: Path, package: 
     assert not (tmp_path / "other").exists()
 
 
-def test_the_page_makes_a_kernel_that_the_library_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_creates_a_kernel_that_the_library_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = Page("fleets.md")
     section = "Hugging Face kernel hub"
     code = {language: [text for title, text in page.snippets(language) if title == section] for language in

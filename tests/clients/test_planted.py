@@ -262,7 +262,7 @@ def _line(text: str, mark: str) -> int:
         *("triton bounds", "triton no barrier", "triton barrier of some", "triton not written"),
     ],
 )
-def test_a_planted_bug_is_found_with_its_line_and_the_right_program_is_silent(
+def test_planted_bug_is_found_at_its_line_and_fix_is_silent(
     client: str, text: str, wrong: dict[str, str], check: str, mark: str, tmp_path: Path
 ) -> None:
     if find_spec(client) is None:
@@ -298,7 +298,7 @@ def _filled(text: str, words: dict[str, str]) -> str:
     return text
 
 
-def test_a_notebook_goes_on_to_where_its_bug_is_found(tmp_path: Path) -> None:
+def test_notebook_continues_to_the_planted_bug(tmp_path: Path) -> None:
     if find_spec("numba_cuda") is None:
         pytest.skip("numba_cuda is not installed: `make clients`")
     (tmp_path / "cells").write_text(_CELLS)
@@ -317,7 +317,7 @@ _BY_PLUGIN = "pytest --cujit-emulate --cujit-emulated check=memory"
 
 
 @pytest.mark.parametrize("command", [*_FOR_CI, _BY_PLUGIN, f"{_BY_PLUGIN} -n 2"])
-def test_tests_fail_that_have_it_in_each_worker_and_child(command: str, tmp_path: Path) -> None:
+def test_planted_bug_fails_tests_in_workers_and_children(command: str, tmp_path: Path) -> None:
     if find_spec("numba_cuda") is None:
         pytest.skip("numba_cuda is not installed: `make clients`")
     (tmp_path / "test_doubled.py").write_text(_TESTS)
@@ -334,11 +334,11 @@ def test_tests_fail_that_have_it_in_each_worker_and_child(command: str, tmp_path
     assert all(line in found[each] for each in wrong), done.stdout
 
 
-def test_the_page_has_a_line_for_ci() -> None:
+def test_page_contains_a_line_for_ci() -> None:
     assert len(_FOR_CI) == 1
 
 
-def test_children_of_every_start_method_find_it(tmp_path: Path) -> None:
+def test_children_of_every_start_method_find_the_bug(tmp_path: Path) -> None:
     program = tmp_path / "scaling.py"
     program.write_text(_CORE)
     done = emulated(sys.executable, program, settings=EmulatorSettings(check="memory"))
@@ -348,7 +348,7 @@ def test_children_of_every_start_method_find_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(find_spec("numba_cuda") is None, reason="numba-cuda is not installed")
-def test_the_page_of_the_simulator_shows_a_bug_that_is_found(tmp_path: Path) -> None:
+def test_simulator_page_shows_a_bug_that_is_found(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs/how-to/numba-simulator.md").read_text()
     code = page.partition("```python")[2].partition("\n")[2].partition("```")[0]
     for text, status in ((code, 1), (code.replace("i <= x.size", "i < x.size"), 0)):

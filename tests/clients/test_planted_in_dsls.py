@@ -24,7 +24,7 @@ def test_each_language_has_a_program() -> None:
 
 
 @pytest.mark.parametrize("name", LANGUAGES)
-def test_a_bound_that_is_too_large_is_found_at_its_line(name: str, tmp_path: Path) -> None:
+def test_bound_that_is_too_large_is_found_at_its_line(name: str, tmp_path: Path) -> None:
     if find_spec(LANGUAGES[name]) is None:
         pytest.skip(f"{LANGUAGES[name]} is not installed: `make clients`")
     program = FOLDER / f"{name}.py"

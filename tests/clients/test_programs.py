@@ -37,14 +37,14 @@ def test_each_program_has_a_client() -> None:
 @pytest.mark.parametrize(
     ("name", "cc"), [*((name, (9, 0)) for name in CLIENTS), ("cutile_programs", (8, 9))], ids=lambda value: str(value)
 )
-def test_the_program_runs_with_no_change(name: str, cc: tuple[int, int]) -> None:
+def test_program_runs_unchanged(name: str, cc: tuple[int, int]) -> None:
     if find_spec(CLIENTS[name]) is None:
         pytest.skip(f"{CLIENTS[name]} is not installed: `make clients`")
     done = emulated(sys.executable, FOLDER / f"{name}.py", settings=EmulatorSettings(cc=cc), timeout_s=600)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_program_in_c_runs_with_no_change(tmp_path: Path) -> None:
+def test_c_program_runs_unchanged(tmp_path: Path) -> None:
     program = compiled(
         tmp_path / "program", (FOLDER / "driver_in_c.c").read_text(), library_files.folder() / library_files.SONAME
     )

@@ -61,7 +61,7 @@ def test_ray_builds_each_key_once_though_a_worker_is_killed(cluster: Any, tmp_pa
 
 @has_ray
 @pytest.mark.filterwarnings("ignore")
-def test_a_cluster_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_missing_cluster_is_named(tmp_path: Path) -> None:
     import ray
 
     if ray.is_initialized():
@@ -70,7 +70,7 @@ def test_a_cluster_that_is_not_there_is_named(tmp_path: Path) -> None:
         cujit.farm.build(variants(1), executor="ray", sink=tmp_path)
 
 
-def test_without_ray_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_ray_is_reported_with_an_install_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
     with raises(MissingError, "missing", "ray"):
         cujit.farm.build(variants(1), executor="ray", sink=tmp_path)

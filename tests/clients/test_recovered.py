@@ -42,7 +42,7 @@ open("k.ptx", "w").write(made.asm["ptx"])
 
 
 @pytest.mark.parametrize("arch", [80, 90, 100, 120])
-def test_a_cubin_of_triton_gives_its_ptx(arch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_triton_cubin_contains_its_ptx(arch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if find_spec("triton") is None:
         pytest.skip("triton is not installed: `make clients`")
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))

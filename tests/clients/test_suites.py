@@ -97,14 +97,14 @@ def _name(test: str, home: Path) -> str:
     return "::".join([str(next(tail for tail in tails if (home / tail).is_file())), *rest])
 
 
-def test_every_expected_failure_has_a_reason_and_their_list_does_not_grow() -> None:
+def test_every_expected_failure_has_a_reason() -> None:
     lists = {path.stem: _expected(path.stem) for path in _EXPECTED.glob("*.txt")}
     assert all(reason for listed in lists.values() for reason in listed.values())
     assert {client: len(listed) for client, listed in lists.items()} == _MOST
 
 
 @published
-def test_the_tests_of_numba_cuda_fail_only_where_it_is_known(tmp_path: Path) -> None:
+def test_numba_cuda_tests_fail_only_where_expected(tmp_path: Path) -> None:
     settings = tmp_path / "pytest.ini"
     settings.write_text("[pytest]\nconsider_namespace_packages = true\n")
     (tmp_path / "numba_settings.py").write_text(_FIXTURE)
@@ -149,7 +149,7 @@ def pycuda(tmp_path: Path) -> Path:
 
 
 @published
-def test_the_tests_of_pycuda_fail_only_where_it_is_known(pycuda: Path, tmp_path: Path) -> None:
+def test_tests_of_pycuda_fail_only_where_it_is_known(pycuda: Path, tmp_path: Path) -> None:
     path = f"{tmp_path / 'home'}:{os.environ.get('PYTHONPATH', '')}"
     options: list[str | Path] = [
         "--rootdir",
@@ -163,7 +163,7 @@ def test_the_tests_of_pycuda_fail_only_where_it_is_known(pycuda: Path, tmp_path:
 
 
 @published
-def test_the_tests_of_stumpy_on_a_gpu_pass(tmp_path: Path) -> None:
+def test_tests_of_stumpy_on_a_gpu_pass(tmp_path: Path) -> None:
     tests = _sources("stumpy", version("stumpy"), tmp_path) / "tests"
     files = [*tests.glob("test_gpu_*.py"), tests / "test_precision.py"]
     _fails_as_expected("stumpy", tests, (), [path.name for path in files], tests)

@@ -121,7 +121,7 @@ def store(tmp_path: Path, machine: Machine) -> Iterator[tuple[Server, dict[str, 
         yield server, variables, farm.trust
 
 
-def test_a_kernel_is_compiled_once_and_written_to_a_new_directory(machine: Machine) -> None:
+def test_kernel_is_compiled_once_and_written_to_a_new_directory(machine: Machine) -> None:
     assert machine.hits("make(); make(); make(num_warps=8)") == [False, True, False]
     before = machine.files()
     shutil.rmtree(machine.triton)
@@ -131,13 +131,13 @@ def test_a_kernel_is_compiled_once_and_written_to_a_new_directory(machine: Machi
     assert after.items() < before.items()
 
 
-def test_of_eight_ranks_that_start_cold_one_compiles(machine: Machine) -> None:
+def test_one_of_eight_cold_ranks_compiles(machine: Machine) -> None:
     with ThreadPoolExecutor(8) as ranks:
         found = list(ranks.map(lambda _: machine.hits(), range(8)))
     assert sorted(found) == [[False], *[[True]] * 7]
 
 
-def test_what_is_signed_comes_from_another_machine(
+def test_signed_entries_come_from_another_machine(
     store: tuple[Server, dict[str, str], Path], machine: Machine, other: Machine
 ) -> None:
     server, variables, _ = store
@@ -149,7 +149,7 @@ def test_what_is_signed_comes_from_another_machine(
 
 
 @pytest.mark.parametrize("damage", ["flip", "truncate", "other"])
-def test_nothing_reaches_the_directory_that_nobody_signed(
+def test_unsigned_entries_never_reach_the_directory(
     store: tuple[Server, dict[str, str], Path], other: Machine, damage: str
 ) -> None:
     server, variables, _ = store
@@ -162,7 +162,7 @@ def test_nothing_reaches_the_directory_that_nobody_signed(
     assert other.hits(**variables) == [False]
 
 
-def test_what_a_revoked_key_has_signed_is_used_no_more(
+def test_entries_of_a_revoked_key_are_no_longer_used(
     store: tuple[Server, dict[str, str], Path], other: Machine
 ) -> None:
     _, variables, trust = store
@@ -174,14 +174,14 @@ def test_what_a_revoked_key_has_signed_is_used_no_more(
     assert other.hits(**variables) == [False]
 
 
-def test_a_pack_has_kernels_of_triton(machine: Machine, other: Machine, tmp_path: Path) -> None:
+def test_pack_contains_triton_kernels(machine: Machine, other: Machine, tmp_path: Path) -> None:
     assert machine.hits() == [False]
     shell(f"cujit pack merge {machine.cache} -o {tmp_path / 'kernels.pack'}")
     assert other.hits(CUJIT_COMPILE="never", CUJIT_CACHE_ROOTS=str(tmp_path / "kernels.pack")) == [True]
     assert other.files() == machine.files()
 
 
-def test_what_cujit_evicts_is_not_used_and_goes(machine: Machine) -> None:
+def test_evicted_entries_are_removed_and_not_used(machine: Machine) -> None:
     assert machine.hits("make(); make(num_warps=8)") == [False, False]
     shell(f"cujit cache trim 0 --dir {machine.cache}")
     machine.age()
@@ -189,7 +189,7 @@ def test_what_cujit_evicts_is_not_used_and_goes(machine: Machine) -> None:
     assert len(list(machine.triton.glob("*/axpy.cubin"))) == 1
 
 
-def test_what_is_used_is_evicted_last(machine: Machine) -> None:
+def test_used_entries_are_evicted_last(machine: Machine) -> None:
     assert machine.hits() == [False]
     (record,) = (path for path in (machine.cache / "e").rglob("*") if path.is_file())
     machine.age()
@@ -200,7 +200,7 @@ def test_what_is_used_is_evicted_last(machine: Machine) -> None:
     assert time.time() - listed.stat().st_mtime < 600
 
 
-def test_what_triton_compiled_before_stays_and_is_kept(machine: Machine, other: Machine) -> None:
+def test_earlier_triton_entries_remain_and_are_stored(machine: Machine, other: Machine) -> None:
     del machine.variables["TRITON_CACHE_MANAGER"]
     machine.triton.mkdir(mode=0o700)
     assert machine.hits() == [False]
@@ -228,7 +228,7 @@ def test_damaged_files_are_written_again(machine: Machine, damage: str) -> None:
     assert machine.files() == good
 
 
-def test_a_directory_that_others_can_write_to_is_refused(machine: Machine) -> None:
+def test_directory_writable_by_others_is_refused(machine: Machine) -> None:
     machine.triton.mkdir()
     machine.triton.chmod(0o777)
     done = machine.run()
@@ -237,7 +237,7 @@ def test_a_directory_that_others_can_write_to_is_refused(machine: Machine) -> No
     assert not list(machine.triton.iterdir())
 
 
-def test_a_kernel_that_does_not_compile_keeps_nobody_waiting(machine: Machine) -> None:
+def test_failed_compile_blocks_no_other_process(machine: Machine) -> None:
     """Neither the process that failed nor another one waits, although somebody keeps the traceback."""
     failed, seen = machine.root / "failed", machine.root / "seen"
     keeping = f"""
@@ -279,7 +279,7 @@ assert time.perf_counter() - begin < 60
         assert keeper.result() == []
 
 
-def test_others_wait_while_a_compile_is_under_way(machine: Machine) -> None:
+def test_other_processes_wait_during_a_compile(machine: Machine) -> None:
     """The frame of a compile is on the stack of its thread, however long the compile takes."""
     begun, asked = machine.root / "begun", machine.root / "asked"
     slow = f"""
@@ -329,7 +329,7 @@ _REMOTE = {
 }
 
 
-def test_tritons_own_remote_manager_shares_the_entries(machine: Machine, other: Machine, tmp_path: Path) -> None:
+def test_tritons_remote_manager_shares_the_entries(machine: Machine, other: Machine, tmp_path: Path) -> None:
     assert machine.hits("make(); make(); make(num_warps=8)", **_REMOTE) == [False, True, False]
     before = machine.files()
     shutil.rmtree(machine.triton)
@@ -344,7 +344,7 @@ def test_tritons_own_remote_manager_shares_the_entries(machine: Machine, other: 
     assert "NotCompiledError" in failed.stderr
 
 
-def test_tritons_own_remote_manager_gets_only_what_is_signed(
+def test_tritons_remote_manager_gets_only_signed_entries(
     store: tuple[Server, dict[str, str], Path], machine: Machine, other: Machine
 ) -> None:
     server, variables, _ = store

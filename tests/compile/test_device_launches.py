@@ -22,7 +22,7 @@ __global__ void k(int *p) {{
 
 
 @pytest.mark.parametrize("kind", ["cubin", "ptx", "ltoir"])
-def test_a_link_takes_the_device_runtime_from_the_wheels(kind: str) -> None:
+def test_link_takes_the_device_runtime_from_the_wheels(kind: str) -> None:
     image = cujit.compile(NESTED, to=kind, arch="sm_90", rdc=True)
     linked = cujit.link([image], arch="sm_90")
     assert {"child", "parent"} <= set(linked.names)
@@ -31,20 +31,20 @@ def test_a_link_takes_the_device_runtime_from_the_wheels(kind: str) -> None:
         assert needs_device_runtime(image)
 
 
-def test_without_the_library_the_link_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_link_without_the_library_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cujit.compiler.linking.find_device_runtime", lambda _: None)
     image = cujit.compile(NESTED, to="cubin", arch="sm_90", rdc=True)
     with raises(LinkError, "link", "libcudadevrt.a"):
         cujit.link([image], arch="sm_90")
 
 
-def test_a_launch_in_device_code_without_rdc_says_which_option() -> None:
+def test_device_launch_without_rdc_names_the_option() -> None:
     with pytest.raises(CompileError) as caught:
         cujit.compile(NESTED)
     assert "rdc=True" in (caught.value.help or "")
 
 
-def test_the_cpu_device_refuses_the_kernel_that_launches_by_name() -> None:
+def test_cpu_device_refuses_a_launching_kernel_by_name() -> None:
     device = cujit.cpu()
     module, out = cujit.jit(NESTED, device=device, rdc=True), device.zeros(1, "int32")
     module["child"].over(1)(out)
@@ -54,7 +54,7 @@ def test_the_cpu_device_refuses_the_kernel_that_launches_by_name() -> None:
 
 
 @pytest.mark.parametrize("include", ["", "#include <cuda_device_runtime_api.h>", "#include <cooperative_groups.h>"])
-def test_dependent_launches_need_no_header_and_take_it_too(include: str) -> None:
+def test_dependent_launches_need_no_header_but_accept_it(include: str) -> None:
     text = cujit.compile(DEPENDENT.format(include), arch="compute_90").text
     assert text.count("griddepcontrol.wait") == text.count("griddepcontrol.launch_dependents") == 1
 
@@ -67,7 +67,7 @@ def test_dependent_launches_run_on_the_cpu_device() -> None:
 
 
 @pytest.mark.parametrize("kind", ["ptx", "cubin"])
-def test_what_jit_compiled_links_for_the_architecture_of_its_device(kind: str) -> None:
+def test_jit_links_for_the_architecture_of_its_device(kind: str) -> None:
     plain = "__device__ int twice(int x) { return 2 * x; }"
     caller = "__device__ int twice(int x); __global__ void k(int *p) { *p = twice(*p); }"
     images = [

@@ -55,7 +55,7 @@ def test_nvrtc_messages_have_place_severity_code_and_source_line() -> None:
     assert end == Diagnostic("error", 'expected a ";"')
 
 
-def test_the_caret_stands_under_its_character() -> None:
+def test_caret_is_below_its_character() -> None:
     printed = str(parse_log(NVRTC_LOG)[0]).splitlines()
     assert printed[0].startswith("a/k.cu:2:6: warning: ")
     assert printed[1:] == ["    \tint x;", "    \t    ^"]
@@ -81,5 +81,5 @@ def test_ptxas_and_linker_messages_are_read() -> None:
     ]
 
 
-def test_an_empty_log_has_no_messages() -> None:
+def test_empty_log_has_no_messages() -> None:
     assert parse_log("") == ()

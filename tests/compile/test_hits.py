@@ -75,7 +75,7 @@ def provenance(artifact: Artifact | None) -> Provenance:
 
 @pytest.mark.parametrize("head", ["", "#include <cuda_fp16.h>\n", "#include <cuda_fp16.h>\n#define N 1\n// a\n"])
 @pytest.mark.parametrize("options", [{}, {"std": "c++17", "lineinfo": True}])
-def test_it_gives_what_the_long_way_gives(tmp_path: Path, head: str, options: dict[str, object]) -> None:
+def test_short_path_returns_what_the_full_path_returns(tmp_path: Path, head: str, options: dict[str, object]) -> None:
     made = [
         Runner(tools(), Cache(tmp_path / "cache")).get(CompileJob(request(template(n, head), **options)))
         for n in (0, 1)
@@ -102,7 +102,7 @@ def test_it_gives_what_the_long_way_gives(tmp_path: Path, head: str, options: di
     assert again.outcome is Outcome.MEMORY
 
 
-def test_it_tells_of_a_hit(runner: Runner) -> None:
+def test_short_path_reports_a_hit(runner: Runner) -> None:
     runner.get(CompileJob(request(template(1))))
     find = opened(runner)
     heard: list[object] = []
@@ -122,12 +122,12 @@ def test_it_tells_of_a_hit(runner: Runner) -> None:
         template(1) + "// a ??/\n",
     ],
 )
-def test_it_leaves_to_the_long_way(runner: Runner, text: str) -> None:
+def test_short_path_defers_to_the_full_path(runner: Runner, text: str) -> None:
     runner.get(CompileJob(request(template(1))))
     assert opened(runner)(text) is None
 
 
-def test_what_failed_before_fails_as_the_long_way_says(runner: Runner) -> None:
+def test_earlier_failure_fails_as_on_the_full_path(runner: Runner) -> None:
     find = opened(runner)
     text = template("no_such")
     with pytest.raises(CompileError):
@@ -136,7 +136,7 @@ def test_what_failed_before_fails_as_the_long_way_says(runner: Runner) -> None:
 
 
 @pytest.mark.parametrize("name", ["CUJIT_EMULATE", "LD_PRELOAD", "NV_NVVM_VERSION"])
-def test_another_environment_opens_anew(runner: Runner, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_other_environment_starts_a_new_short_path(runner: Runner, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     runner.get(CompileJob(request(template(1))))
     find = opened(runner)
     assert find(template(1)) is not None
@@ -144,7 +144,7 @@ def test_another_environment_opens_anew(runner: Runner, monkeypatch: pytest.Monk
     assert find(template(1)) is None
 
 
-def test_paths_and_headers_in_memory_never_open_it(tmp_path: Path, runner: Runner) -> None:
+def test_paths_and_in_memory_headers_never_use_it(tmp_path: Path, runner: Runner) -> None:
     for asked in (
         request(template(1), include=str(tmp_path)),
         Request.of(
@@ -155,7 +155,7 @@ def test_paths_and_headers_in_memory_never_open_it(tmp_path: Path, runner: Runne
         assert runner.keys.alike(asked) is None
 
 
-def test_a_header_that_changes_is_seen(tmp_path: Path, runner: Runner) -> None:
+def test_changed_header_is_noticed(tmp_path: Path, runner: Runner) -> None:
     header = tmp_path / "value.h"
     head = f'#include "{header}"\n'
     header.write_text("#define VALUE 1\n")
@@ -169,7 +169,7 @@ def test_a_header_that_changes_is_seen(tmp_path: Path, runner: Runner) -> None:
     assert find(template("VALUE", head)) == second
 
 
-def test_a_working_directory_of_its_own_has_scans_of_its_own(
+def test_each_working_directory_has_its_own_scans(
     tmp_path: Path, runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     head = "#include <cuda_fp16.h>\n"
@@ -182,7 +182,7 @@ def test_a_working_directory_of_its_own_has_scans_of_its_own(
     assert find(template(1, head)) is not None
 
 
-def test_sources_with_the_same_directives_share_what_a_scan_found(runner: Runner) -> None:
+def test_sources_with_the_same_directives_share_a_scan(runner: Runner) -> None:
     head = "#include <cuda_fp16.h>\n"
     opened(runner, head)
     provenances = [provenance(runner.get(CompileJob(request(template(n, head))))) for n in range(1, 4)]
@@ -193,7 +193,7 @@ def test_sources_with_the_same_directives_share_what_a_scan_found(runner: Runner
     assert len(notes) == 1
 
 
-def test_a_macro_that_asks_counts_in_code(tmp_path: Path, runner: Runner) -> None:
+def test_testing_macro_counts_in_code(tmp_path: Path, runner: Runner) -> None:
     """A call in code of a macro of a header that asks for headers is not served by what a scan found without it."""
     (tmp_path / "asks.h").write_text("#define ASKING(x) __has_include(x)\n")
     head = f'#include "{tmp_path}/asks.h"\n'
@@ -206,7 +206,7 @@ def test_a_macro_that_asks_counts_in_code(tmp_path: Path, runner: Runner) -> Non
     assert find(asking) is None
 
 
-def test_jit_takes_the_short_way_for_all_but_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jit_uses_the_short_path_from_the_second_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache, device = Cache(tmp_path / "cache"), cujit.cpu()
     for n in range(4):
         cujit.jit(template(n), names=NAMES, device=device, cache=cache)
@@ -226,7 +226,7 @@ def test_jit_takes_the_short_way_for_all_but_the_first(tmp_path: Path, monkeypat
 @pytest.mark.parametrize(
     ("options", "opens"), [({}, 1), ({"std": "c++20"}, 1), ({"host_code": "skip"}, 0), ({"dialect": "nvcc"}, 0)]
 )
-def test_a_text_that_is_rewritten_for_the_compiler_goes_the_long_way(
+def test_rewritten_source_uses_the_full_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, object], opens: int
 ) -> None:
     learned: list[object] = []
@@ -235,7 +235,7 @@ def test_a_text_that_is_rewritten_for_the_compiler_goes_the_long_way(
     assert len(learned) == opens
 
 
-def test_a_plain_call_takes_the_shortest_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_call_takes_the_shortest_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It gives the Module that the other ways give, and leaves to them what is not as it was learned."""
     device = cujit.cpu()
     for n in range(4):
@@ -344,7 +344,7 @@ def closure_of(text: str, directory: Path) -> tuple[Closure, str]:
         return Closure(), e.message
 
 
-def test_a_scan_of_the_outline_finds_the_same(tmp_path: Path) -> None:
+def test_scan_of_the_outline_finds_the_same(tmp_path: Path) -> None:
     (tmp_path / "one.h").write_text('#include "two.h"\n#define ASK(x) __has_include(x)\n')
     (tmp_path / "two.h").write_text("int two;\n")
     dice, compared = random.Random(37), 0
@@ -364,7 +364,7 @@ def test_a_scan_of_the_outline_finds_the_same(tmp_path: Path) -> None:
     assert compared > 300, "most texts of these lines are unsure"
 
 
-def test_a_pack_answers_the_short_way_too(tmp_path: Path) -> None:
+def test_pack_answers_the_short_way_too(tmp_path: Path) -> None:
     made = Runner(tools(), Cache(tmp_path / "made"))
     for n in range(3):
         made.get(CompileJob(request(template(n))))
@@ -383,7 +383,7 @@ def test_a_pack_answers_the_short_way_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("closed", ["own_packs", "tiers"])
-def test_a_cache_that_asks_elsewhere_first_keeps_it_shut(
+def test_cache_with_another_first_tier_disables_the_short_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed: str
 ) -> None:
     runner = Runner(tools(), Cache(tmp_path / "cache"))
@@ -393,7 +393,7 @@ def test_a_cache_that_asks_elsewhere_first_keeps_it_shut(
     assert runner.hit("alike", template(1), NAMES) is None
 
 
-def test_the_key_of_none_is_that_of_an_empty_source(runner: Runner) -> None:
+def test_key_without_headers_is_that_of_an_empty_source(runner: Runner) -> None:
     assert runner.keys is not None
     for options in (Options(), Options(std="c++17"), Options(lineinfo=True)):
         asked = Request.of("", None, None, (), options, runner)
@@ -404,7 +404,7 @@ def test_the_key_of_none_is_that_of_an_empty_source(runner: Runner) -> None:
         assert (first is again) is ("lineinfo" not in options)  # whose key holds paths
 
 
-def test_the_key_of_none_follows_the_compiler(runner: Runner) -> None:
+def test_key_without_headers_depends_on_the_compiler(runner: Runner) -> None:
     first = runner.key_of_none(Options())
     assert isinstance(first, Keyed)
     assert runner.keys is not None

@@ -24,14 +24,14 @@ CASES = {
 
 
 @pytest.mark.parametrize("file", CASES)
-def test_an_ordinary_file_compiles_with_one_option(file: str) -> None:
+def test_ordinary_file_compiles_with_one_option(file: str) -> None:
     made = compile(ORDINARY / file, host_code="skip", arch="compute_80", names=CASES[file])
     assert set(CASES[file]) <= set(made.names)
     assert made.log == ""
 
 
 @pytest.mark.parametrize("file", CASES)
-def test_without_the_option_the_first_error_names_it(file: str) -> None:
+def test_error_without_the_option_names_it(file: str) -> None:
     with pytest.raises((CompileError, HeaderNotFoundError)) as caught:
         compile(ORDINARY / file)
     assert "host_code='skip'" in (caught.value.help or "")
@@ -76,7 +76,7 @@ inline void g() try { } catch (...) { }|
 
 
 @pytest.mark.parametrize("case", LEFT_OUT.strip().splitlines())
-def test_what_is_for_the_host_is_left_out(case: str) -> None:
+def test_host_code_is_removed(case: str) -> None:
     text, _, kept = case.rpartition("|")
     assert " ".join(device_source(Source.cuda(text + "\n")).text.split()) == kept
 
@@ -108,11 +108,11 @@ __device__ /* at::Tensor { */ int raw(int x) { return R"(})"[0] + '{' + x; }
 """
 
 
-def test_what_is_for_the_device_stays() -> None:
+def test_device_code_is_kept() -> None:
     assert device_source(Source.cuda(KEPT)).text == KEPT
 
 
-def test_a_function_that_a_kernel_needs_stays_through_macros_and_types() -> None:
+def test_function_that_a_kernel_needs_is_kept() -> None:
     text = """
 #define CALL(x) helper(x)
 int inner(int x) { return x; }
@@ -158,7 +158,7 @@ __global__ void k(uint *p, float *f) {
 """
 
 
-def test_the_dialect_of_nvcc_has_its_words() -> None:
+def test_nvcc_dialect_defines_its_names() -> None:
     device = cujit.cpu()
     k = cujit.jit(WORDS, device=device, dialect="nvcc")["k"]
     p, f = device.array([0, 8, 0x01020304, 0], "uint32"), device.array([0, -3, 5], "float32")
@@ -179,14 +179,14 @@ def test_the_dialect_of_nvcc_has_its_words() -> None:
         ("auto f = [] __device__(int x) { return x; };", "lambdas"),
     ],
 )
-def test_a_word_of_nvcc_is_an_error_that_names_the_option(code: str, word: str) -> None:
+def test_nvcc_name_is_an_error_that_names_the_option(code: str, word: str) -> None:
     with pytest.raises(CompileError) as caught:
         compile(f"__global__ void k(int *p) {{ {code} }}")
     assert "dialect='nvcc'" in (caught.value.help or "")
     assert word in (caught.value.help or "")
 
 
-def test_the_command_line_names_and_takes_the_option(tmp_path: Path) -> None:
+def test_command_line_names_and_accepts_the_option(tmp_path: Path) -> None:
     file = tmp_path / "a.cu"
     file.write_text(
         "#include <torch/extension.h>\n__global__ void k(c10::Half *x) { *x = 1; }\nvoid f(at::Tensor t) {}\n"
@@ -199,7 +199,7 @@ def test_the_command_line_names_and_takes_the_option(tmp_path: Path) -> None:
     assert "_Z1kP6__half" in (tmp_path / "a.ptx").read_text()
 
 
-def test_cuda_h_is_an_error_that_names_the_option_and_its_map_of_tensors_is_there() -> None:
+def test_cuda_h_error_names_the_option_and_tensor_maps_exist() -> None:
     text = "#include <cuda.h>\n__global__ void k(const __grid_constant__ CUtensorMap map) {}"
     with pytest.raises(CompileError) as caught:
         compile(text, arch="compute_75")
@@ -207,7 +207,7 @@ def test_cuda_h_is_an_error_that_names_the_option_and_its_map_of_tensors_is_ther
     assert ".align 64 .b8 _Z1k" in compile(text, arch="compute_75", host_code="skip").text
 
 
-def test_options_that_are_said_win_over_those_that_are_implied() -> None:
+def test_explicit_options_override_implied_ones() -> None:
     _, options = as_for_devices(Source.cuda("int x;"), Options(host_code="skip", default_device=False))
     assert (options["default_device"], options["host_headers"], options["dialect"]) == (False, "stub", "nvcc")
 

@@ -43,13 +43,13 @@ void launch(std::vector<int>& v) {
 """
 
 
-def test_an_ordinary_file_compiles() -> None:
+def test_ordinary_file_compiles() -> None:
     made = compile(SAMPLE, arch="compute_75", default_device=True, host_headers="stub")
     assert made.names == {"k": "_Z1kPi"}
     assert made.log == ""
 
 
-def test_all_stand_ins_compile_together_and_with_every_standard_header() -> None:
+def test_all_stubs_compile_together_and_with_standard_headers() -> None:
     text = "".join(f"#include <{name}>\n" for name in HOST_HEADERS if name != "stdlib.h")
     text += "#include <algorithm>\n#include <cmath>\n#include <tuple>\n#include <cuda/std/span>\n"
     if toolchain().nvrtc.version >= (13, 0):  # the CCCL of 12.9 has none
@@ -57,27 +57,27 @@ def test_all_stand_ins_compile_together_and_with_every_standard_header() -> None
     assert compile(text + "__global__ void k() {}", host_headers="stub").names
 
 
-def test_without_the_option_the_header_is_missing_and_the_option_is_named() -> None:
+def test_missing_host_header_names_the_option() -> None:
     with raises(HeaderNotFoundError, "header-not-found", "source.cu:3") as caught:
         compile(SAMPLE, default_device=True)
     assert "host_headers='stub'" in (caught.value.help or "")
 
 
-def test_a_header_that_is_not_on_the_list_is_an_error_with_its_line() -> None:
+def test_unlisted_header_is_an_error_with_its_line() -> None:
     with raises(HeaderNotFoundError, "header-not-found", "source.cu:2", "mpi.h"):
         compile("#include <vector>\n#include <mpi.h>\n__global__ void k() {}", host_headers="stub")
     with raises(OptionError, "option", "host_headers", "empty", "stub"):
         compile("__global__ void k() {}", options={"host_headers": "empty"})
 
 
-def test_a_launch_is_an_error_that_names_its_line() -> None:
+def test_launch_is_an_error_with_its_line() -> None:
     with pytest.raises(CompileError) as caught:
         compile(LAUNCHING, host_headers="stub", default_device=True)
     assert "source.cu:7 launches a kernel" in (caught.value.help or "")
     assert "#ifndef __CUDACC_RTC__" in (caught.value.help or "")
 
 
-def test_a_function_of_the_host_is_told_of_the_option_that_leaves_it_out() -> None:
+def test_host_function_error_names_the_option() -> None:
     with pytest.raises(CompileError) as caught:
         compile(LAUNCHING.replace("std::vector<int>& v", "int* v").replace("v.data()", "v"), host_headers="stub")
     assert "set host_code='skip' to skip main and kernel launches" in (caught.value.help or "")
@@ -86,14 +86,14 @@ def test_a_function_of_the_host_is_told_of_the_option_that_leaves_it_out() -> No
     assert "default_device=True" in (unmarked.value.help or "")
 
 
-def test_the_headers_of_a_user_go_before_the_stand_ins(tmp_path: Path) -> None:
+def test_user_headers_take_precedence_over_stubs(tmp_path: Path) -> None:
     (tmp_path / "vector").write_text("#define OWN 42\n")
     text = "#include <vector>\n__global__ void k(int* x) { *x = OWN; }"
     assert "42" in compile(Source.cuda(text, include=tmp_path), host_headers="stub").text
     assert "42" in compile(text, include=tmp_path, host_headers="stub").text
 
 
-def test_it_is_kept_in_the_cache_and_goes_to_every_target(tmp_path: Path) -> None:
+def test_result_is_cached_and_built_for_every_target(tmp_path: Path) -> None:
     cache = Cache(tmp_path / "cache")
     said = {"default_device": True, "host_headers": "stub"}
     small = SAMPLE.replace("#include <cub/block/block_reduce.cuh>\n", "")  # which takes a second for each target
@@ -103,7 +103,7 @@ def test_it_is_kept_in_the_cache_and_goes_to_every_target(tmp_path: Path) -> Non
     assert build(small, ["sm_90", "compute_80"], options=said, cache=cache, jobs=os.cpu_count()).names
 
 
-def test_the_kernel_of_the_example_runs_as_its_file_says() -> None:
+def test_example_kernel_runs_as_its_file_says() -> None:
     file = Path(__file__).parents[2] / "examples" / "ordinary.cu"
     (line,) = (said for said in file.read_text().splitlines() if said.startswith("//   cujit "))
     said = line.split()[2:]

@@ -52,7 +52,7 @@ def _run(program: str, tmp: Path, *arguments: str, **environment: str) -> str:
     return printed(program, *arguments, cwd=tmp, environment={"CUJIT_CACHE_DIR": str(cache), **environment})
 
 
-def test_two_processes_that_differ_in_everything_else_write_the_same_keys_and_bytes(tmp_path: Path) -> None:
+def test_keys_and_bytes_are_equal_in_two_different_processes(tmp_path: Path) -> None:
     shutil.copytree(Path(cujit.__file__).parent, tmp_path / "elsewhere" / "cujit")
     first = _run(_PROGRAM, tmp_path / "a", "022", "C", PYTHONHASHSEED="0")
     elsewhere = f"import sys; sys.path.insert(0, {str(tmp_path / 'elsewhere')!r})\n{_PROGRAM}"
@@ -61,7 +61,7 @@ def test_two_processes_that_differ_in_everything_else_write_the_same_keys_and_by
     assert first.splitlines() == second.splitlines()
 
 
-def test_images_of_an_unnamed_namespace_made_by_several_processes_are_bundled(tmp_path: Path) -> None:
+def test_images_of_an_unnamed_namespace_are_bundled(tmp_path: Path) -> None:
     program = (
         f"import cujit, sys\nprint(cujit.compile({_SOURCE!r}, arch=sys.argv[1], names=['hs<S>', 'hid']).names['hs<S>'])"
     )
@@ -71,9 +71,7 @@ def test_images_of_an_unnamed_namespace_made_by_several_processes_are_bundled(tm
     assert fatbin.names["hs<S>"] == named.pop().strip()
 
 
-def test_lto_ir_and_line_tables_are_the_same_in_every_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lto_ir_and_line_tables_are_equal_in_every_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = cujit.Source.cuda(f"#include <cuda_fp16.h>\n#include <h.h>\n{_SOURCE}", headers={"h.h": "struct H {};"})
     made: dict[str, set[tuple[str, bytes]]] = {}
     for directory in ("one", "another"):
@@ -138,14 +136,14 @@ def _tree(root: Path) -> Path:
     return root
 
 
-def test_images_of_files_name_no_directory_and_are_the_same_in_every_one(tmp_path: Path) -> None:
+def test_images_contain_no_directory_and_are_equal_everywhere(tmp_path: Path) -> None:
     results = [printed(_OF_FILES, str(_tree(tmp_path / name))).splitlines() for name in ("one", "a/longer place")]
     assert len(results[0]) == 15
     assert results[0] == results[1]
     assert sum(line.endswith("True") for line in results[0]) >= 6
 
 
-def test_a_process_that_uses_the_numbers_itself_has_paths_in_image_and_key(tmp_path: Path) -> None:
+def test_process_that_uses_the_numbers_has_paths_in_the_key(tmp_path: Path) -> None:
     program = (
         "import os, sys\nfor number in range(900, 1000): os.dup2(1, number)\nimport cujit\nfrom pathlib import Path\n"
         "root = Path(sys.argv[1])\n"
@@ -159,7 +157,7 @@ def test_a_process_that_uses_the_numbers_itself_has_paths_in_image_and_key(tmp_p
     assert [lines[1] for lines in results] == ["True", "True"]
 
 
-def test_threads_that_compile_in_several_directories_get_their_own_files(tmp_path: Path) -> None:
+def test_threads_in_several_directories_get_their_own_files(tmp_path: Path) -> None:
     roots = [_tree(tmp_path / str(number)) for number in range(4)]
     for number, root in enumerate(roots):
         (root / "src/beside.h").write_text(f"__device__ int beside(int) {{ return {1000 + number}; }}\n")
@@ -172,7 +170,7 @@ def test_threads_that_compile_in_several_directories_get_their_own_files(tmp_pat
     assert [re.findall(r"\b100\d\b", text) for text in texts] == [[str(1000 + n)] for n in range(4)] * 3
 
 
-def test_a_finding_names_the_file_of_this_machine_wherever_the_image_was_made(tmp_path: Path) -> None:
+def test_finding_names_the_local_file_of_any_image(tmp_path: Path) -> None:
     text = 'extern "C" __global__ void k(int* o) {\n    o[threadIdx.x + 1] = 3;\n}\n'
     cache, found = cujit.Cache(tmp_path / "cache"), []
     for name in ("one", "other"):
@@ -190,7 +188,7 @@ def test_a_finding_names_the_file_of_this_machine_wherever_the_image_was_made(tm
     assert module.artifact.provenance.is_hit
 
 
-def test_an_error_names_the_files_of_this_machine(tmp_path: Path) -> None:
+def test_error_names_the_files_of_this_machine(tmp_path: Path) -> None:
     root = _tree(tmp_path)
     (root / "inc/far.h").write_text("int far(int x) { return nonsense; }\n")
     with pytest.raises(CompileError) as caught:
@@ -206,12 +204,12 @@ def test_lto_ir_finds_headers_in_the_working_directory(tmp_path: Path, monkeypat
     assert list(part.names) == ["k"]
 
 
-def test_sources_that_differ_have_symbols_of_their_own() -> None:
+def test_different_sources_have_their_own_symbols() -> None:
     one, other = (cujit.compile(_SOURCE + f"// {i}", arch="compute_80", names=["hid"]).names["hid"] for i in range(2))
     assert one != other
 
 
-def test_a_seed_of_the_users_wins() -> None:
+def test_seed_of_the_users_wins() -> None:
     seeded = {
         cujit.compile(_SOURCE, arch="compute_80", names=["hid"], **options).names["hid"]
         for options in ({"random_seed": "7"}, {"extra": ("--frandom-seed=7",)}, {"extra": ("-frandom-seed=7",)})
@@ -219,7 +217,7 @@ def test_a_seed_of_the_users_wins() -> None:
     assert len(seeded) == 1
 
 
-def test_names_have_no_order() -> None:
+def test_name_order_does_not_matter() -> None:
     source = "template <class T> __global__ void k(T* o) { *o = 1; }"
     names = ["k<float>", "k<int>", "k<double>", "k<char>"]
     orders: list[Any] = [names, names[::-1], set(names), [*names, *names], dict.fromkeys(names).keys()]
@@ -240,12 +238,12 @@ def test_names_have_no_order() -> None:
         ("lto_90", "-arch=compute_100", "ltoir for lto_100"),
     ],
 )
-def test_an_argument_that_changes_what_comes_out_is_an_error(arch: str, extra: str, found: str) -> None:
+def test_argument_that_changes_the_output_kind_is_an_error(arch: str, extra: str, found: str) -> None:
     with raises(OptionError, "option-rejected", found):
         cujit.compile("__global__ void k(int* o) { *o = __CUDA_ARCH__; }", arch=arch, extra=(extra,))
 
 
-def test_a_link_argument_that_changes_what_comes_out_is_an_error() -> None:
+def test_link_argument_that_changes_the_output_kind_is_an_error() -> None:
     part = cujit.compile("__global__ void k(int* o) { *o = 1; }", arch="compute_80", rdc=True)
     with raises(OptionError, "option-rejected", "sm_120"):
         cujit.link([part], arch="sm_90", extra=("-arch=sm_120",))

@@ -43,7 +43,7 @@ ASKED = [
 
 @pytest.mark.parametrize("asked", ASKED, ids=str)
 @pytest.mark.parametrize("isolate", [False, True])
-def test_a_compile_after_one_with_what_lasts_knows_nothing_of_it(asked: dict[str, object], isolate: bool) -> None:
+def test_lasting_options_do_not_affect_the_next_compile(asked: dict[str, object], isolate: bool) -> None:
     mark = f"{str(asked)!r} {isolate}"
     before = _made(f"{mark} 1", isolate=isolate)
     assert "ld.global.nc" not in before[0]
@@ -53,7 +53,7 @@ def test_a_compile_after_one_with_what_lasts_knows_nothing_of_it(asked: dict[str
     assert _made(f"{mark} 3", isolate=isolate) == before
 
 
-def test_only_work_with_the_same_options_shares_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_equal_options_share_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
     parent._end_idle()
     made: list[object] = []
 
@@ -72,7 +72,7 @@ def test_only_work_with_the_same_options_shares_a_process(monkeypatch: pytest.Mo
     assert len(made) == 3
 
 
-def test_a_time_trace_is_written_and_one_that_cannot_be_is_an_error(tmp_path: Path) -> None:
+def test_time_trace_is_written_or_an_error(tmp_path: Path) -> None:
     cujit.compile(SOURCE.format("8"), arch="sm_90", options={"time_trace": str(tmp_path / "trace")})
     (written,) = tmp_path.iterdir()
     assert json.loads(written.read_text())["traceEvents"]
@@ -110,7 +110,7 @@ for name, option in OPTIONS.items():
 """
 
 
-def test_no_other_option_lasts() -> None:
+def test_other_options_do_not_last() -> None:
     constants = f"SOURCE = {SOURCE.format('').encode()!r}\n"
     here = Path(__file__).parent
     done = python(f"import sys\nsys.path[:0] = [{str(here)!r}, {str(here.parent)!r}]\n{constants}{EACH}")

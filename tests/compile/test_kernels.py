@@ -35,5 +35,5 @@ from cujit.compiler.inputs.kernels import plain_kernels
         ("/* __global__", []),
     ],
 )
-def test_plain_kernels_are_found_and_nothing_else(text: str, kernels: list[str]) -> None:
+def test_only_plain_kernels_are_found(text: str, kernels: list[str]) -> None:
     assert list(plain_kernels(text)) == kernels

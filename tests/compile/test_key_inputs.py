@@ -13,7 +13,7 @@ KERNEL = 'extern "C" __global__ void k(int* p) { *p = VALUE; }\n'
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
-def test_what_a_header_named_by_a_macro_includes_is_in_the_key(tmp_path: Path, depth: int) -> None:
+def test_header_included_by_a_macro_name_is_in_the_key(tmp_path: Path, depth: int) -> None:
     cache = cujit.Cache(tmp_path / "cache")
     include = tmp_path / "include"
     include.mkdir()
@@ -42,7 +42,7 @@ IN_HEADER = '#include <f.h>\nextern "C" __global__ void k(int* p) { *p = f(*p); 
     ],
     ids=["debug", "debug with a header", "lineinfo with a header", "paths"],
 )
-def test_the_working_directory_is_in_the_key_only_where_the_result_shows_it(
+def test_working_directory_is_in_the_key_only_if_visible(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, options: dict[str, object], are_named: bool
 ) -> None:
     if not are_named:

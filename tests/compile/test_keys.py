@@ -123,7 +123,7 @@ def _edit_source(root: Path) -> None:
     [_edit, _edit_far, _shadow, _shadow_beside, _edit_source],
     ids=["header", "header-far-away", "new-header-shadows", "directive", "source"],
 )
-def test_a_change_of_the_tree_changes_the_key(change: Callable[[Path], None], tree: Path, maker: KeyMaker) -> None:
+def test_change_of_the_tree_changes_the_key(change: Callable[[Path], None], tree: Path, maker: KeyMaker) -> None:
     before = digest(maker, of_tree(tree))
     assert digest(maker, of_tree(tree)) == before
     change(tree)
@@ -131,7 +131,7 @@ def test_a_change_of_the_tree_changes_the_key(change: Callable[[Path], None], tr
     assert digest(KeyMaker(maker.toolchain), of_tree(tree)) == digest(maker, of_tree(tree))
 
 
-def test_a_directory_that_only_a_name_goes_through_is_in_the_key(tree: Path, maker: KeyMaker) -> None:
+def test_directory_that_only_a_name_passes_is_in_the_key(tree: Path, maker: KeyMaker) -> None:
     """Without it, ``through/../value.h`` is not there, though ``value.h`` is."""
     text = '#include "value.h"\n#if __has_include("through/../value.h")\n#define MORE\n#endif\n'
     (tree / "src/s.cu").write_text(text + KERNEL)
@@ -140,22 +140,20 @@ def test_a_directory_that_only_a_name_goes_through_is_in_the_key(tree: Path, mak
     assert digest(maker, of_tree(tree)) != before
 
 
-def test_moving_the_tree_does_not_change_the_key(tree: Path, maker: KeyMaker, tmp_path: Path) -> None:
+def test_moving_the_tree_keeps_the_key(tree: Path, maker: KeyMaker, tmp_path: Path) -> None:
     moved = shutil.copytree(tree, tmp_path / "elsewhere" / "deep")
     assert digest(maker, of_tree(tree)) == digest(maker, of_tree(moved))
     before, after = (CompileJob(of_tree(root)).run(maker.toolchain).data for root in (tree, moved))
     assert before == after
 
 
-def test_another_working_directory_does_not_change_the_key(
-    tree: Path, maker: KeyMaker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_working_directory_keeps_the_key(tree: Path, maker: KeyMaker, monkeypatch: pytest.MonkeyPatch) -> None:
     before = [digest(maker, request) for request in (of_tree(tree), of_text())]
     monkeypatch.chdir(tree)
     assert [digest(maker, request) for request in (of_tree(tree), of_text())] == before
 
 
-def test_a_relative_include_directory_is_that_of_the_working_directory(
+def test_relative_include_directory_uses_the_working_directory(
     tree: Path, maker: KeyMaker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Asked for without a change of directory, from one with another header of that name, it is another key."""
@@ -174,7 +172,7 @@ def test_a_relative_include_directory_is_that_of_the_working_directory(
     assert maker.is_still(keyed)
 
 
-def test_another_process_gives_the_same_key(tree: Path, maker: KeyMaker) -> None:
+def test_other_process_computes_the_same_key(tree: Path, maker: KeyMaker) -> None:
     """With another home, another user name, another hash seed, and no environment besides."""
     code = (
         "import sys; from pathlib import Path; from compile.test_keys import *;"
@@ -222,7 +220,7 @@ def test_each_input_is_in_the_key(other: Request, maker: KeyMaker) -> None:
     assert digest(maker, other) == digest(KeyMaker(maker.toolchain), other)
 
 
-def test_the_environment_that_a_compiler_reads_is_in_the_key(maker: KeyMaker) -> None:
+def test_environment_that_a_compiler_reads_is_in_the_key(maker: KeyMaker) -> None:
     other = KeyMaker(maker.toolchain, environment={"LLVM_OVERRIDE_PRODUCER": "x", "HOME": "/"})
     assert digest(maker, BASE) != digest(other, BASE)
     assert digest(KeyMaker(maker.toolchain, environment={"HOME": "/nowhere"}), BASE) == digest(maker, BASE)
@@ -237,7 +235,7 @@ def are_named(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("options", [{"lineinfo": True}, {"debug": True}], ids=["lineinfo", "debug"])
-def test_paths_are_in_the_key_only_where_the_result_holds_them(
+def test_paths_are_in_the_key_only_if_the_result_has_them(
     options: dict[str, bool], tree: Path, maker: KeyMaker, tmp_path: Path, are_named: bool
 ) -> None:
     moved = shutil.copytree(tree, tmp_path / "elsewhere")
@@ -246,7 +244,7 @@ def test_paths_are_in_the_key_only_where_the_result_holds_them(
 
 
 @pytest.mark.parametrize("where", ["src/s.cu", "src/value.h", "second/far.h"])
-def test_paths_are_in_the_key_only_where_a_text_gets_its_own(
+def test_paths_are_in_the_key_only_if_a_text_gets_them(
     where: str, tree: Path, maker: KeyMaker, tmp_path: Path, are_named: bool
 ) -> None:
     with (tree / where).open("a") as file:
@@ -255,9 +253,7 @@ def test_paths_are_in_the_key_only_where_a_text_gets_its_own(
     assert (digest(maker, of_tree(tree)) == digest(maker, of_tree(moved))) is are_named
 
 
-def test_a_word_that_only_has_file_in_it_brings_no_path_into_the_key(
-    tree: Path, maker: KeyMaker, tmp_path: Path
-) -> None:
+def test_word_that_contains_file_adds_no_path_to_the_key(tree: Path, maker: KeyMaker, tmp_path: Path) -> None:
     with (tree / "src/value.h").open("a") as file:
         file.write("#define PROFILE 1\n")
     moved = shutil.copytree(tree, tmp_path / "elsewhere")
@@ -290,7 +286,7 @@ def test_a_word_that_only_has_file_in_it_brings_no_path_into_the_key(
     ids=["trace", "pch", "use-pch", "time", "I", "I-apart", "pre-include", "pch-dir", "unknown", "undefined", "file",
          "word", "ptxas-file", "ptxas-output", "date", "date-pasted", "time-defined", "computed", "trigraphs"],
 )  # fmt: skip
-def test_what_cannot_be_keyed_says_why(request_: Request, part: str, maker: KeyMaker) -> None:
+def test_request_without_a_key_explains_why(request_: Request, part: str, maker: KeyMaker) -> None:
     assert part in reason(maker, request_)
 
 
@@ -304,14 +300,12 @@ def test_what_cannot_be_keyed_says_why(request_: Request, part: str, maker: KeyM
     ],
     ids=["ptxas", "extra", "levels", "dialect"],
 )
-def test_options_that_name_no_file_are_keyed(options: dict[str, Any], maker: KeyMaker) -> None:
+def test_options_without_files_have_a_key(options: dict[str, Any], maker: KeyMaker) -> None:
     assert digest(maker, of_text(**options)) != digest(maker, BASE)
 
 
 @pytest.mark.parametrize("extra", [(), ("-no-source-include",)], ids=["option", "extra"])
-def test_without_source_include_a_header_beside_the_source_is_not_read(
-    extra: tuple[str, ...], tree: Path, maker: KeyMaker
-) -> None:
+def test_header_next_to_the_source_needs_source_include(extra: tuple[str, ...], tree: Path, maker: KeyMaker) -> None:
     (tree / "second/value.h").write_text("#define VALUE 3\n")
     said = {"extra": extra} if extra else {"no_source_include": True}
     before = digest(maker, of_tree(tree, **said))
@@ -321,7 +315,7 @@ def test_without_source_include_a_header_beside_the_source_is_not_read(
     assert digest(maker, of_tree(tree, **said)) != before
 
 
-def test_a_working_directory_that_is_gone_leaves_what_includes_headers_no_key(
+def test_deleted_working_directory_leaves_includes_without_a_key(
     tmp_path: Path, maker: KeyMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "gone").mkdir()
@@ -330,9 +324,7 @@ def test_a_working_directory_that_is_gone_leaves_what_includes_headers_no_key(
     assert reason(maker, of_text('#include "any.h"\n' + KERNEL))
 
 
-def test_the_key_of_a_request_that_comes_again_is_that_of_its_moment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_repeated_request_gets_a_current_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Aliases, "_take", lambda *_: False)  # as where /proc is missing: debug names the directory
     maker, plain, debug = KeyMaker(Toolchain()), of_text("#define VALUE 1\n" + KERNEL), of_text(debug=True)
     before = digest(maker, plain), digest(maker, debug)
@@ -364,7 +356,7 @@ def test_the_key_of_a_request_that_comes_again_is_that_of_its_moment(
     kind=st.sampled_from([(ImageKind.PTX, "compute_80"), (ImageKind.CUBIN, "sm_90a"), (ImageKind.LTOIR, "lto_80")]),
     name=st.sampled_from(["source.cu", "k.cu", "ä.cu"]),
 )
-def test_a_key_from_a_frame_is_that_of_all_parts(
+def test_key_from_a_frame_equals_that_of_all_parts(
     text: str, names: list[str], options: dict[str, Any], kind: tuple[ImageKind, str], name: str, maker: KeyMaker
 ) -> None:
     def of(source: str) -> Request:
@@ -382,7 +374,7 @@ def test_a_key_from_a_frame_is_that_of_all_parts(
     assert pickle.loads(pickle.dumps(maker.of_request(request))) == known
 
 
-def test_a_change_during_the_work_is_noticed(tree: Path, maker: KeyMaker) -> None:
+def test_change_during_the_work_is_noticed(tree: Path, maker: KeyMaker) -> None:
     keyed = maker.of_request(of_tree(tree))
     assert isinstance(keyed, Keyed)
     assert maker.is_still(keyed)
@@ -390,7 +382,7 @@ def test_a_change_during_the_work_is_noticed(tree: Path, maker: KeyMaker) -> Non
     assert not maker.is_still(keyed)
 
 
-def test_the_toolkits_headers_give_short_keys(maker: KeyMaker) -> None:
+def test_toolkit_headers_give_short_keys(maker: KeyMaker) -> None:
     keyed = maker.of_request(of_text("#include <cuda/std/array>\n" + KERNEL))
     assert isinstance(keyed, Keyed)
     assert len(keyed.key.parts) < 15
@@ -398,7 +390,7 @@ def test_the_toolkits_headers_give_short_keys(maker: KeyMaker) -> None:
     assert not [part for part in keyed.key.parts if "/cu13/" in part.value]
 
 
-def test_the_toolkits_headers_say_where_they_are_only_where_asked(maker: KeyMaker, tmp_path: Path) -> None:
+def test_toolkit_headers_have_paths_only_where_used(maker: KeyMaker, tmp_path: Path) -> None:
     """What is compiled with the headers in another place is the same, so the place is not in the key."""
     paths = maker.toolchain.headers.paths
     moved = []
@@ -417,14 +409,14 @@ def test_the_toolkits_headers_say_where_they_are_only_where_asked(maker: KeyMake
 # The build of a tool
 
 
-def test_a_patch_release_changes_the_key(maker: KeyMaker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_patch_release_changes_the_key(maker: KeyMaker, monkeypatch: pytest.MonkeyPatch) -> None:
     before = digest(maker, BASE)
     real = builds.read_build_id
     monkeypatch.setattr(builds, "read_build_id", lambda path: f"{real(path)}1" if "builtins" in path else real(path))
     assert digest(KeyMaker(Toolchain()), BASE) != before
 
 
-def test_a_library_without_a_hint_is_opened_for_a_key_unless_it_may_not_be() -> None:
+def test_library_without_a_hint_is_opened_for_a_key() -> None:
     code = """
 from pathlib import Path
 import cujit
@@ -438,7 +430,7 @@ print("libnvrtc" in Path("/proc/self/maps").read_text())
     assert printed(code).split() == ["False", "False", "True"]
 
 
-def test_a_build_is_read_from_its_file(maker: KeyMaker, tmp_path: Path) -> None:
+def test_build_id_is_read_from_its_file(maker: KeyMaker, tmp_path: Path) -> None:
     path = maker.toolchain.nvrtc.library_path
     assert path
     assert len(read_build_id(path)) == 40
@@ -450,7 +442,7 @@ def test_a_build_is_read_from_its_file(maker: KeyMaker, tmp_path: Path) -> None:
     assert read_build_id(str(tmp_path / "empty.so")).startswith("sha256:")
 
 
-def test_the_identifier_of_a_build_is_found_behind_other_notes(tmp_path: Path) -> None:
+def test_build_id_is_found_after_other_notes(tmp_path: Path) -> None:
     def note(name: bytes, data: bytes) -> bytes:
         padded = (part.ljust(-(-len(part) // 4) * 4, b"\0") for part in (name, data))
         return struct.pack("<3I", len(name), len(data), 3) + b"".join(padded)
@@ -474,7 +466,7 @@ def test_any_file_has_a_build(tmp_path: Path, maker: KeyMaker, noise: bytes, at:
     assert read_build_id(str(tmp_path / "x.so"))
 
 
-def test_a_second_process_needs_no_library_for_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_process_needs_no_library_for_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "TOO_NEW_NS", -(10**12))
     store = Store()
     requests = [BASE, of_text("#include <cuda_fp16.h>\n" + KERNEL)]
@@ -488,7 +480,7 @@ def test_a_second_process_needs_no_library_for_a_key(monkeypatch: pytest.MonkeyP
     assert "nvrtc" in later.toolchain.__dict__
 
 
-def test_a_damaged_hint_of_a_library_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_hint_of_a_library_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "TOO_NEW_NS", -(10**12))
     store = Store()
     build = build_of("nvrtc", Toolchain(), store, {})
@@ -505,9 +497,7 @@ def test_a_damaged_hint_of_a_library_is_passed_over(monkeypatch: pytest.MonkeyPa
     assert build_of("nvrtc", Toolchain(), store, {"CUDA_HOME": "/x"}).is_opened
 
 
-def test_what_one_cache_made_a_process_find_out_holds_for_others_and_each_keeps_a_hint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_findings_of_one_cache_serve_others_with_own_hints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tools, stores = Toolchain(), (Store(), Store())
     build = build_of("nvrtc", tools, stores[0], {})
     with monkeypatch.context() as patched:
@@ -525,14 +515,14 @@ def test_what_one_cache_made_a_process_find_out_holds_for_others_and_each_keeps_
     assert build_of("nvrtc", tools, stores[0], {}) is not other
 
 
-def test_what_a_process_notes_of_builds_does_not_grow_without_end() -> None:
+def test_notes_about_builds_are_bounded() -> None:
     tools = Toolchain()
     for n in range(130):
         build_of("nvfatbin", tools, None, {"CUDA_HOME": f"/no/where/{n}"})
     assert 0 < len(tools.notes) <= 64
 
 
-def test_a_build_that_a_process_knows_is_looked_at_anew_where_a_file_of_it_changed() -> None:
+def test_known_build_is_checked_again_after_a_change() -> None:
     tools = Toolchain()
     build = build_of("nvrtc", tools, None, {})
     place, (_, where) = next((place, note) for place, note in tools.notes.items() if isinstance(note, tuple))
@@ -641,7 +631,7 @@ _STATES = st.fixed_dictionaries({name: st.sampled_from(texts) for name, texts in
     st.sampled_from([dict[str, Any](), {"define": {"N": 1}}, {"no_source_include": True}, {"fmad": False}]),
 )
 @settings(max_examples=20, suppress_health_check=list(HealthCheck))
-def test_two_states_with_one_key_compile_to_the_same(
+def test_states_with_equal_keys_compile_to_equal_images(
     tmp_path_factory: pytest.TempPathFactory,
     maker: KeyMaker,
     one: dict[str, str | None],

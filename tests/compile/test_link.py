@@ -52,20 +52,20 @@ def test_images_link_into_a_cubin_with_names_and_signatures(
     assert [k.name for k in cubin.kernels] == ["_Z1kPf"]
 
 
-def test_an_unresolved_symbol_is_named(parts: tuple[Artifact, Artifact, Artifact]) -> None:
+def test_unresolved_symbol_is_named(parts: tuple[Artifact, Artifact, Artifact]) -> None:
     with raises(LinkError, "undefined-symbol", "1:a.cu", "f(float", "_Z1ff") as caught:
         program.link([parts[0]])
     assert caught.value.log
     assert caught.value.call == "nvJitLinkComplete"
 
 
-def test_a_symbol_defined_twice_is_named(parts: tuple[Artifact, Artifact, Artifact]) -> None:
+def test_symbol_defined_twice_is_named(parts: tuple[Artifact, Artifact, Artifact]) -> None:
     with raises(LinkError, "duplicate-symbol", "f(float", "_Z1ff") as caught:
         program.link(parts)
     assert "3:c.cu" in str(caught.value)
 
 
-def test_an_image_for_a_newer_architecture_is_refused(parts: tuple[Artifact, Artifact, Artifact]) -> None:
+def test_image_for_a_newer_architecture_is_refused(parts: tuple[Artifact, Artifact, Artifact]) -> None:
     with raises(LinkError, "link-input", "1:a.cu", "sm_80"):
         program.link(parts[:2], arch="sm_80")
 
@@ -77,18 +77,18 @@ def test_templates_may_be_in_several_images() -> None:
     assert "t<int>" in program.link([one, two]).names
 
 
-def test_a_finished_cubin_is_refused_because_its_code_would_be_left_out() -> None:
+def test_finished_cubin_is_refused_because_code_would_be_lost() -> None:
     with raises(LinkError, "link-input", "1:k.cu") as caught:
         program.link([make("__global__ void k() {}", "k.cu")])
     assert "rdc=True" in str(caught.value)
 
 
-def test_machine_code_of_another_generation_is_refused() -> None:
+def test_cubin_of_another_generation_is_refused() -> None:
     with raises(LinkError, "link-input", "sm_100"):
         program.link([make(HAS, "b.cu", rdc=True)], arch="sm_100")
 
 
-def test_a_fatbin_is_linked_or_refused_by_what_it_holds() -> None:
+def test_fatbin_is_linked_or_refused_by_its_contents() -> None:
     one = make(CALLS, "a.cu", rdc=True)
     assert program.link([program.bundle([one]), make(HAS, "b.cu", rdc=True)]).names
     finished = program.bundle([make("__global__ void k() {}", "k.cu")])
@@ -98,13 +98,13 @@ def test_a_fatbin_is_linked_or_refused_by_what_it_holds() -> None:
         program.link([program.bundle([one])], arch="sm_80")
 
 
-def test_a_symbol_defined_in_a_fatbin_too_is_found() -> None:
+def test_symbol_defined_in_a_fatbin_too_is_found() -> None:
     fatbin = program.bundle([make(HAS, "b.cu", rdc=True)])
     with raises(LinkError, "duplicate-symbol", "1:b.cu", "2:c.cu"):
         program.link([fatbin, make(AGAIN, "c.cu", rdc=True)], arch="sm_90")
 
 
-def test_ltoir_links_to_ptx_and_machine_code_does_not() -> None:
+def test_ltoir_links_to_ptx_but_cubins_do_not() -> None:
     linked = program.link([make(CALLS, "a", "ltoir"), make(HAS, "b", "ltoir")], to="ptx")
     assert (linked.kind, str(linked.arch)) == (ImageKind.PTX, "compute_90")
     assert ".entry _Z1kPf" in linked.text
@@ -118,7 +118,7 @@ def test_bytes_and_files_link_like_artifacts(tmp_path: object) -> None:
     assert [k.name for k in read_cubin(linked.data).kernels] == ["_Z1kPf"]
 
 
-def test_the_architecture_is_read_from_the_content() -> None:
+def test_architecture_is_read_from_the_content() -> None:
     for to in ("ptx", "ltoir"):
         data = make("__global__ void k() {}", "k", to, "compute_80").data
         assert str(program.link([data]).arch) == "sm_80"
@@ -129,7 +129,7 @@ def test_options_reach_the_linker() -> None:
     assert "Compiling entry function" in linked.log
 
 
-def test_an_option_of_the_compiler_is_rejected() -> None:
+def test_option_of_the_compiler_is_rejected() -> None:
     with raises(OptionError, "option-rejected", "nvJitLink", "std"):
         program.link([make("__global__ void k() {}", "k", "ptx")], std="c++17")
     with raises(OptionError, "option-rejected", "-bogus"):
@@ -151,13 +151,13 @@ def test_bad_input_is_refused() -> None:
             program.link(wrong, arch="sm_90")  # type: ignore[arg-type]
 
 
-def test_a_syntax_error_in_ptx_tells_the_line() -> None:
+def test_ptx_syntax_error_contains_the_line() -> None:
     text = make("__global__ void k() {}", "k", "ptx").text.replace("ret;", "jump;")
     with raises(LinkError, "link", "jump"):
         program.link([text.encode()])
 
 
-def test_an_unknown_target_is_refused(toolchain: Toolchain) -> None:
+def test_unknown_target_is_refused(toolchain: Toolchain) -> None:
     ptx = make("__global__ void k() {}", "k", "ptx", "compute_80")
     with pytest.raises(ArchError):
         program.link([ptx], arch="sm_81")
@@ -168,7 +168,7 @@ def test_an_unknown_target_is_refused(toolchain: Toolchain) -> None:
             program.link([ptx], arch="sm_70")
 
 
-def test_ltoir_that_is_newer_than_the_linker_is_named() -> None:
+def test_ltoir_newer_than_the_linker_is_named() -> None:
     caller, has = (program.compile(text, arch="lto_90") for text in (CALLS, HAS))
     data = bytearray(has.data)
     data[7] = 0xF0  # the minor version of its IR, which no release has yet

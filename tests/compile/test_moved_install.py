@@ -88,7 +88,7 @@ def place() -> Iterator[Path]:
         yield Path(name)
 
 
-def test_two_prefixes_and_two_users_have_the_same_keys_and_images(place: Path) -> None:
+def test_two_prefixes_and_two_users_have_equal_keys_and_images(place: Path) -> None:
     one, two = place / "one" / "site", place / "another" / "much" / "deeper" / "prefix"
     install(one)
     install(two)

@@ -42,7 +42,7 @@ def never(pack: Path, mode: str = "never") -> Cache:
     return Cache(None, read_only=[pack], compile=mode)
 
 
-def test_what_is_there_is_found_and_the_rest_is_an_error_that_says_what_is_nearest(pack: Path) -> None:
+def test_existing_image_is_found_and_others_name_the_nearest(pack: Path) -> None:
     cache = never(pack)
     found = cujit.compile(CODE, arch="sm_90", cache=cache, options=VALUE)
     assert isinstance(found.provenance, Provenance)
@@ -63,12 +63,12 @@ def test_without_a_cache_everything_is_an_error(cache: bool | None, monkeypatch:
         cujit.compile(CODE, cache=cache)
 
 
-def test_what_has_no_key_is_an_error_that_says_why(pack: Path) -> None:
+def test_request_without_a_key_is_an_error_that_says_why(pack: Path) -> None:
     with raises(NotCompiledError, "not-compiled", "__TIME__"):
         cujit.compile("__global__ void k(const char **p) { *p = __TIME__; }", cache=never(pack))
 
 
-def test_other_tools_are_forbidden_too_and_packing_is_not(pack: Path) -> None:
+def test_other_tools_are_forbidden_too_but_packing_is_not(pack: Path) -> None:
     cache = never(pack)
     found = cujit.compile(CODE, arch="sm_90", cache=cache, options=VALUE)
     with raises(NotCompiledError, "not-compiled", "nvJitLink", "link"):
@@ -81,7 +81,7 @@ def test_other_tools_are_forbidden_too_and_packing_is_not(pack: Path) -> None:
     assert cujit.build(CODE, ["sm_90", "compute_80"], cache=cache, options=VALUE).kind.value == "fatbin"
 
 
-def test_the_stricter_of_environment_and_cache_holds(pack: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stricter_of_environment_and_cache_holds(pack: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUJIT_COMPILE", "never")
     with pytest.raises(NotCompiledError):
         cujit.compile(OTHER, cache=never(pack, "warn"), options=VALUE)
@@ -90,7 +90,7 @@ def test_the_stricter_of_environment_and_cache_holds(pack: Path, monkeypatch: py
         cujit.compile(OTHER, cache=never(pack), options=VALUE)
 
 
-def test_warn_compiles_and_says_once_per_compile_what_was_not_found(pack: Path) -> None:
+def test_warn_compiles_and_warns_once_per_compile(pack: Path) -> None:
     cache = never(pack, "warn")
     with pytest.warns(CompileWarning, match="nearest entry is source.cu.*\n.*source: ") as warned:
         made = cujit.compile(OTHER, arch="sm_90", cache=cache, options=VALUE)
@@ -101,7 +101,7 @@ def test_warn_compiles_and_says_once_per_compile_what_was_not_found(pack: Path) 
 
 
 @pytest.mark.parametrize("said", ["Never", "no", "0", "never_jit"])
-def test_other_words_are_refused(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_policies_are_refused(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with raises(OptionError, "environment-value", "compile"):
         Cache(None, compile=said)
     monkeypatch.setenv("CUJIT_COMPILE", said)
@@ -112,7 +112,7 @@ def test_other_words_are_refused(said: str, monkeypatch: pytest.MonkeyPatch) -> 
     assert Compiling.from_environment({"CUJIT_COMPILE": ""}) is Compiling.AUTO
 
 
-def test_entries_are_proved_and_not_made_again(tmp_path: Path) -> None:
+def test_entries_are_verified_and_not_recompiled(tmp_path: Path) -> None:
     cache = Cache(tmp_path / "cache")
     cujit.compile(CODE, arch="sm_90", cache=cache, options=VALUE)
     strict = cujit.program.runner(Cache(tmp_path / "cache", compile="never"))
@@ -146,7 +146,7 @@ def run(folder: Path, pack: Path, code: str, value: str) -> subprocess.Completed
     )
 
 
-def test_a_process_without_hints_opens_no_library_of_nvidias(pack: Path, tmp_path: Path) -> None:
+def test_process_without_hints_opens_no_nvidia_library(pack: Path, tmp_path: Path) -> None:
     found = run(tmp_path, pack, CODE, "3")
     assert found.stdout.splitlines() == [f"3.0 {pack} disk PTX compiled for this processor", "[]"], found
     missed = run(tmp_path, pack, CODE, "4").stderr
@@ -155,7 +155,7 @@ def test_a_process_without_hints_opens_no_library_of_nvidias(pack: Path, tmp_pat
 
 
 @pytest.mark.parametrize("library", ["nvrtc", "nvvm", "nvJitLink", "nvfatbin"])
-def test_a_library_is_found_where_it_would_be_opened(library: str) -> None:
+def test_library_is_found_at_its_load_path(library: str) -> None:
     found, opened = find_library(library, []), library_path(library)
     assert found is not None
     assert opened is not None
@@ -164,7 +164,7 @@ def test_a_library_is_found_where_it_would_be_opened(library: str) -> None:
     assert find_library("nvnothing", ["/nowhere"]) is None
 
 
-def test_a_library_without_a_number_is_found(tmp_path: Path) -> None:
+def test_library_without_a_number_is_found(tmp_path: Path) -> None:
     place = tmp_path / "nvvm/lib64"
     place.mkdir(parents=True)
     for name in ("libnvmore.so.9", "libnvnothing.so", "libnvnothing.sol"):

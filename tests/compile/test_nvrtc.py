@@ -49,7 +49,7 @@ def compiled(toolchain: Toolchain) -> Compiler:
     return Compiler(toolchain)
 
 
-def test_without_arch_and_kind_it_is_ptx_of_the_lowest_architecture(compiled: Compiler) -> None:
+def test_default_is_ptx_of_the_lowest_architecture(compiled: Compiler) -> None:
     artifact = compiled(AXPY)
     assert artifact.kind is ImageKind.PTX
     assert str(artifact.arch) == f"compute_{compiled.toolchain.nvrtc.arches[0]}"
@@ -72,7 +72,7 @@ def test_kind_and_architecture_agree(compiled: Compiler, to: str, arch: str, kin
     assert Artifact.of(artifact.data).kind is kind
 
 
-def test_names_and_signatures_come_with_the_artifact(compiled: Compiler) -> None:
+def test_artifact_has_names_and_signatures(compiled: Compiler) -> None:
     artifact = compiled(AXPY, arch="sm_90", names=["axpy<float>", "plain"])
     assert dict(artifact.names) == {
         "axpy<float>": "_Z4axpyIfEvT_PKS0_PS0_m",
@@ -88,39 +88,39 @@ def test_names_and_signatures_come_with_the_artifact(compiled: Compiler) -> None
     assert {k.name for k in read_cubin(artifact.data).kernels} == set(artifact.names.values())
 
 
-def test_kernels_that_are_no_templates_are_named_unasked(compiled: Compiler) -> None:
+def test_plain_kernels_are_named_automatically(compiled: Compiler) -> None:
     artifact = compiled(AXPY)
     assert dict(artifact.names) == {"plain": "_Z5plainPi"}
     assert str(artifact.signatures["_Z5plainPi"]) == "(int*)"
 
 
-def test_a_guessed_name_never_makes_a_compile_fail(compiled: Compiler) -> None:
+def test_guessed_name_never_fails_a_compile(compiled: Compiler) -> None:
     text = "#if 0\n__global__ void gone() {}\n#endif\n__global__ void here(int) {}"
     assert dict(compiled(text).names) == {"here": "_Z4herei"}
 
 
-def test_beside_a_wrong_guess_only_the_users_own_errors_are_shown(compiled: Compiler) -> None:
+def test_wrong_guess_shows_only_the_users_errors(compiled: Compiler) -> None:
     with pytest.raises(CompileError) as caught:
         compiled("#if 0\n__global__ void gone() {}\n#endif\n__global__ void here() { what; }", arch="sm_80")
     assert [d.message for d in caught.value.diagnostics] == ['identifier "what" is undefined']
     assert "gone" not in str(caught.value)
 
 
-def test_the_signature_probe_does_not_change_the_image(compiled: Compiler) -> None:
+def test_signature_probe_keeps_the_image_unchanged(compiled: Compiler) -> None:
     text = "__global__ void plain(int* p) { *p = 1; }"
     with compiled.toolchain.nvrtc.program(text.encode(), b"/cujit-source/axpy.cu") as program:
         program.compile([b"--gpu-architecture=sm_90"])
         assert compiled(text, arch="sm_90").data == program.cubin()
 
 
-def test_a_signature_that_cannot_be_told_does_not_matter(compiled: Compiler) -> None:
+def test_unknown_signature_is_accepted(compiled: Compiler) -> None:
     text = AXPY.partition("__global__ void plain")[0].replace("typename", "class")
     artifact = compiled(text, names=["axpy<float>"], std="c++03")
     assert dict(artifact.names) == {"axpy<float>": "_Z4axpyIfEvT_PKS0_PS0_m"}
     assert not artifact.signatures
 
 
-def test_names_that_are_asked_for_leave_the_other_kernels_their_types(compiled: Compiler) -> None:
+def test_requested_names_keep_the_types_of_other_kernels(compiled: Compiler) -> None:
     text = """\
 template <class T> __global__ void t(T*) {}
 __global__ void s(short*, signed char, short) {}
@@ -138,7 +138,7 @@ __global__ void twice(float*) {}
     assert not any(guess in str(caught.value.diagnostics) + caught.value.log for guess in ("gone", "twice"))
 
 
-def test_a_name_of_several_functions_is_overloaded_and_how_to_say_which(compiled: Compiler) -> None:
+def test_ambiguous_name_explains_how_to_choose_an_overload(compiled: Compiler) -> None:
     text = "__global__ void f(int*) {} __global__ void f(float*) {}"
     with pytest.raises(CompileError) as caught:
         compiled(text, names=["f"])
@@ -158,7 +158,7 @@ def test_warnings_of_the_toolkits_headers_are_not_in_the_log(compiled: Compiler)
     assert compiled.toolchain.headers.paths[0] not in artifact.log
 
 
-def test_a_deprecated_type_is_warned_of_where_the_user_writes_it(compiled: Compiler) -> None:
+def test_deprecated_type_is_reported_at_the_users_line(compiled: Compiler) -> None:
     if compiled.toolchain.nvrtc.version < (13, 0):
         pytest.skip("CUDA 13 renamed the type")
     log = compiled("#include <cuda/std/complex>\n__global__ void k(double4* p) { p[1] = p[0]; }").log
@@ -169,7 +169,7 @@ def test_a_deprecated_type_is_warned_of_where_the_user_writes_it(compiled: Compi
 
 
 @pytest.mark.parametrize("how", ["source", "option"])
-def test_an_include_directory_that_is_none_is_refused(compiled: Compiler, how: str, tmp_path: Path) -> None:
+def test_invalid_include_directory_is_refused(compiled: Compiler, how: str, tmp_path: Path) -> None:
     (tmp_path / "a.h").write_text("")
     for given, what in ((tmp_path / "gone", "not there"), (tmp_path / "a.h", "no directory")):
         source = Source.cuda(AXPY, include=[given] if how == "source" else [])
@@ -184,7 +184,7 @@ def test_variables_and_overloads_are_named(compiled: Compiler) -> None:
     assert {n: str(s) for n, s in artifact.signatures.items()} == {"_Z1kPf": "(float*)"}
 
 
-def test_a_name_that_is_not_there_is_named(compiled: Compiler) -> None:
+def test_missing_name_is_reported(compiled: Compiler) -> None:
     with pytest.raises(CompileError) as caught:
         compiled(AXPY, names=["axpy<float>", "plane"])
     assert caught.value.message == "axpy.cu has no plane"
@@ -192,12 +192,12 @@ def test_a_name_that_is_not_there_is_named(compiled: Compiler) -> None:
     assert "cujit_sig" not in str(caught.value)
 
 
-def test_a_template_argument_that_is_not_there_names_the_expression(compiled: Compiler) -> None:
+def test_missing_template_argument_names_the_expression(compiled: Compiler) -> None:
     with raises(CompileError, "compile", "axpy.cu", "axpy<nope>"):
         compiled(AXPY, names=["axpy<nope>"])
 
 
-def test_a_source_that_does_not_compile_tells_line_column_and_source_line(compiled: Compiler) -> None:
+def test_compile_error_has_line_column_and_source_line(compiled: Compiler) -> None:
     with pytest.raises(CompileError) as caught:
         compiled("__global__ void k() {\n    int x = what + 1;\n}", arch="sm_90")
     error = caught.value
@@ -218,7 +218,7 @@ def test_warnings_are_in_the_log_under_the_users_name(compiled: Compiler) -> Non
     assert compiled("__global__ void k() { int unused; }", "ptx", "sm_80", diag_suppress=177).log.strip() == ""
 
 
-def test_a_missing_header_lists_what_was_searched(compiled: Compiler, tmp_path: Path) -> None:
+def test_missing_header_lists_the_searched_directories(compiled: Compiler, tmp_path: Path) -> None:
     source = Source.cuda("#include <nope.h>", name="n.cu", headers={"a.h": ""}, include=tmp_path)
     with pytest.raises(HeaderNotFoundError) as caught:
         compiled(source)
@@ -231,7 +231,7 @@ def test_a_missing_header_lists_what_was_searched(compiled: Compiler, tmp_path: 
 
 
 @pytest.mark.parametrize("text", ['#include "loc.h"', "#include <loc.h>", '#include "b.h"', '#include "./loc.h"'])
-def test_a_header_in_the_working_directory_is_not_picked_up(
+def test_header_in_the_working_directory_is_not_picked_up(
     compiled: Compiler, text: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "loc.h").write_text("#define LOC 1\n")
@@ -241,11 +241,11 @@ def test_a_header_in_the_working_directory_is_not_picked_up(
         compiled(source)
 
 
-def test_toolkit_headers_that_include_their_neighbours_compile(compiled: Compiler) -> None:
+def test_toolkit_headers_that_include_their_neighbors_compile(compiled: Compiler) -> None:
     compiled("#include <mma.h>\n#include <cooperative_groups.h>\n__global__ void k() {}", arch="compute_80")
 
 
-def test_a_source_read_from_a_file_finds_headers_beside_it(
+def test_source_from_a_file_finds_headers_next_to_it(
     compiled: Compiler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "sub").mkdir()
@@ -257,7 +257,7 @@ def test_a_source_read_from_a_file_finds_headers_beside_it(
     assert caught.value.diagnostics[0].file == "sub/k.cu"
 
 
-def test_headers_in_memory_go_before_directories_and_find_each_other(compiled: Compiler, tmp_path: Path) -> None:
+def test_in_memory_headers_precede_directories(compiled: Compiler, tmp_path: Path) -> None:
     (tmp_path / "value.h").write_text("#define VALUE 1\n")
     headers = {"value.h": "#define VALUE 2\n", "a/b.h": '#include "c.h"\n', "a/c.h": "#define C 3\n"}
     text = '#include "value.h"\n#include "a/b.h"\nstatic_assert(VALUE == 2 && C == 3);'
@@ -265,7 +265,7 @@ def test_headers_in_memory_go_before_directories_and_find_each_other(compiled: C
 
 
 @pytest.mark.parametrize("how", ["headers", "include", "beside"])
-def test_a_users_own_header_goes_before_the_standard_one(compiled: Compiler, how: str, tmp_path: Path) -> None:
+def test_users_own_header_precedes_the_standard_one(compiled: Compiler, how: str, tmp_path: Path) -> None:
     own = "#define OWN 1\n"
     text = '#include "memory.h"\n#include "cstdint"\nstatic_assert(OWN == 1);'
     (tmp_path / "k.cu").write_text(text)
@@ -283,36 +283,36 @@ def test_macros_of_the_source_and_of_the_options_are_defined(compiled: Compiler)
     compiled(source, define={"B": 2, "C": None})
 
 
-def test_an_architecture_that_was_dropped_says_which_toolkit_had_it(compiled: Compiler) -> None:
+def test_dropped_architecture_names_the_last_toolkit(compiled: Compiler) -> None:
     if compiled.toolchain.nvrtc.version < (13, 0):
         pytest.skip("CUDA 12 still builds for it")
     with raises(ArchError, "arch-unsupported", "sm_70", "CUDA", "12.9"):
         compiled(AXPY, arch="sm_70")
 
 
-def test_an_unknown_architecture_names_the_nearest(compiled: Compiler) -> None:
+def test_unknown_architecture_names_the_nearest(compiled: Compiler) -> None:
     with raises(ArchError, "arch", "sm_90", "mean"):
         compiled(AXPY, arch="sm_9")
 
 
-def test_an_argument_that_nvrtc_does_not_know_is_an_option_error(compiled: Compiler) -> None:
+def test_unknown_nvrtc_argument_is_an_option_error(compiled: Compiler) -> None:
     with raises(OptionError, "option-rejected", "--bogus"):
         compiled(AXPY, extra=["--bogus"])
 
 
 @pytest.mark.parametrize("to", ["fatbin", "object", "exe", 3])
-def test_a_kind_that_no_compile_makes_is_refused(compiled: Compiler, to: str) -> None:
+def test_impossible_image_kind_is_refused(compiled: Compiler, to: str) -> None:
     with raises(OptionError, "option", "optixir"):
         compiled(AXPY, to)
 
 
 @pytest.mark.parametrize("names", [3, [3], [""], ["a\nb"], ["a\0"], [["k"]], ["\ud800"]])
-def test_names_that_are_none_are_refused(compiled: Compiler, names: object) -> None:
+def test_invalid_names_are_refused(compiled: Compiler, names: object) -> None:
     with pytest.raises(OptionError):
         compiled(AXPY, names=names)
 
 
-def test_dlto_asks_for_ltoir(compiled: Compiler) -> None:
+def test_dlto_requests_ltoir(compiled: Compiler) -> None:
     with raises(OptionError, "option-conflict", "LTO-IR"):
         compiled(AXPY, "cubin", dlto=True)
     assert compiled(AXPY, "ltoir", dlto=True).kind is ImageKind.LTOIR
@@ -323,20 +323,20 @@ def test_debug_and_line_information_compile(compiled: Compiler) -> None:
     assert b".loc" in compiled(AXPY, "ptx", lineinfo=True).data
 
 
-def test_an_unfinished_source_says_so(compiled: Compiler) -> None:
+def test_unfinished_source_is_reported(compiled: Compiler) -> None:
     with pytest.raises(CompileError) as caught:
         compiled("__global__ void k(int", arch="sm_80")
     assert caught.value.diagnostics[0].message == 'expected a ")"'
 
 
 @pytest.mark.parametrize("header", ["cub/cub.cuh", "cub/device/device_reduce.cuh"])
-def test_a_header_of_host_code_says_what_to_include_instead(compiled: Compiler, header: str) -> None:
+def test_host_header_error_names_a_replacement(compiled: Compiler, header: str) -> None:
     with pytest.raises(CompileError) as caught:
         compiled(f"#include <{header}>\n{AXPY}")
     assert "<cub/block/block_reduce.cuh>" in (caught.value.help or "")
 
 
-def test_a_header_of_thrust_says_that_it_is_for_hosts(compiled: Compiler) -> None:
+def test_thrust_header_error_says_that_it_is_for_hosts(compiled: Compiler) -> None:
     with pytest.raises(CompileError) as caught:
         compiled(f"#include <thrust/sort.h>\n{AXPY}")
     assert "Thrust's containers and algorithms are host code" in (caught.value.help or "")

@@ -53,7 +53,7 @@ def test_opaque_pointers_serve_from_compute_100() -> None:
     assert ".entry k(" in program.compile(Source.nvvm(opaque(K), ADD_TWO), arch="compute_120").text
 
 
-def test_without_an_architecture_it_is_the_lowest_that_libnvvm_has(toolchain: Toolchain) -> None:
+def test_default_is_the_lowest_architecture_of_libnvvm(toolchain: Toolchain) -> None:
     assert f".target sm_{toolchain.nvvm.arches[0]}" in program.compile(Source.nvvm(SCALE)).text
 
 
@@ -63,7 +63,7 @@ def test_both_marks_of_a_kernel_are_known() -> None:
         assert dict(program.compile(Source.nvvm(text), arch="compute_90").names) == {"scale": "scale"}
 
 
-def test_modules_make_one_program() -> None:
+def test_modules_form_one_program() -> None:
     for arch in ("sm_90", "sm_100"):
         cubin = program.compile(Source.nvvm(K, ADD_TWO), arch=arch)
         assert [k.name for k in read_cubin(cubin.data).kernels] == ["k"]
@@ -80,7 +80,7 @@ def test_libdevice_is_added_on_request(arch: str) -> None:
     assert "libdevice=True" in str(caught.value)
 
 
-def test_a_module_is_text_bytes_a_file_or_an_artifact(tmp_path: Path) -> None:
+def test_module_is_text_bytes_a_file_or_an_artifact(tmp_path: Path) -> None:
     file = tmp_path / "scale.ll"
     file.write_text(SCALE)
     expected = program.compile(Source.nvvm(SCALE), arch="compute_90").data
@@ -100,7 +100,7 @@ def bitcode(text: str) -> bytes:
     return made
 
 
-def test_bitcode_serves_and_that_of_an_llvm_too_new_is_explained() -> None:
+def test_bitcode_is_accepted_and_too_new_llvm_explained() -> None:
     modern = bitcode(opaque(SCALE))
     assert ".entry scale(" in program.compile(Source.nvvm(modern), arch="compute_100").text
     with raises(CompileError, "compile", "LLVM22", "compute_100", "LLVM 7") as caught:
@@ -121,7 +121,7 @@ def test_bitcode_with_typed_pointers_serves_every_architecture(tmp_path: Path) -
 # Options
 
 
-def test_an_option_goes_to_libnvvm_or_for_a_cubin_to_nvjitlink() -> None:
+def test_options_reach_libnvvm_or_for_a_cubin_nvjitlink() -> None:
     source = Source.nvvm(SCALE, name="scale.ll")
     request = program.request(source, arch="sm_90", ftz=True, maxrregcount=32, lineinfo=True)
     assert request.arguments() == ["-arch=compute_90", "-ftz=1", "-generate-line-info"]
@@ -141,7 +141,7 @@ def test_an_option_goes_to_libnvvm_or_for_a_cubin_to_nvjitlink() -> None:
 
 @pytest.mark.parametrize("option", ["fmad", "prec_div", "prec_sqrt", "use_fast_math", "lineinfo", "debug"])
 @pytest.mark.parametrize("arch", ["sm_90", "lto_100"])
-def test_libnvvm_takes_every_spelling(option: str, arch: str) -> None:
+def test_libnvvm_accepts_every_spelling(option: str, arch: str) -> None:
     assert program.compile(Source.nvvm(SCALE), arch=arch, options={option: True}, opt_level=0).names
 
 
@@ -166,7 +166,7 @@ def test_every_part_of_the_program_is_in_its_key() -> None:
 
 
 @pytest.mark.parametrize("arch", ["compute_90", "sm_100"])
-def test_a_module_without_a_kernel_says_how_to_mark_one(arch: str) -> None:
+def test_module_without_a_kernel_explains_how_to_mark_one(arch: str) -> None:
     with raises(CompileError, "compile", "un.ll", "scale") as caught:
         program.compile(Source.nvvm(UNMARKED, name="un.ll"), arch=arch)
     told = str(caught.value)
@@ -175,7 +175,7 @@ def test_a_module_without_a_kernel_says_how_to_mark_one(arch: str) -> None:
     assert "rdc=True" in told
 
 
-def test_marked_as_the_message_says_the_module_compiles() -> None:
+def test_module_marked_as_the_message_says_compiles() -> None:
     for mark in (
         UNMARKED.replace("define void @scale(", "define ptx_kernel void @scale("),
         UNMARKED + '!nvvm.annotations = !{!0}\n!0 = !{void (float*)* @scale, !"kernel", i32 1}\n',
@@ -190,7 +190,7 @@ def test_functions_alone_are_kept_for_a_link() -> None:
         program.compile(Source.nvvm(UNMARKED), arch="sm_90", rdc=True)
 
 
-def test_a_name_that_is_no_kernel_is_refused() -> None:
+def test_name_that_is_not_a_kernel_is_refused() -> None:
     with raises(CompileError, "compile", "scale"):
         program.compile(Source.nvvm(UNMARKED), arch="lto_90", names=["scale"])
     with raises(CompileError, "compile", "scal") as caught:
@@ -198,13 +198,13 @@ def test_a_name_that_is_no_kernel_is_refused() -> None:
     assert "did you mean scale?" in str(caught.value)
 
 
-def test_the_wrong_dialect_is_explained_with_its_line() -> None:
+def test_wrong_dialect_is_explained_with_its_line() -> None:
     with raises(CompileError, "compile", "op.ll:4", "compute_100") as caught:
         program.compile(Source.nvvm(opaque(SCALE), name="op.ll"), arch="sm_90")
     assert "write typed pointers (float*)" in str(caught.value)
 
 
-def test_an_architecture_that_libnvvm_dropped_names_those_it_has(toolchain: Toolchain) -> None:
+def test_dropped_libnvvm_architecture_lists_supported_ones(toolchain: Toolchain) -> None:
     if toolchain.nvvm.release < (13, 0):
         pytest.skip("CUDA 12 has compute_70")
     with raises(ArchError, "arch-unsupported", "compute_70") as caught:
@@ -213,7 +213,7 @@ def test_an_architecture_that_libnvvm_dropped_names_those_it_has(toolchain: Tool
 
 
 @pytest.mark.parametrize("arch", ["compute_90", "compute_100"])
-def test_an_error_has_line_column_and_source(arch: str) -> None:
+def test_error_has_line_column_and_source(arch: str) -> None:
     with raises(CompileError, "compile", "bad.ll:7:15", "undefined value '%zz'") as caught:
         program.compile(Source.nvvm(SCALE.replace("store float %w", "store float %zz"), name="bad.ll"), arch=arch)
     (diagnostic,) = caught.value.diagnostics
@@ -222,14 +222,14 @@ def test_an_error_has_line_column_and_source(arch: str) -> None:
 
 
 @pytest.mark.parametrize("arch", ["compute_90", "compute_100"])
-def test_other_bad_modules_are_errors_too(arch: str) -> None:
+def test_other_invalid_modules_are_errors(arch: str) -> None:
     with raises(CompileError, "compile", "nvvmir.version", "{!0}"):
         program.compile(Source.nvvm(SCALE.replace(VERSION, "")), arch=arch)
     with raises(CompileError, "compile", "symbol multiply defined"):
         program.compile(Source.nvvm(K, ADD_TWO, ADD_TWO), arch=arch)
 
 
-def test_what_kills_llvm_7_is_refused_before() -> None:
+def test_input_that_crashes_llvm_7_is_refused_first() -> None:
     for text, said in (
         (SCALE.replace("ret void", "%q = alloca i256\n  ret void"), "i256"),
         (SCALE.replace("e-p:64", "e-p:junk"), "p:junk:64:64"),
@@ -238,7 +238,7 @@ def test_what_kills_llvm_7_is_refused_before() -> None:
             program.compile(Source.nvvm(text), arch="compute_90")
 
 
-def test_a_function_that_is_nowhere_is_named() -> None:
+def test_undefined_function_is_named() -> None:
     with raises(CompileError, "compile", "Undefined reference", "k.ll"):
         program.compile(Source.nvvm(K, name="k.ll"), arch="sm_90")
 
@@ -255,7 +255,7 @@ def test_a_function_that_is_nowhere_is_named() -> None:
         ((b"\x7fELF" + bytes(100),), FormatError),
     ],
 )
-def test_what_is_no_llvm_ir_is_refused(wrong: tuple[object, ...], error: type[Exception]) -> None:
+def test_text_that_is_not_llvm_ir_is_refused(wrong: tuple[object, ...], error: type[Exception]) -> None:
     with pytest.raises(error):
         Source.nvvm(*wrong)
     with pytest.raises(OptionError):

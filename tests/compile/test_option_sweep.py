@@ -85,7 +85,7 @@ def taken_by_nvrtc(given: list[str], folder: Path) -> set[str]:
     return {line.removeprefix("took ") for line in done.stdout.splitlines() if line.startswith("took ")}
 
 
-def test_every_long_option_of_nvrtc_has_a_row_or_a_reason(toolchain: Toolchain, tmp_path: Path) -> None:
+def test_every_long_nvrtc_option_has_a_row_or_a_reason(toolchain: Toolchain, tmp_path: Path) -> None:
     if toolchain.nvrtc.version < (13, 5):
         pytest.skip("the table is that of 13.5")
     found = taken_by_nvrtc([*words("nvrtc")], tmp_path)
@@ -95,7 +95,7 @@ def test_every_long_option_of_nvrtc_has_a_row_or_a_reason(toolchain: Toolchain, 
     assert found - options("NVRTC").names - _SHORT == set()
 
 
-def test_the_reasons_are_of_options_that_there_are(toolchain: Toolchain) -> None:
+def test_reasons_are_about_existing_options(toolchain: Toolchain) -> None:
     if toolchain.nvrtc.version < (13, 5):
         pytest.skip("the table is that of 13.5")
     for tool, reasons in OPTION_GAPS.items():
@@ -113,7 +113,7 @@ def taken_by_nvjitlink(argument: str) -> bool:
     return True
 
 
-def test_every_option_of_nvjitlink_has_a_row_or_a_reason_or_is_refused(toolchain: Toolchain) -> None:
+def test_every_nvjitlink_option_has_a_row_a_reason_or_an_error(toolchain: Toolchain) -> None:
     if toolchain.nvjitlink.version < (13, 5):
         pytest.skip("the table is that of 13.5")
     known = options("nvJitLink").names
@@ -131,7 +131,7 @@ def test_every_option_of_nvjitlink_has_a_row_or_a_reason_or_is_refused(toolchain
 
 
 @pytest.mark.parametrize("argument", ["-res-usage", "-relocatable", "-lto-partial", "-ltoir", "-time-trace=x", "-ptx9"])
-def test_what_nvjitlink_would_take_for_another_option_is_refused(argument: str, toolchain: Toolchain) -> None:
+def test_argument_that_nvjitlink_misinterprets_is_refused(argument: str, toolchain: Toolchain) -> None:
     has_it = not argument.startswith("-r") or toolchain.nvjitlink.version >= (13, 0)
     assert taken_by_nvjitlink(argument) == has_it
     with raises(OptionError, "option-unknown", "nvJitLink", argument):
@@ -140,11 +140,11 @@ def test_what_nvjitlink_would_take_for_another_option_is_refused(argument: str, 
 
 
 @pytest.mark.parametrize("argument", ["-r", "-lto", "-ptx", "-time", "-verbose", "-Xptxas=-v"])
-def test_what_nvjitlink_has_is_given_to_it(argument: str) -> None:
+def test_nvjitlink_gets_every_option_that_it_has(argument: str) -> None:
     assert Options(extra=[argument]).render(Tool.NVJITLINK) == [argument]
 
 
-def test_the_beginnings_are_those_that_nvjitlink_goes_by(toolchain: Toolchain) -> None:
+def test_prefixes_match_those_that_nvjitlink_compares(toolchain: Toolchain) -> None:
     if toolchain.nvjitlink.version < (13, 5):
         pytest.skip("measured with 13.5")
     flags = [name for name in (*option_names(Tool.NVJITLINK), "ptx", "r") if taken_by_nvjitlink(f"-{name}")]
@@ -194,7 +194,7 @@ def taken_by_nvvm(given: list[str], folder: Path) -> set[str]:
     return taken
 
 
-def test_every_option_of_libnvvm_has_a_row_or_a_reason(toolchain: Toolchain, tmp_path: Path) -> None:
+def test_every_libnvvm_option_has_a_row_or_a_reason(toolchain: Toolchain, tmp_path: Path) -> None:
     if toolchain.nvvm.release < (13, 5):
         pytest.skip("the table is that of 13.5")
     known = options("libNVVM").names
@@ -203,7 +203,7 @@ def test_every_option_of_libnvvm_has_a_row_or_a_reason(toolchain: Toolchain, tmp
 
 
 @pytest.mark.parametrize("word", TAKE_NEXT)
-def test_an_argument_of_libnvvm_without_its_value_is_refused(word: str) -> None:
+def test_libnvvm_argument_without_its_value_is_refused(word: str) -> None:
     with raises(OptionError, "option-rejected", f"-{word}", "takes the argument after it"):
         cujit.compile(cujit.Source.nvvm(OPAQUE), to="ptx", arch="compute_90", extra=["-g", f"-{word}"])
     assert Options(extra=[f"-{word}", "-O3"]).render(Tool.NVVM) == [f"-{word}", "-O3"]
@@ -212,7 +212,7 @@ def test_an_argument_of_libnvvm_without_its_value_is_refused(word: str) -> None:
 
 @pytest.mark.parametrize("word", ["--dopt", "--ptxas-options", "-Xcudafe", "-Xptxas", "-dopt"])
 @pytest.mark.parametrize("value", ["", " "])
-def test_an_argument_of_nvrtc_without_its_value_is_refused(word: str, value: str) -> None:
+def test_nvrtc_argument_without_its_value_is_refused(word: str, value: str) -> None:
     with raises(OptionError, "option-rejected", f"option {word} requires a value", f"{word}=VALUE"):
         cujit.compile("__global__ void k() {}", to="ptx", arch="compute_90", extra=[f"{word}={value}"])
     assert Options(extra=[f"{word}=1", "-DA="]).render(Tool.NVRTC) == [f"{word}=1", "-DA="]
@@ -260,7 +260,7 @@ def test_no_argument_without_a_value_ends_the_process(tool: str, tmp_path: Path)
 # -- nvFatbin -----------------------------------------------------------------------------------------------
 
 
-def test_nvfatbin_has_no_option_that_nobody_knows() -> None:
+def test_nvfatbin_has_no_unknown_option() -> None:
     found = set()
     for word in (*words("nvfatbin"), "32", "64"):
         try:
@@ -311,7 +311,7 @@ define ptx_kernel void @k(ptr %p) {{
 """
 
 
-def test_the_newest_dialect_is_taken_for_older_architectures(toolchain: Toolchain) -> None:
+def test_newest_dialect_compiles_for_older_architectures(toolchain: Toolchain) -> None:
     source = cujit.Source.nvvm(OPAQUE)
     if toolchain.nvvm.release < (13, 5):
         with raises(OptionError, "option-rejected", "nvvm_latest came with CUDA 13.5"):

@@ -15,7 +15,7 @@ from raising import raises
 
 
 @pytest.mark.parametrize("option", OPTIONS.values(), ids=lambda o: o.name)
-def test_every_option_is_explained_and_taken_by_some_tool(option: Option) -> None:
+def test_every_option_is_explained_and_accepted_by_a_tool(option: Option) -> None:
     assert option.doc.endswith(".")
     assert any(isinstance(option.spelling(tool), Spelling) for tool in Tool)
 
@@ -43,7 +43,7 @@ _ELSEWHERE = {"pre_include", "use_pch", "create_pch", "float128", "pch", "pch_di
 
 
 @pytest.mark.parametrize("name", [n for n, o in OPTIONS.items() if n not in _ELSEWHERE and not o.isolated])
-def test_nvrtc_takes_every_spelling(toolchain: Toolchain, name: str) -> None:
+def test_nvrtc_accepts_every_spelling(toolchain: Toolchain, name: str) -> None:
     if not isinstance(OPTIONS[name].nvrtc, Spelling):
         pytest.skip("not an option of NVRTC")
     if name == "std" and toolchain.nvrtc.version < (13, 3):
@@ -65,7 +65,7 @@ def compile_with(toolchain: Toolchain, options: Options) -> None:
 
 
 @pytest.mark.parametrize("name", [n for n, o in OPTIONS.items() if isinstance(o.nvjitlink, Spelling)])
-def test_nvjitlink_takes_every_spelling(toolchain: Toolchain, name: str) -> None:
+def test_nvjitlink_accepts_every_spelling(toolchain: Toolchain, name: str) -> None:
     rendered = one(name).render(Tool.NVJITLINK)
     if toolchain.nvjitlink.version < (OPTIONS[name].since or (0, 0)):
         part = compile("__global__ void k() {}", to="ltoir", arch="lto_90")
@@ -78,18 +78,18 @@ def test_nvjitlink_takes_every_spelling(toolchain: Toolchain, name: str) -> None
         pytest.fail(str(e))
 
 
-def test_what_is_not_said_is_not_written() -> None:
+def test_unspecified_options_are_not_rendered() -> None:
     assert Options().render(Tool.NVRTC) == []
     assert Options(fmad=None, debug=None).render(Tool.NVRTC) == []
 
 
-def test_a_flag_that_is_off_is_the_same_as_not_said_but_a_switch_is_written() -> None:
+def test_false_flag_equals_none_but_a_switch_is_rendered() -> None:
     assert Options(debug=False).render(Tool.NVRTC) == []
     assert Options(fmad=False).render(Tool.NVRTC) == ["--fmad=false"]
     assert Options(fmad=False).render(Tool.NVJITLINK) == ["-fma=0"]
 
 
-def test_the_order_of_rendering_is_that_of_the_table() -> None:
+def test_rendering_order_is_that_of_the_table() -> None:
     one, other = Options(lineinfo=True, std="c++20"), Options(std="c++20", lineinfo=True)
     assert one.render(Tool.NVRTC) == other.render(Tool.NVRTC) == ["--std=c++20", "--generate-line-info"]
 
@@ -108,7 +108,7 @@ def test_lists_and_macros_are_rendered() -> None:
     ]
 
 
-def test_fast_math_is_spelled_out_for_the_linker_and_gives_way_to_what_is_said() -> None:
+def test_fast_math_is_expanded_and_yields_to_explicit_options() -> None:
     assert Options(use_fast_math=True, ftz=False).render(Tool.NVJITLINK) == [
         "-ftz=0",
         "-prec-div=0",
@@ -117,7 +117,7 @@ def test_fast_math_is_spelled_out_for_the_linker_and_gives_way_to_what_is_said()
     ]
 
 
-def test_an_option_that_the_tool_lacks_is_rejected_with_a_reason() -> None:
+def test_option_that_a_tool_lacks_is_rejected_with_a_reason() -> None:
     with raises(OptionError, "option-rejected", "C++"):
         Options(std="c++17").render(Tool.NVJITLINK)
     with raises(OptionError, "option-rejected", "kernels_used"):
@@ -128,7 +128,7 @@ def test_an_option_that_the_tool_lacks_is_rejected_with_a_reason() -> None:
     ("wrong", "meant"),
     [("linfo", "lineinfo"), ("device-debug", "debug"), ("-use_fast_math", "use_fast_math"), ("fma", "fmad")],
 )
-def test_an_unknown_option_names_the_nearest(wrong: str, meant: str) -> None:
+def test_unknown_option_names_the_nearest(wrong: str, meant: str) -> None:
     with pytest.raises(OptionError) as caught:
         Options.of({wrong: True}, {})
     assert f"unknown option {wrong!r}" in str(caught.value)
@@ -163,7 +163,7 @@ def test_an_unknown_option_names_the_nearest(wrong: str, meant: str) -> None:
         ({"extra": 3}, "extra is 3, expected a list of non-blank str"),
     ],
 )
-def test_a_wrong_value_says_what_is_wanted(said: dict[str, object], complaint: str) -> None:
+def test_wrong_value_names_the_expected_type(said: dict[str, object], complaint: str) -> None:
     with pytest.raises(OptionError) as caught:
         Options.of(said, {})
     assert complaint in str(caught.value)
@@ -176,10 +176,10 @@ def test_keywords_win_over_the_options_argument() -> None:
     assert Options.of(joined, {"ftz": True}) == Options(debug=False, lineinfo=True, ftz=True, extra=["--a"])
 
 
-def test_something_that_is_no_mapping_is_refused() -> None:
+def test_options_that_are_not_a_mapping_are_refused() -> None:
     with raises(OptionError, "option", "list"):
         Options.of(["-G"], {})  # type: ignore[arg-type]
 
 
-def test_equal_options_hash_alike() -> None:
+def test_equal_options_have_equal_hashes() -> None:
     assert hash(Options(define={"A": 1}, ftz=True)) == hash(Options(ftz=True, define={"A": 1}))

@@ -30,7 +30,7 @@ def made() -> Artifact:
     return program.compile(SOURCE, to="optixir", arch="compute_90", names="__raygen__k")
 
 
-def test_it_is_made_kept_and_told_from_ltoir(made: Artifact, tmp_path: Path) -> None:
+def test_optixir_is_compiled_cached_and_recognized(made: Artifact, tmp_path: Path) -> None:
     assert (made.kind, str(made.arch), dict(made.names)) == (
         ImageKind.OPTIXIR,
         "compute_90",
@@ -47,7 +47,7 @@ def test_it_is_made_kept_and_told_from_ltoir(made: Artifact, tmp_path: Path) -> 
             assert {to: kind_of(image.data).value for to, image in images.items()} == {to: to for to in images}
 
 
-def test_it_says_what_it_is_and_what_takes_it(made: Artifact) -> None:
+def test_optixir_is_described_with_its_consumer(made: Artifact) -> None:
     [image] = inspect(made.data)
     assert (image.kind, str(image.arch)) == (ImageKind.OPTIXIR, "compute_90")
     assert "only OptiX" in image.note
@@ -62,7 +62,7 @@ def test_it_says_what_it_is_and_what_takes_it(made: Artifact) -> None:
         program.link([made], arch="sm_90")
 
 
-def test_what_makes_none_is_refused() -> None:
+def test_request_that_cannot_give_optixir_is_refused() -> None:
     with raises(OptionError, "option-rejected", "LLVM", "IR"):
         program.compile(Source.nvvm(SCALE), to="optixir")
     with raises(OptionError, "option-conflict", "LTO-IR", "optixir"):
@@ -73,7 +73,7 @@ def test_what_makes_none_is_refused() -> None:
         program.compile("__global__ void k() { error }", to="optixir")
 
 
-def test_the_command_makes_it_by_the_ending_of_the_output(tmp_path: Path) -> None:
+def test_command_writes_optixir_by_the_file_extension(tmp_path: Path) -> None:
     (tmp_path / "ray.cu").write_text(SOURCE.text)
     output = tmp_path / "ray.optixir"
     result = CliRunner().invoke(command, [str(tmp_path / "ray.cu"), "-o", str(output)])

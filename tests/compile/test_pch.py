@@ -73,7 +73,7 @@ def varied(runner: Runner, number: int, header: str, **options: object) -> Artif
     return runner.get(CompileJob(Request.of(source, "ptx", None, (), Options.of(options, {}), runner)))
 
 
-def test_the_third_compile_precompiles_and_results_are_the_same_without(
+def test_third_compile_precompiles_without_changing_results(
     runner: Runner, statuses: list[int | None], tmp_path: Path
 ) -> None:
     made = [varied(runner, number, ONE) for number in range(5)]
@@ -85,9 +85,7 @@ def test_the_third_compile_precompiles_and_results_are_the_same_without(
     assert statuses[5:] == [None] * 5
 
 
-def test_on_demand_the_first_compile_precompiles_and_the_key_is_the_same(
-    runner: Runner, statuses: list[int | None]
-) -> None:
+def test_pch_true_precompiles_the_first_compile_with_equal_key(runner: Runner, statuses: list[int | None]) -> None:
     first = varied(runner, 0, ONE, pch=True)
     varied(runner, 1, ONE, pch=True)
     assert statuses == [0, NOT_ATTEMPTED]
@@ -98,7 +96,7 @@ def test_on_demand_the_first_compile_precompiles_and_the_key_is_the_same(
     assert statuses[2:] == [NOT_ATTEMPTED], "without a cache too"
 
 
-def test_another_header_of_the_same_size_and_time_is_never_taken_for_the_first(
+def test_header_of_equal_size_and_time_is_distinguished(
     runner: Runner, tmp_path: Path, statuses: list[int | None]
 ) -> None:
     assert varied(runner, 0, ONE, pch=True).data != varied(runner, 0, TWO, pch=True).data
@@ -114,7 +112,7 @@ def test_another_header_of_the_same_size_and_time_is_never_taken_for_the_first(
     assert statuses == [0] * 4
 
 
-def test_what_changes_while_it_is_compiled_is_not_kept(
+def test_headers_changed_during_a_compile_are_not_kept(
     runner: Runner, headers: PrecompiledHeaders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(KeyMaker, "is_still", lambda *_: False)
@@ -122,7 +120,7 @@ def test_what_changes_while_it_is_compiled_is_not_kept(
     assert headers._directories == {}
 
 
-def test_a_heap_that_is_too_small_grows_and_a_warning_says_so(
+def test_too_small_heap_grows_with_a_warning(
     runner: Runner, headers: PrecompiledHeaders, statuses: list[int | None]
 ) -> None:
     headers._heap_bytes = 0
@@ -136,7 +134,7 @@ def test_a_heap_that_is_too_small_grows_and_a_warning_says_so(
     assert nvrtc.nvrtcGetPCHHeapSize()[1] >= headers._heap_bytes > 1 << 20
 
 
-def test_the_heap_is_not_replaced_while_another_compile_uses_it(headers: PrecompiledHeaders) -> None:
+def test_heap_is_not_replaced_during_another_compile(headers: PrecompiledHeaders) -> None:
     nvrtc.nvrtcSetPCHHeapSize(1 << 20)
     headers._heap_bytes = 1 << 20
     with headers.of("one", True):
@@ -150,7 +148,7 @@ def test_the_heap_is_not_replaced_while_another_compile_uses_it(headers: Precomp
 
 
 @pytest.mark.parametrize("options", [{"lineinfo": True}, {"pch": False}], ids=str)
-def test_what_may_hold_paths_and_what_is_told_not_to_do_without(
+def test_precompiled_headers_are_skipped_for_paths_or_by_option(
     runner: Runner, options: dict[str, object], statuses: list[int | None]
 ) -> None:
     for number in range(4):
@@ -158,7 +156,7 @@ def test_what_may_hold_paths_and_what_is_told_not_to_do_without(
     assert statuses == [None] * 4
 
 
-def test_a_process_keeps_two_and_a_child_makes_its_own(headers: PrecompiledHeaders) -> None:
+def test_process_keeps_two_and_a_child_creates_its_own(headers: PrecompiledHeaders) -> None:
     for name in ("one", "two", "three", "two"):
         with headers.of(name, True):
             pass
@@ -171,9 +169,7 @@ def test_a_process_keeps_two_and_a_child_makes_its_own(headers: PrecompiledHeade
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_directories_of_dead_processes_go_and_those_of_living_ones_stay(
-    headers: PrecompiledHeaders, tmp_path: Path
-) -> None:
+def test_directories_of_dead_processes_are_removed(headers: PrecompiledHeaders, tmp_path: Path) -> None:
     (tmp_path / "temporary" / "cujit-pch-dead" / "x").mkdir(parents=True)
     holder = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(f"""
@@ -200,7 +196,7 @@ def test_directories_of_dead_processes_go_and_those_of_living_ones_stay(
     os.rmdir(tmp_path / "temporary" / "cujit-pch-alive")
 
 
-def test_no_room_costs_no_more_than_time(headers: PrecompiledHeaders, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_costs_only_time(headers: PrecompiledHeaders, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> str:
         raise OSError(28, "No space left on device")
 
@@ -227,7 +223,7 @@ print("all compiled")
 
 
 @pytest.mark.parametrize(("options", "warnings"), [("{}", 0), ("{'pch': True}", 1)])
-def test_a_compile_does_without_if_there_is_no_room_for_a_header(options: str, warnings: int, tmp_path: Path) -> None:
+def test_compile_continues_if_a_header_has_no_room(options: str, warnings: int, tmp_path: Path) -> None:
     environment = {**os.environ, "CUJIT_CACHE_DIR": str(tmp_path / "cache"), "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-c", NO_ROOM, options]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)

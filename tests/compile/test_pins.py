@@ -60,7 +60,7 @@ def outcome(source: Path, *, compile: str = "auto", **options: object) -> str:
     return str(image.provenance.outcome.value)
 
 
-def test_it_answers_for_another_build_of_the_compiler_and_says_so(ship: Ship, tmp_path: Path) -> None:
+def test_pin_answers_for_another_compiler_build_and_reports_it(ship: Ship, tmp_path: Path) -> None:
     source = ship()
     image = cujit.compile(source, arch="sm_90", cache=Cache.packaged("mylib"))
     assert isinstance(image.provenance, Provenance)
@@ -72,7 +72,7 @@ def test_it_answers_for_another_build_of_the_compiler_and_says_so(ship: Ship, tm
     assert not image.provenance.why()
 
 
-def test_the_general_cache_and_packs_of_others_are_asked_by_content_alone(ship: Ship, tmp_path: Path) -> None:
+def test_general_cache_and_other_packs_are_searched_by_content(ship: Ship, tmp_path: Path) -> None:
     source = ship(distribution="mylib-sm90", points="[cujit.packs]\nmylib = mylib-sm90_packs\n")
     with raises(NotCompiledError, "not-compiled", "another/"):
         outcome(source, compile="never")
@@ -81,7 +81,7 @@ def test_the_general_cache_and_packs_of_others_are_asked_by_content_alone(ship: 
         cujit.compile(source, arch="sm_90", cache=roots)
 
 
-def test_a_pack_without_a_digest_in_record_is_asked_by_content_alone(ship: Ship) -> None:
+def test_pack_without_a_recorded_digest_is_searched_by_content(ship: Ship) -> None:
     source = ship(is_hashed=False)
     with pytest.raises(NotCompiledError):
         outcome(source, compile="never")
@@ -96,14 +96,14 @@ def test_a_pack_without_a_digest_in_record_is_asked_by_content_alone(ship: Ship)
         lambda source: source.with_name("own.h").unlink(),
     ],
 )
-def test_what_the_user_changes_is_not_answered(ship: Ship, change: Callable[[Path], object]) -> None:
+def test_sources_that_the_user_changes_get_no_answer(ship: Ship, change: Callable[[Path], object]) -> None:
     source = ship()
     change(source)
     with pytest.raises(NotCompiledError):
         outcome(source, compile="never")
 
 
-def test_other_options_and_architectures_are_not_answered(ship: Ship) -> None:
+def test_other_options_and_architectures_get_no_answer(ship: Ship) -> None:
     source = ship()
     with pytest.raises(NotCompiledError):
         outcome(source, compile="never", define={"OTHER": "1"})
@@ -111,14 +111,14 @@ def test_other_options_and_architectures_are_not_answered(ship: Ship) -> None:
         cujit.compile(source, arch="sm_80", cache=Cache.packaged("mylib", compile="never"))
 
 
-def test_another_release_is_asked_first_where_it_may_compile(ship: Ship, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_release_compiles_first_if_allowed(ship: Ship, monkeypatch: pytest.MonkeyPatch) -> None:
     source = ship()
     monkeypatch.setattr(KeyMaker, "release", lambda _: "NVRTC 99.0")
     assert outcome(source) == "made"
     assert outcome(source, compile="never") == "shipped"
 
 
-def test_without_a_toolkit_it_answers_all_the_same(ship: Ship, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pin_answers_without_a_toolkit(ship: Ship, monkeypatch: pytest.MonkeyPatch) -> None:
     source = ship()
 
     def absent(*_: object) -> object:
@@ -133,13 +133,13 @@ def test_without_a_toolkit_it_answers_all_the_same(ship: Ship, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("before", ["// __FILE__\n", '#include "{folder}/absolute.h"\n'])
-def test_what_may_hold_paths_is_not_pinned(ship: Ship, before: str, tmp_path: Path) -> None:
+def test_results_that_may_contain_paths_are_not_pinned(ship: Ship, before: str, tmp_path: Path) -> None:
     (tmp_path / "absolute.h").write_text("")
     with pytest.raises(NotCompiledError):
         outcome(ship(before.format(folder=tmp_path) + SOURCE), compile="never")
 
 
-def test_recordings_hear_of_what_was_shipped_and_of_what_was_found(ship: Ship, tmp_path: Path) -> None:
+def test_recordings_contain_shipped_and_found_images(ship: Ship, tmp_path: Path) -> None:
     source = ship()
     with cujit.record_worklist(tmp_path / "recorded"):
         assert outcome(source) == "shipped"

@@ -77,7 +77,7 @@ def edited_meanwhile(monkeypatch: pytest.MonkeyPatch, header: Path, text: str) -
     monkeypatch.setattr(CompileJob, "run", run_and_edit)
 
 
-def test_what_was_made_while_a_header_changed_is_given_and_not_kept(
+def test_image_compiled_while_a_header_changed_is_not_stored(
     toolchain: Toolchain, root: Path, header: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runner = Runner(toolchain, Cache(root))
@@ -95,7 +95,7 @@ def test_what_was_made_while_a_header_changed_is_given_and_not_kept(
     assert outcome(runner.get(CompileJob(of_header(header)))) is Outcome.MADE
 
 
-def test_an_error_that_came_while_a_header_changed_is_not_remembered(
+def test_error_while_a_header_changed_is_not_remembered(
     toolchain: Toolchain, root: Path, header: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runner = Runner(toolchain, Cache(root))
@@ -112,7 +112,7 @@ def test_an_error_that_came_while_a_header_changed_is_not_remembered(
         assert runner.cache.counters.misses == misses
 
 
-def test_without_a_cache_the_reason_is_told(toolchain: Toolchain) -> None:
+def test_missing_cache_is_the_reported_reason(toolchain: Toolchain) -> None:
     artifact = Runner(toolchain, off="it is Sunday").get(CompileJob(of_text(define={"VALUE": 1})))
     assert isinstance(artifact.provenance, Provenance)
     assert (artifact.provenance.outcome, artifact.provenance.reason) == (Outcome.UNCACHED, "it is Sunday")
@@ -136,7 +136,7 @@ def test_wrong_options_are_refused_before_a_library_is_opened(root: Path, cached
     assert set(tools.__dict__) == {"settings", "notes"}
 
 
-def test_a_second_process_knows_the_compilers_without_opening_them(root: Path) -> None:
+def test_second_process_knows_compilers_without_opening_them(root: Path) -> None:
     languages = ("cuda", "nvvm")
     first = Runner(Toolchain(Settings()), Cache(root))
     known = [first.compiler(language) for language in languages]
@@ -148,7 +148,7 @@ def test_a_second_process_knows_the_compilers_without_opening_them(root: Path) -
     assert Request.of(TEXT, None, None, (), Options(), second).arch.number == known[0].arches[0]
 
 
-def test_a_forked_child_is_not_stopped_by_a_lock_of_another_thread(toolchain: Toolchain, root: Path) -> None:
+def test_forked_child_ignores_a_lock_of_another_thread(toolchain: Toolchain, root: Path) -> None:
     runner = Runner(toolchain, Cache(root))
     request = of_text("#include <cuda_fp16.h>\n" + TEXT, define={"VALUE": 1})
     runner.get(CompileJob(request))
@@ -197,19 +197,19 @@ REQUESTS = {
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_a_job_travels(name: str) -> None:
+def test_job_travels(name: str) -> None:
     job = CompileJob(REQUESTS[name])
     assert vars(pickle.loads(pickle.dumps(job))) == vars(job)
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_a_recipe_is_the_request(name: str) -> None:
+def test_recipe_is_the_request(name: str) -> None:
     again = read_recipe(write_recipe(REQUESTS[name]))
     assert again == REQUESTS[name]
     assert list(again.parts()) == list(REQUESTS[name].parts())
 
 
-def test_a_recipe_names_a_file_and_whole_directories(
+def test_recipe_names_a_file_and_whole_directories(
     tmp_path: Path, header: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "s.cu").write_text(TEXT)
@@ -222,7 +222,7 @@ def test_a_recipe_names_a_file_and_whole_directories(
     assert again.options["include"] == (str(header.parent),)
 
 
-def test_a_recipe_of_more_than_a_mebibyte_is_left_out() -> None:
+def test_recipe_above_one_mebibyte_is_omitted() -> None:
     assert write_recipe(of_text("/" * (1 << 20))) == b""
 
 
@@ -240,12 +240,12 @@ def test_a_recipe_of_more_than_a_mebibyte_is_left_out() -> None:
     ],
     ids=["nothing", "no zlib", "no fields", "a list", "no text", "deep", "another schema", "truncated"],
 )
-def test_bytes_that_are_no_recipe_are_refused(data: bytes) -> None:
+def test_invalid_recipe_is_refused(data: bytes) -> None:
     with raises(FormatError, "format", "recipe"):
         read_recipe(data)
 
 
-def test_a_recipe_that_grows_beyond_its_bound_is_not_unpacked() -> None:
+def test_recipe_that_decompresses_past_its_limit_is_refused() -> None:
     with raises(FormatError, "format", "1048576"):
         read_recipe(zlib.compress(b" " * (1 << 24)))
 
@@ -257,7 +257,7 @@ def shown(cache: Cache) -> Shown:
     return admin.show(cache, listed.digest)
 
 
-def test_an_entry_shows_its_source_and_is_made_again_byte_for_byte(toolchain: Toolchain, root: Path) -> None:
+def test_entry_shows_its_source_and_recompiles_to_equal_bytes(toolchain: Toolchain, root: Path) -> None:
     runner = Runner(toolchain, Cache(root))
     made = runner.get(CompileJob(of_text(arch="sm_80", define={"VALUE": 1})))
     assert runner.cache is not None
@@ -268,7 +268,7 @@ def test_an_entry_shows_its_source_and_is_made_again_byte_for_byte(toolchain: To
     assert (verdict.remade, verdict.fault) == (True, "")
 
 
-def test_an_entry_whose_headers_have_changed_is_not_made_again(toolchain: Toolchain, root: Path, header: Path) -> None:
+def test_entry_with_changed_headers_is_not_recompiled(toolchain: Toolchain, root: Path, header: Path) -> None:
     runner = Runner(toolchain, Cache(root))
     runner.get(CompileJob(of_header(header)))
     header.write_text("#define VALUE 2\n")
@@ -276,7 +276,7 @@ def test_an_entry_whose_headers_have_changed_is_not_made_again(toolchain: Toolch
     assert runner.remake(shown(runner.cache)) is None
 
 
-def test_a_link_has_no_recipe(toolchain: Toolchain, root: Path) -> None:
+def test_link_has_no_recipe(toolchain: Toolchain, root: Path) -> None:
     image = Runner(toolchain).get(CompileJob(of_text(arch="compute_80", define={"VALUE": 1})))
     runner = Runner(toolchain, Cache(root))
     runner.get(LinkJob((image,), ImageKind.CUBIN, Arch.parse("sm_80"), Options()))

@@ -30,14 +30,14 @@ def files(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("option", ["lineinfo", "debug"])
-def test_a_text_and_its_headers_are_where_their_names_say(folder: Path, option: str) -> None:
+def test_text_and_headers_are_written_under_their_names(folder: Path, option: str) -> None:
     for cache in (None, None, False):  # made, found, and made with no cache
         cujit.compile(source(), arch="compute_90", cache=cache, options={option: True})
         assert files(folder) == {"k.cu": BODY, "n.h": "#define N 3", "in/n.h": "#define WRONG"}
         shutil.rmtree(folder)
 
 
-def test_of_two_texts_of_a_name_the_last_is_there(folder: Path) -> None:
+def test_last_of_two_texts_with_a_name_is_written(folder: Path) -> None:
     for value in (4, 5, 4):
         cujit.build(source(value=value), targets=["compute_90"], lineinfo=True)
         assert files(folder)["n.h"] == f"#define N {value}"
@@ -56,7 +56,7 @@ def test_without_lines_nothing_is_written(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("cache", [None, False], ids=["cache", "no cache"])
-def test_files_and_their_headers_are_linked_to(folder: Path, tmp_path: Path, cache: bool | None) -> None:
+def test_files_and_their_headers_are_symbolic_links(folder: Path, tmp_path: Path, cache: bool | None) -> None:
     texts = {"a/file.cu": '#include "b.h"\n#include <c.h>\n' + BODY.replace('#include "n.h"', "#define N B + C")}
     texts |= {"a/b.h": "#define B 2", "inc/c.h": "#define C 3", "inc/unused.h": ""}
     for place in ("one", "two"):
@@ -70,13 +70,13 @@ def test_files_and_their_headers_are_linked_to(folder: Path, tmp_path: Path, cac
         assert links == {"src/file.cu": str(path), "src/b.h": str(path.parent / "b.h"), "i00/c.h": str(include / "c.h")}
 
 
-def test_what_does_not_compile_is_there_too(folder: Path) -> None:
+def test_sources_that_do_not_compile_are_written_too(folder: Path) -> None:
     with pytest.raises(CompileError):
         cujit.compile(cujit.Source.cuda("nonsense", name="n.cu"), arch="compute_90", lineinfo=True)
     assert files(folder) == {"n.cu": "nonsense"}
 
 
-def test_a_directory_that_cannot_be_written_is_an_error_in_words(folder: Path) -> None:
+def test_unwritable_directory_is_an_error(folder: Path) -> None:
     folder.write_text("a file")
     with raises(FileError, "file", "CUJIT_SOURCES", "sources/n.h"):
         cujit.compile(

@@ -62,7 +62,7 @@ def test_llvm_ir_calls_cuda_and_the_call_is_inlined() -> None:
     assert dict(ptx.names) == {"k": "k"}
 
 
-def test_a_kernel_of_llvm_ir_stays_in_a_link_of_llvm_ir_alone() -> None:
+def test_kernel_stays_in_a_link_of_only_llvm_ir() -> None:
     for arch in ("sm_90", "sm_100"):
         assert kernels(program.link([IR_K, IR_F], arch=arch)) == ["k"]
         assert kernels(program.link([Source.nvvm(SCALE)], arch=arch)) == ["scale"]
@@ -108,7 +108,7 @@ def test_build_links_for_every_target() -> None:
     assert dict(fatbin.names) == {"k": "_Z1kPf"}
 
 
-def test_build_of_one_module_takes_all_targets() -> None:
+def test_build_of_one_module_accepts_all_targets() -> None:
     tools = program.toolchain()
     numbers = tools.nvvm.arches
     if tools.nvvm.release[0] != tools.nvjitlink.version[0]:
@@ -119,20 +119,20 @@ def test_build_of_one_module_takes_all_targets() -> None:
     assert [str(e.arch) for e in entries] == [*(f"sm_{n}" for n in numbers), f"compute_{numbers[-1]}"]
 
 
-def test_a_build_that_fails_for_some_targets_says_for_which() -> None:
+def test_failed_build_names_the_targets_that_failed() -> None:
     with raises(CompileError, "compile", "sm_90", "sm_80", "op.ll:4") as caught:
         program.build(Source.nvvm(opaque(SCALE), name="op.ll"), ["sm_90", "sm_80", "sm_100"])
     assert "sm_100" not in str(caught.value)
 
 
-def test_options_go_to_every_tool_that_has_them() -> None:
+def test_options_reach_every_tool_that_has_them() -> None:
     linked = program.link([CALLS_F, IR_F], arch="sm_90", std="c++20", ftz=True, verbose=True, to="ptx")
     assert "add.ftz.f32" in linked.text
     with raises(OptionError, "option-rejected", "libNVVM", "nvJitLink", "std"):
         program.link([IR_K, IR_F], arch="sm_90", std="c++20")
 
 
-def test_names_belong_to_the_one_source_of_cuda() -> None:
+def test_names_belong_to_the_only_cuda_source() -> None:
     template = Source.cuda(
         'extern "C" __device__ float f(float); template <class T> __global__ void k(T* p) { *p = f(*p); }'
     )
@@ -143,12 +143,12 @@ def test_names_belong_to_the_one_source_of_cuda() -> None:
 
 
 @pytest.mark.parametrize(("parts", "targets"), [([], "sm_90"), ([IR_K, 3], "sm_90"), ([IR_K, b"junk"], "sm_90")])
-def test_parts_that_make_no_build_are_refused(parts: list[object], targets: str) -> None:
+def test_parts_that_cannot_be_built_are_refused(parts: list[object], targets: str) -> None:
     with pytest.raises(CujitError):
         program.build(parts, targets)
 
 
-def test_a_link_of_sources_alone_wants_an_architecture() -> None:
+def test_link_of_only_sources_requires_an_architecture() -> None:
     with raises(LinkError, "link-input", "inputs") as caught:
         program.link([IR_K, IR_F])
     assert "arch=" in str(caught.value)
@@ -165,14 +165,14 @@ CALLS_IN_TWO = 'extern "C" __device__ float g(float); extern "C" __device__ floa
 HAS_G = 'extern "C" __device__ float g(float x) { return x * 3; }'
 
 
-def test_an_nvjitlink_that_makes_no_ltoir_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nvjitlink_without_ltoir_output_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link, "LTOIR_SINCE", (program.toolchain().nvjitlink.version[0], 99))
     with raises(OptionError, "option-rejected", "99"):
         program.link([Source.cuda(HAS_G)], to="ltoir", arch="sm_80", cache=False)
 
 
 @MAKES_LTOIR
-def test_ltoir_is_linked_to_ltoir_that_lacks_a_function_and_later_inlines_it() -> None:
+def test_ltoir_links_to_ltoir_and_is_inlined_later() -> None:
     library = program.compile(CALLS_F, to="ltoir", arch="lto_80")
     open_ = program.link([library, Source.cuda(CALLS_IN_TWO)], to="ltoir")
     assert (open_.kind, str(open_.arch), dict(open_.names)) == (ImageKind.LTOIR, "lto_80", {"k": "_Z1kPf"})
@@ -188,7 +188,7 @@ def test_ltoir_is_linked_to_ltoir_that_lacks_a_function_and_later_inlines_it() -
 
 
 @MAKES_LTOIR
-def test_a_link_to_ltoir_is_kept_and_another_architecture_is_another_key() -> None:
+def test_link_to_ltoir_is_cached_by_architecture() -> None:
     parts = [Source.cuda(CALLS_IN_TWO)]
     first, again = (program.link(parts, to="ltoir", arch="sm_90") for _ in range(2))
     assert isinstance(again.provenance, Provenance)
@@ -198,7 +198,7 @@ def test_a_link_to_ltoir_is_kept_and_another_architecture_is_another_key() -> No
 
 
 @MAKES_LTOIR
-def test_what_is_no_ltoir_is_not_linked_to_ltoir() -> None:
+def test_other_images_are_not_linked_to_ltoir() -> None:
     ptx = program.compile(HAS_F, rdc=True)
     with raises(LinkError, "link-input", "LTO-IR"):
         program.link([program.compile(CALLS_F, to="ltoir"), ptx], to="ltoir")
@@ -217,7 +217,7 @@ def test_relocatable_machine_code_is_linked_in_steps() -> None:
 
 
 @NEEDS_RELOCATABLE
-def test_a_relocatable_link_leaves_the_device_runtime_to_the_last_one() -> None:
+def test_relocatable_link_defers_the_device_runtime() -> None:
     nested = "__global__ void child() {} __global__ void parent() { child<<<1, 1>>>(); }"
     step = program.link([program.compile(nested, rdc=True, arch="sm_90")], relocatable=True)
     assert b"cuda_device_runtime" not in step.data

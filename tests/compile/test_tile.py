@@ -100,19 +100,19 @@ def test_tile_kernels_are_compiled_with_names_and_types(tile: Artifact, tmp_path
     assert Artifact.open(tile.save(tmp_path / "scale.tileir")).kind is ImageKind.TILEIR
 
 
-def test_the_dialect_that_was_asked_for_is_kept() -> None:
+def test_requested_dialect_is_kept() -> None:
     request = cujit.request(CODE, to="tileir", std="c++23", enable_tile=True)
     assert [a for a in request.arguments() if "std" in a or "tile" in a] == ["--std=c++23", "--enable-tile"]
 
 
 @needs_tile_code
-def test_tile_ir_names_no_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tile_ir_contains_no_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert str(tmp_path).encode() not in program.compile(CODE, to="tileir", cache=False).data
 
 
 @needs_tile_code
-def test_a_source_without_tile_kernels_is_refused() -> None:
+def test_source_without_tile_kernels_is_refused() -> None:
     with raises(CompileError, "compile", "requires a tile kernel"):
         program.compile("__global__ void k() {}", to="tileir")
 
@@ -159,7 +159,7 @@ def test_tile_code_is_compiled_and_run_in_one_step(cpu: Device) -> None:
 
 
 @needs_tile_code
-def test_tile_kernels_beside_others_and_options_of_neither_tool_are_refused() -> None:
+def test_mixed_kernels_and_unknown_options_are_refused() -> None:
     def jitted(code: str) -> object:
         return cujit.jit(code, device="cpu")
 
@@ -196,7 +196,7 @@ def test_kernels_of_headers_are_compiled_or_refused_by_name(cpu: Device) -> None
 
 
 @needs_tileiras
-def test_the_host_object_of_a_cubin_is_neither_executed_nor_decoded(tile: Artifact, cpu: Device) -> None:
+def test_host_object_of_a_cubin_is_neither_run_nor_decoded(tile: Artifact, cpu: Device) -> None:
     """A GPU's driver runs it to write tensor maps; here its bytes may be anything."""
     cubin = cujit.compile(Source.tile(tile), arch="sm_90").data
     sections = [*ELFFile(io.BytesIO(cubin)).iter_sections()]
@@ -219,7 +219,7 @@ def test_the_host_object_of_a_cubin_is_neither_executed_nor_decoded(tile: Artifa
 # -- what takes it ------------------------------------------------------------------------------------------
 
 
-def test_it_says_what_it_is_and_what_takes_it() -> None:
+def test_tile_ir_is_described_with_its_consumer() -> None:
     tile = Artifact.open(GOLDEN)
     [image] = cujit.inspect(tile)
     assert (image.kind, image.toolkit, sorted(k.name for k in image.kernels)) == (
@@ -247,26 +247,26 @@ def test_it_says_what_it_is_and_what_takes_it() -> None:
         (None, None, True, "13.5 or later"),
     ],
 )
-def test_drivers_of_its_release_take_it(
+def test_drivers_of_its_release_load_it(
     form: Callable[[object], Artifact], driver: str | int | None, device: str | None, loads: bool, why: str
 ) -> None:
     [verdict] = cujit.compat(form(GOLDEN), driver=driver, device=device)
     assert (verdict.loads, why in verdict.why) == (loads, True), verdict
 
 
-def test_an_older_nvfatbin_is_told_before_it_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_older_nvfatbin_is_reported_before_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cujit.compiler.backends.bundle.TILEIR_SINCE", (99, 0))
     with raises(BundleError, "bundle", "Tile IR", "pip install 'nvidia-nvfatbin>=99.0'"):
         cujit.bundle([GOLDEN], cache=False)
 
 
-def test_an_older_bytecode_needs_the_driver_that_knows_the_gpu() -> None:
+def test_older_bytecode_needs_the_driver_that_supports_the_gpu() -> None:
     older = GOLDEN.with_name("add-13.3.tileir")
     assert [cujit.compat(older, driver="13.3", device=d)[0].loads for d in ("sm_90", "sm_107")] == [True, False]
 
 
 @needs_fatbins_of_tiles
-def test_a_fatbin_holds_it_once_beside_machine_code(tmp_path: Path) -> None:
+def test_fatbin_contains_tile_ir_once_next_to_sass(tmp_path: Path) -> None:
     cubin = program.compile("__global__ void k() {}", arch="sm_90")
     fatbin = cujit.bundle([cubin, cujit.Entry(Artifact.open(GOLDEN), options="-O1", identifier="scale")])
     assert [(image.kind, image.arch and str(image.arch)) for image in cujit.inspect(fatbin)] == [
@@ -285,7 +285,7 @@ def test_a_fatbin_holds_it_once_beside_machine_code(tmp_path: Path) -> None:
     assert (tmp_path / "k.1.tileir").read_bytes() == GOLDEN.read_bytes(), found.output
 
 
-def test_a_source_is_tile_ir_and_nothing_else() -> None:
+def test_source_is_tile_ir_and_nothing_else() -> None:
     source = Source.of(str(GOLDEN))
     assert (source.language, source.name) == ("tile", str(GOLDEN))
     assert Source.of(Artifact.of(GOLDEN.read_bytes())).name == "source.tileir"
@@ -300,7 +300,7 @@ def test_a_source_is_tile_ir_and_nothing_else() -> None:
         Source.tile(GOLDEN, name="a\nb")
 
 
-def test_a_recipe_brings_source_and_names_back(tile: Artifact) -> None:
+def test_recipe_brings_source_and_names_back(tile: Artifact) -> None:
     for source in (Source.tile(tile), Source.tile(GOLDEN, name="k")):
         request = cujit.request(source, arch="sm_90", opt_level=1)
         assert read_recipe(write_recipe(request)) == request
@@ -311,7 +311,7 @@ def test_a_recipe_brings_source_and_names_back(tile: Artifact) -> None:
 
 @needs_tileiras
 @pytest.mark.parametrize(("arch", "made"), [("sm_80", "sm_80"), ("sm_90", "sm_90a"), ("sm_120", "sm_120a")])
-def test_a_cubin_carries_names_types_and_its_ptx(arch: str, made: str, tile: Artifact) -> None:
+def test_cubin_contains_names_types_and_its_ptx(arch: str, made: str, tile: Artifact) -> None:
     cubin = cujit.compile(tile, arch=arch)
     assert (cubin.kind, str(cubin.arch), dict(cubin.names)) == (ImageKind.CUBIN, made, dict(tile.names))
     assert str(cubin.signatures[SCALED]).startswith("(float*, float*,")
@@ -342,9 +342,7 @@ def test_one_image_becomes_a_fatbin_for_many(tile: Artifact) -> None:
 
 
 @needs_tileiras
-def test_the_second_compile_comes_from_the_cache_of_a_pack_too(
-    tile: Artifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_second_compile_comes_from_a_pack_too(tile: Artifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = Cache(tmp_path / "cache")
     made = cujit.compile(tile, arch="sm_86", cache=cache)
     write_pack(tmp_path / "k.pack", cache.stores)
@@ -359,7 +357,7 @@ def test_the_second_compile_comes_from_the_cache_of_a_pack_too(
 
 
 @needs_tileiras
-def test_farms_and_worklists_build_it(tile: Artifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_farms_and_worklists_build_tile_ir(tile: Artifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     report = cujit.farm.build([cujit.request(tile, arch="sm_80")], ["sm_80", "sm_90"], sink=tmp_path / "farm")
     assert (report.made, report.failed) == (2, ())
     monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "first"))
@@ -435,9 +433,7 @@ def _assemble(directory: Path, does: str, **limits: float) -> Artifact:
         ("error: error at offset 3: cut", ("k.tileir", 0, 0), "error at offset 3: cut"),
     ],
 )
-def test_a_place_that_tileiras_tells_is_kept(
-    line: str, place: tuple[str, int, int], message: str, tmp_path: Path
-) -> None:
+def test_location_from_tileiras_is_kept(line: str, place: tuple[str, int, int], message: str, tmp_path: Path) -> None:
     (tmp_path / "said").write_text(line)
     with raises(CompileError, "compile", message) as refused:
         _assemble(tmp_path, f"cat '{tmp_path}/said' >&2; exit 1")
@@ -445,12 +441,12 @@ def test_a_place_that_tileiras_tells_is_kept(
     assert (said.file, said.line, said.column, said.message) == (*place, message)
 
 
-def test_a_crash_is_told(tmp_path: Path) -> None:
+def test_tileiras_crash_is_reported(tmp_path: Path) -> None:
     with raises(ToolCrashError, "tool-crash", "SIGSEGV", "k.tileir for sm_80", "last words"):
         _assemble(tmp_path, "echo last words >&2; kill -SEGV $$")
 
 
-def test_it_is_ended_with_its_children_when_time_is_over(tmp_path: Path) -> None:
+def test_tileiras_ends_with_its_children_at_the_time_limit(tmp_path: Path) -> None:
     with raises(ToolTimeoutError, "tool-timeout"):
         _assemble(tmp_path, f"sleep 60 & echo $! > '{tmp_path}/child'; wait", timeout_s=2)
     child = int((tmp_path / "child").read_text())
@@ -468,7 +464,7 @@ def _is_running(process: int) -> bool:
         return False
 
 
-def test_a_program_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_tileiras_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("cujit.toolchain.tileiras", "cujit.machine.health"):
         monkeypatch.setattr(f"{module}.find_program", lambda *_: None)
     monkeypatch.setattr("cujit.machine.health.toolchain", Toolchain)
@@ -480,7 +476,7 @@ def test_a_program_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatc
 
 
 @needs_tileiras
-def test_the_doctor_knows_the_programs() -> None:
+def test_doctor_knows_the_programs() -> None:
     parts = {part.name: part for part in cujit.doctor().parts}
     has_both = find_program("tileirdisasm", ()) is not None  # the wheels before 13.4 have the assembler alone
     assert (parts["tileiras"].state, parts["tileirdisasm"].state) == ("ok", "ok" if has_both else "absent")
@@ -489,7 +485,7 @@ def test_the_doctor_knows_the_programs() -> None:
 
 @needs_tileiras
 @needs_tile_code
-def test_the_command_line_compiles_and_prints_it(tmp_path: Path) -> None:
+def test_command_line_compiles_and_prints_tile_ir(tmp_path: Path) -> None:
     source = tmp_path / "scale.cu"
     source.write_text(CODE)
     run, made = CliRunner(), str(tmp_path / "scale.tileir")

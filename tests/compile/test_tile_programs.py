@@ -111,7 +111,7 @@ def test_heads_attend(programs: cujit.Module) -> None:
     np.testing.assert_allclose(found, expected, rtol=5e-3, atol=5e-3)
 
 
-def test_a_length_that_is_too_large_is_found_at_its_line(programs: cujit.Module) -> None:
+def test_length_that_is_too_large_is_found_at_its_line(programs: cujit.Module) -> None:
     with raises(KernelFaultError, "fault-memory", "tile_programs.cu") as fault:
         launch(programs, "softmax", (7,), _random(7, 100), np.zeros((7, 100), np.float32), 7, 101)
     found = re.search(r"tile_programs\.cu:(\d+)", str(fault.value))

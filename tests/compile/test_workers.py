@@ -20,7 +20,7 @@ except cujit.errors.CujitError as e:
 
 
 @pytest.mark.parametrize("option", ["{'isolate': True}", "{'restrict': True}", "{'optimization_info': 'inline'}"])
-def test_what_sitecustomize_prints_is_no_answer(tmp_path: Path, option: str) -> None:
+def test_output_of_sitecustomize_is_not_an_answer(tmp_path: Path, option: str) -> None:
     (tmp_path / "sitecustomize.py").write_text("import os\nprint('site says hello')\nos.write(1, b'more')\n")
     code = f"import os\nos.environ['PYTHONPATH'] = {str(tmp_path)!r}\nOPTION = {option}\n{COMPILE}"
     assert printed(code) == "True\n"
@@ -28,7 +28,7 @@ def test_what_sitecustomize_prints_is_no_answer(tmp_path: Path, option: str) -> 
 
 @pytest.mark.parametrize("mark", ["sys.frozen = True", "sys._MEIPASS = '/tmp'", "__compiled__ = True"])
 @pytest.mark.parametrize("option", ["{'isolate': True}", "{'restrict': True}"])
-def test_a_frozen_program_does_not_start_itself(tmp_path: Path, mark: str, option: str) -> None:
+def test_frozen_program_does_not_start_itself(tmp_path: Path, mark: str, option: str) -> None:
     log, program = tmp_path / "log", tmp_path / "python3"
     program.write_text(f"#!/bin/sh\necho started >> {log}\n")
     program.chmod(0o755)
@@ -39,13 +39,13 @@ def test_a_frozen_program_does_not_start_itself(tmp_path: Path, mark: str, optio
     assert not log.exists()
 
 
-def test_a_frozen_program_uses_the_interpreter_that_it_is_given() -> None:
+def test_frozen_program_uses_the_specified_interpreter() -> None:
     given = "import os, sys\nos.environ['CUJIT_PYTHON'] = sys.executable\nsys.frozen = True\n"
     code = f"{given}OPTION = {{'isolate': True}}\n{COMPILE}"
     assert printed(code) == "True\n"
 
 
-def test_a_program_that_embeds_python_uses_the_interpreter_of_its_prefix(tmp_path: Path) -> None:
+def test_embedding_program_uses_the_interpreter_of_its_prefix(tmp_path: Path) -> None:
     program = tmp_path / "blender"
     program.write_text(f"#!/bin/sh\necho started >> {tmp_path / 'log'}\n")
     program.chmod(0o755)
@@ -55,7 +55,7 @@ def test_a_program_that_embeds_python_uses_the_interpreter_of_its_prefix(tmp_pat
 
 
 @pytest.mark.parametrize("text", ["echo hello", "sleep 600 & echo hello >&$3; wait", "exit 3"])
-def test_a_program_that_is_no_python_is_an_error(tmp_path: Path, text: str) -> None:
+def test_program_that_is_not_python_is_an_error(tmp_path: Path, text: str) -> None:
     program = tmp_path / "python3"
     program.write_text(f"#!/bin/sh\n{text}\n")
     program.chmod(0o755)
@@ -65,7 +65,7 @@ def test_a_program_that_is_no_python_is_an_error(tmp_path: Path, text: str) -> N
     assert re.match("ToolCrashError .*NVRTC ended with status|UnsupportedError", done.stdout), done.stdout
 
 
-def test_saved_launches_and_the_doctor_need_no_interpreter_to_refuse_in_words() -> None:
+def test_saved_launches_and_doctor_refuse_without_interpreter() -> None:
     code = """
         import sys
         sys.frozen = True

@@ -33,7 +33,7 @@ UNKNOWN8 = Parameter(P.UNKNOWN, 8)
 STRUCT = Parameter(P.AGGREGATE, 12, 4, "Point")
 
 
-def test_the_buffer_has_every_parameter_at_its_offset(host: Device) -> None:
+def test_buffer_has_every_parameter_at_its_offset(host: Device) -> None:
     x = host.zeros(4, np.float32)
     signature = Signature((UCHAR, INT, CONST_FLOATS, UCHAR, DOUBLE))
     buffer = pack(signature, [7, -2, x, 9, 0.5], host)
@@ -41,7 +41,7 @@ def test_the_buffer_has_every_parameter_at_its_offset(host: Device) -> None:
     assert len(buffer) == signature.size
 
 
-def test_a_kernel_without_parameters_gets_an_empty_buffer(host: Device) -> None:
+def test_kernel_without_parameters_gets_an_empty_buffer(host: Device) -> None:
     assert pack(Signature(), [], host) == b""
 
 
@@ -49,13 +49,13 @@ def test_a_kernel_without_parameters_gets_an_empty_buffer(host: Device) -> None:
     ("arguments", "passed"),
     [([], "you passed 0"), ([1], "you passed 1: int 1"), ([1, 2.0, 3], "you passed 3: int 1, float 2.0, int 3")],
 )
-def test_a_wrong_count_lists_all_parameters(host: Device, arguments: list[object], passed: str) -> None:
+def test_wrong_count_lists_all_parameters(host: Device, arguments: list[object], passed: str) -> None:
     with raises(ArgumentError, "argument-count", "axpy<float>", "2") as caught:
         pack(Signature((INT, FLOAT)), arguments, host, "axpy<float>")
     assert passed in str(caught.value)
 
 
-def test_arguments_for_a_kernel_that_takes_none_are_refused(host: Device) -> None:
+def test_arguments_for_a_kernel_without_parameters_are_refused(host: Device) -> None:
     with raises(ArgumentError, "argument-count", "1", "passed"):
         pack(Signature(), [1], host)
 
@@ -64,64 +64,64 @@ def test_arguments_for_a_kernel_that_takes_none_are_refused(host: Device) -> Non
 
 
 @pytest.mark.parametrize("value", [3, True, np.int64(3), np.uint8(3), np.array(3), ctypes.c_int(3), np.bool_(True)])
-def test_an_int_takes_every_integer(host: Device, value: Any) -> None:
+def test_int_parameter_accepts_every_integer(host: Device, value: Any) -> None:
     expected = 3 if value not in (True,) and not isinstance(value, np.bool_) else 1
     assert packed(host, INT, value) == struct.pack("<i", expected)
 
 
 @pytest.mark.parametrize(("parameter", "value"), [(INT, 2**31), (INT, -(2**31) - 1), (UCHAR, 256), (SIZE, -1)])
-def test_an_integer_out_of_range_says_the_range(host: Device, parameter: Parameter, value: int) -> None:
+def test_integer_out_of_range_names_the_range(host: Device, parameter: Parameter, value: int) -> None:
     message = refusal(host, parameter, value)
     assert "out of range" in message
     assert "from" in message
 
 
-def test_the_ends_of_a_range_are_inside(host: Device) -> None:
+def test_ends_of_a_range_are_inside(host: Device) -> None:
     assert packed(host, INT, -(2**31)) == struct.pack("<i", -(2**31))
     assert packed(host, SIZE, 2**64 - 1) == b"\xff" * 8
 
 
 @pytest.mark.parametrize("value", [2.0, np.float32(2), np.float64(2)])
-def test_a_float_for_an_int_is_refused_with_what_to_pass(host: Device, value: object) -> None:
+def test_float_for_an_int_is_refused_with_a_hint(host: Device, value: object) -> None:
     message = refusal(host, INT, value)
     assert "k: argument 1 (int) doesn't accept" in message
     assert "hint: pass int(x)" in message
 
 
 @pytest.mark.parametrize("value", ["3", None, [3], 1j, np.array([1, 2]), object()])
-def test_what_is_no_number_is_refused_for_a_number(host: Device, value: object) -> None:
+def test_nonnumber_for_a_number_is_refused(host: Device, value: object) -> None:
     for parameter in (INT, FLOAT, BOOL):
         assert "argument 1" in refusal(host, parameter, value)
 
 
 @pytest.mark.parametrize("kind", [HALF, BFLOAT])
-def test_the_bytes_of_a_half_go_as_they_are(host: Device, kind: Parameter) -> None:
+def test_bytes_of_a_half_are_passed_unchanged(host: Device, kind: Parameter) -> None:
     assert packed(host, kind, b"\x01\x3c") == b"\x01\x3c"
     assert packed(host, kind, bytearray(b"\xff\x7f")) == b"\xff\x7f"
     assert "doesn't accept a bytes: it is not a real number" in refusal(host, kind, b"\x01")
 
 
 @pytest.mark.parametrize("value", [2.5, np.float32(2.5), np.float64(2.5), np.float16(2.5), ctypes.c_double(2.5)])
-def test_a_float_takes_every_real_number(host: Device, value: object) -> None:
+def test_float_parameter_accepts_every_real_number(host: Device, value: object) -> None:
     assert packed(host, FLOAT, value) == struct.pack("<f", 2.5)
     assert packed(host, DOUBLE, value) == struct.pack("<d", 2.5)
 
 
-def test_a_float_takes_an_int(host: Device) -> None:
+def test_float_parameter_accepts_an_int(host: Device) -> None:
     assert packed(host, FLOAT, 2) == struct.pack("<f", 2.0)
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan"), 3.4028234663852886e38, 1e-50])
-def test_a_float_takes_infinity_nan_the_largest_and_the_smallest(host: Device, value: float) -> None:
+def test_float_parameter_accepts_infinity_nan_and_extremes(host: Device, value: float) -> None:
     assert packed(host, FLOAT, value) == struct.pack("<f", value)
 
 
 @pytest.mark.parametrize("value", [1e39, 3.4028235677973366e38, 10**400])
-def test_a_number_that_would_become_infinity_is_refused(host: Device, value: object) -> None:
+def test_number_that_would_become_infinity_is_refused(host: Device, value: object) -> None:
     assert "out of range" in refusal(host, FLOAT, value)
 
 
-def test_a_half_takes_numbers(host: Device) -> None:
+def test_half_parameter_accepts_numbers(host: Device) -> None:
     assert packed(host, HALF, 1.5) == struct.pack("<e", 1.5)
     assert "16 bits" in refusal(host, HALF, 1e6)
 
@@ -129,17 +129,17 @@ def test_a_half_takes_numbers(host: Device) -> None:
 @pytest.mark.parametrize(
     ("value", "bits"), [(1.0, 0x3F80), (1.00390625, 0x3F80), (1.01171875, 0x3F82), (-2.0, 0xC000), (1e-45, 0x0000)]
 )
-def test_a_bfloat_is_rounded_to_nearest_even(host: Device, value: float, bits: int) -> None:
+def test_bfloat_is_rounded_to_nearest_even(host: Device, value: float, bits: int) -> None:
     assert packed(host, BFLOAT, value) == struct.pack("<H", bits)
 
 
-def test_a_bfloat_keeps_nan_a_nan(host: Device) -> None:
+def test_bfloat_keeps_a_nan(host: Device) -> None:
     (bits,) = struct.unpack("<H", packed(host, BFLOAT, float("nan")))
     assert bits & 0x7F80 == 0x7F80
     assert bits & 0x7F
 
 
-def test_a_bool_takes_what_is_true_or_false_only(host: Device) -> None:
+def test_bool_parameter_accepts_only_bools(host: Device) -> None:
     assert packed(host, BOOL, True) == b"\1"
     assert packed(host, BOOL, np.bool_(False)) == b"\0"
     assert "True or False" in refusal(host, BOOL, 2)
@@ -167,16 +167,16 @@ _POINT = struct.pack("<fff", 1, 2, 3)
         np.array([1, 2, 3], np.float32),
     ],
 )
-def test_a_structure_is_passed_by_its_bytes(host: Device, value: object) -> None:
+def test_structure_is_passed_by_its_bytes(host: Device, value: object) -> None:
     assert packed(host, STRUCT, value) == _POINT
 
 
-def test_a_structure_of_another_size_says_both_sizes(host: Device) -> None:
+def test_structure_of_another_size_names_both_sizes(host: Device) -> None:
     assert "it is 4 bytes long, but the parameter is 12" in refusal(host, STRUCT, b"1234")
     assert "structured scalar" in refusal(host, STRUCT, 3)
 
 
-def test_a_word_of_unknown_meaning_takes_ints_and_arrays_and_no_float(host: Device) -> None:
+def test_untyped_word_accepts_ints_and_arrays_but_no_float(host: Device) -> None:
     x = host.zeros(1, np.int8)
     assert packed(host, WORD, 5) == struct.pack("<Q", 5)
     assert packed(host, WORD, -5) == struct.pack("<q", -5)
@@ -188,7 +188,7 @@ def test_a_word_of_unknown_meaning_takes_ints_and_arrays_and_no_float(host: Devi
         assert "an int or an array" in refusal(host, WORD, value)
 
 
-def test_a_parameter_of_known_size_only_takes_what_has_that_size(host: Device) -> None:
+def test_parameter_of_only_known_size_accepts_that_size(host: Device) -> None:
     x = host.zeros(1, np.int8)
     assert packed(host, UNKNOWN4, np.float32(2)) == struct.pack("<f", 2)
     assert packed(host, UNKNOWN4, ctypes.c_float(2)) == struct.pack("<f", 2)
@@ -202,12 +202,12 @@ def test_a_parameter_of_known_size_only_takes_what_has_that_size(host: Device) -
     assert "argument 1" in refusal(host, UNKNOWN4, x)
 
 
-def test_a_python_float_for_an_unknown_type_asks_for_a_numpy_scalar(host: Device) -> None:
+def test_python_float_for_an_unknown_type_needs_a_numpy_scalar(host: Device) -> None:
     assert "pass numpy.float32(x)" in refusal(host, UNKNOWN4, 2.0)
     assert "pass numpy.float64(x)" in refusal(host, UNKNOWN8, 2.0)
 
 
-def test_a_parameter_of_unknown_size_cannot_be_passed(host: Device) -> None:
+def test_parameter_of_unknown_size_cannot_be_passed(host: Device) -> None:
     with raises(ArgumentError, "argument-type", "parameter"):
         Packer(Signature((Parameter(P.UNKNOWN, 0),)), host)
 
@@ -215,7 +215,7 @@ def test_a_parameter_of_unknown_size_cannot_be_passed(host: Device) -> None:
 # -- pointers ---------------------------------------------------------------------------------------------
 
 
-def test_a_pointer_takes_arrays_none_and_addresses(host: Device) -> None:
+def test_pointer_accepts_arrays_none_and_addresses(host: Device) -> None:
     x = host.zeros(4, np.float32)
     assert packed(host, FLOATS, x) == struct.pack("<Q", x.address)
     assert packed(host, FLOATS, x[2:]) == struct.pack("<Q", x.address + 8)
@@ -225,29 +225,29 @@ def test_a_pointer_takes_arrays_none_and_addresses(host: Device) -> None:
 
 
 @pytest.mark.parametrize("value", [1, 2.0, np.float32(2), np.int64(1), True, -1, 1 << 64, "x", b"xxxxxxxx"])
-def test_a_number_for_a_pointer_is_refused_with_what_to_pass(host: Device, value: object) -> None:
+def test_number_for_a_pointer_is_refused_with_a_hint(host: Device, value: object) -> None:
     message = refusal(host, FLOATS, value)
     assert "it is not a pointer" in message
     assert "an array of float32 on cpu" in message
     assert ("cujit.Pointer" in message) == (value == 1 and type(value) is int)
 
 
-def test_a_list_for_a_pointer_says_how_to_make_an_array(host: Device) -> None:
+def test_list_for_a_pointer_explains_how_to_make_an_array(host: Device) -> None:
     assert "device.array(x) makes one" in refusal(host, FLOATS, [1.0, 2.0])
 
 
-def test_numpy_arrays_go_to_the_cpu_device_as_they_are(host: Device) -> None:
+def test_numpy_arrays_are_passed_directly_to_the_cpu_device(host: Device) -> None:
     x = np.zeros(4, np.float32)
     assert packed(host, FLOATS, x) == struct.pack("<Q", x.ctypes.data)
 
 
-def test_numpy_arrays_do_not_go_to_a_gpu(gpu_memory: Device) -> None:
+def test_numpy_arrays_are_refused_on_a_gpu(gpu_memory: Device) -> None:
     message = refusal(gpu_memory, FLOATS, np.zeros(4, np.float32))
     assert "it is in host memory" in message
     assert "device.array(x)" in message
 
 
-def test_an_array_of_another_device_is_refused(host: Device, gpu_memory: Device) -> None:
+def test_array_of_another_device_is_refused(host: Device, gpu_memory: Device) -> None:
     assert "it is not on cpu" in refusal(host, FLOATS, gpu_memory.zeros(1, np.float32))
     assert "it is not on cuda:1" in refusal(gpu_memory, FLOATS, host.zeros(1, np.float32))
 
@@ -260,13 +260,13 @@ def test_elements_must_be_of_the_pointers_type(host: Device) -> None:
 
 
 @pytest.mark.parametrize("pointee", ["void", "char", "unsigned char", "const void", "Point", ""])
-def test_pointers_to_bytes_and_structures_take_every_array(host: Device, pointee: str) -> None:
+def test_pointers_to_bytes_and_structures_accept_every_array(host: Device, pointee: str) -> None:
     x = host.zeros(4, np.float64)
     parameter = Parameter(P.POINTER, 8, 8, f"{pointee}*", pointee)
     assert packed(host, parameter, x) == struct.pack("<Q", x.address)
 
 
-def test_an_int_that_python_does_not_write_is_told_by_its_bits(host: Device) -> None:
+def test_very_large_int_is_reported_by_its_bits(host: Device) -> None:
     for parameter in (FLOATS, Parameter(P.SIGNED, 4, 4, "int"), Parameter(P.UNKNOWN, 4)):
         assert "doesn't accept an int of 16610 bits: " in refusal(host, parameter, 10**5000)
     with raises(ArgumentError, "argument-type", "16610"):
@@ -274,7 +274,7 @@ def test_an_int_that_python_does_not_write_is_told_by_its_bits(host: Device) -> 
 
 
 @pytest.mark.parametrize("pointee", ["float*", "const float*", "float* const", "void**"])
-def test_a_pointer_to_pointers_takes_words_that_can_hold_addresses(host: Device, pointee: str) -> None:
+def test_pointer_to_pointers_accepts_64_bit_words(host: Device, pointee: str) -> None:
     parameter = Parameter(P.POINTER, 8, 8, f"{pointee}*", pointee)
     for dtype in (np.uint64, np.int64, np.dtype("V8")):
         x = host.empty(4, dtype)
@@ -284,7 +284,7 @@ def test_a_pointer_to_pointers_takes_words_that_can_hold_addresses(host: Device,
 
 
 @pytest.mark.parametrize("pointee", ["float const", "const float", "const volatile float"])
-def test_a_read_only_array_goes_where_nothing_writes(host: Device, pointee: str) -> None:
+def test_read_only_array_is_accepted_for_a_const_pointer(host: Device, pointee: str) -> None:
     x = np.zeros(4, np.float32)
     x.flags.writeable = False
     parameter = Parameter(P.POINTER, 8, 8, f"{pointee}*", pointee)
@@ -295,16 +295,16 @@ def test_a_read_only_array_goes_where_nothing_writes(host: Device, pointee: str)
     assert "read-only" in refusal(host, Parameter(P.POINTER, 8, 8, "", "const float*"), words)
 
 
-def test_an_array_that_is_not_contiguous_is_refused(host: Device) -> None:
+def test_noncontiguous_array_is_refused(host: Device) -> None:
     assert "not C-contiguous" in refusal(host, FLOATS, np.zeros((4, 4), np.float32)[:, 0])
 
 
-def test_an_empty_array_is_a_null_pointer(host: Device) -> None:
+def test_empty_array_is_a_null_pointer(host: Device) -> None:
     assert packed(host, FLOATS, host.zeros(0, np.float32)) == bytes(8)
     assert packed(host, FLOATS, np.zeros(0, np.float32)) == bytes(8)
 
 
-def test_a_closed_array_is_refused(host: Device) -> None:
+def test_closed_array_is_refused(host: Device) -> None:
     x = host.zeros(4, np.float32)
     x.close()
     with pytest.raises(ClosedError):
@@ -320,7 +320,7 @@ class Interface:
         }  # fmt: skip
 
 
-def test_arrays_of_other_libraries_go_to_a_gpu(gpu_memory: Device) -> None:
+def test_arrays_of_other_libraries_are_passed_to_a_gpu(gpu_memory: Device) -> None:
     assert packed(gpu_memory, FLOATS, Interface()) == struct.pack("<Q", 0x2000)
     assert packed(gpu_memory, FLOATS, Interface(strides=(4,))) == struct.pack("<Q", 0x2000)
     assert packed(gpu_memory, CONST_FLOATS, Interface(data=(0x2000, True))) == struct.pack("<Q", 0x2000)
@@ -346,17 +346,17 @@ def test_arrays_of_other_libraries_go_to_a_gpu(gpu_memory: Device) -> None:
         ({"data": (1 << 64, False)}, "64 bits"),
     ],
 )
-def test_an_array_of_another_library_that_does_not_fit_is_refused(
+def test_unsuitable_array_of_another_library_is_refused(
     gpu_memory: Device, changes: dict[str, object], why: str
 ) -> None:
     assert why in refusal(gpu_memory, FLOATS, Interface(**changes))
 
 
-def test_an_array_of_a_gpu_does_not_go_to_the_cpu_device(host: Device) -> None:
+def test_gpu_array_is_refused_on_the_cpu_device(host: Device) -> None:
     assert "not of cpu" in refusal(host, FLOATS, Interface())
 
 
-def test_the_launch_waits_for_the_stream_that_an_array_names(gpu_memory: Any) -> None:
+def test_launch_waits_for_the_stream_of_an_array(gpu_memory: Any) -> None:
     signature = Signature((FLOATS,))
     packer = Packer(signature, gpu_memory)
     packer.pack([Interface(stream=1)], 0)
@@ -380,7 +380,7 @@ class OnlyDlpack:
 
 
 @pytest.mark.parametrize("wrap", [OnlyDlpack])
-def test_dlpack_arrays_go_to_their_own_device_only(
+def test_dlpack_arrays_are_accepted_only_on_their_device(
     host: Device, gpu_memory: Device, wrap: Callable[[object], object]
 ) -> None:
     here, there = host.zeros(4, np.float32), gpu_memory.zeros(4, np.float32)
@@ -393,12 +393,12 @@ def test_dlpack_arrays_go_to_their_own_device_only(
 
 
 @pytest.mark.parametrize("bad", ["x", 1.5, -1, 2**64])
-def test_an_address_is_an_int_of_64_bits(bad: Any) -> None:
+def test_address_is_an_int_of_64_bits(bad: Any) -> None:
     with pytest.raises(ArgumentError):
         Pointer(bad)
 
 
-def test_a_pointer_shows_its_address_in_hexadecimal() -> None:
+def test_pointer_prints_its_address_in_hexadecimal() -> None:
     assert repr(Pointer(4096)) == "Pointer(0x1000)"
 
 
@@ -411,11 +411,11 @@ def test_a_pointer_shows_its_address_in_hexadecimal() -> None:
     ],
 )
 @pytest.mark.parametrize("pointer", [CONST_FLOATS, VOIDS, Parameter(P.POINTER, 8, 8, "float4*", "float4"), WORD])
-def test_an_array_in_another_byte_order_is_refused(host: Device, pointer: Parameter, value: object) -> None:
+def test_array_in_another_byte_order_is_refused(host: Device, pointer: Parameter, value: object) -> None:
     assert "byte order" in refusal(host, pointer, value)
 
 
-def test_an_array_in_another_byte_order_says_what_to_pass(host: Device) -> None:
+def test_array_in_another_byte_order_has_a_hint(host: Device) -> None:
     assert "x.astype('float32')" in refusal(host, CONST_FLOATS, np.ones(4, ">f4"))
 
 
@@ -437,15 +437,13 @@ class HostInterface:
         ({"data": ("1", False)}, "can't be read"),
     ],
 )
-def test_an_interface_of_the_host_that_contradicts_itself_is_refused(
-    host: Device, changes: dict[str, object], why: str
-) -> None:
+def test_contradictory_array_interface_is_refused(host: Device, changes: dict[str, object], why: str) -> None:
     x = np.ones(4, np.float32)
     assert packed(host, FLOATS, HostInterface(x)) == struct.pack("<Q", x.ctypes.data)
     assert why in refusal(host, FLOATS, HostInterface(x, **changes))
 
 
-def test_an_array_of_python_objects_is_refused(host: Device) -> None:
+def test_array_of_python_objects_is_refused(host: Device) -> None:
     assert "Python objects" in refusal(host, VOIDS, np.array([object()]))
     assert "Python objects" in refusal(host, Parameter(P.AGGREGATE, 8, 8, "S"), np.array([object()]))
 
@@ -464,7 +462,7 @@ class BigPoint(ctypes.BigEndianStructure):
     ],
 )
 @pytest.mark.parametrize("parameter", [STRUCT, Parameter(P.AGGREGATE, 12, 4, "float3"), Parameter(P.UNKNOWN, 12)])
-def test_a_structure_in_another_byte_order_is_refused(host: Device, parameter: Parameter, value: object) -> None:
+def test_structure_in_another_byte_order_is_refused(host: Device, parameter: Parameter, value: object) -> None:
     assert "byte order" in refusal(host, parameter, value)
 
 
@@ -487,7 +485,7 @@ HALF2 = Parameter(P.AGGREGATE, 4, 4, "__half2")
         (Parameter(P.AGGREGATE, 32, 16, "double4_16a"), (1, 2, 3, 4), "<4d"),
     ],
 )
-def test_a_vector_takes_numbers_an_array_of_its_elements_and_bytes(
+def test_vector_accepts_numbers_arrays_and_bytes(
     host: Device, parameter: Parameter, values: tuple[Any, ...], code: str
 ) -> None:
     expected = struct.pack(code, *values)
@@ -498,7 +496,7 @@ def test_a_vector_takes_numbers_an_array_of_its_elements_and_bytes(
         assert packed(host, parameter, value) == expected
 
 
-def test_a_vector_takes_complex_numbers_and_arrays_of_ctypes(host: Device) -> None:
+def test_vector_accepts_complex_numbers_and_ctypes_arrays(host: Device) -> None:
     assert packed(host, DOUBLE2, np.complex128(1 + 2j)) == struct.pack("<2d", 1, 2)
     assert packed(host, INT2, (ctypes.c_int * 2)(3, 4)) == struct.pack("<2i", 3, 4)
 
@@ -524,20 +522,18 @@ def test_a_vector_takes_complex_numbers_and_arrays_of_ctypes(host: Device) -> No
         (UCHAR4, np.ones(1, np.int32), "int32, not uint8"),
     ],
 )
-def test_a_vector_refuses_other_elements_and_counts(
-    host: Device, parameter: Parameter, value: object, why: str
-) -> None:
+def test_vector_rejects_other_elements_and_counts(host: Device, parameter: Parameter, value: object, why: str) -> None:
     assert why in refusal(host, parameter, value)
 
 
-def test_a_structure_that_only_is_called_like_a_vector_takes_its_bytes(host: Device) -> None:
+def test_structure_named_like_a_vector_accepts_its_bytes(host: Device) -> None:
     assert packed(host, Parameter(P.AGGREGATE, 6, 2, "float4"), b"abcdef") == b"abcdef"
 
 
 @pytest.mark.parametrize(
     ("arguments", "advice"), [([1], "add the missing arguments: float"), ([1, 2.0, 3], "remove the last 1")]
 )
-def test_a_wrong_count_says_what_to_add_or_leave_out(host: Device, arguments: list[object], advice: str) -> None:
+def test_wrong_argument_count_says_what_to_add_or_remove(host: Device, arguments: list[object], advice: str) -> None:
     with pytest.raises(ArgumentError) as caught:
         pack(Signature((INT, FLOAT)), arguments, host)
     assert advice in (caught.value.help or "")

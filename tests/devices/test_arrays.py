@@ -12,7 +12,7 @@ from cujit.loading import jit
 from raising import raises
 
 
-def test_a_numpy_array_comes_back_from_the_device_as_it_went(device: Device) -> None:
+def test_numpy_array_is_unchanged_after_a_round_trip(device: Device) -> None:
     data = np.arange(24, dtype=np.int16).reshape(2, 3, 4)
     copy = device.array(data)
     assert (copy.shape, copy.dtype, copy.nbytes, copy.size, len(copy)) == ((2, 3, 4), data.dtype, 48, 24, 2)
@@ -20,21 +20,21 @@ def test_a_numpy_array_comes_back_from_the_device_as_it_went(device: Device) -> 
     np.testing.assert_array_equal(copy.numpy(), data)
 
 
-def test_an_array_that_is_not_contiguous_is_copied_in_c_order(device: Device) -> None:
+def test_noncontiguous_array_is_copied_in_c_order(device: Device) -> None:
     data = np.arange(12.0).reshape(3, 4).T
     np.testing.assert_array_equal(device.array(data).numpy(), data)
 
 
-def test_a_read_only_array_can_be_copied_to_the_device(device: Device) -> None:
+def test_read_only_array_can_be_copied_to_the_device(device: Device) -> None:
     data = np.frombuffer(b"abcd", np.uint8)
     np.testing.assert_array_equal(device.array(data).numpy(), data)
 
 
-def test_a_list_with_a_dtype_becomes_an_array_of_it(device: Device) -> None:
+def test_list_with_a_dtype_becomes_an_array(device: Device) -> None:
     assert device.array([1, 2, 3], np.float32).numpy().tolist() == [1.0, 2.0, 3.0]
 
 
-def test_a_number_becomes_an_array_of_no_axes(device: Device) -> None:
+def test_number_becomes_a_zero_dimensional_array(device: Device) -> None:
     number = device.array(2.5)
     assert number.shape == ()
     assert number.numpy() == 2.5
@@ -46,12 +46,12 @@ def test_zeros_are_zero(device: Device) -> None:
     assert not device.zeros((5, 3), np.int64).numpy().any()
 
 
-def test_an_array_of_no_elements_has_no_bytes_and_comes_back(device: Device) -> None:
+def test_empty_array_has_no_bytes_and_is_copied_back(device: Device) -> None:
     assert device.zeros((0, 4), np.float32).numpy().shape == (0, 4)
     assert device.empty(0, np.float32).nbytes == 0
 
 
-def test_structures_go_to_the_device_and_back(device: Device) -> None:
+def test_structures_are_copied_to_the_device_and_back(device: Device) -> None:
     data = np.array([(1, 2.5), (3, 4.5)], np.dtype([("a", "i4"), ("b", "f8")]))
     np.testing.assert_array_equal(device.array(data).numpy(), data)
 
@@ -61,13 +61,13 @@ def test_big_endian_elements_are_swapped_on_the_way(device: Device) -> None:
 
 
 @pytest.mark.parametrize("bad", [[[1, 2], [3]], ["a", object()], object(), [None]])
-def test_what_is_no_array_of_numbers_is_refused(host: Device, bad: object) -> None:
+def test_invalid_array_data_is_refused(host: Device, bad: object) -> None:
     with pytest.raises(ArgumentError):
         host.array(bad)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("shape", "dtype"), [(-1, "f4"), ((2, -3), "f4"), ("abc", "f4"), (3, "no such"), (3, object)])
-def test_a_bad_shape_or_dtype_is_refused(host: Device, shape: object, dtype: object) -> None:
+def test_bad_shape_or_dtype_is_refused(host: Device, shape: object, dtype: object) -> None:
     with pytest.raises(ArgumentError):
         host.empty(shape, dtype)  # type: ignore[arg-type]
 
@@ -78,7 +78,7 @@ def test_copy_from_replaces_the_elements(device: Device) -> None:
     assert array.numpy().tolist() == [1.0, 2.0, 3.0]
 
 
-def test_copy_from_of_another_shape_or_dtype_says_both(host: Device) -> None:
+def test_copy_from_another_shape_or_dtype_names_both(host: Device) -> None:
     array = host.zeros(3, np.float32)
     with raises(ArgumentError, "array-shape", "4", "3", "shape"):
         array.copy_from(np.zeros(4, np.float32))
@@ -95,13 +95,13 @@ def test_slices_and_rows_share_the_memory(device: Device) -> None:
     assert [row.shape for row in array] == [(3,)] * 4
 
 
-def test_a_slice_beyond_the_end_is_cut_as_numpy_cuts(host: Device) -> None:
+def test_slice_beyond_the_end_is_cut_as_numpy_cuts(host: Device) -> None:
     array = host.array(np.arange(5))
     assert array[3:100].numpy().tolist() == [3, 4]
     assert len(array[4:2]) == 0
 
 
-def test_an_index_outside_or_of_another_kind_is_refused(host: Device) -> None:
+def test_invalid_index_is_refused(host: Device) -> None:
     array = host.zeros(5, np.int8)
     with raises(ArgumentError, "array-index", "5", "index"):
         array[5]
@@ -123,7 +123,7 @@ def test_reshape_shares_the_memory_and_works_out_one_size(host: Device) -> None:
         array.reshape(4, -1)
 
 
-def test_a_view_of_another_dtype_sees_the_same_bytes(host: Device) -> None:
+def test_view_with_another_dtype_has_the_same_bytes(host: Device) -> None:
     array = host.array(np.array([1.0], np.float32))
     assert array.view(np.uint32).numpy().tolist() == [0x3F800000]
     assert array.view(np.uint8).shape == (4,)
@@ -131,7 +131,7 @@ def test_a_view_of_another_dtype_sees_the_same_bytes(host: Device) -> None:
         array.view(np.float64)
 
 
-def test_the_memory_goes_with_the_last_view(host: Device) -> None:
+def test_memory_is_freed_with_the_last_view(host: Device) -> None:
     array = host.zeros(10, np.int32)
     owner = weakref.ref(array._allocation.owner)  # type: ignore[union-attr]
     view = array[2:4]
@@ -145,7 +145,7 @@ def test_the_memory_goes_with_the_last_view(host: Device) -> None:
     assert owner() is None
 
 
-def test_a_closed_array_says_so_and_closing_again_is_harmless(host: Device) -> None:
+def test_closed_array_is_reported_and_can_be_closed_again(host: Device) -> None:
     array = host.zeros(3, np.float32)
     array.close()
     array.close()
@@ -180,7 +180,7 @@ def test_numpy_gets_a_copy_of_a_gpus_memory(gpu_memory: Device) -> None:
         np.array(array, copy=False)
 
 
-def test_the_cuda_array_interface_is_of_version_3(gpu_memory: Device) -> None:
+def test_cuda_array_interface_is_of_version_3(gpu_memory: Device) -> None:
     array = gpu_memory.zeros((2, 3), np.float32)
     assert array.__cuda_array_interface__ == {
         "shape": (2, 3),
@@ -200,7 +200,7 @@ def test_numpy_from_dlpack_shares_the_memory_of_the_cpu_device(host: Device) -> 
     assert shared.shape == (2, 2)
 
 
-def test_dlpack_keeps_the_array_alive_and_lets_it_go(host: Device) -> None:
+def test_dlpack_keeps_the_array_alive_until_released(host: Device) -> None:
     array = host.array([1, 2, 3])
     alive = weakref.ref(array)
     shared = np.from_dlpack(array)
@@ -213,7 +213,7 @@ def test_dlpack_keeps_the_array_alive_and_lets_it_go(host: Device) -> None:
     assert alive() is None
 
 
-def test_a_dlpack_capsule_that_nobody_takes_lets_the_array_go(gpu_memory: Device) -> None:
+def test_unused_dlpack_capsule_releases_the_array(gpu_memory: Device) -> None:
     array = gpu_memory.array([1, 2, 3])
     alive = weakref.ref(array)
     capsule = array.__dlpack__(max_version=(1, 0))
@@ -231,13 +231,13 @@ def test_dlpack_refuses_another_device_and_a_copy(host: Device) -> None:
 
 
 @pytest.mark.parametrize("bad", [slice("a", 1), slice(None, 1.5), slice(0, 2, 0)])
-def test_a_slice_of_what_is_no_int_is_refused(host: Device, bad: slice) -> None:
+def test_noninteger_slice_is_refused(host: Device, bad: slice) -> None:
     with raises(ArgumentError, "array-index", "x[first:last]") as caught:
         host.zeros(4, np.float32)[bad]
     assert caught.value.help
 
 
-def test_a_closed_array_says_what_to_do(host: Device) -> None:
+def test_closed_array_error_has_a_hint(host: Device) -> None:
     x = host.zeros(4, np.float32)
     x.close()
     with pytest.raises(ClosedError) as caught:
@@ -245,7 +245,7 @@ def test_a_closed_array_says_what_to_do(host: Device) -> None:
     assert "device.array" in (caught.value.help or "")
 
 
-def test_the_device_of_an_array_makes_others_and_is_taken_wherever_a_device_is(device: Device) -> None:
+def test_device_of_an_array_is_accepted_as_a_device(device: Device) -> None:
     x = device.array(np.arange(4, dtype=np.float32))
     y = x.device.zeros(x.shape, x.dtype)
     module = jit('extern "C" __global__ void k(float* y) { y[threadIdx.x] = 2; }', device=x.device)

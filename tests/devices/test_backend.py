@@ -125,7 +125,7 @@ def module(place: Device) -> Iterator[cujit.Module]:
         yield loaded
 
 
-def test_kernels_of_a_third_back_end_are_loaded_and_launched_as_any(place: Device, module: cujit.Module) -> None:
+def test_third_back_end_loads_and_launches_kernels(place: Device, module: cujit.Module) -> None:
     assert (module.route, list(module), module.device) == ("NumPy", ["scale"], place)
     x = place.array(np.arange(100, dtype=np.float32))
     for _ in range(6):  # so many that machine code would be made, if it told how
@@ -134,7 +134,7 @@ def test_kernels_of_a_third_back_end_are_loaded_and_launched_as_any(place: Devic
     assert place.zeros(3, "f4").numpy().tolist() == [0, 0, 0]
 
 
-def test_its_launches_are_checked_as_any(place: Device, module: cujit.Module) -> None:
+def test_third_back_end_checks_its_launches(place: Device, module: cujit.Module) -> None:
     kernel = module["scale"]
     assert (kernel.max_block, kernel.cooperative_limit(64)) == (256, 1)
     with raises(LaunchError, "grid-size", "256"):
@@ -157,19 +157,19 @@ def test_its_launches_are_checked_as_any(place: Device, module: cujit.Module) ->
         lambda _, kernel: kernel.cancel(),
     ],
 )
-def test_what_it_does_not_do_it_refuses_by_its_name(
+def test_unsupported_operation_is_refused_by_name(
     place: Device, module: cujit.Module, ask: Callable[[Device, cujit.Kernel], Any]
 ) -> None:
     with raises(UnsupportedError, "unsupported"):
         ask(place, module["scale"])
 
 
-def test_options_of_a_launch_that_it_does_not_take_are_refused(module: cujit.Module) -> None:
+def test_unsupported_launch_options_are_refused(module: cujit.Module) -> None:
     with raises(LaunchError, "launch", "launch options"):
         module["scale"].prepare(1, 1, priority=1)
 
 
-def test_what_is_the_same_for_all_is_there_unasked(place: Device) -> None:
+def test_common_operations_work_on_a_third_back_end(place: Device) -> None:
     assert (place.cache_bytes, place.is_gpu, place.ordinal, place.ordinal_of(64)) == (0, False, 0, None)
     assert tuple(place.backend.watchers) == ()
     place.trim()
@@ -180,7 +180,7 @@ def test_what_is_the_same_for_all_is_there_unasked(place: Device) -> None:
     assert repr(place) == f"<Device numpy: NumPy {np.__version__} (sm_90)>"
 
 
-def test_a_name_makes_no_device() -> None:
+def test_name_alone_creates_no_device() -> None:
     with raises(ArgumentError, "argument", "cpu", "cujit.default_device()") as caught:
         Device("cpu")  # type: ignore[arg-type]
     assert "cujit.cpu()" in str(caught.value)

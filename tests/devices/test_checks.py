@@ -28,14 +28,14 @@ def test_grid_and_block_are_ints_or_tuples() -> None:
         (1, 1, 1.5, "shared_bytes is float 1.5"),
     ],
 )
-def test_a_malformed_shape_says_which_part(grid: object, block: object, shared: object, why: str) -> None:
+def test_malformed_shape_names_the_wrong_part(grid: object, block: object, shared: object, why: str) -> None:
     with pytest.raises(LaunchError) as caught:
         launch_shape(grid, block, shared)
     assert why in str(caught.value)
     assert caught.value.help
 
 
-def test_a_size_that_python_does_not_write_is_told_by_its_bits() -> None:
+def test_very_large_size_is_reported_by_its_bits() -> None:
     huge = 10**5000
     for grid, block, shared, why in (
         (1, 1, huge, "k: shared_bytes is an int of 16610 bits"),
@@ -61,7 +61,7 @@ def test_a_size_that_python_does_not_write_is_told_by_its_bits() -> None:
         (LaunchShape(Dim3(1), Dim3(1), 227 * 1024), Resources(1, 16, 0, 0, 1024), ("16 static", "232448")),
     ],
 )
-def test_a_broken_limit_is_named_with_both_numbers(
+def test_broken_limit_is_named_with_both_numbers(
     shape: LaunchShape, resources: Resources, numbers: tuple[str, ...]
 ) -> None:
     with pytest.raises(LaunchError) as caught:
@@ -72,10 +72,10 @@ def test_a_broken_limit_is_named_with_both_numbers(
     assert caught.value.help
 
 
-def test_a_launch_at_every_limit_passes() -> None:
+def test_launch_at_every_limit_passes() -> None:
     check_launch("k", LaunchShape(Dim3(2**31 - 1, 65535, 65535), Dim3(1024), 227 << 10), LIMITS, SMALL)
 
 
-def test_too_much_shared_memory_says_what_is_left_for_dynamic() -> None:
+def test_too_much_shared_memory_names_the_dynamic_limit() -> None:
     with raises(LaunchError, "shared-memory-size", "232432"):
         check_launch("k", LaunchShape(Dim3(1), Dim3(1), 227 << 10), LIMITS, Resources(1, 16, 0, 0, 1024))

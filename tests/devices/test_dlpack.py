@@ -20,25 +20,25 @@ class FirstVersion:
         return self.array.__dlpack__()
 
 
-def test_a_capsule_of_a_gpu_says_which_gpu(gpu_memory: Device) -> None:
+def test_capsule_of_a_gpu_names_the_gpu(gpu_memory: Device) -> None:
     array = gpu_memory.zeros((2, 3), np.int32)
     assert array.__dlpack_device__() == (dlpack.CUDA, 1)
     assert dlpack.read(array, 1) == dlpack.Tensor(array.address, (2, 1), np.dtype(np.int32), 32, True, False)
 
 
-def test_both_kinds_of_capsule_are_made_for_their_consumers(gpu_memory: Device) -> None:
+def test_both_kinds_of_capsule_are_supported(gpu_memory: Device) -> None:
     array = gpu_memory.zeros(3, np.float16)
     assert '"dltensor"' in repr(array.__dlpack__())
     if np.lib.NumpyVersion(np.__version__) >= "2.1.0":
         assert '"dltensor_versioned"' in repr(array.__dlpack__(max_version=(1, 0)))
 
 
-def test_the_consumers_stream_waits_for_the_default_stream(gpu_memory: Device) -> None:
+def test_consumers_stream_waits_for_the_default_stream(gpu_memory: Device) -> None:
     gpu_memory.zeros(3, np.float16).__dlpack__(stream=77)
     assert gpu_memory.backend.ordered == [(0, 77)]  # type: ignore[attr-defined]
 
 
-def test_reading_tells_contiguity_and_read_only() -> None:
+def test_reading_reports_contiguity_and_read_only() -> None:
     data = np.arange(12.0).reshape(3, 4)
     assert dlpack.read(data, None).contiguous
     assert not dlpack.read(data.T, None).contiguous
@@ -67,6 +67,6 @@ class NoCapsule:
 
 
 @pytest.mark.parametrize("producer", [Broken(), NoCapsule()])
-def test_a_producer_without_a_capsule_is_refused(producer: object) -> None:
+def test_producer_without_a_capsule_is_refused(producer: object) -> None:
     with raises(ArgumentError, "argument", "DLPack"):
         dlpack.read(producer, None)

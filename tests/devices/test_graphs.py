@@ -22,7 +22,7 @@ ADD = """extern "C" __global__ void add(float *x, float a, int n) {
 }"""
 
 
-def test_copies_and_fills_are_captured_and_run_when_the_graph_is_launched(device: Device) -> None:
+def test_captured_copies_and_fills_run_with_the_graph(device: Device) -> None:
     stream = device.stream()
     host = device.pinned(4, np.float32)
     x, y = device.zeros(4, np.float32, stream=stream), device.zeros(4, np.float32, stream=stream)
@@ -41,7 +41,7 @@ def test_copies_and_fills_are_captured_and_run_when_the_graph_is_launched(device
         assert y.numpy().tolist() == [value, 7, 7, value]
 
 
-def test_launches_are_captured_and_run_when_the_graph_is_launched(device: Device) -> None:
+def test_captured_launches_run_with_the_graph(device: Device) -> None:
     add = jit(ADD, device=device)["add"]
     x = device.zeros(100, np.float32)
     device.synchronize()
@@ -58,7 +58,7 @@ def test_launches_are_captured_and_run_when_the_graph_is_launched(device: Device
 
 @pytest.mark.parametrize("mode", ["relaxed", "thread_local", "global"])
 @pytest.mark.parametrize("is_preloaded", [True, False], ids=["preloaded", "not loaded yet"])
-def test_the_first_launch_of_a_kernel_may_be_captured(device: Device, mode: str, is_preloaded: bool) -> None:
+def test_first_launch_of_a_kernel_may_be_captured(device: Device, mode: str, is_preloaded: bool) -> None:
     module = jit(ADD.replace("a;", f"a + {0 if is_preloaded else 1} + {len(mode)};"), device=device)
     if is_preloaded:
         module.preload()
@@ -74,7 +74,7 @@ def test_the_first_launch_of_a_kernel_may_be_captured(device: Device, mode: str,
         module.preload()
 
 
-def test_a_graph_with_a_kernel_of_a_closed_module_launches_nothing(cpu: Device) -> None:
+def test_graph_with_a_closed_modules_kernel_is_refused(cpu: Device) -> None:
     module = jit(ADD, device=cpu)
     x = cpu.zeros(4, np.float32)
     with cpu.capture() as graph:
@@ -86,7 +86,7 @@ def test_a_graph_with_a_kernel_of_a_closed_module_launches_nothing(cpu: Device) 
     assert x.numpy().tolist() == [1.0] * 4
 
 
-def test_a_graph_is_launched_in_other_streams_and_in_other_graphs(device: Device) -> None:
+def test_graph_is_launched_in_other_streams_and_graphs(device: Device) -> None:
     x = device.zeros(3, np.int32)
     device.synchronize()
     with device.capture() as inner:
@@ -106,7 +106,7 @@ def test_a_graph_is_launched_in_other_streams_and_in_other_graphs(device: Device
     assert x.numpy().tolist() == [6, 5, 5]
 
 
-def test_a_graph_in_another_one_is_waited_for_by_other_streams(device: Device) -> None:
+def test_nested_graph_is_waited_for_by_other_streams(device: Device) -> None:
     x, y = device.zeros(1 << 20, np.int32), device.zeros(1 << 20, np.int32)
     device.synchronize()
     with device.capture() as inner:
@@ -122,7 +122,7 @@ def test_a_graph_in_another_one_is_waited_for_by_other_streams(device: Device) -
     assert (y.numpy(stream=stream) == 5).all()
 
 
-def test_a_graph_goes_into_another_one_as_it_was_updated(device: Device) -> None:
+def test_nested_graph_has_its_updated_arguments(device: Device) -> None:
     x = device.zeros(3, np.int32)
     device.synchronize()
     graphs = []
@@ -140,7 +140,7 @@ def test_a_graph_goes_into_another_one_as_it_was_updated(device: Device) -> None
     assert x.numpy(stream=outer.stream).tolist() == [4, 4, 4]
 
 
-def test_a_graph_keeps_what_the_graphs_in_it_keep(device: Device) -> None:
+def test_graph_keeps_objects_of_nested_graphs(device: Device) -> None:
     class Held:
         pass
 
@@ -159,7 +159,7 @@ def test_a_graph_keeps_what_the_graphs_in_it_keep(device: Device) -> None:
     assert alive() is None
 
 
-def test_streams_that_wait_for_a_captured_one_are_captured_too(device: Device) -> None:
+def test_streams_waiting_for_a_captured_stream_are_captured(device: Device) -> None:
     x = device.zeros(2, np.int32)
     device.synchronize()
     stream, other = device.stream(), device.stream()
@@ -176,7 +176,7 @@ def test_streams_that_wait_for_a_captured_one_are_captured_too(device: Device) -
     assert x.numpy().tolist() == [1, 2]
 
 
-def test_a_graph_takes_the_values_of_another_one(device: Device) -> None:
+def test_graph_takes_the_values_of_another_one(device: Device) -> None:
     x = device.zeros(3, np.int32)
     device.synchronize()
     graphs = []
@@ -200,7 +200,7 @@ def test_a_graph_takes_the_values_of_another_one(device: Device) -> None:
         graphs[0].update(None)  # type: ignore[arg-type]
 
 
-def test_what_would_wait_for_a_captured_stream_is_refused_and_spoils_nothing(device: Device) -> None:
+def test_waiting_for_a_captured_stream_is_refused_harmlessly(device: Device) -> None:
     stream = device.stream()
     x = device.zeros(3, np.float32)
     device.synchronize()
@@ -267,7 +267,7 @@ def _told(call: Callable[[], object], *, elsewhere: bool = False) -> str:
 
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["same thread", "other thread"])
 @pytest.mark.parametrize("mode", ["global", "thread_local", "relaxed"])
-def test_each_mode_of_a_capture_forbids_what_it_does_on_a_gpu(device: Device, mode: str, elsewhere: bool) -> None:
+def test_each_capture_mode_forbids_what_a_gpu_forbids(device: Device, mode: str, elsewhere: bool) -> None:
     forbids = mode == "global" or (mode == "thread_local" and not elsewhere)
     x, y, other = device.zeros(4, np.float32), device.zeros(4, np.float32), device.stream()
     event = other.record()
@@ -290,7 +290,7 @@ def test_each_mode_of_a_capture_forbids_what_it_does_on_a_gpu(device: Device, mo
 
 
 @pytest.mark.parametrize("mode", ["global", "thread_local", "relaxed"])
-def test_a_capture_ends_in_its_thread_unless_it_is_relaxed(device: Device, mode: str) -> None:
+def test_capture_ends_in_its_thread_unless_relaxed(device: Device, mode: str) -> None:
     graph = device.capture(mode=mode)
     graph.__enter__()
     ended = _told(lambda: graph.__exit__(None, None, None), elsewhere=True)
@@ -303,7 +303,7 @@ def test_a_capture_ends_in_its_thread_unless_it_is_relaxed(device: Device, mode:
         graph.launch()
 
 
-def test_a_graph_is_launched_while_another_one_is_captured(device: Device) -> None:
+def test_graph_is_launched_during_another_capture(device: Device) -> None:
     host = device.pinned(4, np.float32)
     host[:] = 5
     x, y = device.zeros(4, np.float32), device.zeros(4, np.float32)
@@ -319,7 +319,7 @@ def test_a_graph_is_launched_while_another_one_is_captured(device: Device) -> No
     assert (x.numpy().tolist(), y.numpy().tolist()) == ([5] * 4, [2] * 4)
 
 
-def test_arrays_that_go_during_a_capture_do_not_spoil_it(device: Device) -> None:
+def test_arrays_freed_during_a_capture_do_not_break_it(device: Device) -> None:
     stream = device.stream()
     x, gone, queued = (
         device.zeros(3, np.int32),
@@ -337,7 +337,7 @@ def test_arrays_that_go_during_a_capture_do_not_spoil_it(device: Device) -> None
     assert device.zeros(3, np.int32, stream=stream).numpy().tolist() == [0, 0, 0]
 
 
-def test_an_error_in_the_block_drops_the_graph_and_frees_the_stream(device: Device) -> None:
+def test_error_in_the_block_drops_the_graph(device: Device) -> None:
     stream = device.stream()
     x = device.zeros(3, np.int32)
     graph = device.capture(stream)
@@ -359,14 +359,14 @@ def test_an_error_in_the_block_drops_the_graph_and_frees_the_stream(device: Devi
         pass
 
 
-def test_the_default_stream_cannot_be_captured(device: Device) -> None:
+def test_default_stream_cannot_be_captured(device: Device) -> None:
     with raises(LaunchError, "stream-capture", "device.stream()"), device.capture(0):
         pass
     with raises(LaunchError, "stream-capture", "fast"):
         device.capture(mode="fast")
 
 
-def test_a_graph_is_launched_after_its_capture_and_before_it_is_closed(device: Device) -> None:
+def test_graph_is_launched_between_capture_and_close(device: Device) -> None:
     graph = device.capture()
     with raises(LaunchError, "stream-capture", "graph.launch()"):
         graph.launch()
@@ -383,7 +383,7 @@ def test_a_graph_is_launched_after_its_capture_and_before_it_is_closed(device: D
         graph.launch()
 
 
-def test_an_event_of_a_graph_is_not_waited_for_outside_it(device: Device) -> None:
+def test_graph_event_cannot_be_waited_for_outside(device: Device) -> None:
     with device.capture() as graph:
         event = graph.stream.record()
     with pytest.raises((LaunchError, DriverError)):

@@ -57,7 +57,7 @@ def test_launches_copies_and_graphs_run_in_its_streams(device: Device) -> None:
     assert (x.numpy(stream=stream) == 4.5).all()
 
 
-def test_a_stream_outlives_its_green_context(device: Device) -> None:
+def test_stream_outlives_its_green_context(device: Device) -> None:
     add = jit(ADD, device=device)["add"]
     x = device.zeros(1000, np.float32)
     with device.green_contexts(1)[0] as small:
@@ -72,24 +72,24 @@ def test_a_stream_outlives_its_green_context(device: Device) -> None:
 
 
 @pytest.mark.parametrize("counts", [(), (0,), (-8, None), (None, None), (1.5,), (True,)])
-def test_a_count_that_is_none_is_refused(device: Device, counts: tuple[Any, ...]) -> None:
+def test_invalid_sm_count_is_refused(device: Device, counts: tuple[Any, ...]) -> None:
     with pytest.raises(ArgumentError):
         device.green_contexts(*counts)
 
 
-def test_a_priority_that_is_none_is_refused(device: Device) -> None:
+def test_invalid_priority_is_refused(device: Device) -> None:
     with pytest.raises(LaunchError):
         device.green_contexts(1)[0].stream(priority="high")  # type: ignore[arg-type]
 
 
-def test_the_cpu_device_takes_every_count(cpu: Device) -> None:
+def test_cpu_device_accepts_every_count(cpu: Device) -> None:
     many, rest = cpu.green_contexts(1000, None)
     assert (many.sm_count, rest.sm_count) == (1000, 1)
     assert cpu.green_contexts(None)[0].sm_count == cpu.limits.processors
 
 
 @pytest.mark.gpu
-def test_a_gpu_has_each_sm_once(gpu: Device) -> None:
+def test_gpu_has_each_sm_once(gpu: Device) -> None:
     if gpu.limits.processors < 2:
         pytest.skip("one SM cannot be split")
     first, rest = halves(gpu)
@@ -100,7 +100,7 @@ def test_a_gpu_has_each_sm_once(gpu: Device) -> None:
 
 
 @pytest.mark.gpu
-def test_a_stream_of_it_has_as_many_sms_as_it_says(gpu: Device) -> None:
+def test_stream_has_its_reported_number_of_sms(gpu: Device) -> None:
     context = context_of(gpu)
     if context.driver.version < (13, 1):
         pytest.skip("the driver cannot be asked")
@@ -113,7 +113,7 @@ def test_a_stream_of_it_has_as_many_sms_as_it_says(gpu: Device) -> None:
 
 @pytest.mark.hardware
 @pytest.mark.gpu
-def test_blocks_run_on_its_sms_alone(gpu: Device) -> None:
+def test_blocks_run_only_on_its_sms(gpu: Device) -> None:
     seen = jit(SEEN, device=gpu)["seen"]
     first, rest = halves(gpu)
     used = []
@@ -140,7 +140,7 @@ def many(code: str, cc: tuple[int, int]) -> None:
     python(MANY + textwrap.dedent(code), EmulatorSettings(cc=cc, threads=44), {"PYTHONPATH": ":".join(sys.path)})
 
 
-def test_a_gpu_gives_out_whole_groups() -> None:
+def test_gpu_splits_into_whole_groups() -> None:
     many(
         """
         assert counts(1) == [8] and counts(9, 8) == [16, 8] and counts(8, None, 8) == [8, 24, 8]
@@ -153,7 +153,7 @@ def test_a_gpu_gives_out_whole_groups() -> None:
     many("assert counts(1) == [2] and counts(9, None) == [10, 34]", (8, 6))
 
 
-def test_a_green_context_lives_as_long_as_a_stream_of_it(tmp_path: Path) -> None:
+def test_green_context_lives_as_long_as_its_streams(tmp_path: Path) -> None:
     log = tmp_path / "calls"
     python(
         """
@@ -173,7 +173,7 @@ def test_a_green_context_lives_as_long_as_a_stream_of_it(tmp_path: Path) -> None
     assert [call for call in calls if call in order] == order
 
 
-def test_an_older_driver_is_told_by_name() -> None:
+def test_older_driver_is_reported_by_name() -> None:
     many(
         """
         gpu.backend.context.driver.version = (12, 4)

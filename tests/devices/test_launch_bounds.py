@@ -55,18 +55,18 @@ def accepts(device: Device, row: Row) -> bool:
 
 
 @pytest.mark.parametrize("entry", VALID, ids=lambda e: e.name)
-def test_every_launch_is_taken_or_refused_as_a_gpu_does(cpu: Device, entry: Entry) -> None:
+def test_launch_bounds_are_checked_as_on_a_gpu(cpu: Device, entry: Entry) -> None:
     rows = [row for row in ROWS if row.entry == entry]
     assert [row.key for row in rows if accepts(cpu, row) != is_taken(row)] == []
 
 
 @pytest.mark.parametrize("entry", INVALID, ids=lambda e: e.name)
-def test_directives_that_no_assembler_takes_are_refused(cpu: Device, entry: Entry) -> None:
+def test_directives_that_no_assembler_accepts_are_refused(cpu: Device, entry: Entry) -> None:
     with raises(cujit.errors.PtxSyntaxError, "ptx-syntax", "<ptx>:5"):
         kernel(cpu, entry)
 
 
-def test_a_launch_that_is_taken_sees_the_sizes_that_a_gpu_shows(device: Device) -> None:
+def test_accepted_launch_has_the_sizes_of_a_gpu(device: Device) -> None:
     if device.is_gpu and device.arch.number < 90:
         pytest.skip(f"{device} has no clusters")
     taken = [row for row in ROWS if row.entry in VALID and is_taken(row) and max(row.grid) <= 32]
@@ -81,7 +81,7 @@ def test_a_launch_that_is_taken_sees_the_sizes_that_a_gpu_shows(device: Device) 
 
 
 @pytest.mark.gpu
-def test_a_gpu_takes_what_was_recorded(gpu: Device) -> None:
+def test_gpu_accepts_the_recorded_launches(gpu: Device) -> None:
     if gpu.product != goldens()["origin"].split(";")[0].removeprefix("NVIDIA "):
         pytest.skip("the goldens are of another GPU")
     wrong = []
@@ -104,7 +104,7 @@ def test_a_gpu_takes_what_was_recorded(gpu: Device) -> None:
     shared=st.sampled_from([0, 1, 1000, 1001, 5000]),
     threads=st.sampled_from([1, 64, 512, 1024, 2048]),
 )
-def test_a_launch_fits_if_nothing_is_found_wrong_with_it(sizes: tuple[int, ...], shared: int, threads: int) -> None:
+def test_launch_fits_if_no_error_is_found(sizes: tuple[int, ...], shared: int, threads: int) -> None:
     limits = Limits(1024, Dim3(1024, 1024, 64), Dim3((1 << 31) - 1, 65535, 65535), 4000, 5000, 1, 32, 2048)
     shape, resources = LaunchShape(Dim3(*sizes[:3]), Dim3(*sizes[3:]), shared), Resources(32, 4000, 0, 0, threads)
     try:

@@ -93,14 +93,14 @@ def _called(placed: LoadedObject | None, *values: int) -> list[int]:
     return [function(value) for value in values]
 
 
-def test_code_finds_its_tables_its_functions_and_those_with_names() -> None:
+def test_code_finds_its_tables_and_functions() -> None:
     placed = _placed(TABLE)
     assert _called(placed, 0, 1, 2, 3) == [15, 23, 27, 35]
     assert placed is not None
     assert FUNCTION(placed.get_function_address("other"))(3) == 4
 
 
-def test_sections_are_aligned_as_they_ask() -> None:
+def test_sections_have_their_alignment() -> None:
     placed = _placed("define double @k(double %x) { %y = fadd double %x, 1.1 ret double %y }")  # behind 8 bytes
     assert placed is not None
     assert placed.get_function_address("k") % 16 == 0
@@ -110,14 +110,14 @@ def test_code_finds_its_jump_tables() -> None:
     assert _called(_placed(SWITCH), 0, 1, 2, 3, 4) == [40, 30, 20, 10, 0]
 
 
-def test_addresses_that_count_from_their_own_place_are_filled_in() -> None:
+def test_relative_relocations_are_applied() -> None:
     text = 'define i32 @k(i32 %x) { ret i32 7 }\nmodule asm ".text; .globl here; here: call k; ret"'
     placed = _placed(text)
     assert placed is not None
     assert FUNCTION(placed.get_function_address("here"))(0) == 7
 
 
-def test_code_is_not_writable_and_goes_with_its_owner() -> None:
+def test_code_is_not_writable_and_freed_with_its_owner() -> None:
     placed = _placed(TABLE)
     assert placed is not None
     memory = placed.memory
@@ -126,7 +126,7 @@ def test_code_is_not_writable_and_goes_with_its_owner() -> None:
     assert _rights(memory) != "r-xp"
 
 
-def test_code_that_is_detached_stays() -> None:
+def test_detached_code_remains() -> None:
     placed = _placed(TABLE)
     assert placed is not None
     memory = placed.memory
@@ -156,7 +156,7 @@ last = Last(_placed.get_function_address("k"))
 """
 
 
-def test_code_stays_where_the_process_ends() -> None:
+def test_code_remains_at_process_exit() -> None:
     assert printed(AT_THE_END).split() == ["4"]
 
 
@@ -170,7 +170,7 @@ def _rights(address: int) -> str:
     return ""
 
 
-def test_data_that_is_written_lies_in_pages_that_no_code_is_in() -> None:
+def test_writable_data_shares_no_page_with_code() -> None:
     placed, other = _placed(COUNTS), _placed(COUNTS)
     assert _called(placed, 1, 2, 3) == [6, 8, 11]
     assert _called(other, 1) == [6]
@@ -183,7 +183,7 @@ define i32 @k(i32 %x) { %at = getelementptr i32, ptr @zero, i32 4999 %y = load i
     assert _called(_placed(zero), 1, 2) == [1, 3]
 
 
-def test_relocations_of_other_kinds_are_left_to_llvm() -> None:
+def test_other_relocations_are_left_to_llvm() -> None:
     assert _placed(TABLE, lambda offset, _, symbol, addend: (offset, 9, symbol, addend)) is None
 
 
@@ -194,7 +194,7 @@ def test_objects_of_other_processors_are_left_to_llvm() -> None:
     assert lay_out(elf, elf.symbols()) is None
 
 
-def test_addresses_out_of_reach_are_left_to_llvm() -> None:
+def test_addresses_out_of_range_are_left_to_llvm() -> None:
     assert _placed(TABLE, lambda offset, _, symbol, addend: (offset, 2, symbol, addend + (1 << 40))) is None
 
 
@@ -206,7 +206,7 @@ def test_relocations_outside_of_their_object_are_damage(at: int) -> None:
         _placed(TABLE, lambda offset, kind, _, addend: (offset, kind, 1 << 20, addend))
 
 
-def test_machine_code_is_placed_unless_somebody_debugs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_is_placed_directly_unless_debugging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work = CompileTask("test", "k", (), lambda: TABLE, keep=False)
     code = machine_code(work, "k")
     assert isinstance(code.engine, LoadedObject)
@@ -220,7 +220,7 @@ def test_machine_code_is_placed_unless_somebody_debugs_it(tmp_path: Path, monkey
     assert not isinstance(machine_code(work, "k").engine, LoadedObject)
 
 
-def test_native_code_writes_the_addresses_that_python_writes() -> None:
+def test_native_and_python_relocations_are_equal() -> None:
     native = library_or_none() if is_supported() else None
     if native is None:
         pytest.skip("this interpreter takes no native launches")

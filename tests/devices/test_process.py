@@ -14,7 +14,7 @@ from processes import printed
 from raising import raises
 
 
-def test_every_device_is_made_once_whichever_thread_asks() -> None:
+def test_every_device_is_created_once_in_any_thread() -> None:
     registry, seen = Devices(), []
     threads = [threading.Thread(target=lambda: seen.append(registry.cpu())) for _ in range(8)]
     for thread in threads:
@@ -34,7 +34,7 @@ def test_devices_are_found_by_name() -> None:
             registry.named(bad)
 
 
-def test_a_gpu_where_there_is_none_says_why() -> None:
+def test_missing_gpu_explains_the_reason() -> None:
     registry = Devices()
     if registry.gpus():
         with raises(DeviceNotFoundError, "device-not-found", 99):
@@ -46,26 +46,26 @@ def test_a_gpu_where_there_is_none_says_why() -> None:
         registry.named("cuda:0")
 
 
-def test_the_default_is_the_first_gpu_or_else_the_cpu_device() -> None:
+def test_default_device_is_the_first_gpu_otherwise_the_cpu() -> None:
     registry = Devices()
     gpus = registry.gpus()
     assert registry.default() is (gpus[0] if gpus else registry.cpu())
 
 
-def test_a_device_stands_for_itself() -> None:
+def test_device_is_accepted_as_its_own_name() -> None:
     registry = Devices()
     assert registry.named(registry.cpu()) is registry.cpu()
 
 
 @pytest.mark.parametrize("bad", [0, 1.5, b"cpu", None, object(), ["cpu"]])
-def test_what_is_neither_a_name_nor_a_device_is_refused(bad: Any) -> None:
+def test_invalid_device_value_is_refused(bad: Any) -> None:
     with raises(OptionError, "option", "cujit.gpu(0)") as caught:
         Devices().named(bad)
     assert "'cuda:0'" in (caught.value.help or "")
 
 
 @pytest.mark.parametrize("bad", ["2", 1.5, math.nan, b"1", True, object()])
-def test_a_number_that_is_no_int_is_refused(bad: Any) -> None:
+def test_noninteger_ordinal_is_refused(bad: Any) -> None:
     with raises(OptionError, "option", "cujit.cpu(4)"):
         Devices().cpu(bad)
     with raises(OptionError, "option", "cujit.gpu(0)"):
@@ -79,12 +79,12 @@ def test_more_threads_than_a_machine_has_are_refused(threads: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["cuda:1234567890", "cuda:" + "9" * 5000, "cuda:\u0661", "cuda:"])
-def test_a_name_that_is_no_number_of_a_gpu_is_refused(name: str) -> None:
+def test_name_without_a_gpu_number_is_refused(name: str) -> None:
     with raises(DeviceNotFoundError, "device-not-found", "called"):
         Devices().named(name)
 
 
-def test_without_llvmlite_the_cpu_device_says_what_to_install() -> None:
+def test_cpu_device_without_llvmlite_names_the_package() -> None:
     code = """
 import sys
 class Hide:
@@ -103,7 +103,7 @@ for ask in (lambda d: d.cpu(), lambda d: d.named("cpu"), lambda d: d.cpu(2)):
     assert printed(code).splitlines() == ["run pip install cujit"] * 3
 
 
-def test_the_default_device_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_device_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
     def none() -> None:
@@ -118,12 +118,12 @@ def test_the_default_device_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("what", ["trace", "coverage", "profile"])
 @pytest.mark.parametrize("given", [3, "all", cujit.Trace, object()])
-def test_what_does_not_watch_is_refused(what: str, given: object) -> None:
+def test_invalid_observer_is_refused(what: str, given: object) -> None:
     with raises(OptionError, "option", what) as e:
         cujit.cpu(**{what: given})  # type: ignore[arg-type]
     assert str(e.value.help).startswith(f"{what}=cujit.")
 
 
-def test_watchers_do_not_take_the_place_of_each_other() -> None:
+def test_observers_do_not_replace_each_other() -> None:
     with raises(OptionError, "option", "profile", "Trace"):
         cujit.cpu(profile=cujit.Trace())  # type: ignore[arg-type]

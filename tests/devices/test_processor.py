@@ -29,14 +29,14 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]
     default_cache().forget()
 
 
-def test_llvm_is_asked_about_the_processor_once(asked: list[str]) -> None:
+def test_llvm_is_queried_about_the_processor_once(asked: list[str]) -> None:
     first, second = jit.processor.__wrapped__(), jit.processor.__wrapped__()
     assert first == second == jit.processor()
     assert asked == ["LLVM"]
 
 
 @pytest.mark.parametrize("what", [b"", b"x86_64", b"a\nb\nc\nd\ne", b"\xff\n" * 9])
-def test_a_hint_that_is_damaged_is_asked_for_again(asked: list[str], what: bytes) -> None:
+def test_damaged_hint_is_computed_again(asked: list[str], what: bytes) -> None:
     name, hints = jit._hint_of_processor(), default_cache().hints
     assert hints is not None
     hints.put(name, what)
@@ -46,7 +46,7 @@ def test_a_hint_that_is_damaged_is_asked_for_again(asked: list[str], what: bytes
     assert asked == ["LLVM"]
 
 
-def test_without_what_names_the_hint_llvm_is_asked(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_llvm_is_queried_if_the_hint_has_no_name(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jit, "find_spec", lambda _name: None)
     assert jit._hint_of_processor() == ""
     for _ in range(2):
@@ -54,6 +54,6 @@ def test_without_what_names_the_hint_llvm_is_asked(asked: list[str], monkeypatch
     assert len(asked) == 2
 
 
-def test_another_process_finds_the_same() -> None:
+def test_other_process_finds_the_same() -> None:
     text = "from cujit.devices.jit import processor, _hint_of_processor as hint; print(*processor(), hint(), sep='|')"
     assert printed(text).strip() == "|".join((*jit.processor(), jit._hint_of_processor()))

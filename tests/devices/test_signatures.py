@@ -18,18 +18,18 @@ FLOAT = Parameter(ParameterClass.FLOAT, 4, 4, "float")
 UNSIZED = Parameter(ParameterClass.AGGREGATE, 0, 0, "Point")
 
 
-def test_the_layout_of_a_structure_of_weak_alignment_is_kept() -> None:
+def test_layout_of_a_weakly_aligned_structure_is_kept() -> None:
     # int, float4 without its alignment, double
     layout = [(0, 4), (4, 16), (24, 8)]
     assert signature_of_layout(layout).offsets == (0, 4, 24)
 
 
-def test_a_structure_of_strong_alignment_stays_where_the_compiler_put_it() -> None:
+def test_strongly_aligned_structure_stays_at_its_offset() -> None:
     # What ptxas does on sm_90, where the parameters begin at 0x210: 80 is a multiple of 32 only from there.
     assert signature_of_layout([(0, 64), (80, 32), (112, 4)]).offsets == (0, 80, 112)
 
 
-def test_where_nothing_tells_the_place_it_is_a_multiple_of_the_alignment_or_of_the_size_up_to_16() -> None:
+def test_unknown_offset_is_aligned_to_the_size_up_to_16() -> None:
     parameters = [(1, 0), (64, 0), (3, 0), (0, 0), (12, 0), (1, 0), (4, 32), (1, 0), (8, 0), (5, 2)]
     signature = Signature(tuple(Parameter(ParameterClass.AGGREGATE, size, align) for size, align in parameters))
     assert signature.offsets == (0, 16, 80, 83, 84, 96, 128, 132, 136, 144)
@@ -38,7 +38,7 @@ def test_where_nothing_tells_the_place_it_is_a_multiple_of_the_alignment_or_of_t
 
 
 @given(st.lists(st.tuples(st.sampled_from([1, 2, 4, 8, 16, 32, 64]), st.integers(1, 80)), max_size=8))
-def test_every_layout_that_alignment_can_make_is_kept(fields: list[tuple[int, int]]) -> None:
+def test_every_layout_that_alignment_can_give_is_kept(fields: list[tuple[int, int]]) -> None:
     layout, end = [], 0
     for align, size in fields:
         end = -(-end // align) * align
@@ -58,7 +58,7 @@ def test_types_of_the_build_meet_sizes_of_the_image() -> None:
 
 @pytest.mark.parametrize("stated", [0, 8])
 @pytest.mark.parametrize("loaded", [0, 4])
-def test_a_size_or_an_alignment_that_the_image_has_not_is_the_builds(stated: int, loaded: int) -> None:
+def test_size_missing_from_the_image_comes_from_the_build(stated: int, loaded: int) -> None:
     said = Parameter(ParameterClass.BITS, stated and 16, stated, "T*")
     image = Parameter(ParameterClass.POINTER, loaded and 16, loaded, ".u64", offset=32)
     (merged,) = merge_signatures(Signature((said,)), Signature((image,)))
@@ -66,7 +66,7 @@ def test_a_size_or_an_alignment_that_the_image_has_not_is_the_builds(stated: int
     assert merged == Parameter(ParameterClass.POINTER, either and 16, either, "T*", offset=32)
 
 
-def test_the_image_wins_where_the_build_contradicts_it() -> None:
+def test_image_overrides_a_contradicting_build() -> None:
     loaded = signature_of_layout([(0, 8)])
     assert merge_signatures(Signature((FLOAT,)), loaded) == loaded
     assert merge_signatures(Signature((FLOAT, FLOAT)), loaded) == loaded
@@ -77,7 +77,7 @@ def test_the_image_wins_where_the_build_contradicts_it() -> None:
 
 
 @pytest.mark.parametrize("kind", ["ptx", "fatbin"])
-def test_of_an_image_with_ptx_and_names_of_c_the_ptx_tells_the_types(kind: str) -> None:
+def test_ptx_supplies_types_of_c_names(kind: str) -> None:
     code = 'extern "C" __global__ void k(float a, int n, double* p) { *p = a * n; }'
     made = compile(code, arch="compute_80") if kind == "ptx" else build(code, ["sm_80", "compute_80"])
     bare = Artifact.of(made.data)
@@ -88,7 +88,7 @@ def test_of_an_image_with_ptx_and_names_of_c_the_ptx_tells_the_types(kind: str) 
     assert str(signature_of(made, "k", sizes)) == "(float, int, double*)"
 
 
-def test_kernels_of_the_same_two_signatures_share_one_however_many_there_are() -> None:
+def test_kernels_with_equal_signatures_share_one() -> None:
     stated, loaded = Signature((FLOAT,)), Signature((Parameter(ParameterClass.UNKNOWN, 4, offset=0),))
     assert merge_signatures(stated, loaded) is merge_signatures(stated, loaded)
     for offset in range(3000):  # more than are kept; signatures that went leave their addresses to others
@@ -97,7 +97,7 @@ def test_kernels_of_the_same_two_signatures_share_one_however_many_there_are() -
     assert len(signature_module._merged) <= signature_module._MOST_MERGED
 
 
-def test_kernels_that_take_the_same_share_what_is_learned_however_many_there_are(cpu: Device) -> None:
+def test_kernels_with_equal_parameters_share_what_is_learned(cpu: Device) -> None:
     device = Device(cpu.backend)
     first = learned_of(device, Signature((FLOAT,)))
     assert all(learned_of(device, Signature((FLOAT,))) is first for _ in range(100))

@@ -31,12 +31,12 @@ MAP = Parameter(P.AGGREGATE, 128, 64, "CUtensorMap")
 
 
 @given(st.floats(-65519, 65519))
-def test_a_half_is_rounded_as_numpy_rounds_it(number: float) -> None:
+def test_half_is_rounded_as_in_numpy(number: float) -> None:
     assert encode(number, FORMATS["__half"]) == np.float16(number).tobytes()
 
 
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False))
-def test_a_bfloat_is_the_upper_half_of_a_float_rounded_to_even(number: float) -> None:
+def test_bfloat_is_the_upper_half_of_a_float_rounded_to_even(number: float) -> None:
     bits = int.from_bytes(struct.pack("<f", number), "little")
     if abs(number) < FORMATS["__nv_bfloat16"].overflow:
         expected = bits + 0x7FFF + (bits >> 16 & 1) >> 16
@@ -54,9 +54,7 @@ def _value(code: int, exponent_bits: int, fraction_bits: int) -> float:
 @pytest.mark.parametrize(
     ("name", "bits", "largest"), [("__nv_fp8_e4m3", (4, 3), 0x7E), ("__nv_fp8_e5m2", (5, 2), 0x7B)]
 )
-def test_every_number_of_8_bits_and_those_between_are_rounded_to_nearest_even(
-    name: str, bits: tuple[int, int], largest: int
-) -> None:
+def test_8_bit_numbers_are_rounded_to_nearest_even(name: str, bits: tuple[int, int], largest: int) -> None:
     form = FORMATS[name]
     for sign in (0, 0x80):
         for code in range(largest):
@@ -79,7 +77,7 @@ def test_every_number_of_8_bits_and_those_between_are_rounded_to_nearest_even(
     ],
     ids=["half", "bfloat16", "e4m3", "e4m3 has no infinity", "e5m2"],
 )
-def test_a_number_that_does_not_fit_is_refused_and_the_largest_fits(
+def test_number_out_of_range_is_refused_and_the_largest_fits(
     host: Device, parameter: Parameter, good: tuple[float, int], bad: float
 ) -> None:
     assert packed(host, parameter, good[0]) == good[1].to_bytes(parameter.size, "little")
@@ -101,12 +99,12 @@ def test_infinity_and_nan_are_kept(host: Device, parameter: Parameter, infinity:
 
 
 @pytest.mark.parametrize("parameter", [HALF, BFLOAT, E4M3, E5M2], ids=str)
-def test_a_small_float_refuses_what_is_no_number(host: Device, parameter: Parameter) -> None:
+def test_small_float_rejects_nonnumbers(host: Device, parameter: Parameter) -> None:
     for value in ("1", 1j, None, [1.0], b"123"):
         assert "not a real number" in refusal(host, parameter, value)
 
 
-def test_scalars_of_ml_dtypes_go_as_they_are(host: Device) -> None:
+def test_ml_dtypes_scalars_are_passed_directly(host: Device) -> None:
     ml: Any = pytest.importorskip("ml_dtypes")
     for parameter, kind in ((BFLOAT, ml.bfloat16), (E4M3, ml.float8_e4m3fn), (E5M2, ml.float8_e5m2)):
         for value in (1.5, -0.0, 0.017, math.nan):
@@ -123,17 +121,17 @@ def test_scalars_of_ml_dtypes_go_as_they_are(host: Device) -> None:
 
 @pytest.mark.parametrize("parameter", [FLOAT2, STD64, THRUST, DOUBLE2, STD128], ids=str)
 @pytest.mark.parametrize("value", [1.5 - 2j, np.complex64(1.5 - 2j), np.complex128(1.5 - 2j), (1.5, -2)], ids=repr)
-def test_a_complex_number_is_its_two_parts(host: Device, parameter: Parameter, value: object) -> None:
+def test_complex_number_is_its_two_parts(host: Device, parameter: Parameter, value: object) -> None:
     assert packed(host, parameter, value) == struct.pack("<2f" if parameter.size == 8 else "<2d", 1.5, -2)
 
 
-def test_a_real_number_is_complex_only_where_the_type_is(host: Device) -> None:
+def test_real_number_is_accepted_for_a_complex_type(host: Device) -> None:
     assert packed(host, STD64, 2) == struct.pack("<2f", 2, 0)
     assert packed(host, STD128, np.float32(2)) == struct.pack("<2d", 2, 0)
     assert "by value" in refusal(host, FLOAT2, 2.0)
 
 
-def test_a_complex_number_that_would_become_infinite_is_refused(host: Device) -> None:
+def test_complex_number_that_would_become_infinite_is_refused(host: Device) -> None:
     assert "out of range of 32 bits" in refusal(host, STD64, 1e39j)
     assert "out of range of 32 bits" in refusal(host, FLOAT2, complex(1e300, 0))
 
@@ -153,9 +151,7 @@ def test_a_complex_number_that_would_become_infinite_is_refused(host: Device) ->
         ("__nv_fp8_e4m3", ["u1", "V1"], ["f2", "i1"]),
     ],
 )
-def test_arrays_are_checked_by_the_numbers_that_they_are_made_of(
-    host: Device, pointee: str, good: list[str], bad: list[str]
-) -> None:
+def test_arrays_are_checked_by_their_element_type(host: Device, pointee: str, good: list[str], bad: list[str]) -> None:
     parameter = Parameter(P.POINTER, 8, 8, f"{pointee}*", pointee)
     for dtype in good:
         x = np.zeros(4, dtype)
@@ -179,7 +175,7 @@ class Packed(ctypes.Structure):
     _fields_ = (("a", ctypes.c_float), ("b", ctypes.c_double), ("c", ctypes.c_int))
 
 
-def test_structures_that_lie_as_the_compiled_one_are_taken(host: Device) -> None:
+def test_structures_with_an_equal_layout_are_accepted(host: Device) -> None:
     expected = struct.pack("<df4s", 2.5, 1.5, b"x\0\0\0")
     assert packed(host, S, Same(2.5, 1.5, b"x")) == expected
     scalar = np.zeros((), np.dtype([("b", "f8"), ("a", "f4"), ("c", "S1")], align=True))
@@ -188,7 +184,7 @@ def test_structures_that_lie_as_the_compiled_one_are_taken(host: Device) -> None
     assert packed(host, S, expected) == expected
 
 
-def test_a_member_at_an_odd_place_is_named(host: Device) -> None:
+def test_member_at_an_odd_place_is_named(host: Device) -> None:
     value = np.zeros((), "f4,f8,f4")[()]
     assert "member f1 (float64) is at byte 4" in refusal(host, S, value)
     assert "a multiple of 8" in refusal(host, S, value)
@@ -196,24 +192,24 @@ def test_a_member_at_an_odd_place_is_named(host: Device) -> None:
     assert "member b (float64) is at byte 4" in refusal(host, S, Packed())
 
 
-def test_a_packed_structure_goes_to_one_that_is_packed(host: Device) -> None:
+def test_packed_structure_matches_a_packed_parameter(host: Device) -> None:
     value = Packed(1, 2, 3)
     for align in (1, 4):
         assert packed(host, Parameter(P.AGGREGATE, 16, align, "S"), value) == bytes(value)
 
 
-def test_a_larger_alignment_than_the_compiled_one_is_refused(host: Device) -> None:
+def test_larger_alignment_than_the_compiled_one_is_refused(host: Device) -> None:
     assert "its alignment is 8 bytes, but the parameter's is 4" in refusal(
         host, Parameter(P.AGGREGATE, 16, 4, "S"), Same()
     )
 
 
-def test_where_the_alignment_is_not_known_only_the_size_counts(host: Device) -> None:
+def test_unknown_alignment_compares_only_the_size(host: Device) -> None:
     value = np.zeros((), "f4,f8,f4")[()]
     assert packed(host, Parameter(P.AGGREGATE, 16, 0, "S"), value) == bytes(16)
 
 
-def test_a_tensor_map_goes_by_its_bytes(host: Device) -> None:
+def test_tensor_map_is_passed_by_its_bytes(host: Device) -> None:
     driver: Any = pytest.importorskip("cuda.bindings.driver")
     tensor_map = driver.CUtensorMap()
     tensor_map.opaque = [driver.cuuint64_t(i) for i in range(16)]

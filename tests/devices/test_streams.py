@@ -16,7 +16,7 @@ from cujit.errors import ArgumentError, ClosedError, LaunchError
 from raising import raises
 
 
-def test_work_in_a_stream_is_done_after_waiting_for_it(device: Device) -> None:
+def test_stream_work_is_done_after_waiting_for_it(device: Device) -> None:
     with device.stream() as stream:
         x = device.array(np.arange(5, dtype=np.int32), stream=stream)
         y = device.empty(5, np.int32, stream=stream)
@@ -26,7 +26,7 @@ def test_work_in_a_stream_is_done_after_waiting_for_it(device: Device) -> None:
         assert y.numpy(stream=stream).tolist() == [0, 1, 2, 3, 4]
 
 
-def test_an_array_is_copied_in_the_stream_that_it_was_made_in(device: Device) -> None:
+def test_array_is_copied_in_its_own_stream(device: Device) -> None:
     stream = device.stream()
     x = device.zeros((2, 3), np.float32, stream=stream)
     assert x.stream is not None
@@ -38,7 +38,7 @@ def test_an_array_is_copied_in_the_stream_that_it_was_made_in(device: Device) ->
     assert device.zeros(1, np.int8).stream is None
 
 
-def test_a_closed_stream_refuses_everything(device: Device) -> None:
+def test_closed_stream_refuses_everything(device: Device) -> None:
     stream = device.stream()
     assert repr(stream) == f"<Stream of {device.name}>"
     stream.close()
@@ -60,7 +60,7 @@ def test_a_closed_stream_refuses_everything(device: Device) -> None:
             use()
 
 
-def test_a_stream_of_another_device_is_refused_wherever_one_is_taken(device: Device, host: Device) -> None:
+def test_stream_of_another_device_is_refused_everywhere(device: Device, host: Device) -> None:
     other = host.stream()
     x = device.zeros(2, np.int32)
     uses: list[Any] = [
@@ -78,7 +78,7 @@ def test_a_stream_of_another_device_is_refused_wherever_one_is_taken(device: Dev
             use()
 
 
-def test_a_stream_of_no_gpu_is_the_default_stream_for_those_who_do_not_say_the_device(cpu: Device) -> None:
+def test_stream_without_a_gpu_is_the_default_stream(cpu: Device) -> None:
     stream = cpu.stream()
     assert stream.handle > 2
     assert stream_handle(stream) == 0
@@ -86,7 +86,7 @@ def test_a_stream_of_no_gpu_is_the_default_stream_for_those_who_do_not_say_the_d
     assert stream.handle != cpu.stream().handle
 
 
-def test_the_default_stream_and_a_stream_itself_are_streams(device: Device) -> None:
+def test_default_stream_and_stream_objects_are_streams(device: Device) -> None:
     default = device.stream(0)
     assert default.handle == 0
     default.synchronize()
@@ -97,7 +97,7 @@ def test_the_default_stream_and_a_stream_itself_are_streams(device: Device) -> N
 
 
 @pytest.mark.parametrize("bad", ["default", 1.5, -1, SimpleNamespace(__cuda_stream__=3)])
-def test_what_is_no_stream_is_refused_wherever_one_is_taken(device: Device, bad: object) -> None:
+def test_invalid_stream_is_refused_everywhere(device: Device, bad: object) -> None:
     x = device.zeros(2, np.int32)
     uses: list[Any] = [
         lambda: device.stream(bad),
@@ -113,7 +113,7 @@ def test_what_is_no_stream_is_refused_wherever_one_is_taken(device: Device, bad:
 
 
 @pytest.mark.parametrize("bad", [True, 1.0, "high", None])
-def test_a_priority_that_is_no_int_is_refused(device: Device, bad: Any) -> None:
+def test_noninteger_priority_is_refused(device: Device, bad: Any) -> None:
     if bad is None:
         device.stream(priority=None).close()
         return
@@ -121,7 +121,7 @@ def test_a_priority_that_is_no_int_is_refused(device: Device, bad: Any) -> None:
         device.stream(priority=bad)
 
 
-def test_a_priority_is_for_new_streams(device: Device) -> None:
+def test_priority_is_for_new_streams(device: Device) -> None:
     device.stream(priority=0).synchronize()
     with raises(LaunchError, "launch", "0", "priority"):
         device.stream(device.stream(), priority=0)
@@ -140,7 +140,7 @@ def test_events_measure_the_time_between_them(device: Device) -> None:
         assert x.numpy().sum() == 0
 
 
-def test_an_event_can_be_recorded_again(device: Device) -> None:
+def test_event_can_be_recorded_again(device: Device) -> None:
     stream = device.stream()
     start, end = stream.record(), stream.record()
     first = end.elapsed_ms(start)
@@ -149,7 +149,7 @@ def test_an_event_can_be_recorded_again(device: Device) -> None:
     assert end.elapsed_ms(start) > first
 
 
-def test_an_event_without_timing_measures_nothing(device: Device) -> None:
+def test_event_without_timing_measures_nothing(device: Device) -> None:
     stream = device.stream()
     start, end = stream.record(timing=False), stream.record()
     for late, early in ((start, end), (end, start)):
@@ -166,7 +166,7 @@ def test_events_of_two_devices_have_no_common_clock(device: Device, host: Device
         device.stream().record(host.stream().record())
 
 
-def test_a_closed_event_refuses_everything(device: Device) -> None:
+def test_closed_event_refuses_everything(device: Device) -> None:
     stream = device.stream()
     event = stream.record()
     event.close()
@@ -184,7 +184,7 @@ def test_a_closed_event_refuses_everything(device: Device) -> None:
             use()
 
 
-def test_a_stream_waits_for_events_and_other_streams(device: Device, host: Device) -> None:
+def test_stream_waits_for_events_and_other_streams(device: Device, host: Device) -> None:
     first, second = device.stream(), device.stream()
     x = device.zeros(1 << 16, np.int32, stream=first)
     x.fill(7, stream=first)
@@ -227,7 +227,7 @@ def test_fill_sets_every_element(device: Device, dtype: str, value: object, stre
     np.testing.assert_array_equal(x.numpy(), expected)
 
 
-def test_a_fill_with_what_is_no_element_is_refused(device: Device) -> None:
+def test_fill_with_an_invalid_element_is_refused(device: Device) -> None:
     x = device.zeros(3, np.int32)
     with raises(ArgumentError, "array-dtype", "int32"):
         x.fill("many")
@@ -242,7 +242,7 @@ def test_copy_to_writes_into_an_array_of_the_host(device: Device) -> None:
     assert x.copy_to(stream=device.stream()).tolist() == out.tolist()
 
 
-def test_copy_to_refuses_what_does_not_fit(device: Device) -> None:
+def test_copy_to_refuses_a_mismatch(device: Device) -> None:
     x = device.zeros((2, 3), np.int16)
     frozen = np.zeros((2, 3), np.int16)
     frozen.flags.writeable = False
@@ -257,7 +257,7 @@ def test_copy_to_refuses_what_does_not_fit(device: Device) -> None:
             x.copy_to(out)  # type: ignore[arg-type]
 
 
-def test_an_array_is_copied_from_another_one_of_a_device(device: Device, cpu: Device) -> None:
+def test_array_is_copied_from_another_device_array(device: Device, cpu: Device) -> None:
     x = device.array(np.arange(4, dtype=np.float32))
     y = device.zeros(4, np.float32)
     y.copy_from(x)
@@ -272,7 +272,7 @@ def test_an_array_is_copied_from_another_one_of_a_device(device: Device, cpu: De
         y.copy_from(device.zeros(4, np.float64))
 
 
-def test_a_copy_from_ordinary_memory_is_done_when_it_returns(device: Device) -> None:
+def test_copy_from_pageable_memory_is_done_on_return(device: Device) -> None:
     stream, host = device.stream(), np.arange(1 << 20, dtype=np.int32)
     x = device.empty(1 << 20, np.int32, stream=stream)
     x.copy_from(host, stream=stream)
@@ -297,14 +297,14 @@ def test_pinned_memory_is_an_array_that_copies_use(device: Device) -> None:
     assert (back == 3).all()
 
 
-def test_pinned_memory_of_no_elements_or_of_a_bad_shape(device: Device) -> None:
+def test_pinned_memory_of_no_elements_or_an_invalid_shape(device: Device) -> None:
     assert device.pinned((0, 3), np.int8).shape == (0, 3)
     assert device.pinned((), np.int64).shape == ()
     with raises(ArgumentError, "array-shape", "negative"):
         device.pinned(-1, np.int8)
 
 
-def test_pinned_memory_goes_with_its_last_view(device: Device) -> None:
+def test_pinned_memory_is_freed_with_its_last_view(device: Device) -> None:
     host = device.pinned(8, np.int32)
     memory = host.base
     while isinstance(memory, np.ndarray):
@@ -320,7 +320,7 @@ def test_pinned_memory_goes_with_its_last_view(device: Device) -> None:
     assert alive() is None
 
 
-def test_arrays_go_while_work_in_their_stream_is_queued(device: Device) -> None:
+def test_arrays_are_freed_while_stream_work_is_queued(device: Device) -> None:
     stream = device.stream()
     kept = device.empty(1 << 18, np.int32, stream=stream)
     for i in range(20):
@@ -332,7 +332,7 @@ def test_arrays_go_while_work_in_their_stream_is_queued(device: Device) -> None:
     assert (kept.numpy() == 19).all()
 
 
-def test_an_array_of_no_elements_is_copied_in_a_stream(device: Device) -> None:
+def test_empty_array_is_copied_in_a_stream(device: Device) -> None:
     stream = device.stream()
     x = device.zeros(0, np.float32, stream=stream)
     x.fill(1, stream=stream)
@@ -346,9 +346,7 @@ def test_streams_are_of_one_class_for_users(device: Device) -> None:
     assert isinstance(device.stream(0), Stream)
 
 
-def test_another_library_in_another_stream_waits_for_the_stream_of_an_array(
-    device: Device, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_library_waits_for_the_stream_of_an_array(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     ordered: list[tuple[int, int]] = []
     monkeypatch.setattr(device, "order", lambda earlier, later: ordered.append((earlier, later)))
     own = device.stream()
@@ -360,7 +358,7 @@ def test_another_library_in_another_stream_waits_for_the_stream_of_an_array(
     assert ordered == (expected if device.is_gpu else [])
 
 
-def test_memory_that_streams_left_is_given_back(device: Device) -> None:
+def test_freed_stream_memory_is_returned(device: Device) -> None:
     device.trim()
     stream = device.stream()
     x = device.array(np.arange(1000, dtype=np.int32), stream=stream)

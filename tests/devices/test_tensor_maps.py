@@ -74,43 +74,43 @@ def loaded(device: Device, map_: TensorMap, start: tuple[int, int]) -> Array:
 DATA = np.arange(20 * 32, dtype=np.int32).reshape(20, 32)
 
 
-def test_a_box_is_told_in_the_order_of_the_axes_of_the_array(device: Device) -> None:
+def test_box_is_in_the_order_of_the_array_axes(device: Device) -> None:
     map_ = device.tensor_map(device.array(DATA), (4, 8))
     assert map_.box_bytes == 128
     assert (loaded(device, map_, (3, 16)).reshape(4, 8) == DATA[3:7, 16:24]).all()
 
 
-def test_every_launch_reads_the_map_that_it_is_given(device: Device) -> None:
+def test_every_launch_reads_its_own_map(device: Device) -> None:
     first, second = (device.tensor_map(device.array(x), (4, 8)) for x in (DATA, -DATA))
     for map_, sign in ((first, 1), (second, -1), (first, 1)):
         assert (loaded(device, map_, (0, 0)).reshape(4, 8) == sign * DATA[:4, :8]).all()
 
 
-def test_a_part_of_an_array_is_told_by_shape_and_strides(device: Device) -> None:
+def test_part_of_an_array_is_described_by_shape_and_strides(device: Device) -> None:
     map_ = device.tensor_map(device.array(DATA), (4, 8), shape=(10, 30), strides=(2 * 128, 4))
     expected = np.zeros((4, 8), np.int32)
     expected[:3, :6] = DATA[14::2, 24:30]
     assert (loaded(device, map_, (7, 24)).reshape(4, 8) == expected).all()
 
 
-def test_strides_may_leave_the_last_axis_out(device: Device) -> None:
+def test_strides_may_omit_the_last_axis(device: Device) -> None:
     x = device.array(DATA)
     assert bytes(device.tensor_map(x, (4, 8), strides=(128,))) == bytes(device.tensor_map(x, (4, 8)))
 
 
-def test_element_strides_take_every_so_manieth_row(device: Device) -> None:
+def test_element_strides_select_every_nth_row(device: Device) -> None:
     map_ = device.tensor_map(device.array(DATA), (7, 8), element_strides=(3, 1))
     assert map_.box_bytes == 3 * 32
     assert (loaded(device, map_, (2, 8)).reshape(3, 8) == DATA[2:9:3, 8:16]).all()
 
 
-def test_another_type_of_the_same_size_may_be_said(device: Device) -> None:
+def test_other_type_of_the_same_size_may_be_specified(device: Device) -> None:
     x = device.array(np.full((4, 4), 1.0 + 2.0**-11 + 2.0**-20, np.float32))
     map_ = device.tensor_map(x, (4, 4), data_type="tfloat32")
     assert (loaded(device, map_, (0, 0)).view(np.float32) == 1.0 + 2.0**-10).all()
 
 
-def test_an_array_of_another_library_is_taken_by_its_interface(cpu: Device) -> None:
+def test_array_of_another_library_is_read_by_its_interface(cpu: Device) -> None:
     map_ = cpu.tensor_map(DATA[::2, :30], (4, 8))
     expected = np.zeros((4, 8), np.int32)
     expected[:, :6] = DATA[::2][2:6, 24:30]
@@ -128,12 +128,12 @@ class Computed:
         self._elements[:] = DATA
 
 
-def test_an_array_that_is_not_computed_yet_is_waited_for(cpu: Device) -> None:
+def test_pending_array_is_waited_for(cpu: Device) -> None:
     map_ = cpu.tensor_map(Computed(), (4, 8))
     assert (loaded(cpu, map_, (4, 8)).reshape(4, 8) == DATA[4:8, 8:16]).all()
 
 
-def test_a_map_keeps_its_array(device: Device) -> None:
+def test_map_keeps_its_array(device: Device) -> None:
     x = device.array(DATA)
     gone = weakref.ref(x)
     map_ = device.tensor_map(x, (4, 8))
@@ -143,7 +143,7 @@ def test_a_map_keeps_its_array(device: Device) -> None:
     assert (loaded(device, map_, (0, 0)).reshape(4, 8) == DATA[:4, :8]).all()
 
 
-def test_the_map_of_a_closed_array_is_refused(device: Device) -> None:
+def test_map_of_a_closed_array_is_refused(device: Device) -> None:
     x = device.array(DATA)
     map_ = device.tensor_map(x, (4, 8))
     loaded(device, map_, (0, 0))
@@ -175,7 +175,7 @@ CONVOLUTIONS = {
 
 
 @pytest.mark.parametrize("name", CONVOLUTIONS)
-def test_im2col_takes_the_pixels_of_a_convolution(name: str, device: Device) -> None:
+def test_im2col_selects_the_pixels_of_a_convolution(name: str, device: Device) -> None:
     if device.is_gpu and device.arch.number < 90:
         pytest.skip(f"{device} has no tensor maps")
     shape, filter_, stride, padding, dilation = CONVOLUTIONS[name]
@@ -208,20 +208,20 @@ IM2COL_REFUSED: dict[str, tuple[tuple[int, ...], tuple[Any, ...], tuple[str, ...
 
 
 @pytest.mark.parametrize("name", IM2COL_REFUSED)
-def test_what_no_map_of_images_can_be_made_of_is_refused(name: str, device: Device) -> None:
+def test_invalid_image_map_is_refused(name: str, device: Device) -> None:
     shape, values, why = IM2COL_REFUSED[name]
     with raises(ArgumentError, "argument", *why):
         device.im2col_map(device.zeros(shape, np.float32), *values)
 
 
-def test_a_map_of_images_is_none_for_tiles(cpu: Device) -> None:
+def test_image_map_is_refused_for_tiles(cpu: Device) -> None:
     map_ = cpu.im2col_map(cpu.zeros((4, 9, 9, 16), np.float32), (0, 0), (0, 0), 4, 4)
     assert map_.box_bytes == 64
     with raises(KernelFaultError, "fault-tensor-map"):
         loaded(cpu, map_, (0, 0))
 
 
-def test_a_pixel_that_begins_between_multiples_of_16_bytes_ends_the_launch(cpu: Device) -> None:
+def test_pixel_not_aligned_to_16_bytes_ends_the_launch(cpu: Device) -> None:
     steps: dict[str, Any] = {"offsets": (0, 0), "corners": ((0, 0), (0, 0)), "pixels": 8}
     case = Case("channels", (3, 7, 9, 16), (0, 2, 3, 4), (1, 1, 1, 8), **steps)
     run(cpu, case)
@@ -263,41 +263,41 @@ REFUSED: dict[str, tuple[Any, Any, dict[str, Any], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_no_tensor_map_can_be_made_of_is_refused(name: str, device: Device) -> None:
+def test_invalid_tensor_map_is_refused(name: str, device: Device) -> None:
     data, box, options, why = REFUSED[name]
     with raises(ArgumentError, "argument", *why):
         device.tensor_map(device.array(data), box, **options)
 
 
-def test_a_tensor_that_begins_in_between_is_refused(device: Device) -> None:
+def test_misaligned_tensor_is_refused(device: Device) -> None:
     with raises(ArgumentError, "argument", "16", "multiple"):
         device.tensor_map(device.zeros(64, np.uint8)[8:40], 16)
 
 
-def test_what_is_no_array_is_refused(device: Device) -> None:
+def test_nonarray_is_refused(device: Device) -> None:
     with raises(ArgumentError, "device-mismatch", "list"):
         device.tensor_map([1, 2, 3], 16)
 
 
-def test_an_array_of_another_device_is_refused(cpu: Device, gpu_memory: Device) -> None:
+def test_array_of_another_device_is_refused(cpu: Device, gpu_memory: Device) -> None:
     with raises(ArgumentError, "device-mismatch", "cpu", "DeviceArray"):
         cpu.tensor_map(gpu_memory.array(DATA), (4, 8))
 
 
-def test_a_map_of_another_device_is_refused(cpu: Device, gpu_memory: Device) -> None:
+def test_map_of_another_device_is_refused(cpu: Device, gpu_memory: Device) -> None:
     map_ = cpu.tensor_map(cpu.array(DATA), (4, 8))
     foreign = TensorMap(gpu_memory, map_.source, map_.tiling, bytes(map_))
     with raises(ArgumentError, "argument-type", "cuda:1", "cpu", "map"):
         loaded(cpu, foreign, (0, 0))
 
 
-def test_a_map_goes_to_a_parameter_that_is_aligned_as_one(cpu: Device) -> None:
+def test_map_is_accepted_for_an_aligned_parameter(cpu: Device) -> None:
     map_ = cpu.tensor_map(cpu.array(DATA), (4, 8))
     with raises(ArgumentError, "argument-type", "64", "__grid_constant__"):
         load(image(), cpu)["other"][1, 1](map_, cpu.zeros(1, np.int32))
 
 
-def test_the_bytes_of_a_gpu_end_the_launch_on_the_cpu_device(cpu: Device) -> None:
+def test_bytes_of_a_gpu_end_the_launch_on_the_cpu_device(cpu: Device) -> None:
     out = cpu.zeros(32, np.int32)
     with raises(KernelFaultError, "fault-tensor-map", "CPU"):
         box_kernel(cpu)[1, 32](bytes(range(128)), 0, 0, 128, out)
@@ -309,12 +309,12 @@ def test_interleaved_layouts_are_refused_by_name(device: Device, interleave: obj
         device.tensor_map(device.zeros((2, 4, 8), np.float16), (1, 4, 8), interleave=interleave)  # type: ignore[arg-type]
 
 
-def test_a_device_without_tensor_maps_says_so(host: Device) -> None:
+def test_device_without_tensor_maps_is_reported(host: Device) -> None:
     with raises(UnsupportedError, "unsupported", "cpu", "maps"):
         host.tensor_map(host.array(DATA), (4, 8))
 
 
-def test_what_a_map_is_is_shown(cpu: Device) -> None:
+def test_map_has_a_readable_repr(cpu: Device) -> None:
     map_ = cpu.tensor_map(cpu.array(DATA), (4, 8), swizzle="32")
     assert repr(map_) == "<TensorMap int32 (20, 32), box (4, 8), swizzle 32, on cpu>"
     assert len(bytes(map_)) == 128
@@ -328,14 +328,14 @@ def goldens() -> dict[str, Array]:
     return dict(np.load(GOLDENS))
 
 
-def test_every_recorded_copy_begins_where_a_gpu_can_begin() -> None:
+def test_every_recorded_copy_has_a_valid_start() -> None:
     assert not [c.name for c in CASES if c.start[-1] * np.dtype(c.dtype).itemsize % 16]
     assert not [c.name for c in CASES if not c.is_load and c.start[-1] < 0]
     assert len({c.name for c in CASES}) == len(CASES)
 
 
 @pytest.mark.parametrize("case", CASES, ids=[c.name for c in CASES])
-def test_a_copy_gives_what_the_gpu_gave(case: Case, device: Device) -> None:
+def test_copy_matches_the_gpu(case: Case, device: Device) -> None:
     assert case.name in goldens(), "not recorded"
     got, golden = run(device, case), goldens()[case.name]
     wrong = np.flatnonzero(got != golden)
@@ -346,11 +346,11 @@ def test_a_copy_gives_what_the_gpu_gave(case: Case, device: Device) -> None:
 
 
 @pytest.mark.parametrize("code", PAGE.each())
-def test_a_snippet_of_the_page_runs(code: str, device: Device) -> None:
+def test_snippet_of_the_page_runs(code: str, device: Device) -> None:
     if device.is_gpu and device.arch.number < 90:
         pytest.skip(f"{device} has no tensor maps")
     PAGE.run(code, device=device)
 
 
-def test_the_page_has_its_snippets() -> None:
+def test_page_contains_its_snippets() -> None:
     assert len(PAGE.snippets()) == 5

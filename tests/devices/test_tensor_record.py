@@ -58,7 +58,7 @@ def recorded(golden: Path, each_s: int, all_s: int) -> tuple[str, dict[str, obje
         return done.stdout, {name: arrays[name].tolist() for name in arrays}
 
 
-def test_a_copy_that_fails_takes_no_other_with_it(golden: Path) -> None:
+def test_failed_copy_does_not_affect_others(golden: Path) -> None:
     said, arrays = recorded(golden, 1, 30)
     assert arrays == {"origin": "nowhere", "one": [1], "two": [2], "three": [3], "four": [4], "five": [5]}
     for line in ("kills: its process ended", "raises: ValueError: refused", "hangs: no answer in time"):
@@ -66,7 +66,7 @@ def test_a_copy_that_fails_takes_no_other_with_it(golden: Path) -> None:
     assert "5 of 8 copies from nowhere; without ['kills', 'raises', 'hangs']" in said
 
 
-def test_when_time_is_over_it_writes_what_there_is(golden: Path) -> None:
+def test_recording_writes_partial_results_at_the_time_limit(golden: Path) -> None:
     said, arrays = recorded(golden, 60, 3)
     assert arrays == {"origin": "nowhere", "one": [1], "four": [4]}
     assert "2 of 8 copies" in said

@@ -30,7 +30,7 @@ _MODES = [("2d point clamp", "tex.base"), ("cube point", "tex.base"), ("cube poi
 
 
 @pytest.mark.parametrize(("name", "mode"), _MODES)
-def test_a_level_changes_nothing_where_there_is_one(name: str, mode: str, cpu: Device) -> None:
+def test_level_is_ignored_if_there_is_only_one(name: str, mode: str, cpu: Device) -> None:
     np.testing.assert_array_equal(run(cpu, replace(_CASES[name], mode=mode)), _golden(name))
 
 
@@ -39,7 +39,7 @@ def test_a_level_changes_nothing_where_there_is_one(name: str, mode: str, cpu: D
     [("1d", "tex.level"), ("2d", "tex.grad"), ("3d", "tex.base"), ("a1d", "tex.level"), ("a2d", "tex.base"),
      ("cube", "tex"), ("cube", "tex.base"), ("cube", "tex.grad"), ("acube", "tex.level")],
 )  # fmt: skip
-def test_a_lookup_gives_halves_in_every_geometry(geometry: str, mode: str, cpu: Device) -> None:
+def test_fetch_returns_halves_in_every_geometry(geometry: str, mode: str, cpu: Device) -> None:
     """They are the f32 that a GPU gave, rounded: four of them in registers of their own, then in pairs."""
     name = f"{geometry} point{'' if 'cube' in geometry else ' clamp'}"
     case = replace(_CASES[name], mode=mode)
@@ -64,7 +64,7 @@ def _like(name: str, dtype: str, channels: int, **more: Any) -> Case:
     return replace(case, name="made up", data=data if channels > 1 else data[..., 0], channels=channels, to=to, **more)
 
 
-def test_a_cube_has_integers(cpu: Device) -> None:
+def test_cube_may_contain_integers(cpu: Device) -> None:
     case = _like("cube point", "int32", 1)
     np.testing.assert_array_equal(as_numbers(case, run(cpu, case)), reference(case)[:, :1])
 
@@ -76,7 +76,7 @@ def test_four_neighbours_are_gathered_in_every_geometry(name: str, dtype: str, c
     np.testing.assert_array_equal(as_numbers(case, run(cpu, case)), reference(case))
 
 
-def test_a_texture_tells_whether_coordinates_are_normalized_and_the_sizes_of_a_level(cpu: Device) -> None:
+def test_texture_query_returns_normalization_and_level_sizes(cpu: Device) -> None:
     for normalized in (False, True):
         texture = cpu.texture(np.zeros((3, 5, 7), np.float32), normalized=normalized)
         body = "txq.normalized_coords.b32 w0, [t]; txq.level.height.b32 w1, [t], c0; txq.level.depth.b32 w2, [t], c0;"
@@ -85,7 +85,7 @@ def test_a_texture_tells_whether_coordinates_are_normalized_and_the_sizes_of_a_l
 
 
 @pytest.mark.parametrize("mode", ["tex.2d.v4.f32.f32", "tld4.r.2d.v4.f32.f32"])
-def test_each_lane_has_a_texture_of_its_own(mode: str, cpu: Device) -> None:
+def test_each_lane_may_fetch_from_its_own_texture(mode: str, cpu: Device) -> None:
     """Some take none: they keep what they had."""
     rng = np.random.default_rng(5)
     data = [
@@ -119,7 +119,7 @@ _WHERE = {"1d": (3,), "2d": (1, 3), "3d": (1, 1, 3), "a1d": (1, 3), "a2d": (1, 1
 
 
 @pytest.mark.parametrize("geometry", _SURFACES)
-def test_a_surface_is_read_and_written_in_every_geometry(geometry: str, cpu: Device) -> None:
+def test_surface_is_read_and_written_in_every_geometry(geometry: str, cpu: Device) -> None:
     shape, place = _SURFACES[geometry]
     data = np.arange(100, 100 + np.prod(shape), dtype=np.uint32).reshape(shape)
     texels, surface = surface_of(cpu, data, layered=geometry[0] == "a")
@@ -139,7 +139,7 @@ def test_a_surface_is_read_and_written_in_every_geometry(geometry: str, cpu: Dev
 
 @pytest.mark.parametrize("geometry", _SURFACES)
 @pytest.mark.parametrize("bound", ["clamp", "zero", "trap"])
-def test_a_formatted_store_has_every_geometry_and_bound(geometry: str, bound: str, cpu: Device) -> None:
+def test_formatted_store_supports_every_geometry_and_bound(geometry: str, bound: str, cpu: Device) -> None:
     shape, place = _SURFACES[geometry]
     texels, surface = surface_of(cpu, np.zeros((*shape, 4), np.int16), 4, layered=geometry[0] == "a")
     body = f"sust.p.{geometry}.v4.b32.{bound} [t, {place}], {{c4, c5, c6, c7}};"
@@ -164,7 +164,7 @@ _REDUCED = (
 
 
 @pytest.mark.parametrize("geometry", ["1d", "2d", "3d"])
-def test_every_reduction_is_made_in_every_geometry(geometry: str, cpu: Device) -> None:
+def test_every_reduction_works_in_every_geometry(geometry: str, cpu: Device) -> None:
     """One after the other in one place; another thread's place is beside, where nothing is done, or the last one is."""
     shape, place = _SURFACES[geometry]
     for bits in (32, 64):

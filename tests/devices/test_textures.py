@@ -67,14 +67,14 @@ def tolerance(case: Case, sums: float, code: float) -> float:
 
 
 @pytest.mark.parametrize("case", CASES, ids=[c.name for c in CASES])
-def test_a_lookup_gives_what_the_guide_says(case: Case, cpu: Device) -> None:
+def test_fetch_matches_the_programming_guide(case: Case, cpu: Device) -> None:
     got = as_numbers(case, run(cpu, case))
     expected = reference(case)[:, : case.shown]
     assert not difference(case, got, expected, tolerance(case, 2.0**-22, 2.0**-8))
 
 
 @pytest.mark.parametrize("case", CASES, ids=[c.name for c in CASES])
-def test_a_lookup_gives_what_the_gpu_gave(case: Case, device: Device) -> None:
+def test_fetch_matches_the_gpu(case: Case, device: Device) -> None:
     goldens = dict(np.load(GOLDENS)) if GOLDENS.exists() else {}
     golden = golden_of(case, goldens)
     if golden is None:
@@ -87,7 +87,7 @@ def test_a_lookup_gives_what_the_gpu_gave(case: Case, device: Device) -> None:
 # -- what the words of a lookup mean ----------------------------------------------------------------------
 
 
-def test_odd_coordinates_read_something_and_harm_nothing(device: Device) -> None:
+def test_odd_coordinates_are_harmless(device: Device) -> None:
     odd = np.array([np.nan, np.inf, -np.inf, 3e38, -3e38, 1e10, -1e10, 0.0], np.float32)
     words = np.zeros((8, 3), np.float32)
     words[:, 1], words[:, 2] = odd, odd[::-1]
@@ -100,7 +100,7 @@ def test_odd_coordinates_read_something_and_harm_nothing(device: Device) -> None
 
 
 @pytest.mark.parametrize("geometry", ["1d", "2d", "3d", "a1d", "a2d", "cube", "acube"])
-def test_a_lookup_of_another_geometry_stays_within_the_texture(geometry: str, cpu: Device) -> None:
+def test_fetch_of_another_geometry_stays_within_the_texture(geometry: str, cpu: Device) -> None:
     place = {"1d": "{c1}", "2d": "{c1, c2}", "a1d": "{c0, c1}"}.get(geometry, "{c0, c1, c2, c3}")
     words = np.array([[k, 0.5, 0.25, 3.0] for k in range(4)], np.float32)
     words[:, 0] = np.array([0, 1, 6, 1 << 30], np.uint32).view(np.float32)
@@ -110,7 +110,7 @@ def test_a_lookup_of_another_geometry_stays_within_the_texture(geometry: str, cp
         assert run_body(cpu, body, texture.handle, words).view(np.float32)[:, 0].tolist() == [7.0] * 4
 
 
-def test_lanes_may_read_different_textures_and_some_none(cpu: Device) -> None:
+def test_lanes_may_fetch_from_different_textures(cpu: Device) -> None:
     # On a GPU the handle has to be the same in all lanes of a warp (an H200 reads zeros else); here it need not be.
     textures = [cpu.texture(cpu.array(np.full(4, k, np.float32))) for k in range(4)]
     words = np.zeros((32, 8), np.uint32)
@@ -127,14 +127,14 @@ mov.b32 c3, 0;
     assert got.tolist() == [float(k % 4) if k < 24 else -1.0 for k in range(32)]
 
 
-def test_what_is_read_is_resident(device: Device) -> None:
+def test_fetched_texels_are_resident(device: Device) -> None:
     texture = device.texture(device.array(np.arange(4, dtype=np.float32)))
     body = "tex.1d.v4.f32.s32 {w0, w1, w2, w3}|p, [t, {c1}];\nselp.b32 w1, 1, 0, p;"
     words = np.array([[0, k, 0, 0] for k in range(4)], np.int32)
     assert run_body(device, body, texture.handle, words)[:, 1].tolist() == [1] * 4
 
 
-def test_an_array_that_is_read_in_place_shows_what_is_written_to_it(device: Device) -> None:
+def test_array_bound_in_place_shows_later_writes(device: Device) -> None:
     x = device.array(np.zeros(8, np.float32))
     texture = device.texture(x)
     x.copy_from(np.arange(8, dtype=np.float32))
@@ -143,14 +143,14 @@ def test_an_array_that_is_read_in_place_shows_what_is_written_to_it(device: Devi
     assert got[:, 0].view(np.float32).tolist() == list(range(8))
 
 
-def test_a_texture_tells_its_sizes(device: Device) -> None:
+def test_texture_query_returns_its_sizes(device: Device) -> None:
     texture = device.texture(np.zeros((3, 5, 7), np.float32))
     queries = ["width", "height", "depth"]
     body = "\n".join(f"txq.{q}.b32 w{k}, [t];" for k, q in enumerate(queries)) + "\ntxq.level.width.b32 w3, [t], c0;"
     assert run_body(device, body, texture.handle, np.zeros((1, 8), np.uint32)).tolist() == [[7, 5, 3, 7]]
 
 
-def test_a_texture_tells_how_it_is_read(cpu: Device) -> None:
+def test_texture_query_returns_its_sampling(cpu: Device) -> None:
     texture = cpu.texture(
         np.zeros((3, 5, 7), np.float32), address=("wrap", "mirror", "border"), filter="linear", normalized=True
     )
@@ -172,7 +172,7 @@ def places(*rows: tuple[int, ...]) -> Array:
 
 @pytest.mark.parametrize("bits", [8, 16, 32, 64])
 @pytest.mark.parametrize("count", [1, 2, 4])
-def test_a_surface_moves_elements_of_every_size(bits: int, count: int, device: Device) -> None:
+def test_surface_moves_elements_of_every_size(bits: int, count: int, device: Device) -> None:
     if bits * count > 128:
         pytest.skip("no vector is wider than 128 bits")
     data = np.random.default_rng(3).integers(0, 256, (4, 64), np.uint8).view(np.uint32)
@@ -189,7 +189,7 @@ def test_a_surface_moves_elements_of_every_size(bits: int, count: int, device: D
 
 
 @pytest.mark.parametrize(("bounds", "expected"), [("clamp", [10, 13, 10, 31]), ("zero", [0, 0, 0, 0])])
-def test_a_surface_read_out_of_bounds_clamps_or_gives_zero(bounds: str, expected: list[int], device: Device) -> None:
+def test_surface_load_out_of_bounds_clamps_or_gives_zero(bounds: str, expected: list[int], device: Device) -> None:
     data = np.arange(10, 34, dtype=np.uint32).reshape(6, 4)
     _, surface = surface_of(device, data)
     rows = places((0, -4, 0), (0, 16, 0), (0, 0, -1), (0, 12, 6))
@@ -199,7 +199,7 @@ def test_a_surface_read_out_of_bounds_clamps_or_gives_zero(bounds: str, expected
     assert got[:, 0].tolist() == expected
 
 
-def test_a_surface_write_out_of_bounds_clamps_or_is_dropped(device: Device) -> None:
+def test_surface_write_out_of_bounds_clamps_or_is_dropped(device: Device) -> None:
     texels, surface = surface_of(device, np.zeros((2, 4), np.uint32))
     run_body(device, "sust.b.2d.b32.zero [t, {c1, c2}], c3;", surface.handle, places((0, -4, 0, 7), (0, 0, 2, 7)))
     assert not texels.numpy().any()
@@ -212,7 +212,7 @@ def test_a_surface_write_out_of_bounds_clamps_or_is_dropped(device: Device) -> N
     [("1d", (16,), "{c1}"), ("3d", (2, 3, 8), "{c1, c2, c3, c3}"), ("a1d", (3, 8), "{c0, c1}"),
      ("a2d", (3, 2, 8), "{c0, c1, c2, c2}")],
 )  # fmt: skip
-def test_a_surface_of_every_geometry_takes_a_store(
+def test_surface_of_every_geometry_accepts_a_store(
     geometry: str, shape: tuple[int, ...], place: str, device: Device
 ) -> None:
     texels, surface = surface_of(device, np.zeros(shape, np.uint16), layered=geometry[0] == "a")
@@ -224,7 +224,7 @@ def test_a_surface_of_every_geometry_takes_a_store(
     assert np.count_nonzero(found) == 1
 
 
-def test_a_cube_is_written_as_layers(device: Device) -> None:
+def test_cube_is_written_as_layers(device: Device) -> None:
     texels, surface = surface_of(device, np.zeros((6, 4, 4), np.float32), cube=True)
     run_body(device, "sust.b.a2d.b32.trap [t, {c0, c1, c2, c2}], c3;", surface.handle, places((5, 8, 1, 1)))
     assert np.argwhere(texels.numpy()).tolist() == [[5, 1, 2]]
@@ -241,7 +241,7 @@ def test_a_cube_is_written_as_layers(device: Device) -> None:
         ("int8", [-5, 127], [-5, 127]),
     ],
 )
-def test_a_formatted_store_converts_to_the_elements(
+def test_formatted_store_converts_to_the_elements(
     dtype: str, given: list[int], stored: list[float], device: Device
 ) -> None:
     texels, surface = surface_of(device, np.zeros((2, 4, 2), dtype), 2)
@@ -264,7 +264,7 @@ def test_a_formatted_store_converts_to_the_elements(
         ("or", "b32", 0, [1, 8, 2], 11),
     ],
 )
-def test_reductions_on_a_surface_are_atomic_sums_and_such(
+def test_surface_reductions_are_atomic(
     step: str, type_: str, start: int, values: list[int], result: int, device: Device
 ) -> None:
     texels, surface = surface_of(device, np.full(4, start, np.int32))
@@ -273,7 +273,7 @@ def test_reductions_on_a_surface_are_atomic_sums_and_such(
     assert texels.numpy().tolist() == [start, start, result, start]
 
 
-def test_a_formatted_store_rounds_to_nearest_and_clamps(cpu: Device) -> None:
+def test_formatted_store_rounds_to_nearest_and_clamps(cpu: Device) -> None:
     texels, surface = surface_of(cpu, np.zeros(2, np.float16))
     rows = places((0, 0), (0, 1))
     rows[:, 2] = np.array([1.0006, 1e6], np.float32).view(np.int32)
@@ -301,13 +301,13 @@ def test_reductions_of_64_bits(device: Device) -> None:
     assert texels.numpy().tolist() == [[0, 0], [1, 2]]
 
 
-def test_a_surface_tells_its_sizes(cpu: Device) -> None:
+def test_surface_query_returns_its_sizes(cpu: Device) -> None:
     _, surface = surface_of(cpu, np.zeros((3, 5, 7), np.float32))
     body = "suq.width.b32 w0, [t];\nsuq.height.b32 w1, [t];\nsuq.depth.b32 w2, [t];\nsuq.memory_layout.b32 w3, [t];"
     assert run_body(cpu, body, surface.handle, np.zeros((1, 8), np.uint32)).tolist() == [[7, 5, 3, 0]]
 
 
-def test_what_a_surface_writes_a_texture_of_the_same_texels_reads(device: Device) -> None:
+def test_surface_writes_are_read_by_a_texture(device: Device) -> None:
     texels, surface = surface_of(device, np.zeros((2, 4), np.float32))
     run_body(device, "sust.b.2d.b32.trap [t, {c1, c2}], 0f40A00000;", surface.handle, places((0, 8, 1)))
     texture = device.texture(texels)
@@ -323,7 +323,7 @@ def test_what_a_surface_writes_a_texture_of_the_same_texels_reads(device: Device
         "sured.b.add.2d.u32.trap [t, {c1, c2}], c3;",
     ],
 )
-def test_an_access_out_of_bounds_that_traps_ends_the_launch(body: str, cpu: Device) -> None:
+def test_trapping_access_out_of_bounds_ends_the_launch(body: str, cpu: Device) -> None:
     _, surface = surface_of(cpu, np.zeros((2, 4), np.float32))
     with raises(KernelFaultError, "fault-trap", "1", "0", ".2d") as caught:
         run_body(cpu, body, surface.handle, places((0, 0), (0, 16, 1, 0)))
@@ -331,19 +331,19 @@ def test_an_access_out_of_bounds_that_traps_ends_the_launch(body: str, cpu: Devi
 
 
 @pytest.mark.parametrize("bounds", ["trap", "clamp", "zero"])
-def test_a_misaligned_surface_access_ends_the_launch(bounds: str, cpu: Device) -> None:
+def test_misaligned_surface_access_ends_the_launch(bounds: str, cpu: Device) -> None:
     _, surface = surface_of(cpu, np.zeros((2, 4), np.float32))
     with raises(KernelFaultError, "fault-misaligned", 'cujit.cpu(check="memory")'):
         run_body(cpu, f"suld.b.2d.b32.{bounds} w0, [t, {{c1, c2}}];", surface.handle, places((0, 2, 1, 0)))
 
 
 @pytest.mark.parametrize("handle", [0, 12, 4097, 1 << 46], ids=str)
-def test_a_number_that_is_no_handle_ends_the_launch(handle: int, cpu: Device) -> None:
+def test_invalid_handle_ends_the_launch(handle: int, cpu: Device) -> None:
     with raises(KernelFaultError, "fault-illegal-address", f"{handle:#x}"):
         run_body(cpu, "tex.1d.v4.f32.s32 {w0, w1, w2, w3}, [t, {c1}];", handle, places((0, 0)))
 
 
-def test_a_surface_is_no_texture_and_the_other_way_round(cpu: Device) -> None:
+def test_surface_and_texture_are_not_interchangeable(cpu: Device) -> None:
     texels, surface = surface_of(cpu, np.zeros((2, 4), np.float32))
     texture = cpu.texture(texels)
     with raises(KernelFaultError, "fault-illegal-address", f"{surface.handle:#x}"):
@@ -356,14 +356,14 @@ def test_a_surface_is_no_texture_and_the_other_way_round(cpu: Device) -> None:
 
 
 @pytest.mark.parametrize("case", CASES[::17], ids=[c.name for c in CASES[::17]])
-def test_texels_come_back_as_they_went(case: Case, device: Device) -> None:
+def test_texels_are_unchanged_after_a_round_trip(case: Case, device: Device) -> None:
     kind = {"layered": case.geometry[0] == "a", "cube": case.geometry.endswith("cube")}
     texels = device.texels(case.data, channels=case.channels, **kind)
     assert (texels.numpy() == case.data).all()
     assert (texels.shape, texels.dtype, texels.nbytes) == (case.data.shape, case.data.dtype, case.data.nbytes)
 
 
-def test_texels_take_new_values_of_their_shape_and_dtype(device: Device) -> None:
+def test_texels_accept_new_values_of_their_shape_and_dtype(device: Device) -> None:
     texels = device.texels(np.zeros((2, 3), np.int16))
     texels.copy_from(np.arange(6, dtype=np.int16).reshape(2, 3))
     assert texels.numpy().tolist() == [[0, 1, 2], [3, 4, 5]]
@@ -371,7 +371,7 @@ def test_texels_take_new_values_of_their_shape_and_dtype(device: Device) -> None
         texels.copy_from(np.arange(6))
 
 
-def test_data_that_is_not_contiguous_is_taken(device: Device) -> None:
+def test_noncontiguous_data_is_accepted(device: Device) -> None:
     data = np.arange(24, dtype=np.float32).reshape(4, 6)[::2, ::3]
     assert (device.texels(data).numpy() == data).all()
 
@@ -407,7 +407,7 @@ REFUSED: list[tuple[str, object, dict[str, object], tuple[str, ...]]] = [
 
 
 @pytest.mark.parametrize(("data", "options", "why"), [r[1:] for r in REFUSED], ids=[r[0] for r in REFUSED])
-def test_what_no_texture_can_be_made_of_is_refused(
+def test_invalid_texture_is_refused(
     data: npt.ArrayLike, options: dict[str, Any], why: tuple[str, ...], device: Device
 ) -> None:
     with raises(ArgumentError, "argument", *why):
@@ -424,19 +424,19 @@ def test_what_no_texture_can_be_made_of_is_refused(
         ((8,), {"layered": True}, "device.texture(device.texels(x.numpy()))"),
     ],
 )
-def test_what_cannot_be_read_in_place_is_refused(
+def test_data_that_cannot_be_bound_in_place_is_refused(
     shape: tuple[int, ...], options: dict[str, Any], why: str, device: Device
 ) -> None:
     with raises(ArgumentError, "argument", why):
         device.texture(device.zeros(shape, np.float32), **options)
 
 
-def test_an_array_that_begins_in_between_is_not_read_in_place(device: Device) -> None:
+def test_misaligned_array_is_not_bound_in_place(device: Device) -> None:
     with raises(ArgumentError, "argument", "starts"):
         device.texture(device.zeros(64, np.float32)[1:])
 
 
-def test_a_surface_is_made_of_texels_alone(device: Device) -> None:
+def test_surface_requires_texels(device: Device) -> None:
     with raises(ArgumentError, "argument", "DeviceArray"):
         device.surface(device.zeros(4, np.float32))  # type: ignore[arg-type]
 
@@ -448,12 +448,12 @@ def test_texels_of_another_device_are_refused(cpu: Device) -> None:
             make_of(other.texels(np.zeros(4, np.float32)))
 
 
-def test_a_device_without_textures_says_so(host: Device) -> None:
+def test_device_without_textures_is_reported(host: Device) -> None:
     with raises(UnsupportedError, "unsupported", "cpu", "textures"):
         host.texture(np.zeros(4, np.float32))
 
 
-def test_a_closed_texture_has_no_handle(device: Device) -> None:
+def test_closed_texture_has_no_handle(device: Device) -> None:
     texture = device.texture(np.zeros(4, np.float32))
     texture.close()
     texture.close()
@@ -461,14 +461,14 @@ def test_a_closed_texture_has_no_handle(device: Device) -> None:
         _ = texture.handle
 
 
-def test_a_texture_keeps_its_elements(device: Device) -> None:
+def test_texture_keeps_its_elements(device: Device) -> None:
     texture = make(device, next(c for c in CASES if c.name == "linear memory"))
     gc.collect()
     got = run_body(device, "tex.1d.v4.f32.s32 {w0, w1, w2, w3}, [t, {c1}];", texture.handle, places((0, 1)))
     assert (got.view(np.float32)[0] == texture.source.numpy()[1]).all()
 
 
-def test_what_textures_are_is_shown(cpu: Device) -> None:
+def test_textures_have_a_readable_repr(cpu: Device) -> None:
     texels = cpu.texels(np.zeros((3, 5, 7, 4), np.uint8), channels=4, layered=True)
     assert repr(texels) == "<Texels 2D layered 3 x 5 x 7 of uint8 x 4 on cpu>"
     assert repr(cpu.surface(texels)) == f"<Surface of {texels!r}>"
@@ -482,7 +482,7 @@ def test_what_textures_are_is_shown(cpu: Device) -> None:
         ("txq.channel_order.b32 w0, [t];", "txq.channel_order"),
     ],
 )
-def test_what_the_cpu_device_does_not_do_is_refused_by_name(body: str, why: str, cpu: Device) -> None:
+def test_unsupported_cpu_device_feature_is_refused_by_name(body: str, why: str, cpu: Device) -> None:
     texture = cpu.texture(np.zeros((2, 4), np.float32))
     with raises(UnsupportedError, "unsupported", why):
         run_body(cpu, body, texture.handle, places((0, 0)))
@@ -507,9 +507,9 @@ def test_texture_references_are_noted_by_name() -> None:
 
 
 @pytest.mark.parametrize("code", PAGE.each())
-def test_a_snippet_of_the_page_runs(code: str, device: Device) -> None:
+def test_snippet_of_the_page_runs(code: str, device: Device) -> None:
     PAGE.run(code, device=device)
 
 
-def test_the_page_has_its_snippets() -> None:
+def test_page_contains_its_snippets() -> None:
     assert len(PAGE.snippets()) == 4

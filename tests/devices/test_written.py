@@ -32,7 +32,7 @@ from raising import raises
         ("-2.5j", -2.5j),
     ],
 )
-def test_number_is_what_it_looks_like(text: str, value: object) -> None:
+def test_number_has_the_type_of_its_notation(text: str, value: object) -> None:
     got = argument(text)
     assert got == value
     assert type(got) is type(value)
@@ -65,7 +65,7 @@ def test_small_float_is_the_bytes_of_its_code(text: str, code: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", ["__nv_bfloat16", "__nv_fp8_e4m3", "__nv_fp8_e5m2", "__half"])
-def test_every_code_of_a_small_float_is_read_as_it_is_written(name: str) -> None:
+def test_every_code_of_a_small_float_is_read_as_written(name: str) -> None:
     form = FORMATS[name]
     codes = np.arange(1 << 8 * form.size, dtype=f"u{form.size}")
     numbers = decode(codes, form)
@@ -91,7 +91,7 @@ def test_every_code_of_a_small_float_is_read_as_it_is_written(name: str) -> None
         ("zeros:e5m2:2x2", np.zeros((2, 2), np.uint8)),
     ],
 )
-def test_array_is_made_here(text: str, array: np.ndarray[Any, Any]) -> None:
+def test_array_is_created_from_its_notation(text: str, array: np.ndarray[Any, Any]) -> None:
     got = argument(text)
     assert isinstance(got, np.ndarray)
     assert (got.dtype, got.shape) == (array.dtype, array.shape)
@@ -169,7 +169,7 @@ def test_file_of_several_arrays_is_refused(tmp_path: Path) -> None:
         argument(str(tmp_path / "x.npy"))
 
 
-def test_every_form_of_the_help_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_form_in_the_help_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     np.save("x.npy", np.zeros(1))
     for forms, _ in FORMS:
@@ -178,7 +178,7 @@ def test_every_form_of_the_help_is_taken(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @given(name=st.sampled_from(sorted(set(DTYPES) - {"bool", "bf16", "e4m3", "e5m2"})), number=st.integers(0, 127))
-def test_every_type_takes_a_number(name: str, number: int) -> None:
+def test_every_type_accepts_a_number(name: str, number: int) -> None:
     assert argument(f"{name}:{number}") == number
 
 

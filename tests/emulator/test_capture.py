@@ -44,7 +44,7 @@ def captures(code: str) -> None:
     program(HOST + "\n".join(line[indent:] for line in lines))
 
 
-def test_work_on_a_captured_stream_becomes_nodes_and_is_not_done() -> None:
+def test_captured_work_becomes_nodes_and_does_not_run() -> None:
     captures("""
     s = stream()
     begin(s)
@@ -115,7 +115,7 @@ def test_events_fork_and_join_streams() -> None:
     """)
 
 
-def test_a_stream_that_is_not_captured_works_as_ever_while_another_is() -> None:
+def test_other_streams_run_during_a_capture() -> None:
     captures("""
     import time
     captured, free, third = stream(), stream(), stream()
@@ -173,7 +173,7 @@ def test_dependencies_of_the_next_node_can_be_changed() -> None:
     """)
 
 
-def test_what_breaks_a_capture_is_said_and_ends_it() -> None:
+def test_invalid_operation_ends_the_capture_with_an_error() -> None:
     captures("""
     s, t, e, back = stream(), stream(), event(), event()
 
@@ -225,7 +225,7 @@ def test_what_breaks_a_capture_is_said_and_ends_it() -> None:
     """)
 
 
-def test_the_default_stream_of_a_context_is_not_captured_and_waits_for_those_that_it_blocks() -> None:
+def test_default_stream_is_not_captured_and_blocks() -> None:
     captures("""
     legacy, own, zero = d.CUstream(1), d.CUstream(2), d.CUstream(0)
     for each in (legacy, zero):
@@ -256,7 +256,7 @@ def test_the_default_stream_of_a_context_is_not_captured_and_waits_for_those_tha
     """)
 
 
-def test_threads_and_modes_say_what_may_be_done() -> None:
+def test_capture_modes_decide_what_threads_may_do() -> None:
     captures("""
     from cujit.emulator.capture import safe
     from cujit.emulator.results import RefusedCall

@@ -25,7 +25,7 @@ def folder(root: Path, number: int, age_s: float, text: str = "") -> Path:
     return path
 
 
-def test_the_oldest_that_no_process_names_go_and_what_those_need_stays(tmp_path: Path) -> None:
+def test_oldest_unused_folders_are_removed(tmp_path: Path) -> None:
     root = tmp_path / "emulator"
     newest, lately = folder(root, 1, 0), folder(root, 2, DAY_S / 2)
     needed = folder(root, 3, 30 * DAY_S)
@@ -50,7 +50,7 @@ def test_the_oldest_that_no_process_names_go_and_what_those_need_stays(tmp_path:
     remove_unused(root / "nothing")
 
 
-def test_one_that_is_used_at_that_moment_comes_back(tmp_path: Path) -> None:
+def test_folder_in_use_is_recreated(tmp_path: Path) -> None:
     used, unused = folder(tmp_path, 1, 1), folder(tmp_path, 2, 2 * DAY_S)
     for path in (used, unused):
         cleanup._remove(path, DAY_S)
@@ -58,7 +58,7 @@ def test_one_that_is_used_at_that_moment_comes_back(tmp_path: Path) -> None:
     assert (used / "libcuda.so.1").exists()
 
 
-def test_a_new_folder_makes_room_and_each_use_keeps_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_new_folder_makes_room_and_each_use_keeps_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(library_files, "root_folder", lambda: tmp_path / "emulator")
     kept = library_files.keep({"one": b"1"})
     old = [folder(tmp_path / "emulator", number, (2 + number) * DAY_S) for number in range(70)]

@@ -53,7 +53,7 @@ CUBIN, PTX, LTOIR = 1, 2, 3
 """
 
 
-def test_nvrtc_and_nvjitlink_of_a_program_make_containers() -> None:
+def test_nvrtc_and_nvjitlink_of_a_program_create_containers() -> None:
     said = python(
         _PROGRAM
         + """
@@ -90,7 +90,7 @@ else:
     assert said.split() == [str(next(where.glob("libnvrtc*"))), str(next(where.glob("libnvJitLink*")))]
 
 
-def test_a_link_for_ptx_is_the_real_librarys() -> None:
+def test_link_for_ptx_is_the_real_librarys() -> None:
     python(
         _PROGRAM
         + """
@@ -106,7 +106,7 @@ assert b".entry calls" in text, text
     )
 
 
-def test_cujit_itself_compiles_and_links_beside_them() -> None:
+def test_cujit_compiles_and_links_in_the_emulator() -> None:
     python("""
 import cujit
 text = 'extern "C" __global__ void k(int *p) { *p = 3; }'
@@ -119,7 +119,7 @@ def _assembler(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return emulated("sh", "-c", '"$TRITON_PTXAS_PATH" "$@"', "sh", *arguments)
 
 
-def test_the_assembler_wraps_what_parses_and_names_what_does_not(tmp_path: Path) -> None:
+def test_assembler_wraps_valid_ptx_and_reports_errors(tmp_path: Path) -> None:
     source, output = tmp_path / "k.ptx", tmp_path / "k.cubin"
     source.write_text(".version 8.0\n.target sm_90\n.address_size 64\n.entry k() { ret; }\n")
     done = _assembler("-lineinfo", "-v", "--gpu-name=sm_90a", "--opt-level", "1", source, "-o", output)
@@ -143,7 +143,7 @@ def test_clients_get_caches_that_a_gpu_does_not_share() -> None:
     assert all(value.startswith(f"{library_files.root_folder()}/") for value in caches)
 
 
-def test_a_grid_meets_in_the_functions_of_the_device_runtime() -> None:
+def test_grid_meets_in_the_functions_of_the_device_runtime() -> None:
     text = cujit.compile(
         """
         extern "C" __global__ void rounds(int *value, int *sums) {
@@ -167,13 +167,13 @@ def test_a_grid_meets_in_the_functions_of_the_device_runtime() -> None:
     assert (sums.numpy() == np.arange(15, 75, 15)[:, None]).all()
 
 
-def test_the_library_of_the_toolkit_is_known_for_what_it_is() -> None:
+def test_toolkit_library_is_recognized() -> None:
     real = compiler_files._real_libraries()[0].path.with_name("libcudadevrt.a")
     assert is_device_runtime(real.read_bytes())
     assert not is_device_runtime(b"!<arch>\nother")
 
 
-def test_a_program_with_the_runtime_linked_in_ends_with_an_error_and_one_sentence(tmp_path: Path) -> None:
+def test_program_with_a_static_runtime_ends_with_one_error(tmp_path: Path) -> None:
     runtime = compiler_files._real_libraries()[0].path.with_name("libcudart_static.a")
     code = """
     int cudaGetDeviceCount(int *);
@@ -189,7 +189,7 @@ def _nvcc(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return emulated("nvcc", *arguments, folder=folder)
 
 
-def test_nvcc_makes_images_that_load_under_the_emulator(tmp_path: Path) -> None:
+def test_nvcc_creates_images_that_load_in_the_emulator(tmp_path: Path) -> None:
     """As PyCUDA calls it: in a folder of its own, for ``NAME.cubin`` beside ``NAME.cu``."""
     (tmp_path / "own.h").write_text("#define FACTOR 3\n")
     (tmp_path / "k.cu").write_text(
@@ -219,7 +219,7 @@ def test_nvcc_makes_images_that_load_under_the_emulator(tmp_path: Path) -> None:
     assert said.split() == ["6", "6", "6"]
 
 
-def test_nvcc_prints_the_headers_that_decide_what_is_compiled(tmp_path: Path) -> None:
+def test_nvcc_prints_the_headers_that_select_the_code(tmp_path: Path) -> None:
     (tmp_path / "k.cu").write_text('#include "own.h"\n')
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
@@ -229,7 +229,7 @@ def test_nvcc_prints_the_headers_that_decide_what_is_compiled(tmp_path: Path) ->
         assert (done.returncode, done.stdout) == (0, f'#include "own.h"\nint {name};\n'), done.stderr
 
 
-def test_nvcc_says_what_it_does_not_make(tmp_path: Path) -> None:
+def test_nvcc_reports_unsupported_outputs(tmp_path: Path) -> None:
     (tmp_path / "k.cu").write_text("int main() { return 0; }\n")
     assert "release 13." in _nvcc(tmp_path, "--version").stdout
     asked = "k.cu", "-o", "k"
@@ -297,7 +297,7 @@ int main(int count, char **names) {
 """
 
 
-def test_a_program_linked_with_the_compilers_runs(tmp_path: Path) -> None:
+def test_program_linked_with_the_compilers_runs(tmp_path: Path) -> None:
     """Its loader asks for the versions that the linker found in NVIDIA's libraries."""
     real = [each.path for each in compiler_files._real_libraries()]
     program = compiled(
@@ -312,7 +312,7 @@ def test_a_program_linked_with_the_compilers_runs(tmp_path: Path) -> None:
     assert not done.stderr
 
 
-def test_ptx_calls_what_lto_ir_defines() -> None:
+def test_ptx_calls_functions_defined_in_lto_ir() -> None:
     said = python(
         _PROGRAM
         + """

@@ -71,7 +71,7 @@ def _run(code: str) -> list[str]:
     return program(BASE + code).split()
 
 
-def test_a_while_node_runs_its_graph_as_long_as_a_kernel_says_so() -> None:
+def test_while_node_runs_its_graph_until_a_kernel_stops_it() -> None:
     code = """
 graph = ok(d.cuGraphCreate(0))
 h = condition(graph, 1)
@@ -92,7 +92,7 @@ ok(d.cuGraphExecDestroy(executable))
 
 
 @pytest.mark.parametrize(("size", "value", "runs"), [(1, 7, "0"), (1, 0, "-"), (2, 1, "0"), (2, 0, "1")])
-def test_an_if_node_runs_one_of_its_graphs(size: int, value: int, runs: str) -> None:
+def test_if_node_runs_one_of_its_graphs(size: int, value: int, runs: str) -> None:
     code = f"""
 graph = ok(d.cuGraphCreate(0))
 h = condition(graph, flags=0)
@@ -107,7 +107,7 @@ print(*words(2))
     assert _run(code) == expected[runs]
 
 
-def test_ptx_that_nobody_linked_sets_a_condition() -> None:
+def test_unlinked_ptx_sets_a_condition() -> None:
     code = """
 module = ok(d.cuModuleLoadData(cujit.compile(CODE, arch="compute_90").data + b"\\0"))
 choose, add = (ok(d.cuModuleGetFunction(module, name)) for name in (b"choose", b"add"))
@@ -122,7 +122,7 @@ print(*words(1))
     assert _run(code) == ["1"]
 
 
-def test_a_switch_node_runs_the_graph_at_the_place_of_its_condition() -> None:
+def test_switch_node_runs_the_selected_graph() -> None:
     code = """
 graph = ok(d.cuGraphCreate(0))
 h = condition(graph, 2)
@@ -143,7 +143,7 @@ print(*words())
     assert _run(code) == ["0", "0", "6", "0"] * 2
 
 
-def test_conditional_nodes_are_nested_and_their_graphs_captured() -> None:
+def test_conditional_nodes_nest_and_capture_graphs() -> None:
     """A loop of six rounds has a conditional node, whose graph comes from a capture."""
     code = """
 graph = ok(d.cuGraphCreate(0))
@@ -165,7 +165,7 @@ print(*words(2))
     assert _run(code) == ["CONDITIONAL", "3", "0", "12"]
 
 
-def test_what_conditional_nodes_cannot_be_is_refused() -> None:
+def test_invalid_conditional_nodes_are_refused() -> None:
     code = """
 graph = ok(d.cuGraphCreate(0))
 print(name(d.cuGraphConditionalHandleCreate(graph, context, 0, 2)))
@@ -196,7 +196,7 @@ print(name(d.cuGraphInstantiate(graph, 0)))
 
 
 @pytest.mark.parametrize("settings", [EmulatorSettings(timeout_s=0.5), EmulatorSettings(check="memory,init")])
-def test_a_loop_without_an_end_ends_with_the_timeout_and_checks_know_the_condition(settings: EmulatorSettings) -> None:
+def test_endless_loop_ends_at_the_timeout_and_under_checks(settings: EmulatorSettings) -> None:
     code = f"""
 graph = ok(d.cuGraphCreate(0))
 h = condition(graph, 1)
@@ -211,7 +211,7 @@ print(name(d.cuGraphLaunch(executable, stream)), name(d.cuStreamSynchronize(stre
     assert done.stdout.split() == expected, done.stdout + done.stderr
 
 
-def test_an_instantiated_graph_becomes_another_with_conditional_nodes() -> None:
+def test_instantiated_graph_is_updated_with_conditional_nodes() -> None:
     code = """
 def made(value, kind, amount, size=1):
     graph = ok(d.cuGraphCreate(0))

@@ -11,7 +11,7 @@ from emulator.test_device import ASKS
 STARTS = ASKS + "CU = lambda: int(ok(d.cuCtxGetCurrent()))\n"
 
 
-def test_the_primary_context_begins_and_ends_with_those_who_retain_it() -> None:
+def test_primary_context_lives_while_it_is_retained() -> None:
     python(
         STARTS
         + """
@@ -44,7 +44,7 @@ assert free == total
     )
 
 
-def test_contexts_that_programs_make_own_what_is_made_in_them() -> None:
+def test_created_contexts_own_their_objects() -> None:
     python(
         STARTS
         + """
@@ -80,7 +80,7 @@ assert refused(d.cuCtxPopCurrent()) == "INVALID_CONTEXT"
     )
 
 
-def test_limits_and_wishes_belong_to_a_context() -> None:
+def test_limits_and_preferences_belong_to_a_context() -> None:
     python(
         STARTS
         + """
@@ -112,7 +112,7 @@ assert ok(d.cuCtxGetCacheConfig()) == d.CUfunc_cache.CU_FUNC_CACHE_PREFER_NONE
     )
 
 
-def test_a_thousand_threads_of_a_program_in_c_have_contexts_and_memory_of_their_own(tmp_path: Path) -> None:
+def test_1000_c_threads_have_their_own_contexts_and_memory(tmp_path: Path) -> None:
     program = compiled(
         tmp_path / "threads",
         """

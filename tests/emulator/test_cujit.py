@@ -49,7 +49,7 @@ def program(code: str, settings: EmulatorSettings | None = None, variables: dict
     return python(PRELUDE + textwrap.dedent(code), settings, variables)
 
 
-def test_every_kind_of_image_that_cujit_makes_is_loaded_and_runs() -> None:
+def test_every_image_kind_of_cujit_loads_and_runs() -> None:
     said = program("""
     AS_PTX = ", which is PTX under cujit emulate"
     assert runs(cujit.jit(AXPY)) == "cubin sm_90a" + AS_PTX
@@ -88,7 +88,7 @@ def test_every_kind_of_image_that_cujit_makes_is_loaded_and_runs() -> None:
     assert all(int(registers) > 4 for registers in said.split()), "those of the machine code that NVIDIA's tools made"
 
 
-def test_what_a_program_does_with_a_gpu_works() -> None:
+def test_gpu_program_works_in_the_emulator() -> None:
     program("""
     module = cujit.jit(AXPY)
     assert sorted(module.globals) == ["bias", "factor"]
@@ -128,7 +128,7 @@ def test_examples_run_as_on_a_gpu(name: str) -> None:
     assert "cuda:0" in said
 
 
-def test_checks_find_a_bug_with_its_line_and_the_array() -> None:
+def test_checks_find_a_bug_with_its_line_and_array() -> None:
     code = PRELUDE + textwrap.dedent("""
     scale = cujit.jit('''
     extern "C" __global__ void scale(float *x, float a) {
@@ -149,7 +149,7 @@ def test_checks_find_a_bug_with_its_line_and_the_array() -> None:
     assert "CUDA_ERROR_ILLEGAL_ADDRESS" in said
 
 
-def test_memory_of_the_cpu_device_may_be_registered_and_what_lies_about_it_is_known_meanwhile() -> None:
+def test_cpu_device_memory_may_be_registered() -> None:
     code = PRELUDE + textwrap.dedent("""
     from cuda.bindings import driver
     driver.cuCtxPushCurrent(driver.cuDevicePrimaryCtxRetain(0)[1])
@@ -197,7 +197,7 @@ def told(code: str) -> list[tuple[str, ...]]:
     return [tuple(line.split()) for line in done.stdout.splitlines()]
 
 
-def test_a_cubin_and_what_stands_for_it_have_keys_of_their_own_and_all_else_is_shared() -> None:
+def test_cubins_and_containers_have_separate_keys() -> None:
     emulation = f"import cujit; cujit.emulate()\n{COMPILES}"
     assert told(COMPILES) == [("cubin", "False", "made"), ("ptx", "False", "made"), ("cubin", "False", "made")]
     assert told(emulation) == [("cubin", "True", "made"), ("ptx", "False", "disk"), ("cubin", "True", "made")]
@@ -208,7 +208,7 @@ def test_a_cubin_and_what_stands_for_it_have_keys_of_their_own_and_all_else_is_s
     assert [row[1:] for row in told(both)][-1] == ("True", "disk")
 
 
-def test_nothing_is_kept_of_a_process_that_hides_where_its_compiler_is_from() -> None:
+def test_process_that_hides_its_compilers_origin_stores_nothing() -> None:
     hidden = """
     import os, cujit
     cujit.emulate()
@@ -221,7 +221,7 @@ def test_nothing_is_kept_of_a_process_that_hides_where_its_compiler_is_from() ->
     assert told(f"{defined}{image}") == [("cubin", "False", "made")]
 
 
-def test_machine_code_that_a_distribution_brings_is_passed_over_for_its_ptx(tmp_path: Path) -> None:
+def test_packaged_sass_is_skipped_for_its_ptx(tmp_path: Path) -> None:
     cache, source = Cache(tmp_path / "built"), SOURCE.replace("of_test", "of_mylib")
     for arch in ("sm_90", "compute_80"):
         cujit.compile(source, arch=arch, cache=cache)
@@ -240,7 +240,7 @@ def test_machine_code_that_a_distribution_brings_is_passed_over_for_its_ptx(tmp_
     assert said == ["compute_80 shipped"] * 2
 
 
-def test_an_error_asks_the_emulated_driver_for_no_log() -> None:
+def test_error_reads_no_log_from_the_emulated_driver() -> None:
     program = """
 import cujit
 try:

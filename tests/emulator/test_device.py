@@ -31,7 +31,7 @@ attribute = lambda name: ok(d.cuDeviceGetAttribute(number(name), device))
 """
 
 
-def test_the_device_has_a_name_and_an_identity_of_its_own() -> None:
+def test_device_has_its_own_name_and_uuid() -> None:
     python(
         ASKS
         + """
@@ -52,7 +52,7 @@ assert 1 << 28 < total <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE
     )
 
 
-def test_every_attribute_has_a_value_and_denies_what_is_refused() -> None:
+def test_every_attribute_has_a_value_and_denies_unsupported() -> None:
     python(
         ASKS
         + """
@@ -121,7 +121,7 @@ _OF_THE_REST = {
 }  # fmt: skip
 
 
-def test_sizes_are_those_of_the_capability() -> None:
+def test_sizes_match_the_compute_capability() -> None:
     asked = "import json\nnames = [each for each in d.CUdevice_attribute if 'ATTRIBUTE_MAX' != each.name[-13:]]\n"
     asked += "print(json.dumps({each.name[20:]: ok(d.cuDeviceGetAttribute(each, device)) for each in names}))"
     said = json.loads(python(ASKS + asked, EmulatorSettings(threads=3)))
@@ -136,7 +136,7 @@ def test_sizes_are_those_of_the_capability() -> None:
     assert {name: number for name, number in said.items() if number > 1 and name != "L2_CACHE_SIZE"} == sizes
 
 
-def test_what_has_nowhere_to_write_is_refused() -> None:
+def test_call_without_an_output_pointer_is_refused() -> None:
     python(
         ASKS
         + """
@@ -176,7 +176,7 @@ assert [lib.cuFlushGPUDirectRDMAWrites(*of) for of in ((0, 100), (0, 200), (1, 1
     )
 
 
-def test_another_capability_has_other_sizes_and_another_identity() -> None:
+def test_other_capability_has_other_sizes_and_uuid() -> None:
     print_it = "print(ok(d.cuDeviceGetUuid(device)).bytes.hex(), attribute('MAX_SHARED_MEMORY_PER_BLOCK_OPTIN'), "
     print_it += "attribute('COMPUTE_CAPABILITY_MAJOR'), attribute('CLUSTER_LAUNCH'))"
     new, old = (python(ASKS + print_it, EmulatorSettings(cc=cc)).split() for cc in ((9, 0), (8, 6)))
@@ -184,7 +184,7 @@ def test_another_capability_has_other_sizes_and_another_identity() -> None:
     assert (new[1:], old[1:]) == ([str(227 << 10), "9", "1"], [str(99 << 10), "8", "0"])
 
 
-def test_attributes_have_the_names_and_numbers_of_the_bindings() -> None:
+def test_attributes_have_the_names_and_numbers_of_bindings() -> None:
     known = {each.name.removeprefix("CU_DEVICE_ATTRIBUTE_"): int(each) for each in driver.CUdevice_attribute}
     names = Path(device.__file__).with_name("attributes.txt").read_text().splitlines()
     assert [known[name] for name in names] == list(range(1, known["MAX"]))
@@ -197,7 +197,7 @@ SHOWN = {"0": 0, "0,1": 0, "0,0": 0, "0,-1": 0, " 00 ": 0, "": 100, " ": 100, ",
          "1": 100, "1,0": 100, "none": 100, "0x": 100, "GPU-": 100}  # fmt: skip
 
 
-def test_the_device_is_hidden_as_a_gpu_is() -> None:
+def test_device_is_hidden_as_a_gpu_is() -> None:
     code = """
 import os, uuid
 from cuda.bindings import driver as d

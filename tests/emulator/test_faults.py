@@ -50,7 +50,7 @@ print(memory[0])
 '''
 
 
-def test_a_fault_is_late_and_sticks_until_the_context_is_reset() -> None:
+def test_fault_is_late_and_sticks_until_the_context_is_reset() -> None:
     lines, errors = run(EACH)
     expected = {
         "outside": "ILLEGAL_ADDRESS",
@@ -66,7 +66,7 @@ def test_a_fault_is_late_and_sticks_until_the_context_is_reset() -> None:
     assert "cujit emulate --check memory" in errors
 
 
-def test_where_errors_are_wanted_now_the_launch_answers_its_own() -> None:
+def test_blocking_launches_return_their_own_error() -> None:
     lines, _ = run(EACH, errors_now=True)
     assert lines[0].split()[:4] == ["outside", *["ILLEGAL_ADDRESS"] * 3]
 
@@ -89,12 +89,12 @@ print(name(d.cuGraphLaunch(executable, stream)), name(d.cuStreamSynchronize(stre
 """
 
 
-def test_a_fault_in_a_graph_is_late_unless_errors_are_wanted_now_and_ends_the_graph() -> None:
+def test_graph_fault_is_asynchronous_unless_blocking() -> None:
     assert run(GRAPH)[0] == ["CUDA_SUCCESS LAUNCH_FAILED 0"]
     assert run(GRAPH, errors_now=True)[0] == ["LAUNCH_FAILED LAUNCH_FAILED 0"]
 
 
-def test_planted_bugs_are_found_with_their_line_and_good_kernels_are_silent() -> None:
+def test_planted_bugs_are_found_and_good_kernels_are_silent() -> None:
     code = '''
 code = """
 __device__ float table[100];
@@ -130,7 +130,7 @@ for each in ("good", "beyond", "races"):
     assert "client.cu:10" in errors
 
 
-def test_what_kernels_print_comes_to_standard_output_at_once() -> None:
+def test_kernel_output_reaches_standard_output_immediately() -> None:
     lines, _ = run('''
 import os
 module = load("""
@@ -143,7 +143,7 @@ os.write(1, b"then\\n")
     assert lines == ["0 of 2", "1 of 2", "then"]
 
 
-def test_memory_of_the_host_is_found_unless_the_driver_knows_it() -> None:
+def test_host_memory_is_reported_unless_registered() -> None:
     code = '''
 module = load("""extern "C" __global__ void put(int *p) { *p = 7; }""")
 put = function(module, "put")

@@ -21,7 +21,7 @@ def header(name: str) -> str:
     return path.read_text()
 
 
-def test_the_table_is_what_the_headers_of_types_say() -> None:
+def test_function_table_matches_the_typedef_headers() -> None:
     said: dict[str, set[tuple[int, str]]] = defaultdict(set)
     text = "".join(header(f"cuda{of}Typedefs.h") for of in ("", "Profiler", "GL", "EGL", "VDPAU"))
     for base, version, flavour in re.findall(r"\*PFN_(cu\w+?)_v(\d+)(_ptsz|_ptds)?\)", text):
@@ -31,14 +31,14 @@ def test_the_table_is_what_the_headers_of_types_say() -> None:
     assert {base: {(form.since, form.flavour) for form in each} for base, each in forms().items()} == said
 
 
-def test_every_function_that_the_header_declares_is_exported() -> None:
+def test_every_function_of_the_header_is_exported() -> None:
     text = "".join(header(name) for name in ("cuda.h", "cudaGL.h", "cudaEGL.h", "cudaVDPAU.h"))
     declared = set(re.findall(r"CUDAAPI\s+(cu\w+)\s*\(", text)) - ELSEWHERE
     assert len(declared) > 400
     assert declared <= exports().keys()
 
 
-def test_the_newest_form_is_the_one_that_the_header_calls_by_the_plain_name() -> None:
+def test_newest_version_has_the_plain_name_as_in_the_header() -> None:
     newest = dict(
         re.findall(
             r"^\s*#define (cu\w+)\s+(?:__CUDA_API_PTSZ\(|__CUDA_API_PTDS\()?(cu\w+_v\d)\b", header("cuda.h"), re.M
@@ -61,13 +61,13 @@ def test_the_newest_form_is_the_one_that_the_header_calls_by_the_plain_name() ->
         ("cuStreamGetCaptureInfo", 12000, PER_THREAD, "cuStreamGetCaptureInfo_v2_ptsz"),
     ],
 )
-def test_a_form_is_found_by_name_version_and_flavour(base: str, version: int, flags: int, export: str) -> None:
+def test_form_is_found_by_name_version_and_flavour(base: str, version: int, flags: int, export: str) -> None:
     form = find(base, version, flags)
     assert form is not None
     assert form.export == export
 
 
-def test_who_asks_for_a_function_hears_whether_it_is_found_unknown_or_newer() -> None:
+def test_function_query_reports_found_unknown_or_newer() -> None:
     """By both forms of the call; the first has no word for why."""
     program("""
     lib = ctypes.CDLL("libcuda.so.1")
@@ -87,7 +87,7 @@ def test_who_asks_for_a_function_hears_whether_it_is_found_unknown_or_newer() ->
     """)
 
 
-def test_what_no_driver_has_is_not_found() -> None:
+def test_name_that_no_driver_has_is_not_found() -> None:
     assert find("cuMakeCoffee", 13000) is None
     assert find("cuFuncSetAttribute", 2000) is None
     assert find("cuStreamQuery", 2000, PER_THREAD) is None

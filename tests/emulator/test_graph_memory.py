@@ -65,7 +65,7 @@ def graphs(code: str) -> str:
     return program(BASE + textwrap.dedent(code))
 
 
-def test_a_graph_allocates_uses_and_frees_memory_at_the_same_address_in_every_launch() -> None:
+def test_graph_allocates_and_frees_memory_at_one_address() -> None:
     graphs("""
     target = ok(d.cuMemAlloc(64))
     graph = ok(d.cuGraphCreate(0))
@@ -85,7 +85,7 @@ def test_a_graph_allocates_uses_and_frees_memory_at_the_same_address_in_every_la
     """)
 
 
-def test_what_a_launch_leaves_is_the_callers_and_the_next_one_waits_for_its_end_or_frees_it() -> None:
+def test_memory_left_by_a_graph_belongs_to_the_caller() -> None:
     graphs("""
     mark = int(ok(d.cuMemAlloc(64)))
     graph, before = ok(d.cuGraphCreate(0)), left()
@@ -175,7 +175,7 @@ def test_memory_is_captured_in_every_mode_and_of_every_pool() -> None:
     """)
 
 
-def test_what_belongs_to_a_graph_that_allocates_stays_in_it() -> None:
+def test_graph_with_allocations_refuses_some_changes() -> None:
     graphs("""
     graph, plain = ok(d.cuGraphCreate(0)), ok(d.cuMemAlloc(64))
     alloc, address = allocate(graph, 64)
@@ -246,7 +246,7 @@ def test_memory_of_graphs_is_counted_and_trimmed() -> None:
     """)
 
 
-def test_checks_know_what_a_launch_took_and_what_was_freed() -> None:
+def test_checks_know_graph_allocations_and_frees() -> None:
     checks = EmulatorSettings(check="memory")
     code = """
     PTX = b'''
@@ -294,7 +294,7 @@ def answers() -> Rows:
     return rows(done.stdout)
 
 
-def test_answers_are_those_of_a_driver(answers: Rows) -> None:
+def test_results_match_a_driver(answers: Rows) -> None:
     assert len(answers) > 300
     assert (
         differing(answers, {row["case"]: [row["answer"], *row["values"]] for row in json.loads(GOLDEN.read_text())})

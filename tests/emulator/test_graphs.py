@@ -169,7 +169,7 @@ def test_nodes_of_every_type_run_in_order_and_can_be_changed() -> None:
     """)
 
 
-def test_edges_are_asked_about_by_the_rules_of_counts() -> None:
+def test_edge_queries_follow_the_counting_rules() -> None:
     graphs("""
     graph = ok(d.cuGraphCreate(0))
     a, b, c, e = (ok(d.cuGraphAddEmptyNode(graph, [], 0)) for _ in range(4))
@@ -371,7 +371,7 @@ def test_waits_attributes_objects_and_drawings() -> None:
     """)
 
 
-def test_capture_of_kernels_copies_and_sets_runs_as_without_it() -> None:
+def test_captured_kernels_copies_and_sets_run_as_without() -> None:
     graphs("""
     streams = [ok(d.cuStreamCreate(1)) for _ in range(3)]
     def work(choose, streams, fork, join):
@@ -435,7 +435,7 @@ def test_capture_of_kernels_copies_and_sets_runs_as_without_it() -> None:
     """)
 
 
-def test_a_captured_copy_says_where_it_reads_and_writes() -> None:
+def test_captured_copy_has_its_source_and_destination() -> None:
     graphs("""
     host = (ctypes.c_uint8 * 4096)()
     def captured(copy, *args):
@@ -462,7 +462,7 @@ def test_a_captured_copy_says_where_it_reads_and_writes() -> None:
     """)
 
 
-def test_random_graphs_do_what_python_does() -> None:
+def test_random_graphs_match_a_python_model() -> None:
     seed = random.randrange(1 << 30)
     graphs(f"seed = {seed}\n" + RANDOM)
 
@@ -496,7 +496,7 @@ for trial in range(12):
 """
 
 
-def test_a_warm_launch_of_a_graph_needs_no_python() -> None:
+def test_warm_graph_launch_needs_no_python() -> None:
     graphs("""
     from cujit.emulator.process import emulation
     graph, event = ok(d.cuGraphCreate(0)), ok(d.cuEventCreate(0))
@@ -521,7 +521,7 @@ def test_a_warm_launch_of_a_graph_needs_no_python() -> None:
     """)
 
 
-def test_graphs_may_be_changed_and_destroyed_while_others_launch_them() -> None:
+def test_graphs_change_and_end_while_others_launch_them() -> None:
     graphs("""
     graph = ok(d.cuGraphCreate(0))
     kernel = ok(d.cuGraphAddKernelNode(graph, [], 0, launch_of(0, 1)))
@@ -603,7 +603,7 @@ def test_kernels_are_unloaded_when_the_graphs_that_launch_them_have_ended(loaded
     )
 
 
-def test_a_graph_launches_the_kernel_of_a_library_in_each_context() -> None:
+def test_graph_launches_the_kernel_of_a_library_in_each_context() -> None:
     graphs("""
     library = ok(d.cuLibraryLoadData(PTX, [], [], 0, [], [], 0))
     p = launch_of(0, 1)

@@ -50,7 +50,7 @@ def many(code: str, cc: tuple[int, int] = (9, 0)) -> str:
     return python(STARTS + code, settings=EmulatorSettings(cc=cc, threads=44))
 
 
-def test_groups_have_the_sizes_that_the_architecture_allows() -> None:
+def test_groups_have_the_sizes_of_the_architecture() -> None:
     many(
         """
 assert sms(all_of()) == (44, 8, 8)
@@ -80,7 +80,7 @@ assert refused(d.cuDevSmResourceSplitByCount(1, all_of(), 2, 8)) == "INVALID_VAL
     )
 
 
-def test_groups_of_different_sizes_are_split_as_they_are_described() -> None:
+def test_groups_are_split_into_the_described_sizes() -> None:
     many(
         """
 def described(*wanted):
@@ -104,7 +104,7 @@ assert unparted((8, 2, 2)) == "INVALID_RESOURCE_CONFIGURATION", "there is no loc
     )
 
 
-def test_a_green_context_has_what_its_descriptor_says() -> None:
+def test_green_context_has_its_described_resources() -> None:
     many(
         """
 (one, two), rest = split(2, 16)
@@ -133,7 +133,7 @@ assert refused(d.cuGreenCtxStreamCreate(first, 0, 0)) == "INVALID_VALUE", "only 
     )
 
 
-def test_work_in_its_streams_is_that_of_the_primary_context() -> None:
+def test_work_in_its_streams_belongs_to_the_primary_context() -> None:
     many(
         PTX
         + """
@@ -171,7 +171,7 @@ ok(d.cuMemsetD8(kept, 0, 100))
     )
 
 
-def test_a_kernel_that_fails_in_a_stream_of_it_fails_the_primary_context() -> None:
+def test_failed_kernel_in_its_stream_fails_the_primary_context() -> None:
     many(
         PTX
         + """
@@ -186,7 +186,7 @@ assert refused(d.cuCtxSynchronize()) == "ILLEGAL_ADDRESS"
     )
 
 
-def test_when_it_ends_its_streams_can_only_be_destroyed() -> None:
+def test_streams_of_a_destroyed_context_can_only_be_destroyed() -> None:
     many(
         PTX
         + """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from emulator.programs import program
 
 
-def test_what_is_made_and_destroyed_again_and_again_takes_no_more_memory() -> None:
+def test_creating_and_destroying_repeatedly_uses_no_more_memory() -> None:
     program("""
     buffer = ctypes.create_string_buffer(1 << 16)
     memory = ok(d.cuMemAlloc(64))

@@ -27,7 +27,7 @@ def at(data: bytes) -> int:
 KEPT: list[ctypes.Array[ctypes.c_char]] = []
 
 
-def test_a_container_is_an_elf_file_of_cuda_whose_content_is_its_ptx_and_the_name_of_its_architecture() -> None:
+def test_container_is_a_cuda_elf_file_with_ptx() -> None:
     data = contained(PTX)
     elf = read_elf(data)
     assert (elf.machine, elf.type, elf.length) == (190, 2, len(data))
@@ -35,7 +35,7 @@ def test_a_container_is_an_elf_file_of_cuda_whose_content_is_its_ptx_and_the_nam
     assert [section.name for section in elf.sections] == ["", ".cujit.ptx", ".cujit.arch", ".cujit.cubin", ".shstrtab"]
 
 
-def test_images_are_as_long_as_they_say() -> None:
+def test_images_have_their_declared_length() -> None:
     fatbin = build(CODE, ["sm_80", "compute_80", "compute_90"]).data
     container = contained(PTX)
     wrapper = struct.pack("<IIQQ", 0x466243B1, 1, at(fatbin), 0)
@@ -54,7 +54,7 @@ def refusal(data: bytes) -> tuple[Result, str]:
     return caught.value.result, caught.value.words
 
 
-def test_what_is_no_image_of_ours_is_refused_by_its_kind() -> None:
+def test_foreign_image_is_refused_by_its_kind() -> None:
     cubin = compile(CODE, to="cubin", arch="sm_90").data
     newer = compile(CODE, to="cubin", arch="sm_100", lineinfo=True).data
     ltoir = compile(CODE, to="ltoir", arch="sm_90").data
@@ -84,7 +84,7 @@ def test_what_is_no_image_of_ours_is_refused_by_its_kind() -> None:
     assert ptx_of(PTX.replace(b"sm_80", b"sm_90a")).kind is ImageKind.PTX
 
 
-def test_a_cubin_with_line_information_gives_its_ptx() -> None:
+def test_cubin_with_line_information_contains_its_ptx() -> None:
     for arch in ("sm_90", "sm_90a"):
         cubin = compile(CODE, to="cubin", arch=arch, lineinfo=True).data
         assert bytes_at(at(cubin)) == cubin
@@ -93,7 +93,7 @@ def test_a_cubin_with_line_information_gives_its_ptx() -> None:
     assert ".target sm_90" in ptx_of(fatbin).text
 
 
-def test_images_that_end_where_no_memory_is_are_refused() -> None:
+def test_images_that_end_at_unmapped_memory_are_refused() -> None:
     """The page behind them is gone, so that one byte too many would end the process."""
     page = mmap.PAGESIZE
     library = ctypes.CDLL(None)
@@ -114,6 +114,6 @@ def test_images_that_end_where_no_memory_is_are_refused() -> None:
             bytes_at(nowhere)
 
 
-def test_ltoir_of_a_fatbin_is_linked_when_it_is_loaded() -> None:
+def test_ltoir_of_a_fatbin_is_linked_at_load() -> None:
     fatbin = build(CODE, ["lto_90"]).data
     assert b".entry k" in ptx_of(fatbin).data

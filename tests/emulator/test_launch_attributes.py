@@ -15,7 +15,7 @@ from emulator.programs import emulated
 from emulator.test_launches import START, program
 
 
-def test_clusters_cooperative_grids_and_events_are_as_the_launch_asks() -> None:
+def test_launch_attributes_set_clusters_grids_and_events() -> None:
     out = program('''
 module = load("""
 extern "C" __global__ void ranks(int *p) {
@@ -162,14 +162,14 @@ except Exception as e:
 '''
 
 
-def test_programs_of_cuda_core_launch_what_they_compile() -> None:
+def test_cuda_core_programs_launch_what_they_compile() -> None:
     done = emulated(sys.executable, "-c", CORE)
     line = "True 0.0 " * 3 + "4 1024 8"
     assert done.stdout.splitlines() == [*[line, "[0, 1, 2, 3, 0, 1, 2, 3]"] * 2, "True", "True"], done.stderr
     assert "kernel rank, block (0, 0, 0): an access to address 0x8" in done.stderr
 
 
-def test_launches_by_one_call_for_each_parameter_are_as_others() -> None:
+def test_legacy_launch_calls_work_as_others() -> None:
     out = program('''
 module = load("""
 extern "C" __global__ void mix(float *out, int a, float b, double c) {
@@ -203,7 +203,7 @@ print(driver.cuParamSetv(mix, 20, ctypes.byref(c), 8), driver.cuParamSetSize(mix
     ]
 
 
-def test_a_kernel_that_is_not_executed_is_refused_where_it_is_asked_for() -> None:
+def test_unsupported_kernel_is_refused_on_use() -> None:
     out = program('''
 ptx = b"""
 .version 8.0
@@ -229,13 +229,13 @@ print(name(launch(function(module, "forever"), (1,), (1,), ((memory.ctypes.data,
 """
 
 
-def test_a_launch_ends_at_its_time_limit() -> None:
+def test_launch_ends_at_its_time_limit() -> None:
     settings = EmulatorSettings(timeout_s=0.3)
     done = emulated(sys.executable, "-c", START + FOREVER, settings=settings)
     assert done.stdout.splitlines()[-1] == "CUDA_SUCCESS LAUNCH_TIMEOUT", done.stderr
 
 
-def test_ctrl_c_ends_a_launch_and_comes_to_the_caller() -> None:
+def test_ctrl_c_ends_a_launch_and_reaches_the_caller() -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(START + FOREVER)],
         env={**os.environ, **environment_of(EmulatorSettings())},

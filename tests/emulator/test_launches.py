@@ -46,7 +46,7 @@ def program(code: str) -> str:
     return python(START + code)
 
 
-def test_parameters_are_read_as_the_kernel_has_them() -> None:
+def test_parameters_are_read_by_the_kernels_layout() -> None:
     out = program('''
 module = load("""
 struct S { char a; double b; short c; };
@@ -116,7 +116,7 @@ print([bool((a == b).all()) and int(a.sum()) > 0 for a, b in zip(sums, expected)
     assert out.split() == str([True] * 8).split()
 
 
-def test_launches_beyond_a_limit_are_refused_and_do_no_harm() -> None:
+def test_launches_above_a_limit_are_refused_harmlessly() -> None:
     out = program('''
 module = load("""
 extern "C" __global__ void one(int *p) { *p += 1; }
@@ -159,7 +159,7 @@ print(name(launch(one, (1,), (1,), p)), memory[0], name(d.cuCtxSynchronize()))
     ]
 
 
-def test_a_module_that_is_unloaded_while_it_is_launched_waits_for_the_launches() -> None:
+def test_unloading_a_module_waits_for_its_launches() -> None:
     out = program('''
 answers = set()
 
@@ -192,7 +192,7 @@ print(sorted(answers))
     assert out.strip() == "['CUDA_SUCCESS', 'INVALID_HANDLE']"
 
 
-def test_output_of_a_kernel_follows_what_the_host_printed_before(tmp_path: Path) -> None:
+def test_kernel_output_follows_earlier_host_output(tmp_path: Path) -> None:
     """A pipe has no lines for C: its output waits in a buffer."""
     code = '#include <cstdio>\nextern "C" __global__ void say() { printf("device %d\\n", (int)threadIdx.x); }'
     text = tmp_path / "say.ptx"

@@ -30,24 +30,24 @@ print(driver.cuInit(0)[0].name, driver.cuDeviceGetCount()[1], driver.cuDriverGet
 
 
 @pytest.mark.parametrize("perf", ["0", "1"])
-def test_the_startup_code_is_compiled_for_profilers_too(perf: str, tmp_path: Path) -> None:
+def test_startup_code_is_compiled_for_profilers_too(perf: str, tmp_path: Path) -> None:
     code = "from cujit.emulator.machine import boot_code; print(boot_code().hex())"
     variables = {"CUJIT_PERF": perf, "CUJIT_CACHE_DIR": str(tmp_path), "JITDUMPDIR": str(tmp_path)}
     done = emulated(sys.executable, "-c", code, variables=variables)
     assert bytes.fromhex(done.stdout), done.stderr
 
 
-def test_a_program_of_python_finds_it_without_a_word_in_the_program() -> None:
+def test_python_program_finds_the_library_unchanged() -> None:
     assert python(BINDINGS).split() == ["CUDA_SUCCESS", "1", "13050"]
 
 
-def test_a_program_whose_warnings_are_errors_hears_of_none() -> None:
+def test_program_with_warnings_as_errors_gets_no_warning() -> None:
     code = "import ctypes, gc; print(ctypes.CDLL('libcuda.so.1').cuInit(0)); gc.collect()"
     done = emulated(sys.executable, "-X", "dev", "-W", "error", "-c", code)
     assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
 
 
-def test_a_program_in_c_that_links_it_brings_python_by_itself(tmp_path: Path) -> None:
+def test_linked_c_program_starts_python_by_itself(tmp_path: Path) -> None:
     program = compiled(
         tmp_path / "count",
         """
@@ -64,9 +64,7 @@ def test_a_program_in_c_that_links_it_brings_python_by_itself(tmp_path: Path) ->
     assert (done.stdout, done.returncode) == ("0 0 1", 0), done.stderr
 
 
-def test_a_program_in_c_learns_which_library_of_python_it_misses(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_c_program_reports_a_missing_python_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library_files, "_SHARED", "libpython0.so.1.0")
     code = """
     int cuInit(unsigned);
@@ -81,7 +79,7 @@ def test_a_program_in_c_learns_which_library_of_python_it_misses(
     assert of_python.stderr == ""
 
 
-def test_a_function_that_nobody_wrote_answers_so_and_is_said_once() -> None:
+def test_unimplemented_function_returns_an_error_and_warns_once() -> None:
     program = """
     import ctypes
     driver = ctypes.CDLL("libcuda.so.1")
@@ -92,7 +90,7 @@ def test_a_function_that_nobody_wrote_answers_so_and_is_said_once() -> None:
     assert done.stderr.count("cuIpcCloseMemHandle is not emulated") == 1
 
 
-def test_calls_before_the_start_and_in_a_forked_child_find_no_driver() -> None:
+def test_calls_before_start_or_in_a_forked_child_find_no_driver() -> None:
     program = """
     import ctypes, os
     lib = ctypes.CDLL('libcuda.so.1')
@@ -130,7 +128,7 @@ def test_calls_after_the_end_of_python_are_answered(function: str, tmp_path: Pat
     assert done.returncode == Result.DEINITIALIZED, done.stderr
 
 
-def test_objects_that_die_with_their_modules_are_answered_that_it_has_ended() -> None:
+def test_objects_freed_at_exit_get_deinitialized() -> None:
     program = """
     import ctypes, os, sys
     driver, number = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
@@ -146,7 +144,7 @@ def test_objects_that_die_with_their_modules_are_answered_that_it_has_ended() ->
     assert "Traceback" not in done.stderr
 
 
-def test_a_thread_in_c_is_answered_while_python_waits_for_it(tmp_path: Path) -> None:
+def test_c_thread_gets_answers_while_python_waits_for_it(tmp_path: Path) -> None:
     """Extensions keep Python's lock while they join their threads, as a function of ``ctypes.PyDLL`` does."""
     joins = compiled(
         tmp_path / "joins.so",
@@ -196,7 +194,7 @@ def test_a_thread_in_c_is_answered_while_python_waits_for_it(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("watches", [False, True])
-def test_names_of_results_are_written_when_python_has_ended(watches: bool, tmp_path: Path) -> None:
+def test_result_names_are_available_after_python_ended(watches: bool, tmp_path: Path) -> None:
     """Objects of Python ask for them while it ends, and destructors of C++ after that."""
     late = compiled(
         tmp_path / "late.so",
@@ -230,7 +228,7 @@ def test_names_of_results_are_written_when_python_has_ended(watches: bool, tmp_p
     assert done.stdout.splitlines() == ["0 CUDA_ERROR_NO_DEVICE", names], done.stderr
 
 
-def test_a_library_that_somebody_changed_is_written_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_changed_library_file_is_rewritten(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "cache"))
     path = library_files.folder() / library_files.SONAME
     good = path.read_bytes()
@@ -242,14 +240,14 @@ def test_a_library_that_somebody_changed_is_written_anew(monkeypatch: pytest.Mon
     assert path.stat().st_mode & 0o022 == 0
 
 
-def test_a_folder_of_others_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_folder_of_another_user_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "cache"))
     library_files.folder().chmod(0o777)
     with pytest.raises(CujitError):
         library_files.folder()
 
 
-def test_the_file_is_an_elf_library_for_both_processors() -> None:
+def test_file_is_an_elf_library_for_both_processors() -> None:
     names = list(exports())
     for machine, number in (("x86_64", 62), ("aarch64", 183)):
         elf = read_elf(write_library("libcuda.so.1", names, b"\0" * 64, ["text"], machine))
@@ -312,7 +310,7 @@ common:
 """
 
 
-def test_the_code_for_aarch64_is_what_an_assembler_writes(tmp_path: Path) -> None:
+def test_aarch64_code_matches_an_assembler(tmp_path: Path) -> None:
     names = [f"function{number}" for number in range(1500)]  # The slots of so many lie on several pages.
     file = read_elf(write_library("lib.so", names, bytes.fromhex("c0035fd6"), ["text", "more"], "aarch64"))
     places = {symbol.name: symbol.value for symbol in file.symbols(".dynsym")}
@@ -338,9 +336,7 @@ def test_the_code_for_aarch64_is_what_an_assembler_writes(tmp_path: Path) -> Non
     assert file.content(text) == wanted.content(code)
 
 
-def test_a_folder_that_a_loader_would_read_as_several_keeps_nothing(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_folder_with_a_path_separator_stores_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("two words", "a:b", "$ORIGIN"):
         monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / name))
         done = emulated(sys.executable, "-c", BINDINGS)
@@ -348,7 +344,7 @@ def test_a_folder_that_a_loader_would_read_as_several_keeps_nothing(
         assert library_files.root_folder() == Path(f"/tmp/cujit-{os.getuid()}/emulator")
 
 
-def test_where_the_cache_cannot_be_written_the_libraries_are_kept_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unwritable_cache_moves_the_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUJIT_CACHE_DIR", "/proc/cannot")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the cache, which goes on without its files
@@ -363,7 +359,7 @@ def test_folders_of_modules_may_be_many(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert python(program, EmulatorSettings()) == ""  # in a process that starts anew, with the folders
 
 
-def test_the_names_of_a_program_are_its_own() -> None:
+def test_symbols_of_a_program_stay_its_own() -> None:
     program = """
     import ctypes
     attach, open = 1, 2
@@ -374,7 +370,7 @@ def test_the_names_of_a_program_are_its_own() -> None:
     assert python(program) == "1 2 set()\n"
 
 
-def test_an_interrupt_is_for_who_called_the_driver() -> None:
+def test_interrupt_reaches_the_thread_that_called_the_driver() -> None:
     program = """
     import _thread, threading
     from cuda.bindings import driver as d
@@ -410,6 +406,6 @@ last = Last()
 """
 
 
-def test_what_clients_give_back_when_python_ends_is_taken() -> None:
+def test_frees_at_python_exit_are_accepted() -> None:
     done = emulated(sys.executable, "-c", GIVING_BACK)
     assert done.stdout == f"1 0 {int(Result.DEINITIALIZED)}", done.stdout + done.stderr

@@ -5,7 +5,7 @@ from __future__ import annotations
 from emulator.test_launches import program
 
 
-def test_ptx_ltoir_fatbins_and_containers_are_linked_to_what_loads() -> None:
+def test_ptx_ltoir_fatbins_and_containers_are_linked() -> None:
     out = program("""
 caller = "__device__ int twice(int); extern \\"C\\" __global__ void k(int *p) { *p = twice(*p); }"
 callee = "__device__ int twice(int x) { return 2 * x; }"
@@ -118,7 +118,7 @@ for inputs in ((data, work), (work, data)):
     )
 
 
-def test_files_are_linked_and_a_module_outlives_what_it_was_linked_from() -> None:
+def test_files_are_linked_and_a_module_outlives_its_inputs() -> None:
     program(
         SEPARATE
         + '''

@@ -26,7 +26,7 @@ def advise(what, location=DEVICE, size=4 * MIB, at=0):
 """
 
 
-def test_advice_and_prefetches_are_said_of_ranges_that_agree() -> None:
+def test_advice_and_prefetches_are_reported_for_uniform_ranges() -> None:
     program(
         BASE
         + """
@@ -96,7 +96,7 @@ assert said("READ_MOSTLY", 64) == 0
     )
 
 
-def test_a_managed_buffer_of_cuda_core_says_what_it_was_advised() -> None:
+def test_managed_buffer_of_cuda_core_reports_its_advice() -> None:
     python("""
     from cuda.bindings import driver
     from cuda.core import Device, Host, ManagedBuffer
@@ -119,7 +119,7 @@ def test_a_managed_buffer_of_cuda_core_says_what_it_was_advised() -> None:
     """)
 
 
-def test_a_context_records_an_event_and_waits_for_one() -> None:
+def test_context_records_an_event_and_waits_for_one() -> None:
     program("""
     event, stream = ok(d.cuEventCreate(0)), ok(d.cuStreamCreate(1))
     before = ok(d.cuEventCreate(0))
@@ -140,7 +140,7 @@ def test_a_context_records_an_event_and_waits_for_one() -> None:
     """)
 
 
-def test_host_and_kernels_take_turns_in_a_list_in_managed_memory() -> None:
+def test_host_and_kernels_alternate_on_managed_memory() -> None:
     launches('''
 walk = function(load("""
 struct Node { Node *next; int value; };
@@ -177,7 +177,7 @@ for at in (out, *map(ctypes.addressof, nodes)):
 ''')
 
 
-def test_memory_is_attached_to_a_stream_that_works_on_it() -> None:
+def test_memory_is_attached_to_a_working_stream() -> None:
     launches('''
 add = function(load("""
 extern "C" __global__ void add(int *p, int n) { for (int k = threadIdx.x; k < 1000; k += 32) p[k] += n; }

@@ -17,7 +17,7 @@ EFFORT = int(os.environ.get("CUJIT_EFFORT", "1"))
 STARTS = ASKS + "import numpy as np\ncontext = ok(d.cuCtxCreate(None, 0, device))\n"
 
 
-def test_what_is_copied_and_set_is_there_and_what_lies_beyond_is_refused() -> None:
+def test_copies_and_sets_stay_within_their_bounds() -> None:
     python(
         STARTS
         + """
@@ -57,7 +57,7 @@ assert free == total and refused(d.cuMemAlloc(total + 1)) == "OUT_OF_MEMORY"
     )
 
 
-def test_boxes_and_batches_move_what_lies_in_them() -> None:
+def test_boxes_and_batches_move_their_contents() -> None:
     python(
         STARTS
         + """
@@ -110,7 +110,7 @@ assert refused(batch([16, 0], stream)) == refused(batch([16, 8], 0)) == "INVALID
     )
 
 
-def test_copies_and_sets_on_a_captured_stream_are_done_when_the_graph_is_launched() -> None:
+def test_captured_copies_and_sets_run_with_the_graph() -> None:
     python(
         STARTS
         + """
@@ -133,7 +133,7 @@ ok(d.cuMemAlloc(8))
     )
 
 
-def test_a_large_block_faults_when_it_was_freed_and_so_does_what_was_never_given(tmp_path: Path) -> None:
+def test_large_freed_or_unknown_block_faults(tmp_path: Path) -> None:
     program = """
 import ctypes, sys
 large, small = ok(d.cuMemAlloc(4 << 20)), ok(d.cuMemAlloc(100))
@@ -153,7 +153,7 @@ elif sys.argv[1] == "beyond":
     assert emulated(sys.executable, tmp_path / "faults.py", "not at all").returncode == 0
 
 
-def test_random_sequences_do_what_a_model_does() -> None:
+def test_random_sequences_match_a_model() -> None:
     # Allocations never overlap, hold what was written, and every call answers as the model says.
     python(
         STARTS
@@ -207,7 +207,7 @@ for step in range({700 * EFFORT}):
     )
 
 
-def test_checks_name_the_allocation_that_a_kernel_leaves_and_bytes_that_nobody_wrote() -> None:
+def test_checks_name_the_allocation_and_unwritten_bytes() -> None:
     code = """
 from cujit.devices.cpu.native.checking import PATTERN
 code = '''
@@ -249,7 +249,7 @@ print(name(d.cuCtxSynchronize()))
     assert "loaded from the 256-byte array" in found["unwritten"]
 
 
-def test_addresses_are_used_again_when_all_of_them_were_used() -> None:
+def test_addresses_are_reused_after_all_were_used() -> None:
     python(
         STARTS
         + """

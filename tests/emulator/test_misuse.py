@@ -74,16 +74,16 @@ def answers() -> Rows:
     return rows(done.stdout)
 
 
-def test_every_case_has_an_answer(answers: Rows) -> None:
+def test_every_case_has_a_result(answers: Rows) -> None:
     assert len(answers) > 800
     assert not {case: found for case, found in answers.items() if found[0] is None or found[0] == 999}
 
 
-def test_answers_are_those_of_a_driver(answers: Rows) -> None:
+def test_results_match_a_driver(answers: Rows) -> None:
     assert differing(answers, recorded()) == {}
 
 
-def test_no_more_answers_differ_than_are_counted(answers: Rows) -> None:
+def test_number_of_differing_results_does_not_grow(answers: Rows) -> None:
     theirs = recorded()
     differ = [case for case, answer in answers.items() if case != MACHINE and answer != theirs[case]]
     found = {each: sum(bool(re.fullmatch(each, case)) for case in differ) for each in REASONS}
@@ -91,7 +91,7 @@ def test_no_more_answers_differ_than_are_counted(answers: Rows) -> None:
     assert found == {each: count for each, (count, _) in REASONS.items() if each in found}
 
 
-def test_the_page_has_the_numbers() -> None:
+def test_page_has_the_numbers() -> None:
     page = " ".join((Path(__file__).parents[2] / "docs/emulate.md").read_text().split())
     theirs = [answer for case, answer in recorded().items() if case != MACHINE]
     ended, differ = sum(answer[0] is None for answer in theirs), sum(count for count, _ in REASONS.values())
@@ -100,24 +100,24 @@ def test_the_page_has_the_numbers() -> None:
     assert f"{len(theirs) - ended - differ:,} return what an H200 returned" in page
 
 
-def test_a_case_that_differs_is_seen_unless_it_has_a_reason() -> None:
+def test_differing_case_is_detected_unless_it_has_a_reason() -> None:
     ours: Rows = {"a": [0], "b": [1, 2], "device attribute 3": [0, 5], MACHINE: [0, "x"]}
     theirs: Rows = {"a": [0], "b": [1, 3], "device attribute 3": [0, 6], "c": [0]}
     assert differing(ours, theirs) == {"b": ([1, 2], [1, 3]), "c": (None, [0])}
 
 
-def test_where_a_driver_ends_the_process_an_error_is_answered() -> None:
+def test_error_is_returned_where_a_driver_ends_the_process() -> None:
     assert differing({"a": [1], "b": [0]}, {"a": [None, 11], "b": [None, 11]}) == {"b": ([0], [None, 11])}
 
 
-def test_a_reason_is_needed() -> None:
+def test_reason_is_needed() -> None:
     theirs = recorded()
     for pattern in REASONS:
         assert any(re.fullmatch(pattern, case) for case in theirs), pattern
 
 
 @pytest.mark.gpu
-def test_the_recording_is_what_a_driver_answers_today() -> None:
+def test_recording_matches_todays_driver() -> None:
     expected = recorded()
     done = subprocess.run([sys.executable, str(SCRIPT)], capture_output=True, text=True, timeout=300, check=True)
     assert differing(rows(done.stdout), expected) == {}

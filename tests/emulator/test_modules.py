@@ -5,7 +5,7 @@ from __future__ import annotations
 from emulator.test_launches import program
 
 
-def test_what_is_in_a_module_and_a_library() -> None:
+def test_module_and_library_list_their_contents() -> None:
     out = program('''
 code = """
 __constant__ float table[3] = {1, 2, 3};
@@ -114,7 +114,7 @@ for answer in (d.cuLibraryUnload(library), d.cuLibraryGetKernelCount(library), d
     ]
 
 
-def test_what_cannot_be_loaded_says_so_in_the_callers_log() -> None:
+def test_load_failure_is_in_the_callers_log() -> None:
     out = program("""
 import os, tempfile
 PTX = b".version 8.0\\n.target sm_80\\n.address_size 64\\n.visible .entry k() { %s ret; }\\n"
@@ -169,7 +169,7 @@ print(driver.cuModuleLoadData(None, fatbin), driver.cuModuleGetFunction(None, No
     ]
 
 
-def test_a_module_loaded_twice_has_its_variables_twice() -> None:
+def test_module_loaded_twice_has_two_sets_of_variables() -> None:
     program('''
 code = """
 __constant__ int step = 1;
@@ -201,7 +201,7 @@ assert (add(again), add(other)) == (101, 8)
 ''')
 
 
-def test_a_library_has_its_variables_once_in_each_context() -> None:
+def test_library_has_its_variables_once_per_context() -> None:
     program('''
 code = """
 __device__ int total = 100;

@@ -34,5 +34,5 @@ assert len(answers[Result.INVALID_VALUE]) > 500
 """
 
 
-def test_no_entry_point_ends_a_process_that_gives_it_nothing() -> None:
+def test_null_pointer_arguments_never_end_the_process() -> None:
     python(CODE)

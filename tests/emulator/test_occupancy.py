@@ -5,7 +5,7 @@ from __future__ import annotations
 from emulator.test_launches import program
 
 
-def test_occupancy_is_that_of_a_multiprocessor_of_the_emulated_device() -> None:
+def test_occupancy_matches_the_emulated_sm() -> None:
     out = program('''
 module = load("""
 extern "C" __global__ void plain(int *p) { *p = 1; }
@@ -62,7 +62,7 @@ print(ok(d.cuOccupancyMaxActiveClusters(plain, config)) == processors * 16 // 4)
     ]
 
 
-def test_a_suggested_block_fills_a_multiprocessor_as_no_other_does() -> None:
+def test_suggested_block_has_the_highest_occupancy() -> None:
     program('''
 module = load("""
 extern "C" __global__ void square(int *p, int n) {
@@ -98,7 +98,7 @@ for each in ("square", "bounded", "roomy"):
 ''')
 
 
-def test_as_many_cooperative_blocks_run_at_once_as_occupancy_says() -> None:
+def test_as_many_cooperative_blocks_run_as_occupancy_says() -> None:
     program('''
 meet = function(load("""
 extern "C" __global__ void meet(unsigned *here, unsigned *seen) {
@@ -122,7 +122,7 @@ for threads in (512, 1024):
 ''')
 
 
-def test_the_shared_memory_left_for_blocks_lets_them_be_there() -> None:
+def test_remaining_shared_memory_allows_the_blocks() -> None:
     program('''
 module = load("""
 extern "C" __global__ void fill(int *p) {

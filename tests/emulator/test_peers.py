@@ -6,7 +6,7 @@ from emulator.programs import program, python
 from emulator.test_launches import program as launches
 
 
-def test_a_program_for_two_devices_finds_one_and_no_peer() -> None:
+def test_program_for_two_devices_finds_one_and_no_peer() -> None:
     program("""
     count = ok(d.cuDeviceGetCount())
     devices = [ok(d.cuDeviceGet(k)) for k in range(count)]
@@ -30,7 +30,7 @@ def test_a_program_for_two_devices_finds_one_and_no_peer() -> None:
     """)
 
 
-def test_contexts_of_a_device_copy_from_one_to_the_other() -> None:
+def test_contexts_of_a_device_copy_to_each_other() -> None:
     launches('''
 code = """
 extern "C" __global__ void scale(int *p, int by) { p[threadIdx.x] *= by; }
@@ -74,7 +74,7 @@ assert name(d.cuMemcpyPeer(places[0], contexts[1], places[0], contexts[0], 4)) =
 ''')
 
 
-def test_a_process_that_hides_the_device_tells_its_children_and_is_not_told_itself() -> None:
+def test_hidden_device_is_hidden_from_child_processes() -> None:
     code = """
 import os, subprocess, sys
 from cuda.bindings import driver as d

@@ -6,7 +6,7 @@ from emulator.programs import python
 from emulator.test_memory import STARTS
 
 
-def test_pools_count_what_was_allocated_of_them_and_refuse_what_they_cannot_do() -> None:
+def test_pools_count_allocations_and_refuse_the_unsupported() -> None:
     python(
         STARTS
         + """
@@ -66,7 +66,7 @@ assert refused(d.cuMemPoolExportToShareableHandle(pool, descriptor, 0)) == "INVA
     )
 
 
-def test_pointers_say_what_they_point_at_and_others_nothing() -> None:
+def test_pointer_attributes_describe_known_memory_only() -> None:
     python(
         STARTS
         + """
@@ -116,7 +116,7 @@ ok(d.cuMemFree(pitched)); ok(d.cuMemFree(managed)); ok(d.cuMemFreeHost(host))
     )
 
 
-def test_advice_and_prefetching_are_for_managed_memory_and_places_that_there_are() -> None:
+def test_advice_and_prefetching_need_managed_memory() -> None:
     python(
         STARTS
         + """
@@ -141,7 +141,7 @@ assert [refused(answer) for answer in bad] == ["INVALID_VALUE"] * len(bad)
     )
 
 
-def test_pools_of_the_host_and_of_managed_memory_give_such_memory() -> None:
+def test_host_and_managed_pools_return_such_memory() -> None:
     python(
         STARTS
         + """

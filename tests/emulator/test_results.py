@@ -8,15 +8,15 @@ from cujit.emulator.results import Result
 from emulator.programs import python
 
 
-def test_every_answer_has_the_number_that_the_bindings_know() -> None:
+def test_every_result_has_the_number_of_the_bindings() -> None:
     assert {result.spelled: int(result) for result in Result} == {each.name: int(each) for each in driver.CUresult}
 
 
-def test_a_name_says_what_it_means() -> None:
+def test_result_name_has_a_description() -> None:
     assert Result.ILLEGAL_ADDRESS.sentence == "illegal address"
 
 
-def test_a_refused_call_says_what_to_do() -> None:
+def test_refused_call_says_what_to_do() -> None:
     said = python("""
     import ctypes
     lib, text, context, link = ctypes.CDLL("libcuda.so.1"), ctypes.c_char_p(), ctypes.c_void_p(), ctypes.c_void_p()

@@ -13,7 +13,7 @@ def _program(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-u", "-c", code], capture_output=True, text=True, timeout=120, check=False)
 
 
-def test_a_process_that_asks_for_it_finds_the_emulator_and_so_do_its_children() -> None:
+def test_process_and_children_find_the_emulator_on_request() -> None:
     done = _program("""
 import subprocess, sys
 import cujit
@@ -29,7 +29,7 @@ subprocess.run([sys.executable, "-c", "import ctypes; print(ctypes.CDLL('libcuda
     assert done.stdout.split() == ["CUDA_SUCCESS", "8", "True", "memory", "1", "0"], done.stderr
 
 
-def test_it_is_an_error_where_a_driver_or_a_compiler_is_loaded_already(tmp_path: Path) -> None:
+def test_loaded_driver_or_compiler_is_an_error(tmp_path: Path) -> None:
     real = compiled(tmp_path / "libcuda.so.1", "int cuInit(unsigned f) { return 0; }", "-shared", "-fPIC")
     done = _program(f"import ctypes, cujit; ctypes.CDLL('{real}'); cujit.emulate()")
     assert f"this process has already loaded {real}, so it can't use the emulator" in done.stderr
@@ -51,7 +51,7 @@ print("libcuda" in open("/proc/self/maps").read())
     assert done.stdout.split() == ["OptionError", "OptionError", "LaunchError", "False"], done.stderr
 
 
-def test_a_process_emulates_one_thing() -> None:
+def test_process_emulates_one_thing() -> None:
     done = _program("""
 import ctypes, os, cujit
 cujit.emulate(cc="8.0")
@@ -68,7 +68,7 @@ print(os.environ["CUJIT_EMULATE"])
     assert environment == '{"cc": [8, 0]}'
 
 
-def test_a_child_whose_cache_is_elsewhere_knows_the_library_for_ours(tmp_path: Path) -> None:
+def test_child_with_another_cache_recognizes_the_library(tmp_path: Path) -> None:
     child = f"""
 import ctypes, os
 driver = ctypes.CDLL("libcuda.so.1")
@@ -83,7 +83,7 @@ print(driver.cuInit(0), ctypes.CDLL("libcuda.so.1").cuInit(0))
     assert done.stdout == "0 0\n", done.stderr
 
 
-def test_the_command_needs_no_entry_point_no_numpy_and_no_llvm_to_start_another() -> None:
+def test_command_starts_without_numpy_and_llvm() -> None:
     code = r"""
 import re, sys
 from cujit.cli.emulate import environment_of

@@ -8,7 +8,7 @@ import textwrap
 from emulator.programs import PRELUDE, emulated, program
 
 
-def test_streams_say_what_they_were_made_with() -> None:
+def test_streams_report_their_flags() -> None:
     program("""
     s = ok(d.cuStreamCreateWithPriority(1, -3))
     plain = ok(d.cuStreamCreate(0))
@@ -36,7 +36,7 @@ def test_streams_say_what_they_were_made_with() -> None:
     """)
 
 
-def test_attributes_of_a_stream_are_kept_and_copied() -> None:
+def test_stream_attributes_are_stored_and_copied() -> None:
     program("""
     kinds = d.CUlaunchAttributeID
     a, b = ok(d.cuStreamCreate(0)), ok(d.cuStreamCreateWithPriority(0, -2))
@@ -54,7 +54,7 @@ def test_attributes_of_a_stream_are_kept_and_copied() -> None:
     """)
 
 
-def test_wrong_streams_and_events_are_answered_as_a_gpu_does() -> None:
+def test_invalid_streams_and_events_fail_as_on_a_gpu() -> None:
     program("""
     s, e = ok(d.cuStreamCreate(0)), ok(d.cuEventCreate(0))
     gone, past = ok(d.cuStreamCreate(0)), ok(d.cuEventCreate(0))
@@ -100,7 +100,7 @@ def test_wrong_streams_and_events_are_answered_as_a_gpu_does() -> None:
     """)
 
 
-def test_events_have_the_times_of_a_clock() -> None:
+def test_events_have_clock_times() -> None:
     program("""
     import time
     s, first, last, silent = ok(d.cuStreamCreate(0)), *(ok(d.cuEventCreate(flags)) for flags in (0, 1, 2))
@@ -123,7 +123,7 @@ def test_events_have_the_times_of_a_clock() -> None:
     """)
 
 
-def test_host_functions_run_at_once_may_raise_and_may_not_call_the_driver() -> None:
+def test_host_functions_may_raise_but_not_call_the_driver() -> None:
     done = emulated(
         sys.executable,
         "-c",
@@ -164,7 +164,7 @@ def test_host_functions_run_at_once_may_raise_and_may_not_call_the_driver() -> N
     assert "ValueError: on purpose" in done.stderr
 
 
-def test_hot_calls_need_no_lock_of_python() -> None:
+def test_hot_calls_need_no_python_lock() -> None:
     program("""
     import ctypes
     lib, s = ctypes.PyDLL("libcuda.so.1"), ctypes.c_void_p(int(ok(d.cuStreamCreate(0))))

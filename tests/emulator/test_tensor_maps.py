@@ -5,7 +5,7 @@ from __future__ import annotations
 from emulator.test_launches import program
 
 
-def test_a_map_is_copied_by_as_the_devices_own() -> None:
+def test_map_is_used_as_the_devices_own() -> None:
     out = program('''
 module = load("""
 struct alignas(64) Map { unsigned long long words[16]; };
@@ -148,7 +148,7 @@ INT, FLOAT = KINDS.CU_TENSOR_MAP_DATA_TYPE_INT32, KINDS.CU_TENSOR_MAP_DATA_TYPE_
 '''
 
 
-def test_boxes_of_every_rank_are_copied_with_what_lies_beyond_as_zeros() -> None:
+def test_boxes_of_every_rank_are_copied_with_zeros_outside() -> None:
     program(
         BOXES
         + """
@@ -173,7 +173,7 @@ for shape, box, place in (
     )
 
 
-def test_boxes_are_stored_and_what_lies_beyond_is_left_out() -> None:
+def test_boxes_are_stored_without_elements_outside() -> None:
     program(
         BOXES
         + """
@@ -194,7 +194,7 @@ for y, x in ((0, 0), (2, 4), (6, 12), (-2, 12)):
     )
 
 
-def test_a_map_swizzles_steps_over_elements_and_fills_with_what_is_no_number() -> None:
+def test_map_swizzles_strides_and_fills_with_nan() -> None:
     program(
         BOXES
         + """

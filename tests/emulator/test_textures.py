@@ -86,7 +86,7 @@ def program(code: str) -> str:
     return python(BASE + code)
 
 
-def test_a_program_of_cuda_bindings_zooms_as_the_cpu_device_does(tmp_path: Path) -> None:
+def test_cuda_bindings_program_zooms_as_the_cpu_device(tmp_path: Path) -> None:
     picture = np.random.default_rng(3).standard_normal((5, 7)).astype(np.float32)
     device = cujit.cpu()
     kernel = cujit.jit(ZOOM, device=device)["zoom"]
@@ -168,7 +168,7 @@ for dtype in ("uint8", "int16", "float16"):
 """)
 
 
-def test_copies_between_arrays_and_memory_move_what_numpy_moves() -> None:
+def test_array_copies_match_numpy() -> None:
     program("""
 rng = np.random.default_rng(7)
 shape, small = (5, 9, 14), (3, 6, 8)
@@ -295,7 +295,7 @@ def of_memory(at, width, height=0, pitch=0, kind=F32, channels=1):
 """
 
 
-def test_lines_and_rows_with_gaps_are_read_where_they_are() -> None:
+def test_pitched_rows_are_read_in_place() -> None:
     program(
         MEMORY
         + """
@@ -363,7 +363,7 @@ print(count)
 """
 
 
-def test_lookups_in_memory_without_a_whole_element_read_zeros_and_not_the_memory() -> None:
+def test_fetches_of_partial_elements_read_zeros() -> None:
     assert program(MEMORY + EMPTY).split() == [str(16 * 2 + 2 + 18 * 8)]
 
 
@@ -398,11 +398,11 @@ print(count)
 """
 
 
-def test_the_last_elements_of_a_page_are_read_without_what_follows() -> None:
+def test_last_elements_of_a_page_are_read_alone() -> None:
     assert program(MEMORY + AT_THE_END).split() == ["18"]
 
 
-def test_what_can_be_no_array_texture_or_surface_is_refused() -> None:
+def test_invalid_array_texture_or_surface_is_refused() -> None:
     out = program(
         MEMORY
         + """
@@ -458,7 +458,7 @@ print(name(d.cuArrayDestroy(fresh)), name(d.cuArray3DGetDescriptor(fresh)), name
     ]
 
 
-def test_integers_are_filtered_as_an_h200_filters_them() -> None:
+def test_integers_are_filtered_as_on_an_h200() -> None:
     program("""
 module = load('''
 extern "C" __global__ void look(cudaTextureObject_t t, int *out) {
@@ -494,7 +494,7 @@ for kind, dtype, values, mode, expected in (
 """)
 
 
-def test_the_border_has_its_own_value_in_each_channel() -> None:
+def test_border_has_its_own_value_in_each_channel() -> None:
     program("""
 module = load('''
 extern "C" __global__ void floats(cudaTextureObject_t t, float4 *out) { *out = tex1D<float4>(t, -2); }
@@ -515,7 +515,7 @@ for kind, by, border, expected in (
 """)
 
 
-def test_a_view_shows_other_elements_and_some_layers() -> None:
+def test_view_shows_other_elements_and_some_layers() -> None:
     program(
         READ
         + """
@@ -544,7 +544,7 @@ for wrong in (view(0x16, 5), view(0x16, 4, first=1, last=1), view(0x16, 4, 1), v
     )
 
 
-def test_what_a_kernel_does_with_a_handle_that_is_gone_is_its_fault() -> None:
+def test_use_of_a_destroyed_handle_is_a_kernel_fault() -> None:
     lines, errors = run(
         BASE
         + READ
@@ -590,7 +590,7 @@ for case in ("a destroyed texture", "a destroyed array", "no handle", "null", "a
     assert "sust.b.1d" in errors
 
 
-def test_a_context_takes_its_arrays_and_textures_with_it() -> None:
+def test_destroyed_context_frees_its_arrays_and_textures() -> None:
     out = program("""
 free = ok(d.cuMemGetInfo())[0]
 large = array(4096, 4096)
@@ -622,7 +622,7 @@ for _ in range(3):
     assert out == "CONTEXT_IS_DESTROYED INVALID_VALUE INVALID_VALUE\nINVALID_HANDLE\n"
 
 
-def test_under_checks_an_array_is_no_memory_of_pointers() -> None:
+def test_checks_treat_an_array_as_no_pointer_memory() -> None:
     lines, errors = run(
         BASE
         + READ
@@ -650,7 +650,7 @@ print(name(d.cuCtxSynchronize()))
     assert "kernel beside" in errors
 
 
-def test_a_cube_is_read_by_directions_whatever_is_said_of_coordinates() -> None:
+def test_cube_is_read_by_directions_for_any_coordinates() -> None:
     program(
         READ
         + """
@@ -671,7 +671,7 @@ assert (out[:, 0] == out[:, 1]).all() and len(set(out[:, 0])) > 5
     )
 
 
-def test_what_is_not_emulated_says_so() -> None:
+def test_unsupported_feature_is_reported() -> None:
     out = program(
         MEMORY
         + """
@@ -715,15 +715,15 @@ def native(code: str) -> str:
 @pytest.mark.parametrize(
     "test",
     [
-        test_copies_between_arrays_and_memory_move_what_numpy_moves,
+        test_array_copies_match_numpy,
         test_copies_of_arrays_are_nodes_of_graphs,
-        test_lines_and_rows_with_gaps_are_read_where_they_are,
-        test_a_view_shows_other_elements_and_some_layers,
-        test_integers_are_filtered_as_an_h200_filters_them,
-        test_a_cube_is_read_by_directions_whatever_is_said_of_coordinates,
+        test_pitched_rows_are_read_in_place,
+        test_view_shows_other_elements_and_some_layers,
+        test_integers_are_filtered_as_on_an_h200,
+        test_cube_is_read_by_directions_for_any_coordinates,
     ],
     ids=lambda test: test.__name__,
 )
-def test_a_gpu_does_so_too(test: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_match_a_gpu(test: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "python", native)
     test()

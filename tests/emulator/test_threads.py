@@ -185,7 +185,7 @@ def joined(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compiled(tmp_path_factory.mktemp("joined") / "libjoined.so", JOINED, driver, *options)
 
 
-def test_threads_run_to_their_end_while_one_that_keeps_pythons_lock_joins_them(joined: Path) -> None:
+def test_threads_finish_while_a_gil_holder_joins_them(joined: Path) -> None:
     done = emulated(sys.executable, "-c", BASE + STRESS, joined)
     assert done.stdout.split() == [str(2 + 2 + 2 * 6 * 20 * 10), "True"], done.stdout + done.stderr
 
@@ -243,13 +243,13 @@ def test_a_call_that_waits_for_who_computes_with_the_lock_ends_with_the_timeout(
     assert "cuModuleGetLoadingMode waited 1.0 s for Python's lock, and --timeout ends the process" in done.stderr
 
 
-def test_threads_that_sleep_in_other_calls_are_not_interrupted(joined: Path) -> None:
+def test_threads_sleeping_in_other_calls_are_not_interrupted(joined: Path) -> None:
     code = 'print(in_thread("cuModuleGetLoadingMode", ctypes.byref(ctypes.c_int()), way="disturbed"))'
     done = emulated(sys.executable, "-c", BASE + CALLS + code, joined, timeout_s=30)
     assert done.stdout.split() == ["0"], done.stdout + done.stderr
 
 
-def test_a_thread_that_is_joined_passes_floats(joined: Path) -> None:
+def test_joined_thread_passes_floats(joined: Path) -> None:
     code = """
 own = ctypes.PyDLL(sys.argv[1])
 own.with_float.argtypes = [ctypes.c_void_p] * 2
@@ -281,7 +281,7 @@ print(total.value, driver.cuModuleUnload(module))
 
 
 @PROGRAMS
-def test_a_thread_loads_an_image_while_one_that_keeps_pythons_lock_joins_it(joined: Path, program: str) -> None:
+def test_thread_loads_an_image_while_a_gil_holder_joins_it(joined: Path, program: str) -> None:
     done = emulated(sys.executable, "-c", program + CALLS + LOADED, joined, timeout_s=30)
     assert done.stdout.split() == ["42", "400"], done.stdout + done.stderr
 
@@ -313,7 +313,7 @@ print("loaded")
 """
 
 
-def test_every_load_of_every_image_works_in_a_thread_that_is_joined(joined: Path, tmp_path: Path) -> None:
+def test_every_load_works_in_a_joined_thread(joined: Path, tmp_path: Path) -> None:
     done = emulated(sys.executable, "-c", BASE + CALLS + EVERY_LOAD, joined, tmp_path / "add.ptx")
     assert done.stdout.split() == ["loaded"], done.stdout + done.stderr
 
@@ -347,7 +347,7 @@ print("refused")
 """
 
 
-def test_a_load_that_fails_in_a_thread_that_is_joined_gives_its_reason(joined: Path) -> None:
+def test_failed_load_in_a_joined_thread_gives_its_reason(joined: Path) -> None:
     done = emulated(sys.executable, "-c", BASE + CALLS + REFUSED, joined)
     assert done.stdout.split() == ["refused"], done.stdout + done.stderr
 
@@ -414,7 +414,7 @@ print(*counts)
 """
 
 
-def test_look_ups_settings_and_links_work_in_a_thread_that_is_joined(joined: Path, tmp_path: Path) -> None:
+def test_look_ups_settings_and_links_work_in_a_joined_thread(joined: Path, tmp_path: Path) -> None:
     done = emulated(sys.executable, "-c", BASE + CALLS + LOOKED_UP, joined, tmp_path / "add.ptx")
     assert done.stdout.split() == ["2", "50", "4", "6", "8", "10", "50", "12", "14", "16"], done.stdout + done.stderr
 
@@ -440,7 +440,7 @@ print("refused")
 """
 
 
-def test_a_look_up_that_fails_in_a_thread_that_is_joined_gives_its_reason(joined: Path) -> None:
+def test_failed_look_up_in_a_joined_thread_gives_its_reason(joined: Path) -> None:
     done = emulated(sys.executable, "-c", BASE + CALLS + NOT_FOUND, joined)
     assert done.stdout.split() == ["refused"], done.stdout + done.stderr
 
@@ -464,7 +464,7 @@ print("launched")
 """
 
 
-def test_first_launches_and_variables_are_there_in_a_thread_that_is_joined(joined: Path) -> None:
+def test_first_launches_and_variables_work_in_a_joined_thread(joined: Path) -> None:
     done = emulated(sys.executable, "-c", BASE + CALLS + FIRST_LAUNCH, joined, timeout_s=60)
     assert done.stdout.split() == ["launched"], done.stdout + done.stderr
 
@@ -492,7 +492,7 @@ print(*answers.values())
 """
 
 
-def test_no_entry_waits_for_who_joins_the_thread_that_calls_it(joined: Path) -> None:
+def test_no_entry_waits_for_the_thread_that_joins_its_caller(joined: Path) -> None:
     done = emulated(sys.executable, "-c", BASE + CALLS + EVERY_ENTRY, joined)
     answers = dict(zip(("C", "watched", "nobody"), map(int, done.stdout.split()), strict=True))
     assert sum(answers.values()) == len(exports()), done.stdout + done.stderr
@@ -542,12 +542,12 @@ print(total.value - sum(counts), all(counts))
 """
 
 
-def test_calls_of_many_threads_end_while_some_that_keep_pythons_lock_join_others(joined: Path) -> None:
+def test_calls_of_many_threads_end_while_gil_holders_join(joined: Path) -> None:
     done = emulated(sys.executable, "-c", BASE + CALLS + LOAD_STRESS, joined)
     assert done.stdout.split() == ["0", "True"], done.stdout + done.stderr
 
 
-def test_calls_that_get_pythons_lock_may_take_longer_than_the_timeout(joined: Path) -> None:
+def test_calls_with_the_gil_may_outlast_the_timeout(joined: Path) -> None:
     code = """
 import time
 from cujit.emulator import modules

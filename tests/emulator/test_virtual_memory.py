@@ -39,7 +39,7 @@ def virtual(code: str, settings: EmulatorSettings | None = None) -> str:
     return python(BASE + textwrap.dedent(code), settings)
 
 
-def test_memory_lies_at_several_addresses_and_neighbours_are_one() -> None:
+def test_memory_is_mapped_at_several_addresses() -> None:
     virtual("""
     assert ok(d.cuMemGetAllocationGranularity(properties, d.CUmemAllocationGranularity_flags(0))) == G
     left = lambda: ok(d.cuMemGetInfo())[0]
@@ -99,7 +99,7 @@ def test_memory_lies_at_several_addresses_and_neighbours_are_one() -> None:
     """)
 
 
-def test_addresses_are_given_back_with_those_around_them_that_were_not_wanted() -> None:
+def test_addresses_are_freed_with_their_reserved_neighbors() -> None:
     virtual("""
     def taken():
         with open("/proc/self/statm") as file:
@@ -115,7 +115,7 @@ def test_addresses_are_given_back_with_those_around_them_that_were_not_wanted() 
     """)
 
 
-def test_kernels_use_what_is_mapped_under_checks_too() -> None:
+def test_kernels_use_mapped_memory_under_checks() -> None:
     code = """
     PTX = b'''
     .version 8.0
@@ -144,7 +144,7 @@ def test_kernels_use_what_is_mapped_under_checks_too() -> None:
         virtual(code, settings)
 
 
-def test_a_virtual_memory_resource_of_cuda_core_grows() -> None:
+def test_virtual_memory_resource_of_cuda_core_grows() -> None:
     virtual("""
     from cuda.core import Device, VirtualMemoryResource, VirtualMemoryResourceOptions
     device = Device(0)

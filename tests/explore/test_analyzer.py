@@ -26,7 +26,7 @@ from tile_code import TWICE, needs_tiles
 SHARED = replace(LAUNCHED, source=CODE, name="shared.cu")
 
 
-def test_what_is_seen_is_what_a_profile_and_a_report_of_it_say() -> None:
+def test_scene_matches_a_profile_and_its_report() -> None:
     stages: list[str] = []
     began = time.perf_counter()
     seen = analyze(SHARED, say=stages.append)
@@ -42,7 +42,7 @@ def test_what_is_seen_is_what_a_profile_and_a_report_of_it_say() -> None:
     assert json.dumps(seen.report.record(), sort_keys=True) == json.dumps(report.record(), sort_keys=True)
 
 
-def test_a_text_that_does_not_compile_has_its_messages_at_their_lines() -> None:
+def test_compile_errors_are_shown_at_their_lines() -> None:
     began = time.perf_counter()
     seen = analyze(replace(SHARED, source=CODE.replace("* n + column]", "* m + column]")))
     assert 0 < seen.seconds <= time.perf_counter() - began
@@ -54,14 +54,14 @@ def test_a_text_that_does_not_compile_has_its_messages_at_their_lines() -> None:
     assert [(each["kind"], len(each["lines"])) for each in record["listings"]] == [("source", 7)]
 
 
-def test_warnings_are_at_their_lines_and_the_rest_is_seen() -> None:
+def test_warnings_are_shown_at_their_lines_with_the_rest() -> None:
     seen = analyze(replace(SHARED, source=CODE.replace("int column", "int unused, column", 1)))
     assert seen.is_counted
     (warned,) = seen.record()["errors"]
     assert (warned["rule"], warned["source"]) == ("warning", "shared.cu:3")
 
 
-def test_what_a_check_finds_is_at_its_line_of_source() -> None:
+def test_check_finding_is_shown_at_its_source_line() -> None:
     seen = analyze(replace(SHARED, arguments="ones:f32:4090 zeros:f32:4096 64"))
     assert (seen.is_compiled, seen.is_counted) == (True, False)
     (error,) = seen.record()["errors"]
@@ -71,7 +71,7 @@ def test_what_a_check_finds_is_at_its_line_of_source() -> None:
     assert kinds == ["source", "ptx", "sass"]
 
 
-def test_a_race_is_found_and_is_not_where_checks_are_off() -> None:
+def test_race_is_found_unless_checks_are_off() -> None:
     racing = replace(SHARED, source=CODE.replace("    __syncthreads();\n", "    ;\n"))
     (error,) = analyze(replace(racing, check="race")).record()["errors"]
     assert error["rule"] == "race"
@@ -79,7 +79,7 @@ def test_a_race_is_found_and_is_not_where_checks_are_off() -> None:
     assert analyze(replace(racing, check="")).is_counted
 
 
-def test_architecture_options_and_block_decide_what_is_seen() -> None:
+def test_architecture_options_and_block_change_the_scene() -> None:
     first = analyze(SHARED).record()["kernels"][0]["occupancy"]
     other = analyze(replace(SHARED, arch="sm_80", on="")).record()
     assert [each["name"] for each in other["listings"]] == ["shared.cu", "PTX sm_80", "SASS sm_80"]
@@ -93,18 +93,18 @@ def test_architecture_options_and_block_decide_what_is_seen() -> None:
     assert small["profile"]["threads"] == 4 * 512
 
 
-def test_code_for_any_gpu_is_assembled_for_the_one_that_is_named() -> None:
+def test_generic_code_is_assembled_for_the_named_gpu() -> None:
     for arch, assembled in (("sm_80", "SASS sm_80"), ("compute_80", "SASS sm_90")):
         listings = analyze(Scene(CODE, "shared.cu", arch=arch, on="H200")).report.listings
         assert [each.name for each in listings] == ["shared.cu", "PTX sm_80", assembled]
 
 
-def test_a_word_of_an_option_may_stand_by_itself() -> None:
+def test_option_word_may_stand_alone() -> None:
     together, apart = (Scene("", options=said).compiler_options() for said in ("-DN=4 -DM=5", "-D N=4 -D M=5"))
     assert together == apart
 
 
-def test_options_go_to_the_assembler_too() -> None:
+def test_options_reach_the_assembler_too() -> None:
     loop = "for (int i = 0; i < 40; i++)"
     body = f"float a[40]; {loop} a[i] = x[i]; __syncthreads(); {loop} x[i] = a[39 - i];"
     scene = Scene(f"__global__ void k(float *x) {{ {body} }}\n", "k.cu")
@@ -143,12 +143,12 @@ def test_a_gpu_without_known_bandwidths_has_occupancy_and_no_bounds() -> None:
 
 
 @pytest.mark.parametrize("starter", STARTERS, ids=lambda starter: starter.name)
-def test_an_example_to_start_from_runs_and_has_nothing_wrong(starter: Scene) -> None:
+def test_example_to_start_from_runs_and_has_nothing_wrong(starter: Scene) -> None:
     seen = analyze(starter)
     assert (seen.report.errors, seen.is_counted, seen.kernels) == ((), True, (starter.name,))
 
 
-def test_one_of_several_kernels_is_named_and_templates_by_their_types() -> None:
+def test_one_of_several_kernels_is_named_with_its_types() -> None:
     scene = Scene(TEMPLATES, "axpy.cu", over="1000", arguments="2.0 ones:f64:1000 zeros:f64:1000 1000")
     seen = analyze(scene)
     (error,) = seen.record()["errors"]
@@ -183,13 +183,13 @@ def test_one_of_several_kernels_is_named_and_templates_by_their_types() -> None:
         ({"arguments": "zeros:f32:" + "9" * 5000}, "takes zeros:TYPE:SIZE"),
     ],
 )
-def test_what_is_said_wrongly_is_an_error_in_the_report(said: dict[str, str], words: str) -> None:
+def test_invalid_input_is_an_error_in_the_report(said: dict[str, str], words: str) -> None:
     seen = analyze(Scene.of({**SHARED.to_json(), **said}))
     assert any(words in error["text"] for error in seen.record()["errors"]), seen.record()["errors"]
     assert not seen.is_counted or "on" in said
 
 
-def test_arrays_are_bounded_before_they_are_made() -> None:
+def test_array_sizes_are_checked_before_allocation() -> None:
     with raises(OptionError, "option"):
         Scene("", arguments=f"zeros:u8:{MOST_ARGUMENT_BYTES // 2} zeros:u8:{MOST_ARGUMENT_BYTES // 2 + 1}").values()
     assert len(Scene("", arguments="zeros:u8:7 2.0 null").values()) == 3
@@ -199,7 +199,7 @@ def test_arrays_are_bounded_before_they_are_made() -> None:
     )
 
 
-def test_a_scene_is_read_strictly() -> None:
+def test_scene_is_read_strictly() -> None:
     assert Scene.of(SHARED.to_json()) == SHARED
     for wrong in ({"source": 1}, {"source": "", "timeout_s": 5}, {"source": "", "cooperative": "no"}, {}):
         with pytest.raises(FormatError):
@@ -208,7 +208,7 @@ def test_a_scene_is_read_strictly() -> None:
         replace(SHARED, over="4").launch_of(None)  # type: ignore[arg-type]
 
 
-def test_headers_beside_the_file_are_found_and_quoted(tmp_path: Path) -> None:
+def test_headers_next_to_the_file_are_found_and_quoted(tmp_path: Path) -> None:
     (tmp_path / "scale.h").write_text("__device__ float scale(float x) {\n    return 2 * x;\n}\n")
     code = '#include "scale.h"\n' + CODE.replace("1.5f * x[row * n + column]", "scale(x[row * n + column])")
     (tmp_path / "shared.cu").write_text("not this text")
@@ -237,12 +237,12 @@ define void @one(float addrspace(1)* %p) {
     assert [(each.form, each.word) for each in seen.fields["one"]] == [("array", "zeros:f32:1024")]
 
 
-def test_what_is_printed_is_kept() -> None:
+def test_printed_output_is_kept() -> None:
     code = 'extern "C" __device__ int printf(const char *, ...);\n__global__ void k() { printf("%d\\n", 6 * 7); }\n'
     assert analyze(Scene(code, grid="1", block="2")).printed == "42\n42\n"
 
 
-def test_without_filters_nothing_is_launched_unless_it_is_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_seccomp_nothing_is_launched_unless_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fork_server, "_BEGIN", WITHOUT_FILTERS)
     seen = analyze(SHARED)
     (error,) = seen.record()["errors"]
@@ -254,7 +254,7 @@ def test_without_filters_nothing_is_launched_unless_it_is_trusted(monkeypatch: p
 
 
 @needs_tiles
-def test_tile_code_is_launched_and_seen_with_its_tile_ir() -> None:
+def test_tile_code_is_launched_and_shown_with_its_tile_ir() -> None:
     seen = analyze(Scene(TWICE, "twice.cu", grid="4", block="128", arguments="ones:f32:1000 1000"))
     assert (seen.is_compiled, seen.is_counted, seen.kernels) == (True, True, ("twice",))
     assert [each.kind for each in seen.report.listings if each.kind != "sass"] == ["source", "ptx", "tileir"]

@@ -33,7 +33,7 @@ def launched() -> list[int]:
     return [number for number, name in names.items() if read(name) == f"{NAME}\n" and os.getpid() in parents(number)]
 
 
-def test_a_kernel_that_loops_is_ended_where_it_stands(alone: Serve) -> None:
+def test_endless_kernel_is_ended_at_its_line(alone: Serve) -> None:
     asking = alone(timeout_s=1)
     said = asking.look(kernel("while (*(volatile long *)p == 0);\n    p[1] = 1;"), **ONE)
     (error,) = said["record"]["errors"]
@@ -42,7 +42,7 @@ def test_a_kernel_that_loops_is_ended_where_it_stands(alone: Serve) -> None:
     assert asking.look()["record"]["explorer"]["is_counted"]
 
 
-def test_while_a_kernel_loops_the_page_is_served_and_a_later_scene_ends_it(serve: Serve) -> None:
+def test_page_is_served_and_later_scenes_end_a_looping_kernel(serve: Serve) -> None:
     asking = serve(timeout_s=300)
     before: list[object] = []
     looping = threading.Thread(target=lambda: before.append(asking.look(kernel("for (;;) p[0]++;"), **ONE)))
@@ -57,7 +57,7 @@ def test_while_a_kernel_loops_the_page_is_served_and_a_later_scene_ends_it(serve
     eventually(lambda: not launched())
 
 
-def test_what_is_not_waited_for_any_more_is_given_up(serve: Serve) -> None:
+def test_abandoned_scene_is_given_up(serve: Serve) -> None:
     asking = serve(timeout_s=300)
     connection = http.client.HTTPConnection("127.0.0.1", asking.port, timeout=60)
     body = json.dumps({"source": kernel("for (;;) p[0]++;"), **ONE})
@@ -70,7 +70,7 @@ def test_what_is_not_waited_for_any_more_is_given_up(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("check", ["all", ""])
-def test_a_kernel_that_writes_wildly_ends_its_process_alone(serve: Serve, check: str) -> None:
+def test_wild_writes_end_only_the_kernels_process(serve: Serve, check: str) -> None:
     asking = serve()
     said = asking.look(kernel("for (long i = 0; i < 1l << 40; i += 64) p[i] = p[-i] = i;"), **ONE, check=check)
     (error,) = said["record"]["errors"]
@@ -78,7 +78,7 @@ def test_a_kernel_that_writes_wildly_ends_its_process_alone(serve: Serve, check:
     assert asking.look()["record"]["explorer"]["is_counted"]
 
 
-def test_of_fifty_megabytes_that_are_printed_one_is_shown(serve: Serve) -> None:
+def test_1_of_50_printed_megabytes_is_shown(serve: Serve) -> None:
     asking = serve(timeout_s=60)
     code = kernel(r'printf("%49999d\n", 1);', PRINTF)
     said = asking.look(code, **{**ONE, "grid": "4", "block": "256"}, check="")["record"]["explorer"]
@@ -105,7 +105,7 @@ def test_memory_of_arguments_is_limited(asking: Asking, arguments: str) -> None:
     assert "maximum is 268,435,456" in error["text"]
 
 
-def test_a_compile_that_takes_all_memory_ends_its_process_alone(alone: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compile_that_exhausts_memory_ends_only_its_process(alone: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "_MEMORY_MIB", 1000)
     asking = alone()
     said = asking.look(kernel("p[0] = a[p[1]];", "__device__ int a[1 << 25] = {1, 2};\n"), **ONE)
@@ -114,7 +114,7 @@ def test_a_compile_that_takes_all_memory_ends_its_process_alone(alone: Serve, mo
     assert asking.look()["record"]["explorer"]["is_compiled"]
 
 
-def test_a_worker_that_dies_is_replaced(serve: Serve) -> None:
+def test_dead_worker_is_replaced(serve: Serve) -> None:
     asking = serve()
     assert asking.look()["record"]["explorer"]["is_counted"]
     for number in _workers():
@@ -123,7 +123,7 @@ def test_a_worker_that_dies_is_replaced(serve: Serve) -> None:
     assert asking.look(CODE + "\n")["record"]["explorer"]["is_counted"]
 
 
-def test_workers_that_wait_stay(serve: Serve) -> None:
+def test_idle_workers_remain(serve: Serve) -> None:
     asking = serve()
     asking.look(grid="")
     waiting = eventually(lambda: found if len(found := _workers()) > 1 else None)
@@ -131,7 +131,7 @@ def test_workers_that_wait_stay(serve: Serve) -> None:
     assert set(waiting or ()) <= {*_workers()}
 
 
-def test_a_scene_that_takes_too_long_is_given_up(alone: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_scene_is_given_up(alone: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     asking = alone(timeout_s=0.01)
     monkeypatch.setattr(workers, "_COMPILE_S", 0)
     said = asking.look(CODE)
@@ -140,7 +140,7 @@ def test_a_scene_that_takes_too_long_is_given_up(alone: Serve, monkeypatch: pyte
     assert asking.look(grid="")["record"]["explorer"]["is_compiled"], "by another process"
 
 
-def test_how_a_worker_died_is_said(alone: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cause_of_a_workers_death_is_reported(alone: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "_BEGIN", "import json, os, sys; exec(json.loads(input())['scene']['source'])")
     asking = alone()
     ways = {"sys.exit(0)": "status 0", "sys.exit(3)": "status 3", "os.kill(os.getpid(), 9)": "SIGKILL"}
@@ -164,7 +164,7 @@ worker.main(answers, *map(int, sys.argv[1:]))
 """
 
 
-def test_a_worker_is_limited_says_what_it_is_at_and_what_its_libraries_print_is_no_answer() -> None:
+def test_worker_is_limited_and_ignores_library_output() -> None:
     command = [sys.executable, "-c", _NOISY, str(os.getpid()), "8192"]
     asked = "".join(json.dumps({"scene": {"source": source}}) + "\n" for source in ("nonsense", "end"))
     done = subprocess.run(command, input=asked, capture_output=True, text=True, check=True)
@@ -190,7 +190,7 @@ def _workers() -> list[int]:
     return sorted(number for number in processes("cujit.explore.worker") if os.getpid() in parents(number))
 
 
-def test_a_launch_cannot_read_files_or_begin_programs(serve: Serve, tmp_path: Path) -> None:
+def test_launch_cannot_read_files_or_begin_programs(serve: Serve, tmp_path: Path) -> None:
     """What the process apart forbids holds here, too: a host's functions are called by their addresses."""
     asking = serve()
     code = kernel(r'p[0] = system("touch stolen");', 'extern "C" __device__ int system(const char *);\n')

@@ -77,7 +77,7 @@ def lines_of(visit: Visit, kind: str, how: str = "picked") -> str:
     return "\n".join(visit.page.locator(f".lines.{kind} .row.{how} .code").all_text_contents())
 
 
-def test_it_begins_with_the_file_and_all_that_is_known_of_it(opened: Opened, serve: Serve) -> None:
+def test_explorer_starts_with_the_file_and_its_facts(opened: Opened, serve: Serve) -> None:
     page = opened(serve())
     assert page.page.locator(".cm-line").all_inner_texts()[1].strip() == "__shared__ float s[32][32];"
     assert page.page.locator(".pane h3").all_inner_texts() == ["Source", "PTX", "Machine code"]
@@ -106,7 +106,7 @@ def test_edit_error_and_fix(opened: Opened, serve: Serve) -> None:
     assert page.wrong == []
 
 
-def test_padding_a_tile_takes_its_conflicts_away(opened: Opened, serve: Serve) -> None:
+def test_padding_a_tile_removes_its_conflicts(opened: Opened, serve: Serve) -> None:
     page = opened(serve())
     says_anew(page, COUNTED, lambda: type_over(page, 2, "    __shared__ float s[32][33];"))
     assert "bank conflicts" not in page.page.locator("#finding-list").inner_text().lower()
@@ -139,7 +139,7 @@ def test_advice_is_above_the_source_and_in_its_gutter(opened: Opened, serve: Ser
     assert box(page.page.locator("#texts"))["y"] == texts["y"]  # the text that is typed in stays where it is
 
 
-def test_a_fault_is_at_its_line(opened: Opened, serve: Serve) -> None:
+def test_fault_is_shown_at_its_line(opened: Opened, serve: Serve) -> None:
     page = opened(serve())
     page.page.fill("#field-arguments", "ones:f32:4090 zeros:f32:4096 64")
     says(page, re.compile(r"Compiled\. shared\.cu:4: .* just past the end of the 16,360 bytes of argument 1"))
@@ -147,7 +147,7 @@ def test_a_fault_is_at_its_line(opened: Opened, serve: Serve) -> None:
     assert page.page.locator(".lines.sass").count() == 1
 
 
-def test_lines_belong_together_under_the_pointer_and_when_picked(opened: Opened, serve: Serve) -> None:
+def test_matching_lines_are_highlighted_on_hover_and_click(opened: Opened, serve: Serve) -> None:
     page = opened(serve())
     line = page.page.locator(".cm-line").nth(5)
     line.hover(position={"x": 60, "y": 5})
@@ -211,7 +211,7 @@ def argument(visit: Visit, label: str) -> Locator:
     return visit.page.get_by_label(label, exact=True)
 
 
-def test_a_kernel_is_chosen_from_a_list_and_launched_by_typed_fields(opened: Opened, serve: Serve) -> None:
+def test_kernel_is_chosen_from_a_list_with_typed_fields(opened: Opened, serve: Serve) -> None:
     from playwright.sync_api import expect
 
     begun = replace(LAUNCHED, grid="1", block="32", arguments="")
@@ -239,7 +239,7 @@ def test_a_kernel_is_chosen_from_a_list_and_launched_by_typed_fields(opened: Ope
     assert page.wrong == []
 
 
-def test_elements_are_typed_as_the_signature_says_and_templates_are_named(opened: Opened, serve: Serve) -> None:
+def test_fields_have_the_types_of_the_signature(opened: Opened, serve: Serve) -> None:
     from playwright.sync_api import expect
 
     begun = replace(LAUNCHED, kernel="cast", grid="1", block="32", arguments="")
@@ -353,7 +353,7 @@ def test_differences_are_the_shortest_and_put_both_texts_together_again(opened: 
     assert wrong == []
 
 
-def test_a_layout_is_changed_by_mouse_and_keys_and_remembered(opened: Opened, serve: Serve) -> None:
+def test_layout_is_changed_by_mouse_and_keys_and_remembered(opened: Opened, serve: Serve) -> None:
     page = opened(serve())
     source, sass = page.page.locator(".pane.source"), page.page.locator(".pane.sass")
     splitter = page.page.get_by_label("Width of Source")
@@ -468,7 +468,7 @@ def test_the_ptx_is_filtered_and_the_machine_code_has_heat_and_no_padding(opened
     assert lines.all_inner_texts() == shown
 
 
-def test_an_empty_file_leads_to_a_found_access_out_of_bounds(opened: Opened, serve: Serve) -> None:
+def test_empty_file_leads_to_a_found_access_out_of_bounds(opened: Opened, serve: Serve) -> None:
     from playwright.sync_api import expect
 
     page = opened(serve("", replace(LAUNCHED, grid="", block="", arguments="")), re.compile("Compiled in"))
@@ -499,7 +499,7 @@ def tab_to(visit: Visit, selector: str, key: str = "Tab") -> None:
     raise AssertionError(f"Tab does not come to {selector}")
 
 
-def test_it_is_used_by_keys_alone(opened: Opened, serve: Serve) -> None:
+def test_explorer_is_usable_by_keyboard_alone(opened: Opened, serve: Serve) -> None:
     """Edit, error, fix, pick a line, change the architecture, save; and Tab leaves the editor."""
     page = opened(serve())
     keys = page.page.keyboard
@@ -559,7 +559,7 @@ def test_nothing_is_wider_than_the_page(opened: Opened, serve: Serve) -> None:
         assert page.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_the_file_is_saved_when_somebody_says_so_and_not_before(opened: Opened, serve: Serve) -> None:
+def test_file_is_saved_only_on_request(opened: Opened, serve: Serve) -> None:
     asking = serve()
     page, path = opened(asking), asking.path
     save = page.page.locator("#save")
@@ -580,7 +580,7 @@ def test_the_file_is_saved_when_somebody_says_so_and_not_before(opened: Opened, 
     assert "[32][34]" in path.read_text()
 
 
-def test_what_was_typed_outlives_a_reload(opened: Opened, serve: Serve) -> None:
+def test_typed_text_survives_a_reload(opened: Opened, serve: Serve) -> None:
     page = opened(serve())
     page.page.select_option("#field-on", "")
     says_anew(page, COUNTED, lambda: type_over(page, 2, "    __shared__ float s[32][33];"))
@@ -591,7 +591,7 @@ def test_what_was_typed_outlives_a_reload(opened: Opened, serve: Serve) -> None:
     assert page.page.locator("#save").is_enabled()
 
 
-def test_a_page_is_handed_on_as_one_file(opened: Opened, serve: Serve, visit: Visits, tmp_path: Path) -> None:
+def test_page_is_handed_on_as_one_file(opened: Opened, serve: Serve, visit: Visits, tmp_path: Path) -> None:
     page = opened(serve())
     with page.page.expect_download() as saving:
         page.page.locator("#share").click()
@@ -606,7 +606,7 @@ def test_a_page_is_handed_on_as_one_file(opened: Opened, serve: Serve, visit: Vi
     assert "token" not in path.read_text()
 
 
-def test_a_hostile_source_stays_text(opened: Opened, serve: Serve) -> None:
+def test_hostile_source_stays_text(opened: Opened, serve: Serve) -> None:
     hostile = "// </script><script>document.title='run'</script><img src=x onerror=\"document.title='run'\"><!--\n"
     page = opened(serve(hostile + CODE))
     assert page.page.locator(".cm-line").first.inner_text() == hostile.strip()
@@ -618,7 +618,7 @@ def test_a_hostile_source_stays_text(opened: Opened, serve: Serve) -> None:
     assert wrong == []
 
 
-def test_a_header_is_read_in_the_place_of_the_file(opened: Opened, serve: Serve) -> None:
+def test_header_is_read_in_the_place_of_the_file(opened: Opened, serve: Serve) -> None:
     code = '#include "scale.h"\n' + CODE.replace("1.5f * x[row * n + column]", "scale(x[row * n + column])")
     asking = serve(code)
     (asking.path.parent / "scale.h").write_text("__device__ float scale(float x) {\n    return 2 * x;\n}\n")
@@ -634,13 +634,13 @@ def test_a_header_is_read_in_the_place_of_the_file(opened: Opened, serve: Serve)
     assert page.wrong == []
 
 
-def test_what_a_kernel_prints_is_shown(opened: Opened, serve: Serve) -> None:
+def test_kernel_output_is_shown(opened: Opened, serve: Serve) -> None:
     code = 'extern "C" __device__ int printf(const char *, ...);\n__global__ void k() { printf("<b>%d</b>\\n", 42); }\n'
     page = opened(serve(code, replace(LAUNCHED, grid="1", block="1", arguments="")))
     assert page.page.locator("#printed-text").inner_text() == "<b>42</b>\n"
 
 
-def test_an_explorer_that_ended_is_named(opened: Opened, alone: Serve) -> None:
+def test_ended_explorer_is_reported(opened: Opened, alone: Serve) -> None:
     asking = alone()
     page = opened(asking)
     asking.explorer.close()
@@ -648,7 +648,7 @@ def test_an_explorer_that_ended_is_named(opened: Opened, alone: Serve) -> None:
     says(page, re.compile("The explorer does not answer"))
 
 
-def test_only_the_last_of_what_is_typed_fast_is_looked_at(opened: Opened, serve: Serve) -> None:
+def test_only_the_last_of_fast_edits_is_analyzed(opened: Opened, serve: Serve) -> None:
     page = opened(serve())
     asked: list[str] = []
     page.page.on("request", lambda request: asked.append(request.url))
@@ -661,7 +661,7 @@ def test_only_the_last_of_what_is_typed_fast_is_looked_at(opened: Opened, serve:
     assert sum(url.endswith("/look") for url in asked) == 1
 
 
-def test_the_token_leaves_the_address_bar_and_the_page_can_be_reloaded(opened: Opened, serve: Serve) -> None:
+def test_token_leaves_the_address_bar_and_reload_works(opened: Opened, serve: Serve) -> None:
     asking = serve(CODE, LAUNCHED)
     seen = opened(asking)
     assert seen.page.url == f"http://127.0.0.1:{asking.port}/"
@@ -670,7 +670,7 @@ def test_the_token_leaves_the_address_bar_and_the_page_can_be_reloaded(opened: O
     assert seen.page.url == f"http://127.0.0.1:{asking.port}/"
 
 
-def test_the_file_that_a_browser_is_given_leads_to_the_page(visit: Visits, serve: Serve) -> None:
+def test_launch_file_for_the_browser_opens_the_page(visit: Visits, serve: Serve) -> None:
     asking = serve(CODE, LAUNCHED)
     with _redirect(asking.explorer.url) as file:
         assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)

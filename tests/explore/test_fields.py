@@ -20,7 +20,7 @@ template <class T, int N> __global__ void __launch_bounds__(32) many(
 """
 
 
-def test_a_field_has_the_name_the_type_and_a_word_that_fits() -> None:
+def test_field_has_a_name_a_type_and_a_default() -> None:
     (fields,) = analyze(Scene(KINDS, kernel="inner::many<float, 3>")).fields.values()
     assert [(each.name, each.form, each.dtype, each.word) for each in fields] == [
         ("x", "array", "f32", "zeros:f32:1024"),
@@ -42,7 +42,7 @@ def test_a_field_has_the_name_the_type_and_a_word_that_fits() -> None:
 @pytest.mark.parametrize(
     "element", ["bool", "short", "unsigned", "long long", "double", "__half", "__nv_bfloat16", "int2", "char"]
 )
-def test_a_launch_takes_the_words_that_fields_begin_with(element: str) -> None:
+def test_launch_accepts_the_default_words_of_fields(element: str) -> None:
     headers = "#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n"
     code = f"{headers}__global__ void k({element} *p, int n, bool b, float f) {{}}\n"
     image = cujit.compile(code, to="ptx", arch="sm_90")
@@ -62,12 +62,12 @@ def test_a_launch_takes_the_words_that_fields_begin_with(element: str) -> None:
         ("template <class T> __global__ void k(T (*f)(int, int), int n) {}", ("f", "n")),
     ],
 )
-def test_names_are_read_where_the_source_declares_the_kernel(source: str, names: tuple[str, ...]) -> None:
+def test_names_are_read_from_the_kernels_declaration(source: str, names: tuple[str, ...]) -> None:
     found = parameter_names(source, "space::k<int>(int)")
     assert found == names or (source.startswith("template") and len(found) == 2)
 
 
-def test_names_that_do_not_match_the_signature_are_left_out() -> None:
+def test_names_that_do_not_match_the_signature_are_omitted() -> None:
     code = "#define MORE , int hidden\n__global__ void k(int n MORE) {}\n"
     image = cujit.compile(code, to="ptx", arch="sm_90")
     assert [each.name for each in fields_of(cujit.inspect(image).kernels[0].signature, "k", code)] == ["", ""]

@@ -22,7 +22,7 @@ def page(token: str) -> str:
     return f"/?token={token}"
 
 
-def test_the_page_is_for_who_has_the_token(asking: Asking) -> None:
+def test_page_requires_the_token(asking: Asking) -> None:
     answer = asking.ask("GET", page(asking.token))
     text = answer.text
     assert answer.status == 200
@@ -31,21 +31,21 @@ def test_the_page_is_for_who_has_the_token(asking: Asking) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/?token=", "/?token=x", "/look", "/save", "/report", "/nothing"])
-def test_without_the_token_nothing_is_answered(asking: Asking, path: str) -> None:
+def test_request_without_the_token_gets_no_answer(asking: Asking, path: str) -> None:
     for method in ("GET", "POST", "PUT", "OPTIONS"):
         answer = asking.ask(method, path, "{}")
         assert answer.status == 403
         assert "token is missing or wrong" in answer.text
 
 
-def test_a_token_that_is_nearly_right_is_wrong(asking: Asking) -> None:
+def test_almost_right_token_is_refused(asking: Asking) -> None:
     for token in (asking.token[:-1], asking.token + "A", asking.token.swapcase(), asking.token[:-1] + "!"):
         assert asking.ask("GET", page(token)).status == 403
         assert asking.ask("POST", "/report", "{}", {"X-Cujit-Token": token}).status == 403
     assert asking.ask("GET", f"{page(asking.token)}&token={asking.token}").status == 403
 
 
-def test_a_token_in_the_address_does_nothing_but_show_the_page(asking: Asking) -> None:
+def test_token_in_the_address_only_shows_the_page(asking: Asking) -> None:
     """A form of another site can send that, if the address leaks."""
     assert asking.ask("POST", f"/save?token={asking.token}", json.dumps({"source": "", "digest": ""})).status == 403
     assert asking.ask("GET", f"/report?token={asking.token}").status == 403
@@ -54,7 +54,7 @@ def test_a_token_in_the_address_does_nothing_but_show_the_page(asking: Asking) -
 @pytest.mark.parametrize(
     "host", [OTHER, f"{OTHER}:PORT", "127.0.0.1", "127.0.0.1:1", "localhost.attacker.example:PORT", "0.0.0.0:PORT", ""]
 )
-def test_a_name_that_was_bent_to_this_machine_is_refused(asking: Asking, host: str) -> None:
+def test_rebound_host_name_is_refused(asking: Asking, host: str) -> None:
     """DNS rebinding: the browser takes attacker.example for 127.0.0.1, and says so in Host."""
     own = {"X-Cujit-Token": asking.token, "Host": host.replace("PORT", str(asking.port))}
     assert asking.ask("POST", "/report", "{}", own).status == 403
@@ -69,7 +69,7 @@ def test_this_machine_has_two_names(asking: Asking) -> None:
 @pytest.mark.parametrize(
     "origin", [f"http://{OTHER}", "null", "https://127.0.0.1:PORT", "http://127.0.0.1:1", "http://localhost:PORT", ""]
 )
-def test_a_page_of_another_origin_is_refused(asking: Asking, origin: str) -> None:
+def test_page_of_another_origin_is_refused(asking: Asking, origin: str) -> None:
     said = {"X-Cujit-Token": asking.token, "Origin": origin.replace("PORT", str(asking.port))}
     answer = asking.ask("POST", "/save", json.dumps({"source": "", "digest": "", "force": True}), said)
     assert answer.status == 403
@@ -77,13 +77,13 @@ def test_a_page_of_another_origin_is_refused(asking: Asking, origin: str) -> Non
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site", "evil"])
-def test_what_a_browser_says_comes_from_another_site_is_refused(asking: Asking, site: str) -> None:
+def test_cross_site_request_is_refused(asking: Asking, site: str) -> None:
     said = {"X-Cujit-Token": asking.token, "Sec-Fetch-Site": site}
     assert asking.ask("POST", "/report", "{}", said).status == 403
     assert asking.ask("GET", page(asking.token), headers={"Sec-Fetch-Site": site}).status == 403
 
 
-def test_a_tab_may_come_from_a_file_and_needs_the_token_all_the_same(asking: Asking) -> None:
+def test_tab_from_a_file_needs_the_token_too(asking: Asking) -> None:
     visit = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
     assert asking.ask("GET", page(asking.token), headers=visit).status == 200
     assert asking.ask("GET", page(asking.token), headers={**visit, "Sec-Fetch-Dest": "iframe"}).status == 403
@@ -94,7 +94,7 @@ def test_a_tab_may_come_from_a_file_and_needs_the_token_all_the_same(asking: Ask
     assert "sessionStorage" in returned.text
 
 
-def test_nobody_else_may_read_or_frame_an_answer(asking: Asking) -> None:
+def test_answers_cannot_be_read_or_framed_by_others(asking: Asking) -> None:
     for answer in (asking.ask("GET", page(asking.token)), asking.ask("GET", "/"), asking.own("/report", {})):
         headers = answer.headers
         assert not [name for name in headers if name.startswith("access-control-")]
@@ -105,7 +105,7 @@ def test_nobody_else_may_read_or_frame_an_answer(asking: Asking) -> None:
         assert "server" not in headers
 
 
-def test_a_request_is_bounded(asking: Asking) -> None:
+def test_request_is_bounded(asking: Asking) -> None:
     own = {"X-Cujit-Token": asking.token}
     assert asking.ask("POST", "/look", b"", {**own, "Content-Length": str(MOST_BODY_BYTES + 1)}).status == 413
     assert asking.own("/look", {"source": "x" * ((1 << 20) + 1)}).status == 400
@@ -122,7 +122,7 @@ def test_a_request_is_bounded(asking: Asking) -> None:
     assert b" 413 " in said
 
 
-def test_connections_without_the_token_keep_nobody_out_and_end(
+def test_connections_without_the_token_block_nobody_and_end(
     serve: Callable[[], Asking], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asking = serve()
@@ -152,13 +152,13 @@ def test_connections_without_the_token_keep_nobody_out_and_end(
     ["", "[]", "1", "{", "[" * 100_000, '{"source": 1}', "{}", '{"source": "", "path": "/etc/passwd"}',
      '{"source": "", "grid": "' + "9" * 20000 + '"}', '{"source": "", "cooperative": "yes"}'],
 )  # fmt: skip
-def test_what_is_no_scene_is_refused_in_words(asking: Asking, body: str) -> None:
+def test_invalid_scene_is_refused(asking: Asking, body: str) -> None:
     answer = asking.ask("POST", "/look", body, {"X-Cujit-Token": asking.token})
     assert answer.status == 400
     assert set(answer.json) == {"message", "help", "code"}
 
 
-def test_it_listens_on_this_machine_alone(asking: Asking) -> None:
+def test_server_listens_on_this_machine_only(asking: Asking) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect(("192.0.2.1", 9))  # sends nothing; tells an own address, where there is a way out
         own = probe.getsockname()[0]
@@ -182,6 +182,6 @@ def test_tokens_are_compared_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen == [(b"wrong", b"secret"), (b"secret", b"secret")]
 
 
-def test_nothing_was_done_for_any_of_them(asking: Asking) -> None:
+def test_no_work_was_done_for_refused_requests(asking: Asking) -> None:
     text = asking.ask("GET", page(asking.token)).text
     assert json.dumps(CODE)[1:60] in text

@@ -52,7 +52,7 @@ def path(tmp_path: Path) -> Path:
         ("long.cu", b"//" + b"x" * (1 << 20), ("format", "1,048,576")),
     ],
 )
-def test_what_is_no_source_is_refused(tmp_path: Path, name: str, data: bytes | None, words: tuple[str, ...]) -> None:
+def test_invalid_source_is_refused(tmp_path: Path, name: str, data: bytes | None, words: tuple[str, ...]) -> None:
     if data is not None:
         (tmp_path / name).write_bytes(data)
     with raises((FileError, FormatError), *words):
@@ -61,13 +61,13 @@ def test_what_is_no_source_is_refused(tmp_path: Path, name: str, data: bytes | N
     assert result.exit_code == (2 if data is None else 1)
 
 
-def test_a_source_has_a_mebi_of_characters_at_most() -> None:
+def test_source_is_limited_to_a_mebi_of_characters() -> None:
     assert [fault_of("x" * (1 << 20)), fault_of("x" * (1 << 20) + "y"), fault_of("\ud800"), fault_of("x\0")] == [
         "", "has more than 1,048,576 characters", "is not UTF-8", "holds a NUL byte"
     ]  # fmt: skip
 
 
-def test_a_directory_and_a_fifo_are_no_files(tmp_path: Path) -> None:
+def test_directory_and_fifo_are_refused(tmp_path: Path) -> None:
     (tmp_path / "directory.cu").mkdir()
     os.mkfifo(tmp_path / "fifo.cu")
     for name in ("directory.cu", "fifo.cu"):
@@ -75,7 +75,7 @@ def test_a_directory_and_a_fifo_are_no_files(tmp_path: Path) -> None:
             cujit.explore.start(tmp_path / name)
 
 
-def test_a_port_that_is_taken_is_named(path: Path) -> None:
+def test_port_in_use_is_named(path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with raises(OptionError, "option", port, "127.0.0.1", "Address already in use"):
@@ -97,7 +97,7 @@ def test_a_port_that_is_taken_is_named(path: Path) -> None:
         ({"scene": Scene("", check="everything")}, OptionError),
     ],
 )
-def test_what_is_said_wrongly_is_refused_before_anything_is_served(
+def test_invalid_arguments_are_refused_before_serving(
     path: Path, more: dict[str, object], error: type[CujitError]
 ) -> None:
     with pytest.raises(error):
@@ -105,18 +105,18 @@ def test_what_is_said_wrongly_is_refused_before_anything_is_served(
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # SystemExit, by which it ends
-def test_a_server_that_does_not_start_is_an_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_that_does_not_start_is_an_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(WorkerPool, "begin", None)
     with raises(CujitError, "failure", "server"):
         cujit.explore.start(path)
 
 
-def test_serve_takes_whatever_start_does() -> None:
+def test_serve_accepts_the_arguments_of_start() -> None:
     started, served = (dict(inspect.signature(door).parameters) for door in (cujit.explore.start, cujit.explore.serve))
     assert {name: served.get(name) for name in started} == started
 
 
-def test_without_its_libraries_an_explorer_says_how_to_install_them(path: Path) -> None:
+def test_missing_libraries_are_reported_with_an_install_command(path: Path) -> None:
     code = (
         "import sys; sys.modules['uvicorn'] = None\n"
         "import cujit.explore\n"
@@ -129,7 +129,7 @@ def test_without_its_libraries_an_explorer_says_how_to_install_them(path: Path) 
     assert issubclass(MissingError, CujitError)
 
 
-def test_the_verb_serves_until_it_is_interrupted(path: Path) -> None:
+def test_command_serves_until_interrupted(path: Path) -> None:
     command = [sys.executable, "-m", "cujit", "explore", str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout
@@ -144,7 +144,7 @@ def test_the_verb_serves_until_it_is_interrupted(path: Path) -> None:
         )
 
 
-def test_the_browser_gets_no_token_in_its_command_line(path: Path, tmp_path: Path) -> None:
+def test_browser_gets_no_token_on_its_command_line(path: Path, tmp_path: Path) -> None:
     browser, words = tmp_path / "browser", tmp_path / "words"
     browser.write_text(f'#!/bin/sh\necho "$@" > {words}.part && mv {words}.part {words}\n')
     browser.chmod(0o755)
@@ -164,7 +164,7 @@ def test_the_browser_gets_no_token_in_its_command_line(path: Path, tmp_path: Pat
     assert not Path(given.removeprefix("file://")).exists()
 
 
-def test_the_usual_port_is_taken_where_it_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_usual_port_is_taken_where_it_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         usual = probe.getsockname()[1]
@@ -174,7 +174,7 @@ def test_the_usual_port_is_taken_where_it_is_free(monkeypatch: pytest.MonkeyPatc
         assert second.getsockname()[1] not in (0, usual)
 
 
-def test_a_scene_that_is_shown_beside_is_not_what_a_reload_shows(asking: Asking) -> None:
+def test_scene_that_is_shown_beside_is_not_what_a_reload_shows(asking: Asking) -> None:
     asking.look(arch="sm_90")
     assert asking.look(arch="sm_80", aside=True)["record"]["explorer"]["is_counted"]
     text = asking.ask("GET", f"/?token={asking.token}").text
@@ -184,7 +184,7 @@ def test_a_scene_that_is_shown_beside_is_not_what_a_reload_shows(asking: Asking)
     assert asking.own("/look", {"source": "", "aside": 1}).status == 400
 
 
-def test_json_is_what_the_page_shows_first(path: Path) -> None:
+def test_json_is_the_first_scene_of_the_page(path: Path) -> None:
     words = ["--grid", "2x2", "--block", "32x32", "--arg", "ones:f32:4096", "--arg", "zeros:f32:4096", "--arg", "64"]
     more = ["--on", "H200", "-D", "N=4", "--check", "memory"]
     result = CliRunner().invoke(main, ["explore", str(path), *words, *more, "--json"], catch_exceptions=False)
@@ -193,7 +193,7 @@ def test_json_is_what_the_page_shows_first(path: Path) -> None:
     assert record["kernels"][0]["profile"]["totals"]["bank_conflicts"] == 3968
 
 
-def test_a_page_offers_the_gpus_that_run_its_architectures(asking: Asking) -> None:
+def test_page_offers_the_gpus_that_run_its_architectures(asking: Asking) -> None:
     text = asking.ask("GET", f"/?token={asking.token}").text
     offered = json.loads(text.partition('id="record">')[2].partition("</script>")[0])["explorer"]
     assert dict(offered["gpus"])["H200"] == "sm_90"
@@ -203,7 +203,7 @@ def test_a_page_offers_the_gpus_that_run_its_architectures(asking: Asking) -> No
 # -- the file -----------------------------------------------------------------------------------------------------
 
 
-def test_no_log_has_the_token_whatever_another_server_logs(asking: Asking) -> None:
+def test_no_log_contains_the_token(asking: Asking) -> None:
     """As ``uvicorn.Config(app)`` does, which sets up the logs of all servers of a process."""
     kept = MemoryHandler(1000)
     logger = logging.getLogger("uvicorn.access")
@@ -237,7 +237,7 @@ def test_nothing_outside_the_file_is_written(path: Path, tmp_path: Path) -> None
     assert other.read_text() == "of somebody else"
 
 
-def test_a_link_to_a_file_is_edited_where_it_leads(path: Path, tmp_path: Path) -> None:
+def test_symbolic_link_is_edited_at_its_target(path: Path, tmp_path: Path) -> None:
     (tmp_path / "link.cu").symlink_to(path)
     file = EditedFile(tmp_path / "link.cu")
     file.save("int a;\n", file.digest, is_forced=False)
@@ -245,7 +245,7 @@ def test_a_link_to_a_file_is_edited_where_it_leads(path: Path, tmp_path: Path) -
     assert (tmp_path / "link.cu").is_symlink()
 
 
-def test_what_somebody_else_changed_is_not_replaced_unasked(serve: Serve) -> None:
+def test_file_changed_by_others_is_not_replaced_unasked(serve: Serve) -> None:
     asking = serve()
     path = asking.path
     digest = EditedFile(path).digest
@@ -261,7 +261,7 @@ def test_what_somebody_else_changed_is_not_replaced_unasked(serve: Serve) -> Non
     assert path.read_text() == "// more\n"
 
 
-def test_what_cannot_be_written_is_said(alone: Serve) -> None:
+def test_write_failure_is_reported(alone: Serve) -> None:
     asking = alone()
     path = asking.path
     path.unlink()
@@ -270,7 +270,7 @@ def test_what_cannot_be_written_is_said(alone: Serve) -> None:
     assert (answer.status, "can't be written" in answer.json["message"]) == (400, True)
 
 
-def test_a_page_to_hand_on_has_no_part_of_the_explorer(asking: Asking) -> None:
+def test_exported_page_contains_no_explorer_code(asking: Asking) -> None:
     assert asking.look()["record"]["explorer"]["is_counted"]
     text = asking.own("/report", {}).text
     assert "bank_conflicts" in text
@@ -281,7 +281,7 @@ def test_a_page_to_hand_on_has_no_part_of_the_explorer(asking: Asking) -> None:
 # -- what is vendored ---------------------------------------------------------------------------------------------
 
 
-def test_the_editor_is_of_the_versions_that_are_pinned_and_has_their_licenses() -> None:
+def test_editor_has_pinned_versions_and_licenses() -> None:
     head = (VENDORED / "editor.js").read_text().partition("*/")[0]
     lock = json.loads((ROOT / "tools/editor/package-lock.json").read_text())
     pinned = {name.removeprefix("node_modules/"): one["version"] for name, one in lock["packages"].items() if name}
@@ -295,7 +295,7 @@ def test_the_editor_is_of_the_versions_that_are_pinned_and_has_their_licenses() 
     assert "resolved" not in json.dumps(lock)
 
 
-def test_nothing_of_the_editor_ends_a_script_or_asks_for_anything() -> None:
+def test_editor_code_requests_nothing_and_ends_no_script() -> None:
     text = (VENDORED / "editor.js").read_text()
     assert "</script" not in text.lower()
     assert "<!--" not in text

@@ -61,7 +61,7 @@ def found(request: cujit.Request, arch: str, root: Path) -> Artifact:
 
 
 @pytest.mark.parametrize("options", [{}, {"use_fast_math": True}, {"fmad": False, "std": "c++20"}])
-def test_of_shared_ltoir_comes_the_code_that_each_would_have_alone(
+def test_shared_ltoir_gives_the_code_of_separate_compiles(
     one: Executor, tmp_path: Path, options: dict[str, object]
 ) -> None:
     asked = [cujit.request(MIXED, names=[f"each<{t}>"], arch="sm_90", options=options) for t in ("float", "double")]
@@ -77,7 +77,7 @@ def test_of_shared_ltoir_comes_the_code_that_each_would_have_alone(
         assert image.tool == f"{alone.tool}, {alone.tool.replace('NVRTC', 'nvJitLink')} (of ltoir for {first})"
 
 
-def test_of_shared_ptx_comes_what_nvrtcs_own_ptx_gives(one: Executor, tmp_path: Path) -> None:
+def test_shared_ptx_gives_what_nvrtcs_own_ptx_gives(one: Executor, tmp_path: Path) -> None:
     asked = cujit.request(MIXED, names=["each<float>"], arch="sm_90")
     report = cujit.farm.build([asked], FOUR, executor=one, sink=tmp_path, share="ptx")
     assert (report.made, report.shared) == (4, 2)
@@ -92,7 +92,7 @@ def test_of_shared_ptx_comes_what_nvrtcs_own_ptx_gives(one: Executor, tmp_path: 
         assert (image.names, image.signatures) == (own.names, own.signatures)
 
 
-def test_what_may_ask_for_the_architecture_is_made_alone_and_said(one: Executor, tmp_path: Path) -> None:
+def test_architecture_dependent_source_is_compiled_alone(one: Executor, tmp_path: Path) -> None:
     (tmp_path / "asks.h").write_text("#if __CUDA_ARCH__ >= 900\n#define WIDE 1\n#endif\n")
     (tmp_path / "plain.h").write_text("#pragma once\n#define FACTOR 2\n")
 
@@ -133,7 +133,7 @@ def test_what_may_ask_for_the_architecture_is_made_alone_and_said(one: Executor,
         assert found(asked[0], arch, tmp_path / "c") == cujit.compile(ASKS, arch=arch)
 
 
-def test_what_cannot_be_shared_after_all_is_made_alone_and_said(one: Executor, tmp_path: Path) -> None:
+def test_source_that_cannot_be_shared_is_compiled_alone(one: Executor, tmp_path: Path) -> None:
     texts = {
         "late": "__global__ void __launch_bounds__(64, 2, 4) k(int *x) { *x = 1; }",
         "never": "__global__ void k(int *x) { *x = what; }",
@@ -155,7 +155,7 @@ def test_what_cannot_be_shared_after_all_is_made_alone_and_said(one: Executor, t
     assert report.shared == 1
 
 
-def test_instances_and_architectures_are_made_together_with_headers_by_content(tmp_path: Path) -> None:
+def test_instances_and_architectures_are_compiled_together(tmp_path: Path) -> None:
     project = tmp_path / "project"
     project.mkdir()
     (project / "own.h").write_text("#pragma once\ntemplate <int N> __global__ void own(int *x) { *x = N; }\n")
@@ -178,7 +178,7 @@ def test_instances_and_architectures_are_made_together_with_headers_by_content(t
         assert set(code(alone.data).items()) < set(code(image.data).items())
 
 
-def test_a_source_is_compiled_once_for_a_family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_source_is_compiled_once_for_a_family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
     get = Runner.get
 
@@ -197,7 +197,7 @@ def test_a_source_is_compiled_once_for_a_family(tmp_path: Path, monkeypatch: pyt
     assert (again.made, again.hit, again.shared, dict(again.alone)) == (0, 4, 0, {})
 
 
-def test_chunks_end_where_what_is_shared_ends(tmp_path: Path) -> None:
+def test_chunks_end_where_sharing_ends(tmp_path: Path) -> None:
     there = Elsewhere(tmp_path / "nothing")
     there.hidden.mkdir()
     asked = [cujit.request(one.source, names=one.names, arch=arch) for arch in FOUR[:2] for one in variants(5)]
@@ -206,9 +206,7 @@ def test_chunks_end_where_what_is_shared_ends(tmp_path: Path) -> None:
     assert len(there.digests) == 10
 
 
-def test_a_shared_image_has_no_recipe_and_answers_from_a_distributions_pack(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shared_image_has_no_recipe_but_answers_from_packs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (request,) = variants(1)
     with ThreadPoolExecutor(1) as executor:
         pack, root = tmp_path / "k.pack", tmp_path / "c"
@@ -229,7 +227,7 @@ def test_a_shared_image_has_no_recipe_and_answers_from_a_distributions_pack(
 
 
 @pytest.mark.parametrize(("share", "ends"), [("ptx", (75, 100)), ("ltoir", (75, 100, 122))])
-def test_a_family_begins_with_its_least_architecture(share: str, ends: tuple[int, ...]) -> None:
+def test_family_begins_with_its_lowest_architecture(share: str, ends: tuple[int, ...]) -> None:
     asked = cujit.request(MIXED, names=["each<float>"], arch="sm_90")
     for number in (70, 75, 90, 100, 121):
         begun = sum(end <= number for end in ends)

@@ -45,7 +45,7 @@ def listed(directory: Path) -> None:
 
 @pytest.mark.skipif(find_spec("kubernetes_validate") is None, reason="kubernetes-validate is not installed")
 @pytest.mark.parametrize("name", ["pods.yaml", "farm.yaml"])
-def test_kubernetes_takes_the_manifests(name: str) -> None:
+def test_kubernetes_accepts_the_manifests(name: str) -> None:
     import kubernetes_validate
 
     for manifest in manifests(name):
@@ -54,7 +54,7 @@ def test_kubernetes_takes_the_manifests(name: str) -> None:
             kubernetes_validate.validate({**manifest, "unknown": 1}, kubernetes_validate.latest_version(), strict=True)
 
 
-def test_the_parts_of_the_job_and_of_the_array_make_one_pack(tmp_path: Path) -> None:
+def test_job_and_array_shards_form_one_pack(tmp_path: Path) -> None:
     listed(tmp_path)
     (job,) = manifests("farm.yaml")
     (container,) = job["spec"]["template"]["spec"]["containers"]
@@ -75,7 +75,7 @@ def test_the_parts_of_the_job_and_of_the_array_make_one_pack(tmp_path: Path) -> 
     assert (tmp_path / "job.pack").read_bytes() == (tmp_path / "array.pack").read_bytes()
 
 
-def test_a_pod_pulls_its_pack_and_compiles_nothing(registry: Registry, tmp_path: Path) -> None:
+def test_pod_pulls_its_pack_and_compiles_nothing(registry: Registry, tmp_path: Path) -> None:
     listed(tmp_path)
     shell(f"cujit pack build {tmp_path / 'kernels.jsonl'} -o {tmp_path / 'kernels.pack'}")
     farm = farm_in(tmp_path)

@@ -56,22 +56,20 @@ def test_dask_builds_each_key_once_though_a_worker_is_killed(cluster: Any, tmp_p
     assert (again.made, again.hit) == (1, 4)
 
 
-def test_a_cluster_that_is_not_there_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_cluster_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "_CONNECT_S", 0.2)
     with raises(ToolCrashError, "tool-crash", "tcp://127.0.0.1:9"):
         cujit.farm.build(variants(1), executor="dask://127.0.0.1:9", sink=tmp_path)
 
 
 @pytest.mark.farm
-def test_a_thousand_on_dask(cluster: Any, tmp_path: Path) -> None:
+def test_thousand_on_dask(cluster: Any, tmp_path: Path) -> None:
     report = cujit.farm.build(variants(250), ARCHES, executor=address(cluster), sink=tmp_path)
     assert (report.made, report.is_good) == (1000, True)
 
 
 @pytest.mark.farm
-def test_a_thousand_on_processes_that_are_killed_are_compiled_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_1000_keys_on_killed_processes_are_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = tmp_path / "log"
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(processes, "_ENTRY", "farming:serve_and_log")

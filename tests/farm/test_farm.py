@@ -48,7 +48,7 @@ def two() -> Iterator[Executor]:
         yield executor
 
 
-def test_each_key_is_made_once_and_found_by_whoever_asks(two: Executor, tmp_path: Path) -> None:
+def test_each_key_is_compiled_once_and_found_later(two: Executor, tmp_path: Path) -> None:
     asked = variants(6)
     seen: list[tuple[int, int, str]] = []
     report = cujit.farm.build(
@@ -85,7 +85,7 @@ def test_each_key_is_made_once_and_found_by_whoever_asks(two: Executor, tmp_path
     assert packs[0] == packs[1] != packs[2]
 
 
-def test_headers_go_by_content_and_not_by_path(tmp_path: Path) -> None:
+def test_headers_are_identified_by_content_not_path(tmp_path: Path) -> None:
     project = tmp_path / "project"
     (project / "src").mkdir(parents=True)
     (project / "include/deep").mkdir(parents=True)
@@ -119,7 +119,7 @@ def test_headers_go_by_content_and_not_by_path(tmp_path: Path) -> None:
     assert found.data == cujit.compile(source, arch="sm_90", lineinfo=True, cache=False).data
 
 
-def test_a_way_up_from_a_directory_without_headers_is_gone_elsewhere(tmp_path: Path) -> None:
+def test_missing_parent_directory_is_found_elsewhere(tmp_path: Path) -> None:
     project = tmp_path / "project"
     for name in ("a/b/src", "c/d/include", "c/d/more", "e/f"):
         (project / name).mkdir(parents=True)
@@ -134,7 +134,7 @@ def test_a_way_up_from_a_directory_without_headers_is_gone_elsewhere(tmp_path: P
         assert (report.made, report.failed) == (1, ())
 
 
-def test_instances_that_are_compiled_together_are_found_one_by_one(two: Executor, tmp_path: Path) -> None:
+def test_instances_compiled_together_are_found_separately(two: Executor, tmp_path: Path) -> None:
     text = "template <typename T> __global__ void fill(T *x) { x[threadIdx.x] = T(sizeof(T)); }\n"
     text += "__global__ void plain() {}"
     names = ["fill<float>", "fill<double>", "fill<short>", "fill<what>"]
@@ -159,7 +159,7 @@ def test_instances_that_are_compiled_together_are_found_one_by_one(two: Executor
     assert "fill<what>" in again.failed[0].reason
 
 
-def test_what_is_compiled_together_took_its_part_of_the_time(two: Executor, tmp_path: Path) -> None:
+def test_joint_compile_time_is_divided(two: Executor, tmp_path: Path) -> None:
     asked, began = variants(8), time.perf_counter()
     assert cujit.farm.build(asked, executor=two, sink=tmp_path, join=8, chunk_s=9).made == 8
     took_ms = 1e3 * (time.perf_counter() - began)
@@ -168,9 +168,7 @@ def test_what_is_compiled_together_took_its_part_of_the_time(two: Executor, tmp_
     assert 0 < sum(each.make_ms for each in made if each is not None and each.is_hit) <= took_ms
 
 
-def test_what_does_not_compile_dies_hangs_or_starves_is_said_and_the_rest_is_made(
-    two: Executor, tmp_path: Path
-) -> None:
+def test_failed_compiles_are_reported_and_the_rest_compiled(two: Executor, tmp_path: Path) -> None:
     asked = [
         cujit.request("__global__ void k() { what; }", arch="sm_90"),
         cujit.request("__global__ void k() { const char *t = __TIME__; }", arch="sm_90"),
@@ -199,7 +197,7 @@ def test_what_does_not_compile_dies_hangs_or_starves_is_said_and_the_rest_is_mad
     assert "48 MiB of address space" in failure.reason
 
 
-def test_a_worker_that_is_killed_costs_what_it_was_at(tmp_path: Path) -> None:
+def test_killed_worker_loses_only_its_current_work(tmp_path: Path) -> None:
     killed: list[int] = []
 
     def kill(_done: int, _total: int, _name: str) -> None:
@@ -212,7 +210,7 @@ def test_a_worker_that_is_killed_costs_what_it_was_at(tmp_path: Path) -> None:
     assert (len(report.keys), report.failed, report.quarantined) == (12, (), ())
 
 
-def test_what_kills_its_worker_twice_is_found_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_request_that_kills_two_workers_is_isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "_ENTRY", "farming:serve_or_die")
     report = cujit.farm.build(variants(6, 9), executor="processes:1", sink=tmp_path, chunk_s=0.2)
     (failure,) = report.quarantined
@@ -221,14 +219,14 @@ def test_what_kills_its_worker_twice_is_found_alone(tmp_path: Path, monkeypatch:
     assert (len(report.keys), report.failed, failure.signal) == (5, (), "worker")
 
 
-def test_the_users_executor_that_breaks_is_an_error_and_nothing_is_lost(tmp_path: Path) -> None:
+def test_broken_user_executor_is_an_error_without_losses(tmp_path: Path) -> None:
     with killing_pool(1) as theirs, raises(ToolCrashError, "tool-crash", "executor='processes:8'") as caught:
         cujit.farm.build(variants(8, 8), executor=theirs, sink=tmp_path, chunk_s=0.06)
     assert "to continue" in (caught.value.help or "")
     assert any(Cache(tmp_path).stores[0].entries())
 
 
-def test_what_was_made_when_an_executor_broke_is_counted(tmp_path: Path) -> None:
+def test_images_compiled_before_an_executor_broke_are_counted(tmp_path: Path) -> None:
     begun: list[object] = []
 
     class Breaking(ThreadPoolExecutor):
@@ -246,7 +244,7 @@ class KilledWorker(Exception):
     """What Dask raises of a task whose workers died, by its name."""
 
 
-def test_a_task_that_died_is_done_again_and_one_that_cannot_be_done_is_an_error(tmp_path: Path) -> None:
+def test_dead_task_is_repeated_and_an_impossible_one_an_error(tmp_path: Path) -> None:
     class Failing(ThreadPoolExecutor):
         error: Exception | None = KilledWorker("scale")
 
@@ -266,7 +264,7 @@ def _raise(error: Exception) -> None:
     raise error
 
 
-def test_another_compiler_or_environment_is_refused_with_the_difference(tmp_path: Path) -> None:
+def test_other_compiler_or_environment_is_refused(tmp_path: Path) -> None:
     with pool(1, build="feedbeef") as other:
         (failure,) = cujit.farm.build(variants(1), executor=other, sink=tmp_path).failed
     assert "has another key of it: nvrtc: " in failure.reason
@@ -277,7 +275,7 @@ def test_another_compiler_or_environment_is_refused_with_the_difference(tmp_path
     assert not any(Cache(tmp_path).stores[0].entries())
 
 
-def test_images_that_nobody_sees_here_are_said(tmp_path: Path) -> None:
+def test_images_invisible_to_the_driver_are_reported(tmp_path: Path) -> None:
     (tmp_path / "project").mkdir()
     there = Elsewhere(tmp_path / "project", root=tmp_path / "theirs")
     (failure,) = cujit.farm.build(variants(1), executor=there, sink=tmp_path / "ours").failed
@@ -285,7 +283,7 @@ def test_images_that_nobody_sees_here_are_said(tmp_path: Path) -> None:
     assert "all machines have to see one directory" in failure.reason
 
 
-def test_where_images_cannot_be_kept_ten_are_tried_and_the_rest_is_said(tmp_path: Path) -> None:
+def test_ten_unwritable_images_stop_further_attempts(tmp_path: Path) -> None:
     (tmp_path / "project").mkdir()
     (tmp_path / "file").touch()
     there = Elsewhere(tmp_path / "project", root=tmp_path / "file/theirs")
@@ -313,7 +311,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.farm
-def test_a_full_disk_ends_the_farm_with_what_was_kept(tmp_path: Path) -> None:
+def test_full_disk_ends_the_farm_with_stored_images(tmp_path: Path) -> None:
     mount = f"mount -t tmpfs -o size=70k,mode=700 tmpfs {tmp_path} && exec {sys.executable} -W ignore {{}} {tmp_path}"
     unshare = ["unshare", "-m", *([] if os.geteuid() == 0 else ["-r"]), "sh", "-c"]
     if shutil.which("unshare") is None or subprocess.run([*unshare, "true"], capture_output=True).returncode:
@@ -326,7 +324,7 @@ def test_a_full_disk_ends_the_farm_with_what_was_kept(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_workers_end_with_a_driver_that_is_killed_and_the_next_goes_on(tmp_path: Path) -> None:
+def test_workers_end_with_a_killed_driver_and_the_next_resumes(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", DRIVER, str(tmp_path / "cache")]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as driver:
@@ -338,7 +336,7 @@ def test_workers_end_with_a_driver_that_is_killed_and_the_next_goes_on(tmp_path:
 
 
 @pytest.mark.farm
-def test_a_script_needs_no_guard(tmp_path: Path) -> None:
+def test_script_needs_no_main_guard(tmp_path: Path) -> None:
     script = tmp_path / "unguarded.py"
     script.write_text(
         "import cujit\nk = cujit.request('__global__ void k() {}', arch='sm_90')\n"
@@ -381,7 +379,7 @@ def test_bad_orders_are_refused(tmp_path: Path) -> None:
         cujit.farm.build(["kernel"], executor=ThreadPoolExecutor(1), sink=tmp_path)  # type: ignore[list-item]
 
 
-def test_the_example_builds_its_pack(two: Executor, tmp_path: Path) -> None:
+def test_example_builds_its_pack(two: Executor, tmp_path: Path) -> None:
     example = runpy.run_path(str(Path(__file__).parents[2] / "examples/farmed_tiles.py"))
     report = example["build"](two, tmp_path, [4], ["sm_80"])
     assert (report.made, report.pack.records, report.is_good) == (2, 2, True)
@@ -389,7 +387,7 @@ def test_the_example_builds_its_pack(two: Executor, tmp_path: Path) -> None:
     assert (again.made, again.hit) == (0, 2)
 
 
-def test_a_wheel_lacks_no_kernel_that_kills_its_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wheel_contains_kernels_that_crash_their_compiler_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "cache"))
     crash = cujit.Source.nvvm(CRASH, name="crash.ll")
     with cujit.record_worklist(tmp_path / "rec"), pytest.raises(ToolCrashError):

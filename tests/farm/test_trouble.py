@@ -23,7 +23,7 @@ from processes import printed
 from raising import raises
 
 
-def test_two_farms_at_once_make_each_key_once(tmp_path: Path) -> None:
+def test_two_concurrent_farms_compile_each_key_once(tmp_path: Path) -> None:
     log, root, asked = tmp_path / "log", tmp_path / "root", variants(12)
     with pool(1, log=str(log)) as one, pool(1, log=str(log)) as other, ThreadPoolExecutor(2) as drivers:
         reports = list(
@@ -34,9 +34,7 @@ def test_two_farms_at_once_make_each_key_once(tmp_path: Path) -> None:
     assert sum(report.made for report in reports) == 12
 
 
-def test_a_worker_that_hangs_is_ended_where_compiles_have_a_deadline(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hanging_worker_is_ended_at_the_compile_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deadline_s = 5.0  # far more than one takes here, or on a machine that has much to do
     stopped: list[int] = []
 
@@ -53,7 +51,7 @@ def test_a_worker_that_hangs_is_ended_where_compiles_have_a_deadline(
     assert (report.made + report.hit, report.is_good, len(stopped)) == (12, True, 1)
 
 
-def test_a_hanging_worker_of_an_executor_of_yours_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_worker_of_a_user_executor_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "_PATIENCE_S", 0.5)
     release = threading.Event()
 
@@ -69,7 +67,7 @@ def test_a_hanging_worker_of_an_executor_of_yours_is_said(tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize("python", ["", sys.executable])
-def test_a_frozen_program_does_not_start_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, python: str) -> None:
+def test_frozen_program_does_not_start_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, python: str) -> None:
     monkeypatch.setattr(sys, "frozen", True, raising=False)
     monkeypatch.setenv("CUJIT_PYTHON", python)
     if python:
@@ -80,7 +78,7 @@ def test_a_frozen_program_does_not_start_itself(tmp_path: Path, monkeypatch: pyt
         cujit.farm.build(variants(1), executor="processes:1", sink=tmp_path)
 
 
-def test_a_program_that_embeds_python_starts_an_interpreter(tmp_path: Path) -> None:
+def test_embedding_program_starts_an_interpreter(tmp_path: Path) -> None:
     code = """
         import os, sys
         sys.executable = os.path.join(os.path.dirname(sys.executable), "blender")
@@ -92,7 +90,7 @@ def test_a_program_that_embeds_python_starts_an_interpreter(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("executor", "module"), [("dask://127.0.0.1:9", "distributed"), ("mpi", "mpi4py.futures")])
-def test_an_engine_that_is_not_installed_is_said(
+def test_missing_engine_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, executor: str, module: str
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
@@ -101,7 +99,7 @@ def test_an_engine_that_is_not_installed_is_said(
     assert "pip install" in str(caught.value)
 
 
-def test_the_costliest_go_first_and_small_ones_together(tmp_path: Path) -> None:
+def test_expensive_work_goes_first_and_small_work_is_grouped(tmp_path: Path) -> None:
     (tmp_path / "project").mkdir()
     here = Elsewhere(tmp_path / "project")
     asked = [*variants(4), *variants(60, first=10)]
@@ -116,7 +114,7 @@ def test_the_costliest_go_first_and_small_ones_together(tmp_path: Path) -> None:
     assert 5 < here.tasks < 40
 
 
-def test_a_header_that_changes_meanwhile_is_said(tmp_path: Path) -> None:
+def test_header_changed_during_a_build_is_reported(tmp_path: Path) -> None:
     (tmp_path / "k.cu").write_text('#include "near.h"\n__global__ void k(int *x) { *x = NEAR; }')
     header = tmp_path / "near.h"
     header.write_text("#define NEAR 1\n")
@@ -134,7 +132,7 @@ def test_a_header_that_changes_meanwhile_is_said(tmp_path: Path) -> None:
         assert cujit.farm.build([request], executor=executor, sink=tmp_path / "root").made == 1
 
 
-def test_a_worker_whose_nvrtc_has_other_threads_and_locks_makes_the_same(tmp_path: Path) -> None:
+def test_worker_with_other_nvrtc_settings_makes_equal_images(tmp_path: Path) -> None:
     (request,) = variants(1)
     with pool(1, NVRTC_DISABLE_CONCURRENT_NVVM="1", NVRTC_INTERNAL_GLOBAL_LOCK="1") as other:
         assert cujit.farm.build([request], executor=other, sink=tmp_path).made == 1
@@ -144,13 +142,13 @@ def test_a_worker_whose_nvrtc_has_other_threads_and_locks_makes_the_same(tmp_pat
     assert found.data == cujit.compile(request.source, names=request.names, arch="sm_90", cache=False).data
 
 
-def test_a_worker_needs_no_home(tmp_path: Path) -> None:
+def test_worker_needs_no_home_directory(tmp_path: Path) -> None:
     nowhere = dict.fromkeys(("HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR", "CUJIT_CACHE_DIR"), "/proc/nowhere")
     with pool(1, **nowhere) as homeless:
         assert cujit.farm.build(variants(2), executor=homeless, sink=tmp_path).made == 2
 
 
-def test_of_an_error_of_a_megabyte_the_beginning_is_kept(tmp_path: Path) -> None:
+def test_beginning_of_a_long_error_is_kept(tmp_path: Path) -> None:
     request = cujit.request(f"#error {'x' * 1_000_000}\n", arch="sm_90")
     many = "\n".join(f"__global__ void k{i}() {{ what{i}; }}" for i in range(10_000))
     with ThreadPoolExecutor(1) as executor:
@@ -172,7 +170,7 @@ if any("cujit.farm.processes" in word for word in sys.orig_argv):
 """Has the second worker still begin when the first one has made six."""
 
 
-def test_ctrl_c_ends_a_farm_and_its_workers_and_the_next_goes_on(tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_farm_and_the_next_resumes(tmp_path: Path) -> None:
     command = [sys.executable, "-c", DRIVER, str(tmp_path / "cache")]
     (tmp_path / "sitecustomize.py").write_text(_LATE)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
@@ -188,7 +186,7 @@ def test_ctrl_c_ends_a_farm_and_its_workers_and_the_next_goes_on(tmp_path: Path)
     goes_on(tmp_path / "cache", ours)
 
 
-def test_ctrl_c_does_not_wait_for_a_worker_which_does_not_hear_it(tmp_path: Path) -> None:
+def test_ctrl_c_does_not_wait_for_an_unresponsive_worker(tmp_path: Path) -> None:
     sessions: list[int] = []
 
     def stop(_done: int, _total: int, _name: str) -> None:
@@ -203,7 +201,7 @@ def test_ctrl_c_does_not_wait_for_a_worker_which_does_not_hear_it(tmp_path: Path
 
 
 @pytest.mark.farm
-def test_the_driver_of_a_hundred_thousand_keys_takes_no_more_than_200_mb(tmp_path: Path) -> None:
+def test_driver_of_100000_keys_takes_at_most_200_mb(tmp_path: Path) -> None:
     benchmark = Path(__file__).parents[2] / "benchmarks/farm.py"
     code = (
         f"import runpy, pathlib; runpy.run_path({str(benchmark)!r})['memory'](pathlib.Path({str(tmp_path)!r}), 100_000)"

@@ -36,7 +36,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("scenarios", [[f"{name}:0"] for name in (*STEPS, *MORE)] if ALL else [
     [f"{name}:{step}" for name, step in STEPS.items()]
 ])  # fmt: skip
-def test_a_fault_leaves_files_whole_and_is_an_error_of_ours(scenarios: list[str], library: Path) -> None:
+def test_fault_leaves_files_whole_and_raises_cujits_error(scenarios: list[str], library: Path) -> None:
     script = Path(__file__).with_name("scenarios.py")
     path = os.pathsep.join([str(script.parents[1]), *map(os.path.abspath, sys.path)])
     done = subprocess.run(

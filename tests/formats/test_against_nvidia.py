@@ -64,7 +64,7 @@ def cubins(file: Path) -> list[Cubin]:
 # -- fatbins ------------------------------------------------------------------------------------------------
 
 
-def test_entries_are_those_that_cuobjdump_lists(file: Path) -> None:
+def test_entries_match_cuobjdump(file: Path) -> None:
     theirs = nvidia_tools.entries(file)
     assert [described(entry) for entry in ours(file)] == [
         (
@@ -99,7 +99,7 @@ def described(entry: FatbinEntry) -> tuple[object, ...]:
     )
 
 
-def test_payloads_are_byte_by_byte_those_that_cuobjdump_extracts(file: Path, tmp_path: Path) -> None:
+def test_payloads_match_cuobjdump_byte_for_byte(file: Path, tmp_path: Path) -> None:
     folder = tmp_path / "extracted"
     folder.mkdir()
     extracted, texts, counts = nvidia_tools.payloads(file, folder)
@@ -113,7 +113,7 @@ def test_payloads_are_byte_by_byte_those_that_cuobjdump_extracts(file: Path, tmp
     assert len(texts) == len([n for n in names if n[0] is EntryKind.PTX])
 
 
-def test_link_time_ir_begins_with_the_version_of_its_entry(file: Path) -> None:
+def test_lto_ir_begins_with_the_version_of_its_entry(file: Path) -> None:
     for entry in ours(file):
         if entry.kind is EntryKind.LTOIR and not entry.flags & FatbinFlag.SCRAMBLED:
             header = read_ltoir(entry.payload())
@@ -124,7 +124,7 @@ def test_link_time_ir_begins_with_the_version_of_its_entry(file: Path) -> None:
 # -- cubins -------------------------------------------------------------------------------------------------
 
 
-def test_resources_are_those_that_cuobjdump_tells(file: Path) -> None:
+def test_resources_match_cuobjdump(file: Path) -> None:
     theirs = [entry for entry in nvidia_tools.entries(file) if entry.kind == "elf"]
     for cubin, entry in zip(cubins(file), theirs, strict=True):
         assert {k.name: used(k) for k in cubin.kernels} == {
@@ -147,7 +147,7 @@ def used(kernel: CubinKernel) -> dict[str, int]:
     } | banks
 
 
-def test_symbols_are_those_that_cuobjdump_lists(file: Path) -> None:
+def test_symbols_match_cuobjdump(file: Path) -> None:
     theirs = [entry.symbols for entry in nvidia_tools.entries(file) if entry.kind == "elf"]
     for cubin, symbols in zip(cubins(file), theirs, strict=True):
         functions = {(name, flag) for kind, flag, name in symbols if kind == "FUNC"}
@@ -166,7 +166,7 @@ IN_SHARED = "_ZZ5scaleE1s"
 _PARAMETER = re.compile(r"Ordinal : (\S+)\s+Offset  : (\S+)\s+Size    : (\S+)\s.*?Space : (\S+)", re.DOTALL)
 
 
-def test_parameters_and_launch_facts_are_those_that_cuobjdump_prints(file: Path) -> None:
+def test_parameters_and_launch_facts_match_cuobjdump(file: Path) -> None:
     theirs = nvidia_tools.kernel_records(file)
     for cubin, image in zip(cubins(file), theirs, strict=True):
         assert {k.name for k in cubin.kernels} <= set(image)
@@ -239,7 +239,7 @@ def printed_facts(records: list[tuple[str, str]]) -> list[tuple[str, tuple[int, 
         ("nvcc-13.5-kernels", "sm_80 sm_120"),
     ],
 )
-def test_code_and_writers_are_those_that_nvdisasm_tells(name: str, arches: str, tmp_path: Path) -> None:
+def test_code_and_producers_match_nvdisasm(name: str, arches: str, tmp_path: Path) -> None:
     chosen = [e for e in ours(GOLDENS / "fatbins" / f"{name}.fatbin") if str(e.arch) in arches.split()]
     assert len(chosen) == len(arches.split())
     for entry in chosen:
@@ -261,7 +261,7 @@ def test_code_and_writers_are_those_that_nvdisasm_tells(name: str, arches: str, 
 # -- how much that is ---------------------------------------------------------------------------------------
 
 
-def test_the_files_are_many_and_of_both_toolkits_and_every_architecture() -> None:
+def test_files_cover_toolkits_and_architectures() -> None:
     assert len([f for f in FILES if f.suffix == ".fatbin"]) + len(MODES) >= 30
     seen = {
         (k.name, str(cubin.arch), cubin.toolkit)
@@ -274,7 +274,7 @@ def test_the_files_are_many_and_of_both_toolkits_and_every_architecture() -> Non
     assert modes == set(Compression)
 
 
-def test_machine_code_that_todays_cuobjdump_refuses_is_read() -> None:
+def test_cubin_that_todays_cuobjdump_refuses_is_read() -> None:
     """cuobjdump 13.5 calls the ELF of CUDA 12.0 invalid; its kernels are those of the same source of 12.4."""
     first, later = (
         {c.arch: c for c in cubins(GOLDENS / "fatbins" / f"nvrtc-{v}-nvfatbin-12.4-default.fatbin")}

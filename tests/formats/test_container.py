@@ -29,7 +29,7 @@ def container(target: str = "sm_90", *, with_cubin: bool = True, rdc: bool = Fal
 
 
 @pytest.mark.parametrize("target", ["sm_75", "sm_90a", "sm_100f", "sm_121"])
-def test_what_is_written_is_read_and_its_header_says_the_architecture_as_a_cubins_does(target: str) -> None:
+def test_container_is_read_back_with_its_architecture(target: str) -> None:
     held = Container(b".version 8.0\n", Arch.parse(target), target == "sm_75", b"code")
     data = write_container(held)
     assert read_container(data + b"more") == held
@@ -44,7 +44,7 @@ def test_what_is_written_is_read_and_its_header_says_the_architecture_as_a_cubin
     assert read_container(b".version 8.0") is None
 
 
-def test_a_reader_of_cubins_gives_the_machine_code_within_and_the_ptx_that_runs() -> None:
+def test_cubin_reader_returns_the_sass_and_ptx_of_a_container() -> None:
     for rdc in (False, True):
         whole, real = read_cubin(container(rdc=rdc)), read_cubin(compile(CODE, arch="sm_90", rdc=rdc).data)
         assert whole.ptx
@@ -58,7 +58,7 @@ def test_a_reader_of_cubins_gives_the_machine_code_within_and_the_ptx_that_runs(
         assert whole.is_relocatable == rdc
 
 
-def test_without_machine_code_it_says_so_and_the_ptx_is_looked_into() -> None:
+def test_container_without_sass_is_inspected_by_its_ptx() -> None:
     data = container("sm_90a", with_cubin=False)
     cubin = read_cubin(data)
     assert (cubin.arch, cubin.kernels, cubin.is_empty) == (Arch.parse("sm_90a"), (), False)
@@ -74,7 +74,7 @@ def test_without_machine_code_it_says_so_and_the_ptx_is_looked_into() -> None:
     assert "cujit emulate" in whole.note
 
 
-def test_the_machine_code_within_is_disassembled_and_where_there_is_none_that_is_said() -> None:
+def test_sass_of_a_container_is_disassembled_if_there_is_any() -> None:
     try:
         find_nvdisasm()
     except MissingError:
@@ -84,7 +84,7 @@ def test_the_machine_code_within_is_disassembled_and_where_there_is_none_that_is
         disassemble(container(with_cubin=False))
 
 
-def test_a_gpu_passes_over_containers_of_a_fatbin_and_an_emulated_one_over_machine_code() -> None:
+def test_gpus_skip_containers_and_emulated_gpus_skip_sass() -> None:
     images = [Artifact(ImageKind.CUBIN, container(), SM_90), compile(CODE, arch="compute_80")]
     made, real = read_fatbin(bundle(images).data), read_fatbin(bundle([compile(CODE, arch="sm_90"), images[1]]).data)
     for fatbin, emulated in ((made, True), (real, False)):
@@ -95,7 +95,7 @@ def test_a_gpu_passes_over_containers_of_a_fatbin_and_an_emulated_one_over_machi
         assert other.kind.name == "PTX"
 
 
-def test_damage_is_a_format_error_or_another_content() -> None:
+def test_damage_is_a_format_error_or_other_content() -> None:
     data = container()
     assert all(damage.refuses(read_container, cut) for cut in (data[:40], data[:-1], data[: len(data) // 2]))
     for damaged in (*damage.cuts(data, 100), *damage.flips(data, 300), *damage.flips(data, 300, only=64)):

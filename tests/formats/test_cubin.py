@@ -31,7 +31,7 @@ def zoo(arch: str, *options: str) -> Cubin:
 
 
 @pytest.mark.parametrize("arch", images.ARCHES)
-def test_resources_are_those_that_ptxas_prints(arch: str) -> None:
+def test_resources_match_ptxas(arch: str) -> None:
     built = images.compiled(images.ZOO, arch, "--ptxas-options=-v")
     cubin = read_cubin(built.image)
     printed = {m["name"]: m for m in _PROPERTIES.finditer(built.log)}
@@ -47,24 +47,24 @@ def test_resources_are_those_that_ptxas_prints(arch: str) -> None:
 
 
 @pytest.mark.parametrize("arch", images.ARCHES)
-def test_the_architecture_is_told_with_its_suffix(arch: str) -> None:
+def test_architecture_has_its_suffix(arch: str) -> None:
     assert zoo(arch).arch == Arch.parse(arch)
     assert zoo(arch, "-rdc=true").arch == Arch.parse(arch)
 
 
-def test_the_toolkit_and_the_command_are_told() -> None:
+def test_toolkit_and_command_are_reported() -> None:
     cubin = zoo("sm_90")
     assert cubin.toolkit is not None
     assert cubin.toolkit >= (12, 0)
     assert "-arch sm_90" in cubin.commands[0]
 
 
-def test_the_toolkit_is_told_without_its_own_note() -> None:
+def test_toolkit_is_reported_without_its_own_note() -> None:
     image = images.cubin(images.SAXPY)
     assert read_cubin(image.replace(b".note.nv.cuinfo", b".note.nv.nowhere"[:15])).toolkit == read_cubin(image).toolkit
 
 
-def test_a_cubin_of_the_older_abi_tells_the_same() -> None:
+def test_cubin_of_the_older_abi_has_equal_facts() -> None:
     cubin = read_cubin(abi7.cubin())
     assert (cubin.abi, cubin.arch, cubin.toolkit) == (7, Arch.parse("sm_90a"), (12, 9))
     kernel = cubin.kernel("tile")
@@ -73,12 +73,12 @@ def test_a_cubin_of_the_older_abi_tells_the_same() -> None:
     assert damage.refuses(read_cubin, abi7.cubin()[:-1])
 
 
-def test_reserved_shared_memory_is_told_apart_since_sm_90() -> None:
+def test_reserved_shared_memory_is_separate_since_sm_90() -> None:
     assert [(zoo(a).kernel("tile").shared_bytes, zoo(a).kernel("tile").reserved_shared_bytes) for a in
             ("sm_75", "sm_89", "sm_90", "sm_120")] == [(1200, 0), (1200, 0), (1200, 1024), (1200, 1024)]  # fmt: skip
 
 
-def test_launch_bounds_required_blocks_and_clusters_are_told() -> None:
+def test_launch_bounds_and_clusters_are_reported() -> None:
     source = """
     extern "C" __global__ void __launch_bounds__(96, 4) bounded(int* p) { *p = 1; }
     extern "C" __global__ void __cluster_dims__(2, 1, 1) clustered(int* p) { *p = 1; }
@@ -92,7 +92,7 @@ def test_launch_bounds_required_blocks_and_clusters_are_told() -> None:
     assert lean.max_registers == 40
 
 
-def test_the_most_blocks_of_a_cluster_are_told() -> None:
+def test_maximum_cluster_size_is_reported() -> None:
     source = """
     extern "C" __global__ void __launch_bounds__(96, 1, 4) bounded(int* p) { *p = 1; }
     extern "C" __global__ void boundless(int* p) { *p = 1; }
@@ -101,7 +101,7 @@ def test_the_most_blocks_of_a_cluster_are_told() -> None:
     assert [cubin.kernel(n).max_cluster_blocks for n in ("bounded", "boundless")] == [4, None]
 
 
-def test_a_stack_that_recursion_makes_unknown_is_told_from_a_known_one() -> None:
+def test_unknown_stack_is_distinguished_from_a_known_one() -> None:
     source = """
     __device__ __noinline__ int deep(int* p, int n) { return n < 2 ? p[n] : deep(p, n - 1) + deep(p, n - 2); }
     extern "C" __global__ void recursive(int* p, int n) { *p = deep(p, n); }
@@ -132,7 +132,7 @@ def test_barrier_objects_in_shared_memory_are_counted() -> None:
     assert (kernel.mbarriers, kernel.barriers) == (2, 0)
 
 
-def test_the_virtual_resources_of_tensor_memory_are_told() -> None:
+def test_tensor_memory_resources_are_reported() -> None:
     source = """
     extern "C" __global__ void tensor(unsigned* p) {
         __shared__ unsigned at;
@@ -147,7 +147,7 @@ def test_the_virtual_resources_of_tensor_memory_are_told() -> None:
     assert {k.virtual_resources for k in zoo("sm_100").kernels} == {0}
 
 
-def test_the_bytes_of_the_parameters_are_told() -> None:
+def test_parameter_bytes_are_reported() -> None:
     kernels = zoo("sm_80").kernels
     assert {k.name: k.parameter_bytes for k in kernels} == {k.name: k.signature.size for k in kernels}
 
@@ -160,14 +160,14 @@ def test_parameters_have_their_sizes_and_offsets(arch: str) -> None:
     assert zoo(arch).kernel("nothing").signature.parameters == ()
 
 
-def test_a_wide_parameter_is_aligned_in_the_constant_bank() -> None:
+def test_wide_parameter_is_aligned_in_the_constant_bank() -> None:
     """The parameters begin at 0x210 on sm_90, which no alignment of 32 divides."""
     assert zoo("sm_75").kernel("mixed").signature.offsets == (0, 2, 8, 16, 32, 48, 64, 96)
     assert zoo("sm_90").kernel("mixed").signature.offsets == (0, 2, 8, 16, 32, 48, 80, 112)
 
 
 @pytest.mark.parametrize("arch", images.ARCHES)
-def test_pointers_are_told_where_the_image_does_and_else_nothing_is_claimed(arch: str) -> None:
+def test_pointers_are_reported_only_if_the_image_says_so(arch: str) -> None:
     kinds = [p.kind for p in zoo(arch).kernel("mixed").signature]
     pointer, unknown = ParameterClass.POINTER, ParameterClass.UNKNOWN
     if Arch.parse(arch).number >= 100:
@@ -177,7 +177,7 @@ def test_pointers_are_told_where_the_image_does_and_else_nothing_is_claimed(arch
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_120"])
-def test_large_parameters_are_read_from_records_of_the_second_version(arch: str) -> None:
+def test_large_parameters_are_read_from_version_2_records(arch: str) -> None:
     source = """
     struct Large { char b[28000]; };
     extern "C" __global__ void k(int n, Large v, int* p) { *p = v.b[n]; }
@@ -190,7 +190,7 @@ def test_large_parameters_are_read_from_records_of_the_second_version(arch: str)
     assert kinds == [False, False, arch == "sm_120"]
 
 
-def test_a_record_of_the_second_version_has_wide_sizes() -> None:
+def test_version_2_record_has_wide_sizes() -> None:
     content = b"\0\0\0\0" + (3).to_bytes(2, "little") + (8).to_bytes(2, "little")
     content += (28000).to_bytes(2, "little") + (0x500).to_bytes(2, "little")
     parameter = parameter_of(InfoRecord(Attribute.KPARAM_INFO_V2, 0, content, 0))
@@ -199,7 +199,7 @@ def test_a_record_of_the_second_version_has_wide_sizes() -> None:
 
 @pytest.mark.parametrize("options", [(), ("-rdc=true",)])
 @pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_120"])
-def test_variables_are_told_with_their_space(arch: str, options: tuple[str, ...]) -> None:
+def test_variables_have_their_space(arch: str, options: tuple[str, ...]) -> None:
     assert set(zoo(arch, *options).variables) == {
         CubinVariable("table", 32, MemorySpace.CONSTANT),
         CubinVariable("counter", 4, MemorySpace.GLOBAL),
@@ -208,7 +208,7 @@ def test_variables_are_told_with_their_space(arch: str, options: tuple[str, ...]
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_120"])
-def test_what_is_to_be_linked_says_what_it_has_and_what_it_lacks(arch: str) -> None:
+def test_relocatable_image_lists_defined_and_missing_symbols(arch: str) -> None:
     caller, callee = (images.cubin(s, arch, "-rdc=true") for s in images.TWO_FILES)
     first, second = read_cubin(caller), read_cubin(callee)
     assert (first.is_relocatable, second.is_relocatable) == (True, True)
@@ -220,31 +220,31 @@ def test_what_is_to_be_linked_says_what_it_has_and_what_it_lacks(arch: str) -> N
     assert whole.arch == Arch.parse(arch)
 
 
-def test_dynamic_shared_memory_is_nothing_that_linking_must_bring() -> None:
+def test_dynamic_shared_memory_is_not_a_missing_symbol() -> None:
     assert zoo("sm_75", "-rdc=true").undefined == ()
 
 
-def test_the_stack_of_what_is_to_be_linked_is_the_frame_of_the_kernel() -> None:
+def test_stack_of_a_relocatable_image_is_the_kernels_frame() -> None:
     assert zoo("sm_75", "-rdc=true").kernel("stack").stack_bytes == 256
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_120"])
-def test_the_empty_cubin_that_nvjitlink_makes_of_executable_ones_is_empty(arch: str) -> None:
+def test_empty_cubin_of_nvjitlink_is_empty(arch: str) -> None:
     executable = images.cubin(images.SAXPY, arch)
     assert not read_cubin(executable).is_empty
     assert read_cubin(images.linked((executable,), arch)).is_empty
 
 
-def test_a_module_of_only_variables_is_not_empty() -> None:
+def test_module_of_only_variables_is_not_empty() -> None:
     assert not read_cubin(images.cubin("__device__ int counter;", "sm_80")).is_empty
 
 
-def test_an_unknown_kernel_is_refused_with_those_that_there_are() -> None:
+def test_unknown_kernel_is_refused_with_known_names() -> None:
     with raises(NameNotFoundError, "name-not-found", "stack", "bounded", "tile", "mixed", "nothing"):
         zoo("sm_90").kernel("nowhere")
 
 
-def test_values_go_through_pickle_and_into_sets() -> None:
+def test_values_are_pickled_and_hashed() -> None:
     cubin = zoo("sm_90")
     assert pickle.loads(pickle.dumps(cubin)) == cubin
     assert len({cubin, pickle.loads(pickle.dumps(cubin))}) == 1
@@ -257,17 +257,17 @@ def patched(image: bytes, at: int, value: bytes) -> bytes:
     return image[:at] + value + image[at + len(value) :]
 
 
-def test_an_elf_file_for_another_machine_is_refused() -> None:
+def test_elf_file_for_another_machine_is_refused() -> None:
     with raises(FormatError, "format", "62", "at byte 18"):
         read_cubin(patched(images.cubin(images.SAXPY), 18, b"\x3e\0"))
 
 
-def test_a_cubin_of_another_elf_type_is_refused() -> None:
+def test_cubin_of_another_elf_type_is_refused() -> None:
     with raises(FormatError, "format", "3", "at byte 16"):
         read_cubin(patched(images.cubin(images.SAXPY), 16, b"\x03\0"))
 
 
-def test_a_cubin_for_no_architecture_is_refused() -> None:
+def test_cubin_without_an_architecture_is_refused() -> None:
     with raises(FormatError, "format", "at byte 48"):
         read_cubin(patched(images.cubin(images.SAXPY), 48, bytes(4)))
 
@@ -281,7 +281,7 @@ def info(image: bytes, attribute: int) -> int:
     return at
 
 
-def test_a_record_of_an_unknown_format_is_refused_with_its_place() -> None:
+def test_record_of_an_unknown_format_is_refused_with_its_place() -> None:
     image = images.cubin(images.SAXPY)
     at = info(image, Attribute.KPARAM_INFO)
     with raises(FormatError, "format", "9", "format") as error:
@@ -289,14 +289,14 @@ def test_a_record_of_an_unknown_format_is_refused_with_its_place() -> None:
     assert error.value.offset == at
 
 
-def test_parameters_that_overlap_are_refused() -> None:
+def test_overlapping_parameters_are_refused() -> None:
     image = images.cubin(images.SAXPY)
     at = info(image, Attribute.KPARAM_INFO)  # of the last parameter: the records are in falling order
     with raises(FormatError, "format", "before it"):
         read_cubin(patched(image, at + 10, b"\x01\0"))
 
 
-def test_parameters_that_are_missing_are_refused() -> None:
+def test_missing_parameters_are_refused() -> None:
     image = images.cubin(images.SAXPY)
     at = info(image, Attribute.KPARAM_INFO)
     with raises(FormatError, "format", "missing"):
@@ -318,7 +318,7 @@ def test_damage_gives_a_value_or_a_format_error(arch: str) -> None:
         damage.survives(read_cubin, damaged)
 
 
-def test_what_is_no_bytes_is_refused_with_what_to_pass() -> None:
+def test_nonbytes_are_refused_with_a_hint() -> None:
     for bad, why in ((None, "NoneType"), (Artifact(ImageKind.PTX, b"x"), "artifact.data")):
         with raises(FormatError, "format", why):
             read_cubin(bad)  # type: ignore[arg-type]

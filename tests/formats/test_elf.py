@@ -26,7 +26,7 @@ def everything(data: bytes) -> Elf:
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_90a", "sm_120"])
 @pytest.mark.parametrize("options", [(), ("-rdc=true",), ("-G",)])
-def test_sections_and_symbols_are_those_that_pyelftools_reads(arch: str, options: tuple[str, ...]) -> None:
+def test_sections_and_symbols_match_pyelftools(arch: str, options: tuple[str, ...]) -> None:
     image = images.cubin(images.ZOO, arch, *options)
     elf, other = read_elf(image), ELFFile(io.BytesIO(image))
     assert (elf.os_abi, elf.abi_version) == (other["e_ident"]["EI_OSABI"], other["e_ident"]["EI_ABIVERSION"])
@@ -45,7 +45,7 @@ def test_sections_and_symbols_are_those_that_pyelftools_reads(arch: str, options
             assert elf.content(section) == other.get_section(section.index).data(), section.name
 
 
-def test_notes_tell_their_owner_and_bytes() -> None:
+def test_notes_have_their_owner_and_bytes() -> None:
     elf = read_elf(images.cubin(images.SAXPY, "sm_90"))
     section = elf.section(".note.nv.tkinfo")
     assert section is not None
@@ -54,24 +54,24 @@ def test_notes_tell_their_owner_and_bytes() -> None:
     assert b"ptxas" in note.content
 
 
-def test_a_missing_section_is_none_and_a_missing_symbol_table_is_empty() -> None:
+def test_missing_section_is_none_and_symbol_table_empty() -> None:
     elf = read_elf(images.cubin(images.SAXPY))
     assert elf.section(".nowhere") is None
     assert elf.symbols(".nowhere") == ()
 
 
-def test_the_length_leaves_padding_out() -> None:
+def test_length_excludes_padding() -> None:
     image = images.cubin(images.SAXPY)
     assert read_elf(image + bytes(100)).length == len(image)
 
 
-def test_length_and_type_are_told_without_the_rest() -> None:
+def test_length_and_type_are_read_alone() -> None:
     image = images.cubin(images.SAXPY)
     assert (elf_length(image + bytes(100)), elf_type(image)) == (len(image), 2)
     assert elf_type(images.cubin(images.TWO_FILES[0], "sm_80", "-rdc=true")) == 1
 
 
-def test_symbols_of_a_type_may_be_left_out() -> None:
+def test_symbols_of_a_type_may_be_omitted() -> None:
     elf = read_elf(images.cubin(images.ZOO))
     every = elf.symbols()
     assert elf.symbols(skip=ElfSymbol.SECTION) == tuple(s for s in every if s.type != ElfSymbol.SECTION)
@@ -90,7 +90,7 @@ def test_symbols_of_a_type_may_be_left_out() -> None:
         ((62, b"\xfe\xff"), "at byte 62"),
     ],
 )
-def test_a_broken_header_says_what_and_where(change: tuple[int, bytes], message: str) -> None:
+def test_broken_header_error_has_its_field_and_offset(change: tuple[int, bytes], message: str) -> None:
     image = bytearray(images.cubin(images.SAXPY))
     image[change[0] : change[0] + len(change[1])] = change[1]
     with raises(FormatError, "format", message) as error:
@@ -98,7 +98,7 @@ def test_a_broken_header_says_what_and_where(change: tuple[int, bytes], message:
     assert error.value.offset is not None
 
 
-def test_a_symbol_table_whose_names_are_in_no_section_is_refused() -> None:
+def test_symbol_table_without_a_name_section_is_refused() -> None:
     image = bytearray(images.cubin(images.SAXPY))
     elf = read_elf(bytes(image))
     table = elf.section(".symtab")
@@ -122,7 +122,7 @@ def test_damage_gives_a_value_or_a_format_error() -> None:
         damage.survives(everything, damaged)
 
 
-def test_names_that_overlap_do_not_multiply_the_memory() -> None:
+def test_overlapping_names_do_not_multiply_the_memory() -> None:
     """A string table of one long string, and a symbol at every offset of it."""
     strings = b"a" * 40_000 + b"\0"
     symbols = b"".join(struct.pack("<IBBHQQ", at, 0, 0, 0, 0, 0) for at in range(20_000))
@@ -144,7 +144,7 @@ def test_names_that_overlap_do_not_multiply_the_memory() -> None:
     assert peak < 100 * len(image)
 
 
-def test_an_empty_string_table_has_the_empty_name_and_no_other() -> None:
+def test_empty_string_table_has_only_the_empty_name() -> None:
     ident = b"\x7fELF\x02\x01\x01" + bytes(9)
     header = struct.pack("<16sHHIQQQIHHHHHH", ident, 1, 62, 1, 0, 0, 64, 0, 64, 0, 0, 64, 2, 1)
     table = struct.pack("<IIQQQQIIQQ", 0, 3, 0, 0, 64, 0, 0, 0, 1, 0)

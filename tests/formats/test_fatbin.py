@@ -59,7 +59,7 @@ def source_of(entry_name: str) -> bytes:
 
 
 @pytest.mark.parametrize("mode", MODES, ids=" ".join)
-def test_every_image_comes_out_as_it_went_in(mode: tuple[str, ...]) -> None:
+def test_every_image_is_read_back_unchanged(mode: tuple[str, ...]) -> None:
     fatbin = read_fatbin(images.bundled(inputs(), *mode))
     assert len(fatbin) == len(inputs())
     for entry in fatbin.cubin_entries:
@@ -74,7 +74,7 @@ def words(ptx: bytes) -> list[bytes]:
 
 
 @pytest.mark.parametrize("mode", MODES, ids=" ".join)
-def test_architectures_versions_and_names_are_told(mode: tuple[str, ...]) -> None:
+def test_architectures_versions_and_names_are_reported(mode: tuple[str, ...]) -> None:
     fatbin = read_fatbin(images.bundled(inputs(), *mode))
     assert {str(e.arch) for e in fatbin} == {*CUBINS, "compute_75", "compute_100f"}
     assert {e.identifier for e in fatbin} == {"image.cubin", "image.ptx"}
@@ -95,13 +95,13 @@ def test_architectures_versions_and_names_are_told(mode: tuple[str, ...]) -> Non
         (("-concat",), Compression.ZSTD, Compression.ZSTD),
     ],
 )
-def test_the_compression_is_told(mode: tuple[str, ...], cubin: Compression, ptx: Compression) -> None:
+def test_compression_is_reported(mode: tuple[str, ...], cubin: Compression, ptx: Compression) -> None:
     fatbin = read_fatbin(images.bundled(inputs(), *mode))
     assert {e.compression for e in fatbin.cubin_entries} == {cubin}
     assert {e.compression for e in fatbin.ptx_entries} == {ptx}
 
 
-def test_link_time_ir_is_given_uncompressed_and_refused_compressed() -> None:
+def test_lto_ir_is_returned_if_uncompressed() -> None:
     (plain,) = read_fatbin(images.bundled((link_time_input(),), "-compress=false")).ltoir_entries
     (packed,) = read_fatbin(images.bundled((link_time_input(),))).ltoir_entries
     assert plain.arch == packed.arch == Arch.parse("lto_90")
@@ -112,20 +112,20 @@ def test_link_time_ir_is_given_uncompressed_and_refused_compressed() -> None:
         packed.payload()
 
 
-def test_a_relocatable_cubin_comes_out_relocatable() -> None:
+def test_relocatable_cubin_stays_relocatable() -> None:
     image = images.cubin(images.TWO_FILES[0], "sm_80", "-rdc=true")
     (entry,) = read_fatbin(images.bundled((("cubin", "80", image),)))
     assert read_cubin(entry.payload()).is_relocatable
 
 
-def test_nuls_may_follow_a_fatbin_and_nothing_else() -> None:
+def test_only_nul_bytes_may_follow_a_fatbin() -> None:
     image = images.bundled(inputs())
     assert read_fatbin(image + bytes(64)).size == len(image)
     with raises(FormatError, "format", "find_fatbins"):
         read_fatbin(image + b"x")
 
 
-def test_an_unknown_kind_is_kept_and_told() -> None:
+def test_unknown_kind_is_kept_and_reported() -> None:
     image = bytearray(images.bundled(inputs()[:1]))
     image[16] = 0x40
     (entry,) = read_fatbin(bytes(image))
@@ -150,11 +150,11 @@ def test_an_unknown_kind_is_kept_and_told() -> None:
         ("sm_70", "None"),
     ],
 )
-def test_a_gpu_takes_machine_code_first_and_else_the_newest_ptx(mode: tuple[str, ...], device: str, taken: str) -> None:
+def test_gpu_selects_sass_first_then_the_newest_ptx(mode: tuple[str, ...], device: str, taken: str) -> None:
     assert str(select(read_fatbin(images.bundled(inputs(), *mode)), Arch.parse(device))) == taken
 
 
-def test_the_nearest_of_several_is_taken() -> None:
+def test_nearest_of_several_images_is_selected() -> None:
     cubins = tuple(("cubin", a.removeprefix("sm_"), images.cubin(images.SAXPY, a)) for a in ("sm_80", "sm_86"))
     ptxs = tuple(("ptx", n, images.ptx(images.SAXPY, f"compute_{n}")) for n in ("75", "89"))
     fatbin = read_fatbin(images.bundled((*cubins, *ptxs)))
@@ -166,7 +166,7 @@ def test_the_nearest_of_several_is_taken() -> None:
     ]
 
 
-def test_what_is_to_be_linked_is_passed_over() -> None:
+def test_image_that_needs_linking_is_skipped() -> None:
     relocatable = ("cubin", "90", images.cubin(images.SAXPY, "sm_90", "-rdc=true"))
     fatbin = read_fatbin(images.bundled((relocatable, inputs()[5], link_time_input())))
     assert str(select(fatbin, Arch.parse("sm_90"))) == "ptx compute_75"
@@ -194,7 +194,7 @@ def test_containers_are_found_in_host_objects(section: bytes) -> None:
     assert found[0].entries[0].payload() == inputs()[0][2]
 
 
-def test_containers_are_found_in_archives_beside_other_members() -> None:
+def test_containers_are_found_in_archives_with_other_members() -> None:
     found = find_fatbins(
         archive(b"/symbols", host_object(one()), b"odd", host_object(other()), host_object(section=b".x"))
     )
@@ -214,7 +214,7 @@ def test_offsets_count_from_the_start_of_the_file(pack: Callable[[bytes], bytes]
     assert [(data[e.offset], data[e.offset + 0x1C]) for e in entries] == [(2, 75), (2, 90), (1, 75)]
 
 
-def test_a_pickled_entry_keeps_its_image_and_not_the_whole_file() -> None:
+def test_pickled_entry_keeps_only_its_image() -> None:
     data = images.bundled(inputs(), "-concat")
     entries = [e for fatbin in find_fatbins(bytes(data) + bytes(1 << 20)) for e in fatbin]
     pickled = pickle.dumps(entries[0])
@@ -223,7 +223,7 @@ def test_a_pickled_entry_keeps_its_image_and_not_the_whole_file() -> None:
     assert len(pickled) < len(data)
 
 
-def test_a_host_file_without_device_code_has_none() -> None:
+def test_host_file_without_device_code_has_no_entries() -> None:
     assert find_fatbins(host_object(section=b".text")) == ()
     assert find_fatbins(images.cubin(images.SAXPY)) == ()
 
@@ -242,7 +242,7 @@ def test_a_host_file_without_device_code_has_none() -> None:
         (host_object(b"\x50\xed\x55\xba\1\0\x10\0" + bytes((99, 0, 0, 0, 0, 0, 0, 0))), "truncated"),
     ],
 )
-def test_a_broken_host_file_is_refused(data: bytes, message: str) -> None:
+def test_broken_host_file_is_refused(data: bytes, message: str) -> None:
     with raises(FormatError, "format", message):
         find_fatbins(data)
 
@@ -291,7 +291,7 @@ def test_damage_gives_a_value_or_a_format_error(mode: tuple[str, ...]) -> None:
         (16 + 0x38, b"\x01" + bytes(7), "at byte 112"),
     ],
 )
-def test_a_broken_header_says_what_and_where(at: int, value: bytes, message: str) -> None:
+def test_broken_header_error_has_its_field_and_offset(at: int, value: bytes, message: str) -> None:
     image = bytearray(images.bundled(inputs()[5:6]))
     image[at : at + len(value)] = value
     with raises(FormatError, "format", message) as error:
@@ -304,7 +304,7 @@ def everything_in(image: bytes) -> None:
         entry.payload()
 
 
-def test_a_concatenated_entry_beyond_the_shared_payload_is_refused() -> None:
+def test_concatenated_entry_past_the_payload_is_refused() -> None:
     image = bytearray(images.bundled(inputs()[5:7], "-concat"))
     assert int.from_bytes(image[16:18], "little") == 0x100
     table = 16 + int.from_bytes(image[16 + 0x14 : 16 + 0x18], "little") + 8
@@ -313,7 +313,7 @@ def test_a_concatenated_entry_beyond_the_shared_payload_is_refused() -> None:
         read_fatbin(bytes(image))
 
 
-def test_a_payload_that_is_no_cubin_where_one_should_be_is_refused() -> None:
+def test_payload_that_is_not_a_cubin_is_refused() -> None:
     image = images.bundled(inputs()[:1], "-compress=false")
     with raises(FormatError, "format", "sm_75"):
         everything_in(image.replace(b"\x7fELF", b"\x7fELG"))
@@ -329,9 +329,7 @@ def test_a_payload_that_is_no_cubin_where_one_should_be_is_refused() -> None:
         (zstandard.ZstdCompressor(write_content_size=False).compress(bytes(1 << 28)), Compression.ZSTD, 100),
     ],
 )
-def test_a_payload_that_unpacks_to_more_than_was_declared_costs_no_memory(
-    packed: bytes, compression: Compression, size: int
-) -> None:
+def test_payload_larger_than_declared_costs_no_memory(packed: bytes, compression: Compression, size: int) -> None:
     def reader(data: bytes) -> None:
         unpack(data, compression, size, 0)
 
@@ -340,7 +338,7 @@ def test_a_payload_that_unpacks_to_more_than_was_declared_costs_no_memory(
     assert peak < 1 << 20
 
 
-def test_what_is_no_bytes_is_refused_with_what_to_pass() -> None:
+def test_nonbytes_are_refused_with_a_hint() -> None:
     for bad, why in ((None, "NoneType"), (Artifact(ImageKind.PTX, b"x"), "artifact.data")):
         with raises(FormatError, "format", why):
             read_fatbin(bad)  # type: ignore[arg-type]

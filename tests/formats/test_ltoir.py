@@ -23,11 +23,11 @@ from formats import damage, images
         ("compute_121a", "lto_121a"),
     ],
 )
-def test_the_architecture_is_told(target: str, told: str) -> None:
+def test_architecture_is_reported(target: str, told: str) -> None:
     assert read_ltoir(images.ltoir(images.SAXPY, target)).arch == Arch.parse(told)
 
 
-def test_the_writer_is_told() -> None:
+def test_producer_is_reported() -> None:
     ir = read_ltoir(images.ltoir(images.SAXPY))
     assert ir.container_version[0] == 1
     assert ir.ir_version[0] == 2
@@ -41,7 +41,7 @@ def test_ten_one_is_eleven_zero_only_since_cuda_13() -> None:
     assert read_ltoir(bytes(image)) == Ltoir(Arch.parse("lto_101"), (1, 0x40), (2, 0x5D), (12, 9))
 
 
-def test_a_version_of_no_table_is_no_error() -> None:
+def test_unknown_version_is_not_an_error() -> None:
     image = bytearray(images.ltoir(images.SAXPY))
     image[7] = 0xEE
     assert read_ltoir(bytes(image)).toolkit is None
@@ -53,7 +53,7 @@ def test_every_cut_of_the_header_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("at", "value"), [(0, 0), (0x18, 9), (0x1A, 0)])
-def test_a_broken_header_is_refused(at: int, value: int) -> None:
+def test_broken_header_is_refused(at: int, value: int) -> None:
     image = bytearray(images.ltoir(images.SAXPY))
     image[at] = value
     if at == 0x1A:

@@ -91,7 +91,7 @@ def types(probed: images.Compiled, expression: str) -> list[str]:
 
 
 @pytest.mark.parametrize("options", [(), ("-rdc=true",), ("-G",), ("-lineinfo",), ("-std=c++11",), ("-std=c++20",)])
-def test_the_probe_leaves_the_cubin_byte_identical(options: tuple[str, ...]) -> None:
+def test_probe_keeps_the_cubin_byte_identical(options: tuple[str, ...]) -> None:
     names = ("saxpy",)
     bare = images.compiled(images.SAXPY, "sm_80", *options, names=names)
     both = images.compiled(images.SAXPY + SIGNATURE_PROBE, "sm_80", *options, names=(*names, probe_expression("saxpy")))
@@ -99,13 +99,13 @@ def test_the_probe_leaves_the_cubin_byte_identical(options: tuple[str, ...]) -> 
     assert both.log == bare.log == ""
 
 
-def test_the_probe_works_before_the_source_too() -> None:
+def test_probe_works_before_the_source_too() -> None:
     source = SIGNATURE_PROBE + images.SAXPY
     lowered = images.compiled(source, "sm_80", names=(probe_expression("saxpy"),)).lowered
     assert str(signature_of(lowered[probe_expression("saxpy")])) == "(float, const float*, float*, int)"
 
 
-def test_the_probe_takes_a_variable_without_failing_the_compile_and_has_no_signature_for_it(
+def test_probe_accepts_a_variable_without_a_signature(
     probed: images.Compiled,
 ) -> None:
     with raises(FormatError, "format", "float [4]"):
@@ -124,12 +124,12 @@ def test_every_integer_has_its_spelling_size_and_sign(probed: images.Compiled) -
     ]  # fmt: skip
 
 
-def test_floats_are_floats_and_half_is_a_structure_with_its_name(probed: images.Compiled) -> None:
+def test_floats_are_floats_and_half_is_a_named_structure(probed: images.Compiled) -> None:
     rows = [(p.type, p.size, p.align, p.kind) for p in signature(probed, "floats")]
     assert rows == [("float", 4, 4, P.FLOAT), ("double", 8, 8, P.FLOAT), ("__half", 2, 2, P.AGGREGATE)]
 
 
-def test_enumerations_are_integers_and_classes_and_unions_are_structures(probed: images.Compiled) -> None:
+def test_enumerations_are_integers_and_classes_structures(probed: images.Compiled) -> None:
     rows = [(p.type, p.size, p.align, p.kind) for p in signature(probed, "classes")]
     assert rows == [
         ("Colour", 4, 4, P.SIGNED), ("Small", 1, 1, P.UNSIGNED), ("Big", 8, 8, P.SIGNED),
@@ -150,7 +150,7 @@ def test_references_and_pointers_to_anything_are_pointers(probed: images.Compile
     ]  # fmt: skip
 
 
-def test_pointers_to_members_have_the_size_that_the_compiler_gives_them(probed: images.Compiled) -> None:
+def test_member_pointers_have_the_size_of_the_compiler(probed: images.Compiled) -> None:
     rows = [(p.type, p.size, p.kind) for p in signature(probed, "members")]
     assert rows == [("int Mixed::*", 8, P.AGGREGATE), ("void (Mixed::*)(int)", 16, P.AGGREGATE)]
 
@@ -172,11 +172,11 @@ def test_pointers_to_members_have_the_size_that_the_compiler_gives_them(probed: 
         ("repeated", ["Outer::Inner", "Outer::Of<float>", "ns::Vec<Outer, 2>", "ns::Vec<Outer, 2>*", "Outer::Inner*"]),
     ],
 )
-def test_types_are_spelled_as_people_write_them(probed: images.Compiled, expression: str, expected: list[str]) -> None:
+def test_types_are_spelled_as_in_source_code(probed: images.Compiled, expression: str, expected: list[str]) -> None:
     assert types(probed, expression) == expected
 
 
-def test_offsets_of_the_probe_are_those_of_the_cubin(probed: images.Compiled) -> None:
+def test_probe_offsets_match_the_cubin(probed: images.Compiled) -> None:
     cubin = read_cubin(images.compiled(SOURCE, "sm_80", *OPTIONS, names=EXPRESSIONS).image)
     for expression in EXPRESSIONS[:-1]:
         kernel = cubin.kernel(probed.lowered[expression])
@@ -185,7 +185,7 @@ def test_offsets_of_the_probe_are_those_of_the_cubin(probed: images.Compiled) ->
         assert [p.size for p in told] == [p.size for p in kernel.signature], expression
 
 
-def test_a_probe_without_sizes_is_read_with_those_of_the_built_in_types() -> None:
+def test_probe_without_sizes_uses_the_built_in_sizes() -> None:
     parameters = signature_of("_Z9cujit_sigIFvPKfPfi4HalfEEvv").parameters
     assert [(p.type, p.size, p.kind) for p in parameters] == [
         ("const float*", 8, P.POINTER),
@@ -195,7 +195,7 @@ def test_a_probe_without_sizes_is_read_with_those_of_the_built_in_types() -> Non
     ]
 
 
-def test_built_in_types_have_the_sizes_that_device_code_gives_them() -> None:
+def test_built_in_types_have_their_device_sizes() -> None:
     sizes = {
         0: "v z Da", 1: "b c a h Du", 2: "s t Ds Dh", 4: "w i j f Di", 8: "l m x y d e Dn", 16: "n o g",
     }  # fmt: skip
@@ -207,12 +207,12 @@ def test_built_in_types_have_the_sizes_that_device_code_gives_them() -> None:
 @pytest.mark.parametrize(
     "name", ["", "_Z", "k", "_Z4axpyIfEvT_", "_Z9cujit_sigIFvEvv", "_Z9cujit_sigIiEvv", "_Z9cujit_sigv"]
 )
-def test_what_is_no_probe_is_refused(name: str) -> None:
+def test_invalid_probe_is_refused(name: str) -> None:
     with pytest.raises(FormatError):
         signature_of(name)
 
 
-def test_a_count_of_sizes_that_is_not_that_of_the_parameters_is_refused() -> None:
+def test_wrong_number_of_sizes_is_refused() -> None:
     with raises(FormatError, "format", "2", "1", "_Z9cujit_sigIFvifE10cujit_intsIJLi4EEEEvv"):
         signature_of("_Z9cujit_sigIFvifE10cujit_intsIJLi4EEEEvv")
 
@@ -220,7 +220,7 @@ def test_a_count_of_sizes_that_is_not_that_of_the_parameters_is_refused() -> Non
 # -- names --------------------------------------------------------------------------------------------------
 
 
-def test_the_source_name_of_every_kernel_is_what_was_asked_for(probed: images.Compiled) -> None:
+def test_source_name_of_every_kernel_is_the_requested_one(probed: images.Compiled) -> None:
     exceptions = {"(void (*)(int*))over": "over", "&table": "table", "calls<callee>": "calls<&callee>"}
     exceptions["literals<true, 'a', 7u, -5, Small::one, double>"] = (
         "literals<true, (char)97, 7u, -5ll, (Small)0, double>"
@@ -271,7 +271,7 @@ def test_demangling(lowered: str, expected: str | None) -> None:
     assert demangle(lowered) == expected
 
 
-def test_the_name_is_told_even_where_the_parameters_are_expressions(probed: images.Compiled) -> None:
+def test_name_is_known_even_if_parameters_are_expressions(probed: images.Compiled) -> None:
     lowered = probed.lowered["dependent<float>"]
     assert demangle(lowered) is None
     assert entity_name(lowered) == "dependent<float>"
@@ -312,7 +312,7 @@ def test_the_name_is_told_even_where_the_parameters_are_expressions(probed: imag
         ("", ""),
     ],
 )
-def test_expressions_come_to_one_spelling(written: str, expected: str) -> None:
+def test_equivalent_expressions_have_one_spelling(written: str, expected: str) -> None:
     assert normalise_expression(written) == expected
     assert normalise_expression(expected) == expected
 
@@ -340,7 +340,7 @@ _TYPES = [
 ]  # fmt: skip
 
 
-def test_no_spelling_merges_two_instances_that_the_compiler_keeps() -> None:
+def test_distinct_instances_keep_distinct_spellings() -> None:
     source = """
 enum class Hue { cold, warm }; template <class T> struct Box { T t; }; template <auto V> struct Sized {};
 template <int N> struct Text {
@@ -395,7 +395,7 @@ def test_every_cut_of_a_real_name_gives_a_text_or_none(data: st.DataObject, prob
 
 
 @given(st.text(alphabet="ab<>(),*&:[] const'1.5-\\uLx", max_size=40))
-def test_any_text_has_a_spelling_that_stays(text: str) -> None:
+def test_spelling_of_any_text_is_stable(text: str) -> None:
     once = normalise_expression(text)
     assert normalise_expression(once) == once
 
@@ -420,12 +420,12 @@ def test_templates_nested_forty_deep_are_still_read() -> None:
         "_Z1k" + "i" * 70_000,
     ],
 )
-def test_names_made_to_be_expensive_are_given_up(name: str) -> None:
+def test_expensive_names_are_given_up(name: str) -> None:
     assert isinstance(demangle(name), str | None)
     assert isinstance(normalise_expression("a<" * 30_000 + name), str)
 
 
-def test_a_long_argument_that_is_repeated_costs_little_memory() -> None:
+def test_repeated_long_argument_costs_little_memory() -> None:
     _, peak = damage.cost(
         lambda name: demangle(name.decode()), b"_Z1k1aI20000" + b"x" * 20_000 + b"S0_" * 13_000 + b"E"
     )

@@ -19,7 +19,7 @@ DATA = bundled(
 )
 
 
-def test_a_whole_fatbin_is_read_as_the_reader_reads_it() -> None:
+def test_whole_fatbin_is_read_as_by_the_reader() -> None:
     (entries,) = salvage(DATA)
     assert entries == read_fatbin(DATA).entries
     assert [[str(e) for e in entries] for entries in salvage(b"front" + DATA + b"between" + DATA)] == [
@@ -27,18 +27,18 @@ def test_a_whole_fatbin_is_read_as_the_reader_reads_it() -> None:
     ]
 
 
-def test_there_is_nothing_in_other_bytes() -> None:
+def test_other_bytes_contain_no_fatbin() -> None:
     assert salvage(b"") == salvage(bytes(999)) == salvage(DATA[:8]) == ()
 
 
 @pytest.mark.parametrize("cut", [17, 100, 2000, 6000])
-def test_a_cut_fatbin_gives_what_is_left_and_says_how_much_is_missing(cut: int) -> None:
+def test_truncated_fatbin_returns_the_rest_and_the_missing_size(cut: int) -> None:
     (entries,) = salvage(DATA[:cut])
     assert isinstance(entries[-1], Damaged)
     assert f"{len(DATA) - cut} bytes are missing" in entries[-1].why
 
 
-def test_an_entry_that_is_damaged_is_told_and_stepped_over() -> None:
+def test_damaged_entry_is_reported_and_skipped() -> None:
     at = read_fatbin(DATA).entries[1].offset
     data = DATA[: at + 0x1C] + bytes(4) + DATA[at + 0x20 :]
     with pytest.raises(FormatError):
@@ -59,14 +59,14 @@ def test_no_damage_raises(data: st.DataObject) -> None:
     salvage(bytes(raw[: data.draw(st.integers(0, len(raw)))]))
 
 
-def test_very_many_containers_that_lie_about_their_length_take_bounded_time() -> None:
+def test_many_containers_with_wrong_lengths_take_bounded_time() -> None:
     start = time.process_time()
     found = salvage((DATA[:8] + b"\xff\xff\xff\x7f\0\0\0\0") * 60_000)
     assert sum(map(len, found)) <= 1 << 16
     assert time.process_time() - start < 20
 
 
-def test_containers_inside_of_each_other_are_not_read_again_and_again() -> None:
+def test_nested_containers_are_read_once() -> None:
     # Each entry, for no architecture, has the header of the next container for its payload.
     entry = struct.pack("<HHIQ", 2, 0x101, 64, 16).ljust(64, b"\0")
     count = 300
@@ -75,20 +75,20 @@ def test_containers_inside_of_each_other_are_not_read_again_and_again() -> None:
     assert count < sum(map(len, found)) <= 1 << 15
 
 
-def test_a_container_of_very_many_damaged_entries_is_read_up_to_a_bound() -> None:
+def test_damaged_entries_are_read_up_to_a_limit() -> None:
     entry = struct.pack("<HHIQ", 2, 0x101, 64, 0).ljust(64, b"\0")
     (entries,) = salvage(DATA[:8] + (40_000 * 64).to_bytes(8, "little") + entry * 40_000)
     assert len(entries) == 1 << 15
 
 
-def test_entries_of_a_damaged_file_share_what_was_unpacked_last() -> None:
+def test_entries_of_a_damaged_file_share_decompressed_data() -> None:
     data = bundled((("ptx", "75", ptx(SAXPY)), ("ptx", "80", ptx(SAXPY))), "-concat")
     stored = [e._stored for entries in salvage(data + data + data[:-8]) for e in entries if isinstance(e, FatbinEntry)]
     assert len(stored) >= 4
     assert all(s.recent is not None and s.recent is stored[0].recent for s in stored)
 
 
-def test_a_damage_is_placed_once() -> None:
+def test_damage_is_placed_once() -> None:
     at = read_fatbin(DATA).entries[1].offset
     (entries,) = salvage(DATA[: at + 0x1C] + bytes(4) + DATA[at + 0x20 :])
     assert isinstance(entries[1], Damaged)

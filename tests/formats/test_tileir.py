@@ -43,7 +43,7 @@ def test_every_golden_is_read() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(_KNOWN))
-def test_what_is_cut_is_refused(name: str) -> None:
+def test_truncated_file_is_refused(name: str) -> None:
     data = (GOLDENS / name).read_bytes()
     for size in range(len(data)):
         with raises(FormatError, "format"):
@@ -51,7 +51,7 @@ def test_what_is_cut_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(_KNOWN))
-def test_what_is_damaged_is_read_or_refused(name: str) -> None:
+def test_damaged_file_is_read_or_refused(name: str) -> None:
     data, choose = (GOLDENS / name).read_bytes(), random.Random(name)
     refused = 0
     for _ in range(2000):
@@ -65,14 +65,14 @@ def test_what_is_damaged_is_read_or_refused(name: str) -> None:
     assert refused > 100
 
 
-def test_sizes_in_the_file_take_no_memory() -> None:
+def test_declared_sizes_allocate_no_memory() -> None:
     huge = b"\xff" * 8 + b"\x7f"
     for section in (1, 2, 5):
         with raises(FormatError, "format"):
             read_tileir(b"\x7fTileIR\0\x0d\x04\0\0" + bytes([section]) + huge)
 
 
-def test_an_attribute_of_a_later_version_hides_the_kernels_alone() -> None:
+def test_attribute_of_a_later_version_hides_only_the_kernels() -> None:
     data = (GOLDENS / "scale-13.5.tileir").read_bytes()
     at = data.index(b"\x0b\0\x06\0")  # no hints, no attributes of arguments
     found = read_tileir(data[:at] + b"\x3f" + data[at + 1 :])

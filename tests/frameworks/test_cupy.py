@@ -39,7 +39,7 @@ def options(tmp_path: Path) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("place", ["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])
-def test_a_module_of_cupy_is_taken_with_options_and_names(cupy: Any, options: tuple[str, ...], place: str) -> None:
+def test_cupy_module_is_accepted_with_options_and_names(cupy: Any, options: tuple[str, ...], place: str) -> None:
     if place != "cpu" and not cupy.cuda.is_available():
         pytest.skip("CuPy has no GPU here")
     raw = cupy.RawModule(code=SOURCE, options=options, name_expressions=["scale<float>", "scale<int>"])
@@ -51,20 +51,20 @@ def test_a_module_of_cupy_is_taken_with_options_and_names(cupy: Any, options: tu
     assert "-I" not in str(module.artifact.provenance)  # which would keep it out of the cache
 
 
-def test_each_way_to_say_a_directory_is_taken(cupy: Any, options: tuple[str, ...], tmp_path: Path) -> None:
+def test_every_spelling_of_a_directory_is_accepted(cupy: Any, options: tuple[str, ...], tmp_path: Path) -> None:
     for more in (("-I", str(tmp_path)), (f"--include-path={tmp_path}",), (f"-I={tmp_path}",)):
         raw = cupy.RawModule(code=SOURCE, options=(options[0], *more, options[2]), name_expressions=("scale<int>",))
         assert "scale<int>" in module_of(raw, "cpu")
 
 
-def test_a_kernel_of_cupy_is_taken(cupy: Any) -> None:
+def test_cupy_kernel_is_accepted(cupy: Any) -> None:
     raw = cupy.RawKernel('extern "C" __global__ void five(int *x) { *x = 5; }', "five")
     x = np.zeros(1, np.int32)
     module_of(raw, "cpu")[raw.name][1, 1](x)
     assert x.tolist() == [5]
 
 
-def test_an_image_is_given_and_taken_back(cupy: Any) -> None:
+def test_image_is_passed_to_cupy_and_back(cupy: Any) -> None:
     artifact = cujit.compile('extern "C" __global__ void five(int *x) { *x = 5; }', arch="compute_75")
     raw = raw_module(artifact)
     assert isinstance(raw, cupy.RawModule)
@@ -76,7 +76,7 @@ def test_an_image_is_given_and_taken_back(cupy: Any) -> None:
 
 
 @pytest.mark.gpu
-def test_cupy_runs_what_it_is_given(cupy: Any) -> None:
+def test_cupy_runs_the_image(cupy: Any) -> None:
     if not cupy.cuda.is_available():
         pytest.skip("CuPy has no GPU here")
     source = "template <class T> __global__ void fill(T *x, T value) { x[threadIdx.x] = value; }"
@@ -90,7 +90,7 @@ def test_cupy_runs_what_it_is_given(cupy: Any) -> None:
 
 
 @pytest.mark.gpu
-def test_both_launch_the_same_kernel_of_a_module_that_cupy_uses(cupy: Any, options: tuple[str, ...]) -> None:
+def test_both_launch_the_same_kernel_of_a_cupy_module(cupy: Any, options: tuple[str, ...]) -> None:
     if not cupy.cuda.is_available():
         pytest.skip("CuPy has no GPU here")
     raw = cupy.RawModule(code=SOURCE, options=options, name_expressions=["scale<float>"])
@@ -102,7 +102,7 @@ def test_both_launch_the_same_kernel_of_a_module_that_cupy_uses(cupy: Any, optio
     assert x.get().tolist() == [27.0] * 100
 
 
-def test_what_is_not_compiled_by_nvrtc_is_refused(cupy: Any) -> None:
+def test_module_not_compiled_by_nvrtc_is_refused(cupy: Any) -> None:
     code = 'extern "C" __global__ void k() {}'
     with raises(UnsupportedError, "unsupported", "RawModule", "nvcc"):
         module_of(cupy.RawModule(code=code, backend="nvcc"))
@@ -110,21 +110,21 @@ def test_what_is_not_compiled_by_nvrtc_is_refused(cupy: Any) -> None:
         module_of(cupy.RawKernel(code, "k", backend="nvcc"))
 
 
-def test_other_things_are_refused(cupy: Any) -> None:  # noqa: ARG001 - it is skipped where there is none
+def test_other_objects_are_refused(cupy: Any) -> None:  # noqa: ARG001 - it is skipped where there is none
     with raises(ArgumentError, "argument", "RawModule", "RawKernel", "'code'"):
         module_of("code")
     with raises(FormatError, "format", "CuPy", "ltoir"):
         raw_module(cujit.compile('extern "C" __global__ void k() {}', to="ltoir", arch="lto_90"))
 
 
-def test_without_cupy_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_cupy_is_reported_with_an_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)
     with raises(MissingError, "missing", "CuPy") as e:
         raw_module(b"")
     assert "pip install cupy" in str(e.value.help)
 
 
-def test_the_files_go_with_the_process_that_made_them(cupy: Any) -> None:  # noqa: ARG001 - as above
+def test_files_are_removed_with_their_process(cupy: Any) -> None:  # noqa: ARG001 - as above
     code = (
         "import os, cujit; from cujit.integrations.cupy_modules import raw_module\n"
         "raw = raw_module(cujit.compile('extern \"C\" __global__ void k() {}', arch='compute_75'))\n"

@@ -80,7 +80,7 @@ def answer(jax: Any) -> Any:  # noqa: ARG001 — it is skipped where there is no
     return asked
 
 
-def test_a_frame_is_read(answer: Any) -> None:
+def test_frame_is_read(answer: Any) -> None:
     (error, [((text, count, found), *where)]) = answer(_Xla().frame())
     assert (error, text, count, where) == (None, "", 1, [-1, 0])
     assert [(shape, dtype.name) for shape, dtype in found] == [((2, 3), "float32")] * 2
@@ -88,7 +88,7 @@ def test_a_frame_is_read(answer: Any) -> None:
     assert text == "a number"
 
 
-def test_the_numbers_of_dtypes_are_those_of_xla(jax: Any) -> None:  # noqa: ARG001 — it is skipped where there is none
+def test_dtype_numbers_match_xla(jax: Any) -> None:  # noqa: ARG001 — it is skipped where there is none
     from cujit.jax.frames import ELEMENTS
 
     xla_client = pytest.importorskip("jaxlib.xla_client")
@@ -103,7 +103,7 @@ def test_the_numbers_of_dtypes_are_those_of_xla(jax: Any) -> None:  # noqa: ARG0
     assert left == {"primitive_type_invalid", "s4", "u4", "f4e2m1fn", "tuple", "opaque_type", "token"}
 
 
-def test_another_stage_runs_nothing(answer: Any) -> None:
+def test_other_stages_run_nothing(answer: Any) -> None:
     assert answer(_Xla().frame(stage=2)) == (None, [])
 
 
@@ -119,9 +119,7 @@ def test_another_stage_runs_nothing(answer: Any) -> None:
         ({"major": 1}, {}, "interface 1"),
     ],
 )
-def test_another_layout_is_an_error_that_says_so(
-    answer: Any, xla: dict[str, Any], sizes: dict[str, int], what: str
-) -> None:
+def test_other_layout_is_an_error(answer: Any, xla: dict[str, Any], sizes: dict[str, int], what: str) -> None:
     other = _Xla(**xla)
     assert answer(other.frame(**sizes)) == (77, [])
     [(code, said)] = other.said
@@ -130,7 +128,7 @@ def test_another_layout_is_an_error_that_says_so(
     assert what in said
 
 
-def test_a_question_for_the_version_is_answered(answer: Any) -> None:
+def test_question_for_the_version_is_answered(answer: Any) -> None:
     xla = _Xla()
     metadata = xla.put("@QQQiiI", 36, 24, 0, 7, 7, 0)
     assert answer(xla.frame(extension=xla.put("@Qi4xQQ", 32, 1, 0, metadata))) == (None, [])
@@ -142,12 +140,12 @@ def test_a_question_for_the_version_is_answered(answer: Any) -> None:
     assert [len(answer(xla.frame(extension=other))[1]) for other in others] == [1, 2]
 
 
-def test_a_call_on_a_gpu_asks_for_the_gpu_and_its_stream(answer: Any) -> None:
+def test_gpu_call_selects_the_gpu_and_its_stream(answer: Any) -> None:
     xla = _Xla(gpu=(3, 0x7F0012345678))
     (error, [(_, *where)]) = answer(xla.frame(), is_gpu=True)
     assert (error, where) == (None, [3, 0x7F0012345678])
     assert xla.asked == [(28, 0, 5), (32, 0, 5)]
 
 
-def test_an_error_of_xla_goes_back_to_it(answer: Any) -> None:
+def test_xla_error_is_returned_to_xla(answer: Any) -> None:
     assert answer(_Xla().frame(), is_gpu=True) == (99, [])

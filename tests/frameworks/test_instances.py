@@ -26,7 +26,7 @@ def made(kernel: str = "fill<{x}, {n}>", **sizes: Any) -> Callable[..., Any]:
     return lambda *given, ordinal=-1: found.launch(given, given, ordinal, 0)
 
 
-def test_each_type_and_number_has_a_kernel_and_others_share_it() -> None:
+def test_each_type_and_number_has_its_own_kernel() -> None:
     launch = made(over=lambda x, _: len(x))
     names = [launch(*given).kernel.name for given in ((X, 1), (X, 2), (D, 2), (X, True))]
     assert names == ["fill<float, 1>", "fill<float, 2>", "fill<double, 2>", "fill<float, true>"]
@@ -36,12 +36,12 @@ def test_each_type_and_number_has_a_kernel_and_others_share_it() -> None:
     assert (filled == 7).all()
 
 
-def test_a_number_from_0_on_is_that_of_a_gpu() -> None:
+def test_nonnegative_number_selects_a_gpu() -> None:
     with contextlib.suppress(MissingError):  # there is none
         assert made(over=lambda x, _: len(x))(X, 1, ordinal=0).kernel.device.is_gpu
 
 
-def test_sizes_and_memory_are_those_of_the_call() -> None:
+def test_sizes_and_memory_come_from_the_call() -> None:
     launch = made(over=lambda x, _: len(x), shared_bytes=lambda _, n: n)
     for _ in range(2):
         for size, shared in ((4, 0), (4, 16), (64, 16)):
@@ -51,7 +51,7 @@ def test_sizes_and_memory_are_those_of_the_call() -> None:
             assert ("16 bytes of shared memory" in said) is (shared == 16)
 
 
-def test_launches_stay_until_there_are_too_many() -> None:
+def test_launches_are_cached_up_to_a_limit() -> None:
     launch = made(over=lambda _, n: n, kernel="fill<{x}, 1>")
     launches = [launch(X, size) for size in range(_MOST_LAUNCHES)]
     assert all(launch(X, size) is one for size, one in enumerate(launches))
@@ -64,9 +64,7 @@ def test_launches_stay_until_there_are_too_many() -> None:
     [(2, None, 512), (lambda *_: 3, 32, 96), ((2, 1, 1), 4, 8), (0, 4, 0), (lambda *_: (2, 0), 4, 0)],
     ids=["a number", "a function", "a tuple", "none", "an axis of none"],
 )
-def test_a_grid_has_blocks_of_256_unless_it_is_said_and_may_be_empty(
-    grid: Any, block: int | None, threads: int
-) -> None:
+def test_default_grid_has_blocks_of_256_and_may_be_empty(grid: Any, block: int | None, threads: int) -> None:
     filled = np.zeros(520, np.float32)
     made(grid=grid, block=block)(filled, 3)(filled)
     assert (filled == 3).sum() == threads
@@ -82,7 +80,7 @@ def test_a_grid_has_blocks_of_256_unless_it_is_said_and_may_be_empty(
         ("fill<{x}, 1>", (X.astype("datetime64[s]"), 1), ArgumentError, ("argument", "{x}", "datetime64[s]")),
     ],
 )
-def test_a_name_with_what_has_no_word_is_refused(
+def test_name_of_an_unsupported_value_is_refused(
     kernel: str, given: Any, error: type[CujitError], said: tuple[str, ...]
 ) -> None:
     with raises(error, *said):

@@ -83,14 +83,14 @@ def define(jax: Any) -> Any:  # noqa: ARG001 — it is skipped where there is no
     return again
 
 
-def test_importing_cujit_imports_no_jax() -> None:
+def test_importing_cujit_does_not_import_jax() -> None:
     code = "import sys, cujit; cujit.jit, cujit.load; assert 'jax' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.mark.usefixtures("platform")
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int32", "uint32"])
-def test_the_instance_of_a_template_goes_by_the_elements(jax: Any, ops: Any, dtype: str) -> None:
+def test_template_instance_depends_on_the_element_type(jax: Any, ops: Any, dtype: str) -> None:
     x = jax.numpy.arange(100).astype(dtype)
     found = ops.axpy(x, x, a=2.0)
     assert found.dtype == x.dtype
@@ -98,20 +98,20 @@ def test_the_instance_of_a_template_goes_by_the_elements(jax: Any, ops: Any, dty
 
 
 @pytest.mark.usefixtures("platform")
-def test_the_value_of_a_number_goes_into_a_template(jax: Any, ops: Any) -> None:
+def test_number_becomes_a_template_argument(jax: Any, ops: Any) -> None:
     for width in (32, 16):
         x = jax.numpy.arange(320.0).reshape(-1, width)
         padded = jax.numpy.concatenate([x, jax.numpy.zeros((32 // width, width))])  # a block has 32 threads
         assert (ops.sums(padded, width=width)[: len(x)] == x.sum(1)).all()
 
 
-def test_it_runs_where_its_arrays_are(jax: Any, ops: Any, platform: str) -> None:
+def test_operator_runs_on_the_device_of_its_arrays(jax: Any, ops: Any, platform: str) -> None:
     x = jax.numpy.ones(4)
     assert {d.platform for d in ops.axpy(x, x, a=1.0).devices()} == {"gpu" if platform == "cuda" else "cpu"}
 
 
 @pytest.mark.usefixtures("platform")
-def test_it_compiles_among_other_operations(jax: Any, ops: Any) -> None:
+def test_operator_compiles_with_other_operations(jax: Any, ops: Any) -> None:
     jnp = jax.numpy
 
     def compute(x: Any, y: Any) -> Any:
@@ -137,7 +137,7 @@ def test_outputs_are_new_arrays(jax: Any, ops: Any, define: Any) -> None:
 
 
 @pytest.mark.usefixtures("platform")
-def test_nothing_is_launched_over_nothing(jax: Any, ops: Any) -> None:
+def test_empty_input_launches_nothing(jax: Any, ops: Any) -> None:
     empty = jax.numpy.zeros(0)
     assert ops.axpy(empty, empty, a=2.0).shape == (0,)
     assert ops.sums(jax.numpy.zeros((0, 32)), width=32).shape == (0,)
@@ -145,7 +145,7 @@ def test_nothing_is_launched_over_nothing(jax: Any, ops: Any) -> None:
 
 @pytest.mark.usefixtures("platform")
 @pytest.mark.parametrize("compiled", [False, True])
-def test_a_second_kernel_is_the_way_back(jax: Any, ops: Any, compiled: bool) -> None:
+def test_second_kernel_is_the_way_back(jax: Any, ops: Any, compiled: bool) -> None:
     x, y = jax.numpy.arange(100.0), jax.numpy.ones(100)
 
     def loss(axpy: Any, x: Any, y: Any) -> Any:
@@ -163,7 +163,7 @@ def test_a_second_kernel_is_the_way_back(jax: Any, ops: Any, compiled: bool) -> 
     )  # gradients of each row
 
 
-def test_residuals_are_what_the_way_back_needs(jax: Any, define: Any) -> None:
+def test_residuals_reach_the_backward_function(jax: Any, define: Any) -> None:
     operator = define(
         kernel="axpy<{x}>",
         outputs=lambda x, y, *, a=2.0: x,
@@ -176,7 +176,7 @@ def test_residuals_are_what_the_way_back_needs(jax: Any, define: Any) -> None:
     assert (of_x.tolist(), of_y.tolist()) == ([3.0] * 3, [0.0] * 3)
 
 
-def test_the_way_back_gets_each_gradient_and_each_number(jax: Any, define: Any) -> None:
+def test_way_back_gets_each_gradient_and_each_number(jax: Any, define: Any) -> None:
     seen = []
 
     def backward(kept: Any, first: Any, second: Any, *, a: float, b: float) -> Any:
@@ -199,14 +199,14 @@ def test_the_way_back_gets_each_gradient_and_each_number(jax: Any, define: Any) 
     assert seen == [([8.0] * 2, 7.0, 3.0)]
 
 
-def test_where_there_is_no_way_back_a_gradient_is_an_error(jax: Any, ops: Any) -> None:
+def test_missing_backward_function_makes_a_gradient_an_error(jax: Any, ops: Any) -> None:
     with raises(UnsupportedError, "unsupported", "cujit_tests::axpy_back", "backward=…"):
         jax.grad(lambda x: ops.axpy_back(x, a=2.0)[0].sum())(jax.numpy.ones(4))
 
 
 @pytest.mark.usefixtures("platform")
 @pytest.mark.parametrize("method", ["sequential", "sequential_unrolled", "expand_dims", "broadcast_all"])
-def test_a_batch_is_one_launch_or_many(jax: Any, define: Any, method: str) -> None:
+def test_batch_is_one_launch_or_many(jax: Any, define: Any, method: str) -> None:
     shapes = []
 
     def arguments(out: Any, _x: Any) -> Any:
@@ -219,20 +219,20 @@ def test_a_batch_is_one_launch_or_many(jax: Any, define: Any, method: str) -> No
 
 
 @pytest.mark.usefixtures("platform")
-def test_it_runs_by_threads_by_blocks_or_by_a_function_of_either(jax: Any, define: Any) -> None:
+def test_grid_is_by_threads_by_blocks_or_by_a_function(jax: Any, define: Any) -> None:
     for more in ({"grid": 2}, {"grid": (2, 1)}, {"grid": lambda out, x: 1}, {"over": lambda out, x: out.size}):
         assert define(**more)(jax.numpy.ones(512)).tolist() == [5.0] * 512
 
 
 @pytest.mark.usefixtures("platform")
-def test_blocks_have_as_many_threads_as_was_said(jax: Any, define: Any) -> None:
+def test_blocks_have_the_specified_number_of_threads(jax: Any, define: Any) -> None:
     said = {"kernel": "widths", "arguments": lambda out, x: (x, out, x.size), "input_output_aliases": None}
     for more, width in (({"block": 64}, 64), ({"grid": 2, "block": 160}, 160), ({"grid": 2}, 256)):
         assert define(**said, **more)(jax.numpy.ones(300)).tolist() == [width] * 300
 
 
 @pytest.mark.usefixtures("platform")
-def test_blocks_have_the_shared_memory_that_was_said(jax: Any, define: Any) -> None:
+def test_blocks_have_the_specified_shared_memory(jax: Any, define: Any) -> None:
     said: dict[str, Any] = {"kernel": "shared", "arguments": lambda out, x: (out, x.size)}
     more: dict[str, Any]
     for more, size in (({}, 0), ({"shared_bytes": 1024}, 1024), ({"shared_bytes": lambda out, x: 16 * x.size}, 4096)):
@@ -240,9 +240,7 @@ def test_blocks_have_the_shared_memory_that_was_said(jax: Any, define: Any) -> N
 
 
 @pytest.mark.usefixtures("platform")
-def test_how_a_call_goes_is_kept_until_there_are_too_many(
-    jax: Any, define: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_calls_are_cached_up_to_a_limit(jax: Any, define: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from cujit.jax import operators
 
     monkeypatch.setattr(operators, "_MOST_PLANS", 3)
@@ -259,7 +257,7 @@ def test_how_a_call_goes_is_kept_until_there_are_too_many(
 
 
 @pytest.mark.parametrize("number", [0.0, -0.0, 1, 1.0, True, 0.1, float("inf"), 2**53 + 1, np.float32(0.1)])
-def test_a_number_arrives_bit_for_bit(jax: Any, define: Any, number: Any) -> None:
+def test_number_arrives_bit_for_bit(jax: Any, define: Any, number: Any) -> None:
     seen = []
 
     def arguments(out: Any, _x: Any, *, number: Any) -> Any:
@@ -289,7 +287,7 @@ def test_many_threads_call_it_with_many_shapes(jax: Any, ops: Any) -> None:
         assert all(pool.map(run, [1 + n % 50 for n in range(400)]))
 
 
-def test_an_artifact_is_taken(jax: Any) -> None:
+def test_artifact_is_accepted(jax: Any) -> None:
     import cujit.jax
 
     shipped = cujit.jax.operator(
@@ -303,13 +301,13 @@ def test_an_artifact_is_taken(jax: Any) -> None:
     assert shipped(jax.numpy.ones(3)).tolist() == [32.0] * 3
 
 
-def test_arrays_may_be_given_by_name_and_numbers_have_defaults(jax: Any, define: Any) -> None:
+def test_arrays_may_be_named_and_numbers_have_defaults(jax: Any, define: Any) -> None:
     operator = define(outputs=lambda x, *, by=3.0: x, arguments=lambda out, x, *, by: (out, by, x.size))
     x = jax.numpy.ones(2)
     assert [operator(x)[0], operator(x=x, by=2.0)[0], operator(x, by=np.int32(4))[0]] == [3.0, 2.0, 4.0]
 
 
-def test_what_does_not_fit_is_refused_when_jax_traces(jax: Any, ops: Any, define: Any) -> None:
+def test_mismatch_is_refused_at_trace_time(jax: Any, ops: Any, define: Any) -> None:
     x = jax.numpy.ones(8)
     refused: list[tuple[Callable[[], Any], tuple[str, ...]]] = [
         (lambda: ops.axpy(x, a=2.0), ("cujit_tests::axpy(x, y, *, a)", "argument: 'y'")),
@@ -336,7 +334,7 @@ def test_what_does_not_fit_is_refused_when_jax_traces(jax: Any, ops: Any, define
 
 
 @pytest.mark.usefixtures("platform")
-def test_what_does_not_fit_the_kernel_is_an_error_of_xla_with_name_and_cause(jax: Any, ops: Any, define: Any) -> None:
+def test_kernel_mismatch_is_an_xla_error_with_name_and_cause(jax: Any, ops: Any, define: Any) -> None:
     x = jax.numpy.ones(8)
 
     def fails(_out: Any, _x: Any) -> Any:
@@ -370,26 +368,26 @@ def test_what_does_not_fit_the_kernel_is_an_error_of_xla_with_name_and_cause(jax
         ({"vmap_method": "fast"}, ("option", "vmap_method", "'fast'", "sequential")),
     ],
 )
-def test_a_function_that_cannot_be_is_refused(define: Any, more: dict[str, Any], values: tuple[str, ...]) -> None:
+def test_invalid_operator_is_refused(define: Any, more: dict[str, Any], values: tuple[str, ...]) -> None:
     with raises(OptionError, *values):
         define(**more)
 
 
 @pytest.mark.usefixtures("jax")
-def test_a_name_without_a_namespace_is_refused() -> None:
+def test_name_without_a_namespace_is_refused() -> None:
     import cujit.jax
 
     with raises(OptionError, "option", "namespace::name", "'scale'"):
         cujit.jax.operator("scale", SOURCE, kernel="scale", outputs=lambda x: x, arguments=lambda out, x: (out,))
 
 
-def test_what_is_defined_again_takes_the_place_of_the_old(jax: Any, define: Any) -> None:
+def test_redefinition_replaces_the_operator(jax: Any, define: Any) -> None:
     for by in (2.0, 3.0):
         operator = define(arguments=lambda out, x, by=by: (out, by, x.size))
         assert operator(jax.numpy.ones(2)).tolist() == [by] * 2
 
 
-def test_it_has_the_name_and_the_parameters_that_were_said(ops: Any) -> None:
+def test_operator_has_its_specified_name_and_parameters(ops: Any) -> None:
     import inspect
 
     assert ops.axpy.__doc__ == "Run cujit_tests::axpy, a kernel as a function of JAX."
@@ -397,7 +395,7 @@ def test_it_has_the_name_and_the_parameters_that_were_said(ops: Any) -> None:
 
 
 @pytest.mark.gpu
-def test_it_runs_in_the_stream_of_xla(jax: Any, ops: Any) -> None:
+def test_operator_runs_in_the_stream_of_xla(jax: Any, ops: Any) -> None:
     try:
         device = jax.devices("cuda")[0]
     except RuntimeError:

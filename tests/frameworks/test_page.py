@@ -16,7 +16,7 @@ PAGE = Page("frameworks.md")
 @pytest.mark.usefixtures("torch")
 @pytest.mark.filterwarnings("default")  # of torch's compiler
 @pytest.mark.parametrize("code", PAGE.each())
-def test_the_snippet_runs(code: str) -> None:
+def test_snippet_runs(code: str) -> None:
     if "import jax" in code:
         pytest.importorskip("jax")
     PAGE.run(code)
@@ -27,7 +27,7 @@ def test_every_section_shows_code() -> None:
 
 
 @pytest.mark.parametrize("framework", ["jax", "torch"])
-def test_the_example_runs(framework: str) -> None:
+def test_example_runs(framework: str) -> None:
     pytest.importorskip(framework)
     example = Path(__file__).parents[2] / "examples" / f"{framework}_operator.py"
     done = subprocess.run([sys.executable, example], capture_output=True, text=True, check=False)

@@ -86,32 +86,32 @@ def define(torch: Any) -> Any:
     return again
 
 
-def test_importing_cujit_imports_no_torch() -> None:
+def test_importing_cujit_does_not_import_torch() -> None:
     code = "import sys, cujit; cujit.jit, cujit.load; assert 'torch' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32", "int64"])
-def test_the_instance_of_a_template_goes_by_the_elements(torch: Any, ops: Any, place: str, dtype: str) -> None:
+def test_template_instance_depends_on_the_element_type(torch: Any, ops: Any, place: str, dtype: str) -> None:
     x = torch.arange(1000, device=place).to(getattr(torch, dtype))
     assert torch.equal(ops.axpy(2.0, x, x), 2 * x + x)
 
 
-def test_the_value_of_a_number_goes_into_a_template(torch: Any, ops: Any, place: str) -> None:
+def test_number_becomes_a_template_argument(torch: Any, ops: Any, place: str) -> None:
     for width in (32, 16):
         x = torch.arange(320.0, device=place).reshape(-1, width)
         padded = torch.cat([x, torch.zeros(32, device=place).reshape(-1, width)])  # a block has 32 threads
         assert torch.equal(ops.sums(padded, width)[: len(x)], x.sum(1))
 
 
-def test_a_tensor_of_the_host_is_not_copied(torch: Any, ops: Any) -> None:
+def test_tensor_of_the_host_is_not_copied(torch: Any, ops: Any) -> None:
     x = torch.ones(8)
     same = x.numpy()
     ops.scale(x, 3.0)
     assert same.tolist() == [3.0] * 8
 
 
-def test_an_argument_that_is_written_to_has_a_new_version(torch: Any, ops: Any, place: str) -> None:
+def test_written_argument_has_a_new_version(torch: Any, ops: Any, place: str) -> None:
     x = torch.ones(300, device=place)
     before = x._version
     assert ops.scale(x) is None  # by default: 2
@@ -122,7 +122,7 @@ def test_an_argument_that_is_written_to_has_a_new_version(torch: Any, ops: Any, 
         assert inference.tolist() == [2.0, 2.0]
 
 
-def test_nothing_is_launched_over_nothing(torch: Any, ops: Any, place: str) -> None:
+def test_empty_input_launches_nothing(torch: Any, ops: Any, place: str) -> None:
     empty = torch.empty(0, device=place)
     assert ops.axpy(2.0, empty, empty).shape == (0,)
     assert ops.sums(torch.empty(0, 32, device=place), 32).shape == (0,)
@@ -130,7 +130,7 @@ def test_nothing_is_launched_over_nothing(torch: Any, ops: Any, place: str) -> N
 
 
 @pytest.mark.filterwarnings("default")  # 2.14 warns of what its own opcheck does
-def test_torch_finds_nothing_wrong(torch: Any, ops: Any, place: str) -> None:
+def test_opcheck_finds_nothing_wrong(torch: Any, ops: Any, place: str) -> None:
     x, y = (torch.randn(100, device=place, requires_grad=True) for _ in range(2))
     for operator, given in (
         (ops.axpy, (2.0, x, y)),
@@ -142,7 +142,7 @@ def test_torch_finds_nothing_wrong(torch: Any, ops: Any, place: str) -> None:
 
 
 @pytest.mark.filterwarnings("default")  # of torch's compiler
-def test_it_compiles_without_a_break(torch: Any, ops: Any, place: str) -> None:
+def test_operator_compiles_without_a_graph_break(torch: Any, ops: Any, place: str) -> None:
     def compute(x: Any, y: Any) -> Any:
         z = ops.axpy(3.0, x.sin(), y).cos()
         ops.scale(z, 0.5)
@@ -157,7 +157,7 @@ def test_it_compiles_without_a_break(torch: Any, ops: Any, place: str) -> None:
 
 @pytest.mark.filterwarnings("default")  # of torch's compiler
 @pytest.mark.parametrize("compiled", [False, True])
-def test_a_second_kernel_is_the_way_back(torch: Any, ops: Any, place: str, compiled: bool) -> None:
+def test_second_kernel_is_the_way_back(torch: Any, ops: Any, place: str, compiled: bool) -> None:
     x, y = (torch.randn(100, device=place, requires_grad=True) for _ in range(2))
 
     def loss(x: Any, y: Any) -> Any:
@@ -169,7 +169,7 @@ def test_a_second_kernel_is_the_way_back(torch: Any, ops: Any, place: str, compi
     torch.testing.assert_close(y.grad, of_y)
 
 
-def test_where_there_is_no_way_back_going_back_is_an_error(torch: Any, ops: Any, place: str) -> None:
+def test_missing_backward_function_makes_backward_an_error(torch: Any, ops: Any, place: str) -> None:
     x = torch.ones(4, device=place, requires_grad=True)
     with raises(UnsupportedError, "unsupported", "cujit_tests::axpy_back", "backward=…"):
         ops.axpy_back(2.0, x)[0].sum().backward()
@@ -180,7 +180,7 @@ def test_where_there_is_no_way_back_going_back_is_an_error(torch: Any, ops: Any,
     assert x.tolist() == [2.0] * 4
 
 
-def test_a_default_that_is_left_out_has_its_way_back(torch: Any, define: Any) -> None:
+def test_omitted_default_has_its_gradient(torch: Any, define: Any) -> None:
     operator = define(
         "(Tensor x, float by=2.0) -> Tensor",
         outputs=lambda x, by: x.clone(),
@@ -193,13 +193,13 @@ def test_a_default_that_is_left_out_has_its_way_back(torch: Any, define: Any) ->
     assert x.grad.tolist() == [2.0] * 4
 
 
-def test_it_runs_by_threads_by_blocks_or_by_a_function_of_either(torch: Any, define: Any, place: str) -> None:
+def test_grid_is_by_threads_by_blocks_or_by_a_function(torch: Any, define: Any, place: str) -> None:
     for more in ({"grid": 2}, {"grid": (2, 1)}, {"over": lambda out, x: out.numel()}):
         operator = define(arguments=lambda out, x: (out.fill_(1.0), 5.0, x.numel()), **more)
         assert operator(torch.ones(512, device=place)).tolist() == [5.0] * 512
 
 
-def test_blocks_have_as_many_threads_as_was_said(torch: Any, define: Any, place: str) -> None:
+def test_blocks_have_the_specified_number_of_threads(torch: Any, define: Any, place: str) -> None:
     said: dict[str, Any] = {"kernel": "widths", "outputs": None, "arguments": lambda by, x: (x, x.numel())}
     for more, width in (({"block": 64}, 64), ({"grid": 2, "block": 160}, 160), ({"grid": 2}, 256)):
         operator = define("(float by, Tensor(a!) x) -> ()", **said, **more)  # a number goes before the tensor
@@ -207,7 +207,7 @@ def test_blocks_have_as_many_threads_as_was_said(torch: Any, define: Any, place:
         assert x.tolist() == [width] * 300
 
 
-def test_blocks_have_the_shared_memory_that_was_said(torch: Any, define: Any, place: str) -> None:
+def test_blocks_have_the_specified_shared_memory(torch: Any, define: Any, place: str) -> None:
     said: dict[str, Any] = {"kernel": "shared", "outputs": None, "arguments": lambda x: (x, x.numel())}
     more: dict[str, Any]
     for more, size in (({}, 0), ({"shared_bytes": 1024}, 1024), ({"shared_bytes": lambda x: 16 * x.numel()}, 4096)):
@@ -216,7 +216,7 @@ def test_blocks_have_the_shared_memory_that_was_said(torch: Any, define: Any, pl
         assert x.tolist() == [size] * 256
 
 
-def test_an_artifact_is_taken(torch: Any) -> None:
+def test_artifact_is_accepted(torch: Any) -> None:
     import cujit.torch
 
     scale = cujit.torch.operator(
@@ -231,7 +231,7 @@ def test_an_artifact_is_taken(torch: Any) -> None:
 
 
 @pytest.mark.gpu
-def test_it_runs_in_the_current_stream_and_graphs_have_it(torch: Any, ops: Any) -> None:
+def test_operator_runs_in_the_current_stream_and_in_graphs(torch: Any, ops: Any) -> None:
     if not torch.cuda.is_available():
         pytest.skip("torch has no GPU here")
     x, y = torch.ones(1 << 20, device="cuda"), torch.ones(1 << 20, device="cuda")
@@ -261,7 +261,7 @@ def test_tensors_of_two_places_are_refused(torch: Any, ops: Any) -> None:
         ops.axpy(2.0, torch.ones(4, device="cuda"), torch.ones(4))
 
 
-def test_what_does_not_fit_is_refused_in_words(torch: Any, ops: Any) -> None:
+def test_mismatch_is_refused(torch: Any, ops: Any) -> None:
     x = torch.ones(8)
     with raises(ArgumentError, "argument-type", "argument 2", "C-contiguous"):
         ops.axpy(2.0, x[::2], x[::2])
@@ -289,22 +289,20 @@ def test_what_does_not_fit_is_refused_in_words(torch: Any, ops: Any) -> None:
         ("(Tensor x) -> Tensor", {"kernel": "scale<{x"}, ("option", "'scale<{x'", '"axpy<{x}>"')),
     ],
 )
-def test_an_operator_that_cannot_be_is_refused(
-    define: Any, schema: str, more: dict[str, Any], values: tuple[str, ...]
-) -> None:
+def test_invalid_operator_is_refused(define: Any, schema: str, more: dict[str, Any], values: tuple[str, ...]) -> None:
     with raises(OptionError, *values):
         define(schema, **more)
 
 
 @pytest.mark.usefixtures("torch")
-def test_a_name_without_a_namespace_is_refused() -> None:
+def test_name_without_a_namespace_is_refused() -> None:
     import cujit.torch
 
     with raises(OptionError, "option", "namespace::name", "'scale'"):
         cujit.torch.operator("scale", SOURCE, kernel="scale", schema="(Tensor x) -> ()", arguments=lambda x: (x,))
 
 
-def test_what_another_library_defined_is_left_to_it(torch: Any) -> None:
+def test_operator_of_another_library_is_not_replaced(torch: Any) -> None:
     import cujit.torch
 
     library = torch.library.Library("cujit_tests", "FRAGMENT")
@@ -316,7 +314,7 @@ def test_what_another_library_defined_is_left_to_it(torch: Any) -> None:
     assert torch.ops.cujit_tests.taken(torch.ones(2)).tolist() == [2.0] * 2
 
 
-def test_what_is_defined_again_takes_the_place_of_the_old(torch: Any, define: Any) -> None:
+def test_redefinition_replaces_the_operator(torch: Any, define: Any) -> None:
     for by in (2.0, 3.0):
         operator = define(outputs=lambda x: x.clone(), arguments=lambda out, x, by=by: (out, by, x.numel()))
         assert operator(torch.ones(2)).tolist() == [by] * 2

@@ -26,14 +26,14 @@ def pair(comparison: Comparison, name: str, arch: str) -> Pair:
     return found
 
 
-def test_an_image_is_equal_to_itself() -> None:
+def test_image_equals_itself() -> None:
     comparison = compare(fatbin(SOURCE, "75", "90"), fatbin(SOURCE, "75", "90"))
     assert comparison.is_equal
     assert len(comparison.pairs) == 6
     assert comparison.grew == comparison.shrank == ()
 
 
-def test_kernels_are_matched_by_name_and_architecture_and_told_with_what_changed() -> None:
+def test_kernels_are_matched_by_name_and_architecture() -> None:
     comparison = compare(fatbin(SOURCE, "75", "80"), fatbin(HEAVIER, "80", "90"))
     assert [(str(p.arch), p.name) for p in comparison.grew] == [
         (str(k.arch), k.name) for k in inspect(cubin(SOURCE, "sm_80")).kernels if k.name != "count"
@@ -54,25 +54,25 @@ def test_kernels_are_matched_by_name_and_architecture_and_told_with_what_changed
     assert not comparison.is_equal
 
 
-def test_the_other_way_round_what_grew_has_shrunk() -> None:
+def test_reversed_comparison_has_the_opposite_signs() -> None:
     comparison = compare(fatbin(HEAVIER, "80"), fatbin(SOURCE, "80"))
     assert not comparison.grew
     assert {d.metric for d in pair(comparison, FLOATS, "sm_80").shrank} >= {Metric.SHARED, Metric.CODE}
 
 
-def test_what_one_side_does_not_know_is_no_change() -> None:
+def test_values_unknown_on_one_side_are_no_change() -> None:
     known, unknown = KernelInfo("k", spill_store_bytes=8), KernelInfo("k")
     assert Pair(known, unknown).is_equal
     (spills,) = (d for d in Pair(known, unknown).differences if d.metric is Metric.SPILL_STORES)
     assert (spills.before, spills.after, spills.change) == (8, None, None)
 
 
-def test_kernels_of_one_name_and_architecture_are_matched_by_their_order() -> None:
+def test_kernels_with_equal_names_are_matched_by_order() -> None:
     comparison = compare(several(2), several(3))
     assert (len(comparison.pairs), len(comparison.only_a), len(comparison.only_b)) == (6, 0, 3)
 
 
-def test_inspections_paths_and_a_choice_of_kernels_are_taken(tmp_path: Path) -> None:
+def test_inspections_paths_and_kernel_selections_are_accepted(tmp_path: Path) -> None:
     path = tmp_path / "a.fatbin"
     path.write_bytes(fatbin(SOURCE, "80"))
     comparison = compare(inspect(path), path, keep=lambda kernel: kernel.name == "count")

@@ -51,9 +51,7 @@ def shapes(inspection: Inspection) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("count", "shown", "rest"), [(12, 12, []), (13, 12, ["  and 1 more"]), (40, 12, ["  and 28 more"])]
 )
-def test_an_inspection_in_words_has_twelve_images_and_says_how_many_more(
-    count: int, shown: int, rest: list[str]
-) -> None:
+def test_printed_inspection_lists_twelve_images_and_a_count(count: int, shown: int, rest: list[str]) -> None:
     one = inspect(cubin(SOURCE, "sm_90"))
     head, *lines = str(replace(one, images=one.images * count)).splitlines()
     assert head.startswith("cubin: cubin, ")
@@ -62,7 +60,7 @@ def test_an_inspection_in_words_has_twelve_images_and_says_how_many_more(
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90a", "sm_100f", "sm_120"])
-def test_a_cubin_tells_of_its_kernels_what_the_reader_reads(arch: str) -> None:
+def test_cubin_kernels_match_the_reader(arch: str) -> None:
     data = cubin(SOURCE, arch)
     found, expected = inspect(data), read_cubin(data)
     (image,) = found
@@ -82,7 +80,7 @@ def test_a_cubin_tells_of_its_kernels_what_the_reader_reads(arch: str) -> None:
     assert found.kernel("scale<float>").shared_bytes == 256
 
 
-def test_what_is_to_be_linked_says_so_and_what_it_lacks() -> None:
+def test_relocatable_image_lists_its_missing_symbols() -> None:
     (image,) = inspect(cubin(TWO_FILES[0], "sm_80", "-rdc=true"))
     assert image.is_relocatable is True
     assert image.undefined == ("_Z5twicef",)
@@ -100,13 +98,13 @@ def test_kernels_are_shown_as_the_build_named_them() -> None:
     assert shown["count"] == "count"
 
 
-def test_without_a_build_kernels_are_shown_as_their_source_has_them_and_overloads_with_their_types() -> None:
+def test_kernels_have_their_source_names_without_a_build() -> None:
     assert [k.display for k in inspect(cubin(SOURCE)).kernels if k.name == FLOATS] == ["scale<float>"]
     shown = {k.display for k in inspect(cubin(OVERLOADS)).kernels}
     assert shown == {"scale(int*)", "scale(float*)", "alone"}
 
 
-def test_a_kernel_is_found_by_every_name_of_it() -> None:
+def test_kernel_is_found_by_each_of_its_names() -> None:
     found = inspect(many())
     for name in (FLOATS, "scale<float>", "::scale< float >", "void scale<float>(float, const float*, float*, int)"):
         assert found.kernel(name, "sm_75").name == FLOATS
@@ -117,7 +115,7 @@ def test_a_kernel_is_found_by_every_name_of_it() -> None:
     assert only.kernel("k").display == "k<int>"
 
 
-def test_machine_code_comes_before_ptx_and_an_architecture_chooses() -> None:
+def test_sass_precedes_ptx_unless_an_architecture_is_chosen() -> None:
     found = inspect(many())
     assert found.kernel("count").arch == Arch.parse("sm_75")
     assert found.kernel("count", "compute_75").kind is ImageKind.PTX
@@ -134,17 +132,17 @@ def test_machine_code_comes_before_ptx_and_an_architecture_chooses() -> None:
     ],
     ids=["misspelt", "other arch", "several", "a number"],
 )
-def test_a_kernel_that_is_not_there_is_told_with_those_that_are(name: Any, arch: str | None, message: str) -> None:
+def test_missing_kernel_is_reported_with_the_existing_ones(name: Any, arch: str | None, message: str) -> None:
     with raises(NameNotFoundError, "name-not-found", message):
         inspect(many()).kernel(name, arch)
 
 
-def test_a_malformed_architecture_is_refused() -> None:
+def test_malformed_architecture_is_refused() -> None:
     with pytest.raises(ArchError):
         inspect(many()).kernel("count", "sm90")
 
 
-def test_the_types_of_a_build_win_over_those_of_ptx_and_those_over_sizes() -> None:
+def test_types_come_from_the_build_then_ptx_then_sizes() -> None:
     built = build(SOURCE, ["sm_80", "compute_80"], names=["scale<float>"])
     typed = ["float", "const float*", "float*", "int"]
     for arch in ("sm_80", "compute_80"):
@@ -163,7 +161,7 @@ def test_the_types_of_a_build_win_over_those_of_ptx_and_those_over_sizes() -> No
     assert [(p.type, p.size) for p in alone] == [("", 4), ("", 8), ("", 8), ("", 4)]
 
 
-def test_pointers_that_only_the_machine_code_tells_stay_pointers_beside_ptx() -> None:
+def test_pointers_known_from_sass_stay_pointers_with_ptx() -> None:
     image = cubin(SOURCE, "sm_120")
     if all(p.kind is ParameterClass.UNKNOWN for p in read_cubin(image).kernel(FLOATS).signature):
         pytest.skip("this toolkit does not mark pointers in cubins")
@@ -190,7 +188,7 @@ def test_spills_come_from_the_log_for_each_architecture() -> None:
         assert (bytes_ or 0) > 200
 
 
-def test_without_a_log_spills_are_unknown_where_there_is_a_stack_and_none_where_there_is_none() -> None:
+def test_spills_without_a_log_are_unknown_if_there_is_a_stack() -> None:
     found = inspect(cubin(SPILLING))
     assert (found.kernel("spilling").stack_bytes or 0) > 0
     assert found.kernel("spilling").spill_bytes is None
@@ -199,7 +197,7 @@ def test_without_a_log_spills_are_unknown_where_there_is_a_stack_and_none_where_
     assert inspect(ptx(SPILLING)).kernel("empty").spill_bytes is None
 
 
-def test_a_zero_that_may_stand_for_an_unknown_stack_tells_nothing_of_spills() -> None:
+def test_zero_for_an_unknown_stack_does_not_mean_no_spills() -> None:
     recursive = """__device__ __noinline__ int down(int n) { return n < 2 ? n : down(n - 1) + down(n - 2); }
     extern "C" __global__ void k(int* p) { *p = down(*p); }"""
     kernel = inspect(cubin(recursive)).kernel("k")
@@ -213,7 +211,7 @@ def test_a_zero_that_may_stand_for_an_unknown_stack_tells_nothing_of_spills() ->
     assert content._cubin(plain, content.BuildFacts(), None, {}).kernels[0].spill_bytes == 0
 
 
-def test_spills_to_shared_memory_are_in_the_stack_so_that_no_stack_means_no_spills() -> None:
+def test_spills_to_shared_memory_are_part_of_the_stack() -> None:
     pragma = 'asm volatile (".pragma \\"enable_smem_spilling\\";");\n    double a[14];'
     source = SPILLING.replace("double a[48];", pragma).replace("48", "14")
     kernel = inspect(compile(source, arch="sm_90", verbose=True)).kernel("spilling")
@@ -225,7 +223,7 @@ def test_spills_to_shared_memory_are_in_the_stack_so_that_no_stack_means_no_spil
 # -- PTX, LTO-IR, LLVM IR ---------------------------------------------------------------------------------
 
 
-def test_ptx_tells_what_it_has_and_needs_and_leaves_unknown_what_the_assembler_decides() -> None:
+def test_ptx_inspection_leaves_assembler_results_unknown() -> None:
     found = inspect(ptx(SOURCE, "compute_80"))
     (image,) = found
     assert (found.kind, image.kind, image.arch) == (ImageKind.PTX, ImageKind.PTX, Arch.parse("compute_80"))
@@ -242,7 +240,7 @@ def test_ptx_tells_what_it_has_and_needs_and_leaves_unknown_what_the_assembler_d
     assert [getattr(kernel, name) for name in unknown] == [None] * len(unknown)
 
 
-def test_ptx_tells_of_clusters_required_blocks_functions_and_what_is_missing() -> None:
+def test_ptx_inspection_has_clusters_functions_and_missing_names() -> None:
     found = inspect(""".version 8.0
 .target sm_90
 .address_size 64
@@ -269,14 +267,14 @@ def test_ptx_tells_of_clusters_required_blocks_functions_and_what_is_missing() -
     assert [(v.name, v.size, v.space) for v in image.variables] == [("table", 16, "managed")]
 
 
-def test_ltoir_tells_its_architecture_and_that_its_body_cannot_be_read() -> None:
+def test_ltoir_has_its_architecture_and_an_unreadable_body() -> None:
     (image,) = inspect(ltoir(SOURCE))
     assert (image.kind, image.arch, image.kernels) == (ImageKind.LTOIR, Arch.parse("lto_90"), ())
     assert "only nvJitLink" in image.note
     assert not image.error
 
 
-def test_llvm_ir_tells_its_functions() -> None:
+def test_llvm_ir_lists_its_functions() -> None:
     found = inspect(
         'target triple = "nvptx64-nvidia-cuda"\n'
         "define void @old(ptr %p) {\n  ret void\n}\n"
@@ -308,7 +306,7 @@ MANY = [
 
 
 @pytest.mark.parametrize("compression", ["-compress=false", "-compress-all"])
-def test_a_fatbin_tells_of_every_image(compression: str) -> None:
+def test_fatbin_lists_every_image(compression: str) -> None:
     found = inspect(many(compression))
     assert sorted(shapes(found)) == sorted(MANY)
     assert [image.index for image in found] == list(range(len(MANY)))
@@ -319,7 +317,7 @@ def test_a_fatbin_tells_of_every_image(compression: str) -> None:
     assert per_arch == {"sm_75", "sm_90a", "sm_100f", "sm_120", "compute_75"}
 
 
-def test_an_image_of_a_fatbin_tells_how_it_lies_there() -> None:
+def test_fatbin_image_has_its_storage_format() -> None:
     images = {str(image.arch): image for image in inspect(many("-compress-all"))}
     assert images["sm_75"].identifier == "image.cubin"
     assert images["compute_75"].options == "-O3 -v"
@@ -329,7 +327,7 @@ def test_an_image_of_a_fatbin_tells_how_it_lies_there() -> None:
     assert images["sm_75"].payload() == cubin(SOURCE, "sm_75")
 
 
-def test_compressed_ltoir_says_that_it_cannot_be_read() -> None:
+def test_compressed_ltoir_is_reported_as_unreadable() -> None:
     (image,) = (i for i in inspect(many("-compress-all")) if i.kind is ImageKind.LTOIR)
     assert image.note == "only nvJitLink can read compressed LTO-IR"
     assert not image.error
@@ -341,7 +339,7 @@ def test_compressed_ltoir_says_that_it_cannot_be_read() -> None:
     ("code", "kind", "note", "error"),
     [(0x80, ImageKind.TILEIR, "", "not Tile IR"), (0x33, ImageKind.OTHER, "unknown kind 0x33", "")],
 )
-def test_an_entry_of_a_kind_that_is_not_read_says_so(code: int, kind: ImageKind, note: str, error: str) -> None:
+def test_unsupported_entry_kind_is_reported(code: int, kind: ImageKind, note: str, error: str) -> None:
     data = several(2)
     first, second = inspect(damaged(data, entry_offset(data, 0), bytes([code])))
     assert (first.kind, first.kernels, bool(first.error)) == (kind, (), bool(error))
@@ -378,12 +376,12 @@ def test_files_of_other_toolkits_are_read_whole(name: str) -> None:
         assert (kernel.registers is None) is (kernel.kind is not ImageKind.CUBIN)
 
 
-def test_a_host_file_without_device_code_has_no_images() -> None:
+def test_host_file_without_device_code_has_no_images() -> None:
     found = inspect(host_elf(b"", 3, b".data"))
     assert (found.images, found.kernels, found.arches) == ((), (), ())
 
 
-def test_content_is_read_when_it_is_asked_for() -> None:
+def test_content_is_read_on_demand() -> None:
     found = inspect(many())
     assert str(found.images[0]) == "cubin sm_75"
     assert found.arches
@@ -392,7 +390,7 @@ def test_content_is_read_when_it_is_asked_for() -> None:
     assert found.images[0].is_read
 
 
-def test_an_inspection_goes_into_a_pickle_and_back() -> None:
+def test_inspection_is_pickled_unchanged() -> None:
     found = inspect(many())
     again = pickle.loads(pickle.dumps(found))
     assert shapes(again) == shapes(found)
@@ -402,7 +400,7 @@ def test_an_inspection_goes_into_a_pickle_and_back() -> None:
 # -- what may be given ------------------------------------------------------------------------------------
 
 
-def test_an_image_may_be_an_artifact_bytes_text_a_path_or_a_module(tmp_path: Path) -> None:
+def test_image_may_be_an_artifact_bytes_text_path_or_module(tmp_path: Path) -> None:
     data = cubin(SOURCE, "sm_80")
     path = tmp_path / "scale.cubin"
     path.write_bytes(data)
@@ -415,7 +413,7 @@ def test_an_image_may_be_an_artifact_bytes_text_a_path_or_a_module(tmp_path: Pat
     assert inspect(ptx(SOURCE).decode()).kind is ImageKind.PTX
 
 
-def test_what_is_no_image_is_refused(tmp_path: Path) -> None:
+def test_invalid_image_is_refused(tmp_path: Path) -> None:
     for wrong in (3, None, SimpleNamespace(artifact=3)):
         with raises(ArgumentError, "argument", "inspect"):
             inspect(wrong)
@@ -430,7 +428,7 @@ def test_what_is_no_image_is_refused(tmp_path: Path) -> None:
             inspect(wrong_bytes)
 
 
-def test_unknown_is_none_and_a_kernel_by_itself_has_its_name() -> None:
+def test_unknown_is_none_and_a_single_kernel_has_its_name() -> None:
     kernel = KernelInfo("k")
     assert (kernel.display, kernel.max_threads, kernel.spill_bytes) == ("k", None, None)
     assert hash(kernel) == hash(KernelInfo("k"))
@@ -449,7 +447,7 @@ def damaged(data: bytes, at: int, new: bytes) -> bytes:
     return data[:at] + new + data[at + len(new) :]
 
 
-def test_damaged_machine_code_does_not_hide_the_other_images() -> None:
+def test_damaged_sass_does_not_hide_other_images() -> None:
     data = several(3)
     payload = data.index(b"\x7fELF", entry_offset(data, 1))
     found = inspect(damaged(data, payload + 40, b"\xff" * 8))
@@ -463,7 +461,7 @@ def test_damaged_machine_code_does_not_hide_the_other_images() -> None:
     [(0x1C, bytes(4)), (0x10, b"\xff" * 4), (0x24, b"\xff" * 4)],
     ids=["architecture", "packed size", "identifier"],
 )
-def test_a_damaged_entry_header_does_not_hide_the_other_images(at: int, new: bytes) -> None:
+def test_damaged_entry_header_does_not_hide_other_images(at: int, new: bytes) -> None:
     data = several(3)
     offset = entry_offset(data, 1)
     found = inspect(damaged(damaged(data, offset + at, new), offset + 0x20, b"\x40\0\0\0"))
@@ -474,14 +472,14 @@ def test_a_damaged_entry_header_does_not_hide_the_other_images(at: int, new: byt
         found.images[1].payload()
 
 
-def test_a_file_that_is_cut_off_tells_what_is_left_of_it() -> None:
+def test_truncated_file_reports_the_rest() -> None:
     for data in (several(3), host_elf(several(3), 3)):
         found = inspect(data[: len(data) // 2])
         assert [bool(image.error) for image in found].count(False) == 1
         assert found.errors
 
 
-def test_another_fatbin_of_a_damaged_file_is_still_read() -> None:
+def test_other_fatbin_of_a_damaged_file_is_still_read() -> None:
     one = several(1)
     found = inspect(host_elf(damaged(one, 16 + 0x1C, bytes(4)) + one, 1))
     assert [(image.container, bool(image.error)) for image in found] == [(0, True), (1, False)]
@@ -494,7 +492,7 @@ def test_damaged_ptx_in_a_fatbin_is_an_error_of_that_image() -> None:
 
 
 @pytest.mark.parametrize("cut", [20, 70, 200])
-def test_a_file_of_which_nothing_can_be_read_is_an_error(cut: int) -> None:
+def test_unreadable_file_is_an_error(cut: int) -> None:
     with pytest.raises(FormatError):
         inspect(several(1)[:cut])
     with pytest.raises(FormatError):
@@ -505,7 +503,7 @@ def test_a_file_of_which_nothing_can_be_read_is_an_error(cut: int) -> None:
 
 @given(st.data())
 @settings(max_examples=100)
-def test_no_damage_raises_anything_but_a_format_error(data: st.DataObject) -> None:
+def test_damage_raises_only_format_errors(data: st.DataObject) -> None:
     raw = bytearray(data.draw(st.sampled_from([several(2), many(), ptx(SOURCE), cubin(SOURCE), ltoir(SOURCE)])))
     for _ in range(data.draw(st.integers(1, 8))):
         raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
@@ -517,7 +515,7 @@ def test_no_damage_raises_anything_but_a_format_error(data: st.DataObject) -> No
         assert image.error or image.arch or image.note or image.kernels == ()
 
 
-def test_a_loaded_module_is_inspected_by_what_it_was_loaded_from() -> None:
+def test_loaded_module_is_inspected_by_its_image() -> None:
     module = load(compile(OVERLOADS, to="ptx", arch="compute_80"), cpu())
     (image,) = inspect(module)
     assert image.kind is ImageKind.PTX
@@ -525,7 +523,7 @@ def test_a_loaded_module_is_inspected_by_what_it_was_loaded_from() -> None:
 
 
 @pytest.mark.parametrize("size", [30, 3000], ids=["header", "sections"])
-def test_the_file_that_is_damaged_is_named(size: int, tmp_path: Path) -> None:
+def test_damaged_file_is_named(size: int, tmp_path: Path) -> None:
     path = tmp_path / "cut.cubin"
     path.write_bytes(cubin(SOURCE)[:size])
     with raises(FormatError, "format", "cut.cubin"):

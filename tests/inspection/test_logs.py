@@ -22,7 +22,7 @@ def log_for(arch: str) -> str:
     return compile(Source.cuda(CALLING), arch=arch, verbose=True, maxrregcount=32).log
 
 
-def test_functions_of_every_architecture_keep_their_own_spills() -> None:
+def test_functions_of_every_architecture_have_their_own_spills() -> None:
     logs = {arch: log_for(arch) for arch in ("sm_80", "sm_90")}
     each = {arch: spills_of_log(log) for arch, log in logs.items()}
     for arch, found in each.items():

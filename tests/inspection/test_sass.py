@@ -40,7 +40,7 @@ def test_machine_code_is_written_as_text(nvdisasm: Path) -> None:
     assert ".text._Z5scaleIfEvT_PKS0_PS0_i" in text
 
 
-def test_only_the_kernels_that_were_asked_for_are_written(nvdisasm: Path) -> None:
+def test_only_requested_kernels_are_written(nvdisasm: Path) -> None:
     text = disassemble(cubin(SOURCE, "sm_90a"), ["count"], nvdisasm=nvdisasm)
     assert ".text.count" in text
     assert ".text._Z5scale" not in text
@@ -49,16 +49,14 @@ def test_only_the_kernels_that_were_asked_for_are_written(nvdisasm: Path) -> Non
 
 
 @pytest.mark.usefixtures("no_wheel")
-def test_a_missing_disassembler_is_told_with_the_extra_that_brings_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_missing_disassembler_is_reported_with_its_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with raises(MissingError, "missing", "cujit[sass]"):
         disassemble(cubin(SOURCE, "sm_80"))
 
 
 @pytest.mark.usefixtures("no_wheel")
-def test_the_path_is_searched_last(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_path_is_searched_last(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     tool = tmp_path / "nvdisasm"
     tool.write_text("#!/bin/sh\n")
     tool.chmod(0o755)
@@ -80,14 +78,14 @@ def test_the_path_is_searched_last(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 
 @pytest.mark.usefixtures("no_wheel")
-def test_an_older_pathfinder_is_no_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_older_pathfinder_is_not_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delattr(pathfinder, "find_nvidia_binary_utility", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(MissingError):
         find_nvdisasm()
 
 
-def test_what_the_disassembler_refuses_is_told_in_its_words(nvdisasm: Path) -> None:
+def test_disassembler_error_is_reported_verbatim(nvdisasm: Path) -> None:
     data = cubin(SOURCE, "sm_80")
     with pytest.raises(ToolError) as error:
         disassemble(data[:18] + b"\x03\x00" + data[20:], nvdisasm=nvdisasm)  # another machine
@@ -96,7 +94,7 @@ def test_what_the_disassembler_refuses_is_told_in_its_words(nvdisasm: Path) -> N
         disassemble(data[:100], ["count"], nvdisasm=nvdisasm)
 
 
-def test_a_disassembler_that_does_not_end_or_run_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_hanging_or_failing_disassembler_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def hang(*_: Any, **__: Any) -> None:
         raise subprocess.TimeoutExpired("nvdisasm", 1)
 
@@ -107,7 +105,7 @@ def test_a_disassembler_that_does_not_end_or_run_is_told(monkeypatch: pytest.Mon
         disassemble(b"", nvdisasm=tmp_path / "none")
 
 
-def test_what_is_asked_for_again_is_not_disassembled_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_repeated_request_is_not_disassembled_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked, tool = [], tmp_path / "nvdisasm"
 
     def run(command: list[str], **_: Any) -> SimpleNamespace:

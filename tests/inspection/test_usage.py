@@ -25,7 +25,7 @@ extern "C" __global__ void empty() {}
 
 
 @pytest.mark.parametrize("route", ["ptx", "ltoir", "cubin"])
-def test_registers_and_spills_are_read_back_from_every_road_to_a_cubin(route: str) -> None:
+def test_registers_and_spills_are_read_for_every_cubin_route(route: str) -> None:
     if route == "cubin":
         cubin = compile(SOURCE, arch="sm_90", verbose=True)
     else:
@@ -40,7 +40,7 @@ def test_registers_and_spills_are_read_back_from_every_road_to_a_cubin(route: st
     assert (found["empty"].spill_store_bytes, found["empty"].stack_bytes) == (0, 0)
 
 
-def test_a_register_limit_reaches_the_assembler() -> None:
+def test_register_limit_reaches_the_assembler() -> None:
     ptx = compile("""extern "C" __global__ void k(float *p, int n) {
         float s[24];
         for (int i = 0; i < 24; i++) s[i] = p[i * n];
@@ -58,12 +58,12 @@ def test_spills_are_unknown_without_the_log() -> None:
     assert usage(compile(SOURCE, arch="sm_90"))["spilling"].spill_store_bytes is None
 
 
-def test_what_is_no_machine_code_has_no_registers() -> None:
+def test_image_without_sass_has_no_registers() -> None:
     with raises(FormatError, "format", "ptx"):
         usage(compile(SOURCE, to="ptx"))
 
 
-def test_a_cubin_may_be_bytes_or_a_path(tmp_path: Path) -> None:
+def test_cubin_may_be_bytes_or_a_path(tmp_path: Path) -> None:
     cubin = compile(SOURCE, arch="sm_90")
     path = cubin.save(tmp_path / "k.cubin")
     assert usage(path) == usage(str(path)) == usage(cubin.data) == usage(cubin)
@@ -71,7 +71,7 @@ def test_a_cubin_may_be_bytes_or_a_path(tmp_path: Path) -> None:
         usage(7)  # type: ignore[arg-type]
 
 
-def test_kernels_of_one_name_that_files_keep_for_themselves_are_told_apart() -> None:
+def test_static_kernels_with_equal_names_are_distinguished() -> None:
     parts = [
         cujit.compile(f"static __global__ void k(float *p) {{ {body} }}", arch="sm_90", rdc=True, names=["k"])
         for body in ("*p = 1;", "for (int i = 0; i < 9; ++i) p[i] = sinf(p[i + 9]);")

@@ -25,7 +25,7 @@ def _inputs() -> np.ndarray:
 
 @pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("batch", range(-(-len(FORMS) // _BATCH)))
-def test_results_among_the_operands_change_nothing(batch: int, device: Device) -> None:
+def test_results_that_are_also_operands_change_nothing(batch: int, device: Device) -> None:
     forms = FORMS[batch * _BATCH : (batch + 1) * _BATCH]
     texts = [kernel_text(f"form{k}", form) for k, form in enumerate(forms)]
     module = load(Artifact.of(MODULE + "\n".join(text for text, _ in texts)), device)
@@ -40,7 +40,7 @@ def test_results_among_the_operands_change_nothing(batch: int, device: Device) -
     assert not wrong
 
 
-def test_swaps_in_a_vector_are_done_at_once(device: Device) -> None:
+def test_vector_swaps_are_simultaneous(device: Device) -> None:
     """As an H200 does ``mov.v4 {a, b, c, d}, {d, c, b, a}``."""
     text = """
 .visible .entry k(.param .u64 at) {

@@ -21,7 +21,7 @@ _SHARDS = 8
 
 @pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("shard", range(_SHARDS))
-def test_an_instruction_does_what_others_do_together(shard: int, cpu: Device) -> None:
+def test_instruction_equals_a_combination_of_others(shard: int, cpu: Device) -> None:
     of_120 = tuple(pair for pair in pairs() if _ONLY_120.search(pair.text))
     others = tuple(pair for pair in pairs() if pair not in of_120)
     for target, chosen in (("sm_120f", of_120), ("sm_100a", others)):

@@ -27,7 +27,7 @@ def _run(device: Device, body: str, words: int, declared: str = "") -> list[int]
     return [int(x) for x in out.numpy()]
 
 
-def test_the_carry_of_a_difference_is_that_of_the_adder(device: Device) -> None:
+def test_carry_of_a_subtraction_matches_an_adder(device: Device) -> None:
     body = """
 .reg .b32 a, b, c; sub.cc.u32 a, 1, 2; addc.u32 b, 0, 0; sub.cc.u32 a, 2, 1; addc.u32 c, 0, 0;
 st.global.u32 [p], b; st.global.u32 [p+4], c; add.cc.u32 a, 1, 2; subc.u32 b, 5, 3; st.global.u32 [p+8], b;
@@ -43,14 +43,14 @@ selp.u32 a, 1, 0, x; st.global.u32 [p], a; selp.u32 a, 1, 0, y; st.global.u32 [p
 
 
 @pytest.mark.parametrize("space", ["shared", "local"])
-def test_a_variable_named_without_its_space_is_found(space: str, device: Device) -> None:
+def test_variable_named_without_its_space_is_found(space: str, device: Device) -> None:
     body = f"""
 .reg .b32 a, b; st.{space}.b32 [to], 7; ld.b32 a, [to]; st.b32 [to+4], 9; ld.{space}.b32 b, [to+4];
 st.global.u32 [p], a; st.global.u32 [p+4], b; ret;"""
     assert _run(device, body, 2, declared=f".{space} .b32 to[2]; ") == [7, 9]
 
 
-def test_every_form_of_an_address_does_the_same() -> None:
+def test_every_form_of_an_address_is_equivalent() -> None:
     """Of the scenes of state spaces, all addresses of one place gave a GPU what the first gave.
 
     What a device leaves in each scene is held to that by ``test_scenes``.
@@ -82,7 +82,7 @@ def test_every_form_of_an_address_does_the_same() -> None:
     ],
     ids=["sum", "difference", "product"],
 )
-def test_a_carry_runs_through_words(body: str, expected: Callable[[int, int], int], device: Device) -> None:
+def test_carry_runs_through_words(body: str, expected: Callable[[int, int], int], device: Device) -> None:
     text = f"""{_HEAD}.visible .entry k(.param .u64 in, .param .u64 out) {{
 .reg .b32 a<4>, b<4>, d<4>, t; .reg .b64 p, q, o; ld.param.u64 p, [in]; ld.param.u64 q, [out]; mov.u32 t, %tid.x;
 mul.wide.u32 o, t, 32; add.u64 p, p, o; mul.wide.u32 o, t, 16; add.u64 q, q, o;
@@ -98,7 +98,7 @@ st.global.v4.b32 [q], {{d0, d1, d2, d3}}; ret; }}"""
 
 
 @pytest.mark.parametrize("runs", [True, False])
-def test_a_guard_decides_for_the_whole_warp_whether_matrices_move(runs: bool, device: Device) -> None:
+def test_guard_decides_for_the_whole_warp_about_matrices(runs: bool, device: Device) -> None:
     text = f"""{_HEAD.replace("sm_80", "sm_90")}.visible .entry k(.param .u64 out, .param .u32 n) {{
 .reg .b32 t, s, a, b, c; .reg .f64 f, g; .reg .b64 p, o; .reg .pred go; .shared .align 128 .b8 m[512];
 ld.param.u64 p, [out]; ld.param.u32 c, [n]; setp.ne.u32 go, c, 0; mov.u32 t, %tid.x; mul.wide.u32 o, t, 4;
@@ -118,7 +118,7 @@ cvt.rni.s32.f64 a, g; st.global.b32 [p+256], a; ret; }}"""
 
 
 @pytest.mark.parametrize("space", ["", ".shared"])
-def test_a_matrix_is_loaded_from_a_variable_in_a_space_that_is_named(space: str, cpu: Device) -> None:
+def test_matrix_is_loaded_from_a_variable_in_a_named_space(space: str, cpu: Device) -> None:
     """As on an H200, where ``wmma.load`` of a bare name takes its offset for an address of all memory."""
     text = f"""
 .visible .entry k(.param .u64 at) {{
@@ -138,7 +138,7 @@ def test_a_matrix_is_loaded_from_a_variable_in_a_space_that_is_named(space: str,
             kernel[1, 32](out)
 
 
-def test_a_byte_loaded_past_the_cache_keeps_its_sign(cpu: Device) -> None:
+def test_byte_loaded_past_the_cache_keeps_its_sign(cpu: Device) -> None:
     at = "ld.param.u64 q, [out]; st.global.b32 [q], 0x7F80;"
     loads = "ldu.global.s8 r, [q]; ldu.global.s8 s, [q+1]; st.global.b32 [q+4], r; st.global.b32 [q+8], s;"
     assert _run(cpu, f".reg .b64 q; .reg .b32 r, s; {at} {loads}", 3) == [0x7F80, 0xFFFFFF80, 0x7F]

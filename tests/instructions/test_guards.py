@@ -92,7 +92,7 @@ def goldens() -> dict[str, Array]:
 
 @pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("first", range(0, len(CHOSEN_ROWS), _BATCH))
-def test_an_operation_is_done_in_the_lanes_of_its_guard(first: int, device: Device) -> None:
+def test_operation_runs_in_the_lanes_of_its_guard(first: int, device: Device) -> None:
     rows = [ROWS[name] for name in CHOSEN_ROWS[first : first + _BATCH]]
     rows = [row for row in rows if not _OTHERWISE.match(row.name)]
     with np.load(test_instructions.GOLDENS) as goldens:
@@ -111,7 +111,7 @@ def test_an_operation_is_done_in_the_lanes_of_its_guard(first: int, device: Devi
     ("name", "guard"),
     part([(name, guard) for name in FORMS_OF_SCENES for guard in ("all", "all, known to be alike")], 4),
 )
-def test_a_guard_that_holds_changes_nothing(name: str, guard: str, device: Device, goldens: dict[str, Array]) -> None:
+def test_true_guard_changes_nothing(name: str, guard: str, device: Device, goldens: dict[str, Array]) -> None:
     scene = every_scene()[name]
     expected = golden_of(scene, goldens)
     if expected is None or (device.is_gpu and Arch.parse(scene.target).number > device.arch.number):
@@ -132,7 +132,7 @@ def test_a_guard_that_holds_changes_nothing(name: str, guard: str, device: Devic
         4,
     ),
 )
-def test_a_guard_that_holds_nowhere_leaves_all_as_it_is(name: str, guard: str, device: Device) -> None:
+def test_false_guard_leaves_all_lanes_unchanged(name: str, guard: str, device: Device) -> None:
     scene = every_scene()[name]
     if device.is_gpu and Arch.parse(scene.target).number > device.arch.number:
         pytest.skip(f"{scene.target} does not run on {device}")

@@ -82,7 +82,7 @@ def out_of_bounds(row: Row, got: Array, expected: Array) -> Array:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_device_computes_what_the_gpu_computed(family: str, device: Device, goldens: dict[str, Array]) -> None:
+def test_device_computes_what_the_gpu_computed(family: str, device: Device, goldens: dict[str, Array]) -> None:
     rows = [row for row in all_rows() if row.name.partition(".")[0] == family and key_of(row) in goldens]
     if not rows:
         pytest.skip(f"no row of {family} has been recorded on a GPU yet (tests/instructions/record.py)")
@@ -91,7 +91,7 @@ def test_a_device_computes_what_the_gpu_computed(family: str, device: Device, go
     assert not any(found), "\n".join(line for line in found if line)
 
 
-def test_the_goldens_cover_every_row(goldens: dict[str, Array]) -> None:
+def test_goldens_cover_every_row(goldens: dict[str, Array]) -> None:
     rows, recorded = {key_of(row) for row in all_rows()}, set(goldens) - {"origin"}
     assert recorded <= rows
     if missing := sorted(rows - recorded):

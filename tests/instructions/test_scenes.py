@@ -25,7 +25,7 @@ def goldens() -> dict[str, Array]:
 
 
 @pytest.mark.parametrize("name", every_scene())
-def test_a_device_leaves_what_the_gpu_left(name: str, device: Device, goldens: dict[str, Array]) -> None:
+def test_device_leaves_what_the_gpu_left(name: str, device: Device, goldens: dict[str, Array]) -> None:
     scene = every_scene()[name]
     if device.is_gpu and Arch.parse(scene.target).number > device.arch.number:
         pytest.skip(f"{scene.target} does not run on {device}")
@@ -41,7 +41,7 @@ def _scene(arrays: tuple[Array, ...], within: float = 0.0) -> Scene:
     return Scene("made up", "", arrays, 1, 32, within=within)
 
 
-def test_a_difference_of_one_bit_is_told_with_its_place() -> None:
+def test_one_bit_difference_is_reported_with_its_place() -> None:
     a, b = np.array([[1, 2], [3, 4]], np.uint8), np.array([[1, 2], [3, 5]], np.uint8)
     assert difference(_scene((a,)), [a], [b]) == "made up: array 0 at [1, 1] is 0x4 and not 0x5; 1 of 4 differ"
     zero, minus = np.zeros(1, np.float32), -np.zeros(1, np.float32)
@@ -50,7 +50,7 @@ def test_a_difference_of_one_bit_is_told_with_its_place() -> None:
     assert difference(_scene((nan,)), [nan], [other]) == "made up: array 0 at [0] is nan and not nan; 1 of 1 differ"
 
 
-def test_floats_may_be_off_by_the_bound_and_no_more() -> None:
+def test_floats_may_differ_by_the_bound_at_most() -> None:
     a = np.array([1.0, 1000.0, np.inf, 0.0], np.float32)
     assert difference(_scene((a,), 1e-3), [a], [a + np.float32(0.0005)]) == ""
     assert "array 0 at [1]" in difference(_scene((a,), 1e-3), [a], [np.array([1, 1002, np.inf, 0], np.float32)])

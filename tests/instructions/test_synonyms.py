@@ -17,7 +17,7 @@ _SHARDS = 8
 
 @pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("shard", range(_SHARDS))
-def test_words_that_change_nothing_change_nothing(shard: int, device: Device) -> None:
+def test_neutral_modifiers_change_nothing(shard: int, device: Device) -> None:
     with np.load(GOLDENS) as file:
         goldens = dict(file)
     found = []

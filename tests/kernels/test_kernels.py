@@ -30,7 +30,7 @@ def assert_equals_reference(case: Case, got: tuple[Array, ...]) -> None:
 
 @pytest.mark.parametrize("target", ["compute_75", "compute_80", "compute_90", "compute_100", "compute_120"])
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.kernel)
-def test_the_cpu_device_equals_numpy_for_ptx_of_every_generation(case: Case, target: str, cpu: Device) -> None:
+def test_cpu_device_equals_numpy_for_ptx_of_every_generation(case: Case, target: str, cpu: Device) -> None:
     assert_equals_reference(case, run(case, cpu, target))
 
 
@@ -40,7 +40,7 @@ def test_every_device_equals_numpy_to_the_last_bit(case: Case, device: Device) -
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.kernel)
-def test_every_device_takes_its_image_out_of_a_fatbin(case: Case, device: Device) -> None:
+def test_every_device_selects_its_image_of_a_fatbin(case: Case, device: Device) -> None:
     targets = ["sm_80", "sm_90", "compute_80"]
     fatbin = build(Source.cuda(SOURCE), targets, names=[case.kernel], options=OPTIONS)
     arguments = [device.array(a) if isinstance(a, np.ndarray) else a for a in case.arguments]

@@ -36,7 +36,7 @@ def linked(body: str, cache: Cache, arch: str = "sm_90") -> cujit.Artifact:
     return cujit.link([fragment, cujit.Source.cuda(OPERATOR.format(body), name="op.cu")], arch=arch, cache=cache)
 
 
-def test_each_step_is_cached_and_another_operator_compiles_the_operator_alone(tmp_path: Path) -> None:
+def test_each_step_is_cached_and_only_the_operator_recompiled(tmp_path: Path) -> None:
     cache = Cache(tmp_path)
     first = linked("x / 2", cache)
     assert cache.counters.makes == 4  # the library, its fragment, the operator, the link
@@ -50,9 +50,7 @@ def test_each_step_is_cached_and_another_operator_compiles_the_operator_alone(tm
     }
 
 
-def test_a_pack_answers_for_every_step_where_compiling_is_forbidden(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pack_answers_every_step_if_compiling_is_forbidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = Cache(tmp_path / "cache")
     first = linked("x / 2", cache)
     assert cache.store is not None
@@ -65,7 +63,7 @@ def test_a_pack_answers_for_every_step_where_compiling_is_forbidden(
         linked("x + 1", packed)
 
 
-def test_a_fragment_becomes_a_fatbin_with_its_own_ltoir(tmp_path: Path) -> None:
+def test_fragment_becomes_a_fatbin_with_its_own_ltoir(tmp_path: Path) -> None:
     cache = Cache(tmp_path)
     fragment = cujit.link([cujit.compile(LIBRARY, to="ltoir", arch="lto_80", cache=cache)], to="ltoir", cache=cache)
     operator = cujit.Source.cuda(OPERATOR.format("x / 2"), name="op.cu")
@@ -73,7 +71,7 @@ def test_a_fragment_becomes_a_fatbin_with_its_own_ltoir(tmp_path: Path) -> None:
     assert {str(entry.arch) for entry in read_fatbin(fatbin.data)} == {"sm_80", "sm_90", "compute_90", "lto_80"}
 
 
-def test_the_registry_links_an_operator_once_for_all_processes(tmp_path: Path) -> None:
+def test_registry_links_an_operator_once_for_all_processes(tmp_path: Path) -> None:
     cache, calls, device = Cache(tmp_path), list[str](), cujit.cpu()
 
     def halved() -> cujit.Artifact:

@@ -12,7 +12,7 @@ from releases import links_to_ltoir
 PAGE = Page("linking.md")
 
 
-def test_the_snippets_run(device: Device) -> None:
+def test_snippets_run(device: Device) -> None:
     codes = [code for _, code in PAGE.snippets() if links_to_ltoir() or 'to="ltoir", arch' not in code]
     space = PAGE.run("\n".join(codes), device=device)
     kernel = space["kernel"]

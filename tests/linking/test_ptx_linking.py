@@ -25,7 +25,7 @@ from raising import raises
 
 
 @pytest.mark.parametrize("pair", list(PAIRS))
-def test_two_modules_become_one_or_the_reason_is_told(pair: str, cpu: Device) -> None:
+def test_two_modules_link_or_the_reason_is_reported(pair: str, cpu: Device) -> None:
     modules, expected = PAIRS[pair]
     if isinstance(expected, str):
         with raises(LinkError, "link", expected):
@@ -40,7 +40,7 @@ def test_two_modules_become_one_or_the_reason_is_told(pair: str, cpu: Device) ->
 
 
 @pytest.mark.parametrize("pair", ["extern, larger", "function, float", "common, smaller", "weak twice, spaces"])
-def test_a_link_to_machine_code_refuses_what_does_not_agree_too(pair: str) -> None:
+def test_link_to_a_cubin_refuses_mismatches_too(pair: str) -> None:
     modules, expected = PAIRS[pair]
     with raises(LinkError, "link", expected):
         link(images(modules), arch="sm_90")
@@ -62,7 +62,7 @@ def test_nvjitlink_links_and_refuses_the_same() -> None:
     assert verdicts == expected
 
 
-def test_everything_in_the_way_is_told_at_once_with_input_and_line() -> None:
+def test_all_errors_are_reported_with_input_and_line() -> None:
     a = EXTERN + ".extern .global .u32 x;\n" + kernel(READ) + kernel(CALLS, "again")
     b = ".visible .global .u64 y;\n" + kernel(name="again")
     c = ".extern .global .u32 y;\n" + kernel("ld.global.u32 %r1, [y];", "c")
@@ -82,7 +82,7 @@ def test_everything_in_the_way_is_told_at_once_with_input_and_line() -> None:
     assert "y is declared as 4 bytes; 2:b.ptx:4 has 8 bytes" in told[3]
 
 
-def test_functions_that_only_nvidia_has_stay_open() -> None:
+def test_functions_that_only_nvidia_has_stay_unresolved() -> None:
     names = ("vprintf", "__assertfail", "malloc", "cudaGraphSetConditional", "__cudaCDP2GetLastError")
     head = "".join(f".extern .func {name}();\n" for name in names)
     linked = link([HEAD + head + kernel(" ".join(f"call {name};" for name in names)), HEAD + head], to="ptx")
@@ -95,7 +95,7 @@ def test_names_are_spelled_as_in_the_source() -> None:
         link([caller], to="ptx")
 
 
-def test_text_that_is_not_ptx_is_told_with_its_input() -> None:
+def test_text_that_is_not_ptx_is_reported_with_its_input() -> None:
     with raises(PtxSyntaxError, "ptx-syntax", "2:ptx"):
         link([HEAD + kernel(), HEAD + "nonsense"], to="ptx")
     binary = Artifact(ImageKind.PTX, HEAD.encode() + b"// \xff\n", name="odd.ptx")
@@ -114,7 +114,7 @@ TARGETS = [
 
 
 @pytest.mark.parametrize(("first", "second", "fits"), TARGETS)
-def test_the_target_is_the_highest_that_all_run_on(first: str, second: str, fits: str) -> None:
+def test_target_is_the_highest_of_all_inputs(first: str, second: str, fits: str) -> None:
     head = ".version 8.8\n.target {}\n.address_size 64\n"
     pair = [head.format(first) + kernel(), head.format(second) + kernel(name="other")]
     if not fits:
@@ -132,7 +132,7 @@ def test_ltoir_becomes_ptx_for_the_highest_target_too() -> None:
     assert link(parts, to="ptx").text == link(parts, to="ptx", arch="sm_100").text
 
 
-def test_a_lower_target_is_refused_where_a_module_is_for_a_higher_one() -> None:
+def test_lower_target_than_an_input_is_refused() -> None:
     with raises(LinkError, "link", "sm_80", "sm_75"):
         link([HEAD + kernel()], to="ptx", arch="compute_75")
     assert ".target sm_90" in link([HEAD + kernel()], to="ptx", arch="sm_90").text
@@ -143,13 +143,13 @@ def test_addresses_of_another_size_are_refused() -> None:
         link([HEAD + kernel(), HEAD.replace("64", "32") + ".visible .entry other() { ret; }"], to="ptx")
 
 
-def test_what_is_gone_since_an_older_version_is_told_with_its_line() -> None:
+def test_feature_removed_since_an_older_version_has_its_line() -> None:
     old = ".version 6.0\n.target sm_60\n.address_size 64\n" + kernel("shfl.down.b32 %r1, %r2, 1, 31;")
     with raises(LinkError, "link", "1:ptx:7", "shfl.down.b32", "PTX", "6.4"):
         link([old, HEAD + kernel(name="other")], to="ptx")
 
 
-def test_an_option_is_refused_where_nobody_would_take_it() -> None:
+def test_option_that_no_tool_uses_is_refused() -> None:
     with raises(OptionError, "option-rejected", "Options(lineinfo=True)"):
         link([HEAD + kernel()], to="ptx", lineinfo=True)
 
@@ -206,7 +206,7 @@ def test_debug_data_of_every_unit_survive() -> None:
     assert functions == [[b"common", b"k"], [b"common", b"f"]]
 
 
-def test_every_label_that_debug_data_tell_of_is_there_once() -> None:
+def test_every_label_of_the_debug_data_exists_once() -> None:
     text = linked_units(Options(debug=True)).text
     sections = text.partition(".section")[2]
     told = set(re.findall(r"\$[Ld]\w[\w$]*", sections))
@@ -237,12 +237,12 @@ def test_dynamic_shared_memory_has_the_largest_alignment() -> None:
     ]
 
 
-def test_an_alias_that_nobody_uses_is_left_out() -> None:
+def test_unused_alias_is_omitted() -> None:
     assert ".alias" in link([HEAD + ALIAS, HEAD + EXTERN + kernel(CALLS)], to="ptx").text
     assert ".alias" not in link([HEAD + ALIAS, HEAD + kernel()], to="ptx").text
 
 
-def test_a_source_links_with_ptx_and_ltoir_may_use_what_ptx_has(cpu: Device) -> None:
+def test_source_links_with_ptx_and_ltoir(cpu: Device) -> None:
     has = compile('__device__ int ext = 7; extern "C" __device__ int twice(int x) { return 2 * x; }', rdc=True)
     uses = 'extern __device__ int ext; extern "C" __device__ int twice(int);'
     uses += 'extern "C" __global__ void k(int *p) { *p = twice(*p) + ext; }'
@@ -262,19 +262,19 @@ def test_a_source_links_with_ptx_and_ltoir_may_use_what_ptx_has(cpu: Device) -> 
         )
 
 
-def test_a_fatbin_of_parts_holds_linked_ptx() -> None:
+def test_fatbin_of_parts_holds_linked_ptx() -> None:
     parts = [compile(unit, to="ptx", arch="compute_75", rdc=True) for unit in (ONLINE, OFFLINE)]
     kinds = [(e.kind.name, str(e.arch)) for e in find_fatbins(build(parts, ["compute_80", "sm_90"]).data)[0].entries]
     assert sorted(kinds) == [("CUBIN", "sm_90"), ("PTX", "compute_80")]
 
 
-def test_machine_code_alone_cannot_become_ptx() -> None:
+def test_cubin_alone_cannot_become_ptx() -> None:
     cubin = compile(OFFLINE, arch="sm_90", rdc=True)
     with raises(LinkError, "link-input", "to='ptx'"):
         link([cubin], to="ptx")
 
 
-def test_the_linked_ptx_builds_into_the_same_kernels() -> None:
+def test_linked_ptx_builds_into_the_same_kernels() -> None:
     units = [compile(unit, to="ptx", arch="compute_75", rdc=True) for unit in (ONLINE, OFFLINE)]
     both = [link(units, arch="sm_90"), link([link(units, to="ptx")], arch="sm_90")]
     assert [[k.name for k in read_cubin(image.data).kernels] for image in both] == [["_Z3runPfPi"]] * 2
@@ -289,9 +289,7 @@ UNLINKED = {
 
 
 @pytest.mark.parametrize("what", list(UNLINKED))
-def test_a_kernel_that_uses_what_another_module_defines_is_refused_with_the_way_to_link_it(
-    what: str, cpu: Device
-) -> None:
+def test_kernel_with_an_external_symbol_explains_linking(what: str, cpu: Device) -> None:
     declaration, body = UNLINKED[what]
     with raises(UnsupportedError, "unsupported", "cujit.link"):
         load(HEAD + declaration + kernel(body), cpu)["k"][1, 1](np.zeros(2, np.uint32))

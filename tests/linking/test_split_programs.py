@@ -45,7 +45,7 @@ def expected(whole: Artifact) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_program_in_pieces_does_what_it_did(
+def test_split_program_has_unchanged_results(
     whole: Artifact, expected: list[list[int]], cpu: Device, seed: int
 ) -> None:
     linked = link(split(whole.text, seed, 2 + seed % 4), to="ptx")
@@ -58,15 +58,13 @@ def test_modules_in_any_order_link_to_the_same_program(whole: Artifact, cpu: Dev
     assert run(link(parts, to="ptx"), cpu) == run(link(parts[::-1], to="ptx"), cpu)
 
 
-def test_linked_ptx_links_again_to_itself(whole: Artifact) -> None:
+def test_linked_ptx_links_to_itself_unchanged(whole: Artifact) -> None:
     linked = link(split(whole.text, 3, 5), to="ptx")
     assert link([linked], to="ptx").text == linked.text
 
 
 @pytest.mark.gpu
-def test_a_program_in_pieces_does_what_it_did_on_a_gpu_through_either_assembler(
-    whole: Artifact, expected: list[list[int]], gpu: Device
-) -> None:
+def test_split_program_has_unchanged_results_on_a_gpu(whole: Artifact, expected: list[list[int]], gpu: Device) -> None:
     for seed in SEEDS_ON_A_GPU:
         linked = link(split(whole.text, seed, 2 + seed % 4), to="ptx")
         assert run(linked, gpu) == expected, f"by load, seed {seed}"
@@ -74,7 +72,7 @@ def test_a_program_in_pieces_does_what_it_did_on_a_gpu_through_either_assembler(
 
 
 @pytest.mark.gpu
-def test_nvjitlink_makes_the_same_program_of_the_same_modules(
+def test_nvjitlink_links_the_modules_to_an_equal_program(
     whole: Artifact, expected: list[list[int]], gpu: Device
 ) -> None:
     """Of plain ones: nvJitLink 13.0 and 13.5 fail on some aliases ("reference to deleted symbol"), and 13.5 leaves the
@@ -86,7 +84,7 @@ def test_nvjitlink_makes_the_same_program_of_the_same_modules(
         assert run(link(parts, device=gpu), gpu) == expected, f"by nvJitLink, seed {seed}"
 
 
-def test_a_function_that_calls_itself_by_an_alias_ends(cpu: Device) -> None:
+def test_function_that_calls_itself_by_an_alias_ends(cpu: Device) -> None:
     text = """.version 8.0
 .target sm_80
 .address_size 64

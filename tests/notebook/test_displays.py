@@ -81,7 +81,7 @@ def failure(code: str, name: str = "own.cu", include: Path | tuple[()] = ()) -> 
     return caught.value
 
 
-def test_a_profile_shows_lines_and_advice(cells: Cells) -> None:
+def test_profile_shows_lines_and_advice(cells: Cells) -> None:
     profile = Profile()
     assert Written(cells.shown(profile)["text/html"]).text == "nothing was launched yet"
     launched(8, profile)
@@ -92,7 +92,7 @@ def test_a_profile_shows_lines_and_advice(cells: Cells) -> None:
     assert cells.shown(profile.kernels[0])["text/html"] == cells.shown(profile)["text/html"]
 
 
-def test_a_comparison_of_profiles_shows_both(cells: Cells) -> None:
+def test_comparison_of_profiles_shows_both(cells: Cells) -> None:
     before, after = Profile(), Profile()
     launched(8, before)
     launched(1, after)
@@ -110,7 +110,7 @@ def test_bounds_show_every_part_of_the_gpu(cells: Cells) -> None:
     assert str(found) in written.text
 
 
-def test_an_image_shows_its_kernels_whoever_holds_it(cells: Cells) -> None:
+def test_image_display_has_its_kernels(cells: Cells) -> None:
     made = cubin()
     written = Written(cells.shown(made)["text/html"])
     assert ["copy", "sm_90"] in [row[:2] for row in written.rows]
@@ -120,7 +120,7 @@ def test_an_image_shows_its_kernels_whoever_holds_it(cells: Cells) -> None:
     assert "LTO-IR" in Written(cells.shown(linkable)["text/html"]).text
 
 
-def test_a_comparison_of_images_shows_what_grew(cells: Cells) -> None:
+def test_comparison_display_marks_increases(cells: Cells) -> None:
     larger = CODE.replace("y[", "__shared__ float s[64]; s[threadIdx.x] = *x; __syncthreads(); y[(int) s[stride] + ")
     found = cujit.compare(cubin(), cujit.compile(cujit.Source.cuda(larger, name="copy.cu"), arch="sm_90"))
     written = Written(cells.shown(found)["text/html"])
@@ -130,7 +130,7 @@ def test_a_comparison_of_images_shows_what_grew(cells: Cells) -> None:
     assert "1 kernels in both: 1 grew" in written.text
 
 
-def test_occupancy_shows_what_limits(cells: Cells) -> None:
+def test_occupancy_display_names_the_limiting_resource(cells: Cells) -> None:
     occupancy = cujit.occupancy.of(cubin(), 256, on="H200")
     written = Written(cells.shown(occupancy)["text/html"])
     row = dict(zip(*written.rows, strict=True))
@@ -139,7 +139,7 @@ def test_occupancy_shows_what_limits(cells: Cells) -> None:
     assert "copy on H200 (sm_90), 132 multiprocessors" in written.text
 
 
-def test_a_budget_marks_what_is_over_and_so_does_its_error(cells: Cells) -> None:
+def test_budget_display_marks_exceeded_limits(cells: Cells) -> None:
     with pytest.raises(cujit.errors.BudgetError) as caught:
         cujit.budget.check(cubin(), cujit.budget.Budget(registers=1, stack_bytes=64))
     html = cells.shown(caught.value.report)["text/html"]
@@ -152,7 +152,7 @@ def test_a_budget_marks_what_is_over_and_so_does_its_error(cells: Cells) -> None
     assert Written(cells.shown(cujit.errors.BudgetError("another's"))["text/html"]).text == "another's"
 
 
-def test_a_compile_error_shows_numbered_lines_around_each_message(cells: Cells) -> None:
+def test_compile_error_shows_numbered_lines_around_messages(cells: Cells) -> None:
     text = (
         "\n".join(f"// {n}" for n in range(1, 9))
         + "\n__global__ void f() { here(); }\n\n\n// 12\n__device__ int x = y;"
@@ -178,9 +178,7 @@ def test_of_very_many_messages_the_first_are_shown(cells: Cells) -> None:
         assert ("and 1 message more" in written, "more" in written) == (more, more)
 
 
-def test_lines_of_a_header_are_shown_and_of_a_text_that_is_gone_the_line_of_the_message(
-    cells: Cells, tmp_path: Path
-) -> None:
+def test_error_in_a_header_shows_its_lines(cells: Cells, tmp_path: Path) -> None:
     (tmp_path / "own.h").write_text("// one\n__device__ int x = y;\n")
     written = Written(cells.shown(failure('#include "own.h"\n', include=tmp_path))["text/html"]).text
     assert "own.h\n  1 | // one\n> 2 | __device__ int x = y;\n    |                    ^" in written
@@ -193,7 +191,7 @@ def test_lines_of_a_header_are_shown_and_of_a_text_that_is_gone_the_line_of_the_
     assert written == "noerror: whatgone.cu\n> 7 |     line\n    |     ^"
 
 
-def test_a_line_of_a_header_in_memory_is_shown_too(cells: Cells) -> None:
+def test_line_of_a_header_in_memory_is_shown_too(cells: Cells) -> None:
     source = cujit.Source.cuda(
         '#include "own.h"\n', name="main.cu", headers={"own.h": "// one\n__device__ int x = y;\n"}
     )
@@ -202,18 +200,18 @@ def test_a_line_of_a_header_in_memory_is_shown_too(cells: Cells) -> None:
     assert "> 2 | __device__ int x = y;" in Written(cells.shown(caught.value)["text/html"]).text
 
 
-def test_an_error_without_places_shows_its_log(cells: Cells) -> None:
+def test_error_without_places_shows_its_log(cells: Cells) -> None:
     error = cujit.errors.CompileError("it does not compile\nfor a reason", log="a log", help="this")
     assert Written(cells.shown(error)["text/html"]).text == "it does not compilefor a reasona loghint: this"
 
 
-def test_a_header_that_is_missing_shows_where_it_was_sought(cells: Cells) -> None:
+def test_missing_header_shows_the_searched_directories(cells: Cells) -> None:
     error = failure("#include <of_mine.h>\n")
     assert isinstance(error, cujit.errors.HeaderNotFoundError)
     assert "of_mine.h" in Written(cells.shown(error)["text/html"]).text
 
 
-def test_text_beside_it_is_what_it_is_without_cujit(cells: Cells) -> None:
+def test_text_form_is_unchanged(cells: Cells) -> None:
     values = [cubin(), cujit.inspect(cubin()), failure("?"), cujit.occupancy.of(cubin(), 256, on="H200"), Profile()]
     shown = [cells.shown(value) for value in values]
     assert all("text/html" in each for each in shown)
@@ -222,7 +220,7 @@ def test_text_beside_it_is_what_it_is_without_cujit(cells: Cells) -> None:
     cells.run("%load_ext cujit")
 
 
-def test_names_and_sources_are_no_markup(cells: Cells) -> None:
+def test_names_and_sources_are_not_markup(cells: Cells) -> None:
     made = cubin(name=HOSTILE.replace("/", "") + ".cu")
     for value in (made, cujit.inspect(made), failure(f"int x = y; // {HOSTILE}\n#error {HOSTILE}", name="own.cu")):
         html = cells.shown(value)["text/html"]
@@ -234,7 +232,7 @@ def test_names_and_sources_are_no_markup(cells: Cells) -> None:
 
 
 @given(st.lists(st.one_of(st.text(), st.lists(st.tuples(st.text(), st.text()), max_size=3)), max_size=4))
-def test_whatever_is_said_has_the_tags_of_ours_alone(parts: list[str | list[tuple[str, str]]]) -> None:
+def test_output_contains_only_cujits_tags(parts: list[str | list[tuple[str, str]]]) -> None:
     said = [part if isinstance(part, str) else Rows(("<a>", "b"), part, right=("b",)) for part in parts]
     html = html_of(said)
     written = Written(html)
@@ -247,12 +245,12 @@ def _printed(text: str) -> str:
     return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
 
 
-def test_what_has_several_lines_is_shown_as_it_is_laid_out() -> None:
+def test_multiline_text_keeps_its_layout() -> None:
     html = html_of(["one line", "several\n  lines"])
     assert re.findall(r"<(\w+) [^>]*>([^<]+)<", html) == [("div", "one line"), ("pre", "several\n  lines")]
 
 
-def test_no_formula_and_no_color_of_text_is_made_of_it() -> None:
+def test_text_creates_no_formula_and_no_color() -> None:
     html = html_of(["a $x$", Rows(("a",), [["$y$"]], styles=["bold green"])])
     assert html.startswith('<div class="tex2jax_ignore mathjax_ignore"')
     assert not re.search(r"[;\"]color:", html)

@@ -26,9 +26,7 @@ def plain(text: str) -> str:
     return re.sub(r"\x1b\[[\d;]*m", "", text)
 
 
-def test_a_fault_shows_the_finding_its_lines_and_how_the_launch_is_saved(
-    cells: Cells, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_fault_shows_the_finding_its_lines_and_how_to_save(cells: Cells, capsys: pytest.CaptureFixture[str]) -> None:
     cells.run(FAR)
     capsys.readouterr()
     assert isinstance(cells.failure(LAUNCH), cujit.errors.KernelFaultError)
@@ -47,7 +45,7 @@ def test_a_fault_shows_the_finding_its_lines_and_how_the_launch_is_saved(
     assert display["text/plain"].endswith(saving + ", which cujit run runs on any machine")
 
 
-def test_its_traceback_ends_at_the_line_of_the_cell(cells: Cells, capsys: pytest.CaptureFixture[str]) -> None:
+def test_traceback_ends_at_the_line_of_the_cell(cells: Cells, capsys: pytest.CaptureFixture[str]) -> None:
     cells.run(FAR)
     cells.run("def launch(x):\n    far[1, 32](x, 4)")
     capsys.readouterr()
@@ -61,7 +59,7 @@ def test_its_traceback_ends_at_the_line_of_the_cell(cells: Cells, capsys: pytest
     assert explained == "For details, run: cujit explain fault-memory"
 
 
-def test_what_it_says_to_save_by_is_right(cells: Cells, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_suggested_save_command_works(cells: Cells, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     cells.run(FAR)
     cells.failure(LAUNCH)
@@ -74,7 +72,7 @@ def test_what_it_says_to_save_by_is_right(cells: Cells, tmp_path: Path, monkeypa
 @pytest.mark.parametrize(
     "line", ["if True: far[1, 32](x, 4)", "done = far[1, 32](x, 4)", "print(*map(far[1, 32], [x], [4]))"]
 )
-def test_a_line_that_does_more_than_launch_is_not_turned_into_one_that_saves(cells: Cells, line: str) -> None:
+def test_complex_line_gets_no_save_suggestion(cells: Cells, line: str) -> None:
     cells.run(FAR)
     cells.run("x = far.device.zeros(4, 'int32')")
     cells.failure(line)
@@ -82,7 +80,7 @@ def test_a_line_that_does_more_than_launch_is_not_turned_into_one_that_saves(cel
     assert "bug.launch" not in display["text/plain"]
 
 
-def test_a_fault_of_a_text_without_lines_shows_no_excerpt(cells: Cells) -> None:
+def test_fault_without_lines_shows_no_excerpt(cells: Cells) -> None:
     cells.names["trap"] = cujit.jit('__global__ void trap() { asm("trap;"); }', device=cujit.cpu())["trap"]
     cells.failure("trap[1, 1]()")
     (display,) = cells.displayed()
@@ -90,7 +88,7 @@ def test_a_fault_of_a_text_without_lines_shows_no_excerpt(cells: Cells) -> None:
     assert " | " not in display["text/html"]
 
 
-def test_a_budget_and_a_compile_in_python_are_shown_too(cells: Cells, capsys: pytest.CaptureFixture[str]) -> None:
+def test_budget_and_a_compile_in_python_are_shown_too(cells: Cells, capsys: pytest.CaptureFixture[str]) -> None:
     cells.run("import cujit\nbudget = cujit.budget.Budget(registers=1)\ncompilers = [cujit.jit]")
     assert isinstance(cells.failure("compilers[0]('int x = y;', device='cpu')"), cujit.errors.CompileError)
     (display,) = cells.displayed()
@@ -102,13 +100,13 @@ def test_a_budget_and_a_compile_in_python_are_shown_too(cells: Cells, capsys: py
     assert plain(capsys.readouterr().out).count("Traceback (most recent call last)") == 2
 
 
-def test_other_errors_are_as_they_were(cells: Cells, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_errors_are_unchanged(cells: Cells, capsys: pytest.CaptureFixture[str]) -> None:
     cells.failure("import cujit\ncujit.cpu().zeros(-1, 'int32')")
     assert cells.displayed() == []
     assert "cujit/devices" in plain(capsys.readouterr().out)
 
 
-def test_who_handles_errors_already_goes_on_doing_so(cells: Cells) -> None:
+def test_existing_error_handlers_still_run(cells: Cells) -> None:
     cells.run("%unload_ext cujit")
     assert cells.shell.custom_exceptions == ()
     seen = []
@@ -121,7 +119,7 @@ def test_who_handles_errors_already_goes_on_doing_so(cells: Cells) -> None:
     cells.shell.set_custom_exc((), None)
 
 
-def test_a_fault_at_the_end_of_a_cell_shows_all_of_it_as_a_value(cells: Cells) -> None:
+def test_fault_as_the_value_of_a_cell_is_shown_whole(cells: Cells) -> None:
     device = cujit.cpu(check="memory")
     far = cujit.jit(FAR.partition("\n")[2], device=device)["far"]
     with pytest.raises(cujit.errors.KernelFaultError) as caught:
@@ -131,7 +129,7 @@ def test_a_fault_at_the_end_of_a_cell_shows_all_of_it_as_a_value(cells: Cells) -
     assert all(note.strip() in html.replace("&#x27;", "'") for note in getattr(caught.value, "__notes__", ()))
 
 
-def test_a_note_of_a_fault_may_be_of_a_class_of_strings(cells: Cells) -> None:
+def test_note_of_a_fault_may_be_of_a_class_of_strings(cells: Cells) -> None:
     class Note(str): ...
 
     error = cujit.errors.KernelFaultError("it stops", kind="trap")
@@ -139,7 +137,7 @@ def test_a_note_of_a_fault_may_be_of_a_class_of_strings(cells: Cells) -> None:
     assert "seen on the second run" in cells.shown(error)["text/html"]
 
 
-def test_a_header_that_was_edited_is_shown_as_it_is_now(cells: Cells, tmp_path: Path) -> None:
+def test_edited_header_is_shown_in_its_current_form(cells: Cells, tmp_path: Path) -> None:
     cells.names["folder"] = str(tmp_path)
     for first in ("// one", "// another"):
         (tmp_path / "own.h").write_text(f"{first}\n__device__ int x = y;\n")

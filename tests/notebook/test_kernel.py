@@ -23,7 +23,7 @@ def outputs(*cells: str) -> list[list[dict[str, Any]]]:
     return [cell["outputs"] for cell in executed(book)["cells"]]
 
 
-def test_the_emulator_begins_beside_it_and_loading_opens_no_library() -> None:
+def test_emulator_starts_in_a_kernel_without_opening_libraries() -> None:
     *_, driver, copied, value = outputs(
         "%load_ext cujit",
         "import cujit\ncujit.emulate()",

@@ -31,7 +31,7 @@ TEMPLATE = """
 template <typename T> __global__ void twice(T *x) { x[threadIdx.x] *= 2; }"""
 
 
-def test_a_kernel_of_a_cell_is_launched_under_its_name(
+def test_kernel_of_a_cell_is_launched_by_its_name(
     cells: Cells, device: Device, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cells.run(f"%%cuda --device {device.name}{RAMP}")
@@ -43,9 +43,7 @@ def test_a_kernel_of_a_cell_is_launched_under_its_name(
     assert y.numpy().tolist() == [0, 3, 6, 9]
 
 
-def test_under_the_emulator_whose_gpu_is_for_other_programs_a_cell_is_for_the_cpu_device(
-    cells: Cells, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_emulated_cell_uses_the_cpu_device(cells: Cells, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
 
     def seen(*args: Any, device: object, **more: Any) -> Module:
@@ -59,9 +57,7 @@ def test_under_the_emulator_whose_gpu_is_for_other_programs_a_cell_is_for_the_cp
     assert asked == [None, "cpu"]
 
 
-def test_an_instance_goes_by_the_name_of_its_template_and_several_make_a_dict(
-    cells: Cells, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_template_instances_are_named_or_form_a_dict(cells: Cells, capsys: pytest.CaptureFixture[str]) -> None:
     cells.run(f"%%cuda -n 'twice<float>'{TEMPLATE}")
     assert cells.names["twice"].name == "twice<float>"
     capsys.readouterr()
@@ -91,7 +87,7 @@ def test_scopes_and_overloads_are_in_a_dict_too(cells: Cells) -> None:
         ("import cujit; axpy = cujit.jit('extern \"C\" __global__ void axpy() {}')['axpy']", "axpy", "(Kernel)"),
     ],
 )
-def test_what_is_no_kernel_of_an_earlier_cell_is_not_replaced(cells: Cells, before: str, name: str, why: str) -> None:
+def test_variable_that_is_not_a_kernel_is_not_replaced(cells: Cells, before: str, name: str, why: str) -> None:
     cells.run(before)
     kept = cells.names.get("axpy")
     error = cells.failure(f"%%cuda\n__global__ void other() {{}}\n__global__ void {name}() {{}}")
@@ -103,13 +99,13 @@ def test_what_is_no_kernel_of_an_earlier_cell_is_not_replaced(cells: Cells, befo
     assert "other" not in cells.names
 
 
-def test_a_kernel_of_an_earlier_cell_is_replaced(cells: Cells) -> None:
+def test_kernel_of_an_earlier_cell_is_replaced(cells: Cells) -> None:
     cells.run(f"%%cuda{RAMP}")
     cells.run(f"%%cuda{RAMP.replace('float a', 'float a, int by')}")
     assert str(cells.names["ramp"]) == "void ramp(float*, float, int)"
 
 
-def test_a_kernel_that_has_got_another_name_is_not_taken_for_that_of_a_cell(cells: Cells) -> None:
+def test_renamed_kernel_is_not_mistaken_for_a_cells_kernel(cells: Cells) -> None:
     cells.run("%%cuda\n__global__ void one() {}\n__global__ void two() {}")
     cells.run("one = two")
     assert isinstance(cells.failure("%%cuda\n__global__ void one() {}"), cujit.errors.OptionError)
@@ -117,7 +113,7 @@ def test_a_kernel_that_has_got_another_name_is_not_taken_for_that_of_a_cell(cell
     cells.run("%%cuda\n__global__ void one() {}")
 
 
-def test_a_module_is_left_in_place_of_its_kernels(cells: Cells) -> None:
+def test_module_may_replace_its_kernels(cells: Cells) -> None:
     cells.run("%%cuda --module own\n__device__ int bias = 7;\n__global__ void sum(int *x) { *x = bias; }")
     own = cells.names["own"]
     assert isinstance(own, Module)
@@ -126,7 +122,7 @@ def test_a_module_is_left_in_place_of_its_kernels(cells: Cells) -> None:
     assert "sum" in own
 
 
-def test_what_was_deleted_is_unloaded(cells: Cells) -> None:
+def test_deleted_kernel_is_unloaded(cells: Cells) -> None:
     cells.run("%%cuda --module own\n__global__ void f() {}")
     own = weakref.ref(cells.names["own"])
     cells.run("del own")
@@ -134,7 +130,7 @@ def test_what_was_deleted_is_unloaded(cells: Cells) -> None:
     assert own() is None
 
 
-def test_options_are_those_of_the_compiler(cells: Cells, tmp_path: object) -> None:
+def test_options_are_compiler_options(cells: Cells, tmp_path: object) -> None:
     (tmp_path / "own.h").write_text("#define ONE 1\n")  # type: ignore[operator]
     cells.names["folder"] = str(tmp_path)
     cells.run(
@@ -150,14 +146,14 @@ def test_options_are_those_of_the_compiler(cells: Cells, tmp_path: object) -> No
     assert str(cells.names["f"].artifact.arch) == "compute_80"
 
 
-def test_checks_find_what_is_wrong_at_its_line_of_the_cell(cells: Cells) -> None:
+def test_checks_find_errors_at_their_line_of_the_cell(cells: Cells) -> None:
     cells.run("%%cuda --check memory\n__global__ void far(int *x) {\n    x[4] = 1;\n}")
     error = cells.failure("far[1, 1](far.device.zeros(4, 'int32'))")
     assert isinstance(error, cujit.errors.KernelFaultError)
     assert "In[1]:3" in str(error)
 
 
-def test_a_profile_counts_and_knows_the_lines_of_each_cell(cells: Cells) -> None:
+def test_profile_counts_and_knows_the_lines_of_each_cell(cells: Cells) -> None:
     for line in ("y[threadIdx.x] = 1;", "y[threadIdx.x * 8] = 1;"):
         cells.run(f"%%cuda --profile costs --check memory\n__global__ void f(float *y) {{\n    {line}\n}}")
         cells.run("f[1, 32](f.device.zeros(256, 'float32'))")
@@ -169,7 +165,7 @@ def test_a_profile_counts_and_knows_the_lines_of_each_cell(cells: Cells) -> None
     assert {each.source.file for each in kernel.lines() if each.source} == {"In[3]"}
 
 
-def test_texts_that_a_loop_compiles_in_one_cell_are_told_apart(cells: Cells) -> None:
+def test_sources_compiled_in_a_loop_are_distinguished(cells: Cells) -> None:
     cells.run(
         "for n in (1, 2):\n"
         "    code = f'__global__ void f{n}(float *y) {{\\n    y[threadIdx.x] = {n};\\n}}'\n"
@@ -181,7 +177,7 @@ def test_texts_that_a_loop_compiles_in_one_cell_are_told_apart(cells: Cells) -> 
         assert f'>{place}</td><td style="text-align:left">y[threadIdx.x] = {n};</td>' in html
 
 
-def test_a_cell_that_did_not_change_comes_from_the_cache(cells: Cells) -> None:
+def test_unchanged_cell_comes_from_the_cache(cells: Cells) -> None:
     cells.run(f"%%cuda{RAMP}  // {id(cells)}")
     assert not cells.names["ramp"].artifact.provenance.is_hit
     cells.run("1")
@@ -211,7 +207,7 @@ def test_warnings_are_printed_unless_quiet(cells: Cells, capsys: pytest.CaptureF
         ("--profile int", ("option", "--module")),
     ],
 )
-def test_a_wrong_line_is_an_error_of_ours_without_a_traceback(
+def test_wrong_line_is_cujits_error_without_a_traceback(
     cells: Cells, capsys: pytest.CaptureFixture[str], line: str, says: tuple[str, ...]
 ) -> None:
     error = cells.failure(f"%%cuda {line}\n__global__ void f() {{}}")
@@ -230,9 +226,7 @@ def test_help_lists_the_options(cells: Cells) -> None:
         assert option in help
 
 
-def test_what_does_not_compile_shows_the_lines_of_the_cell_and_no_traceback(
-    cells: Cells, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_compile_error_shows_lines_of_the_cell(cells: Cells, capsys: pytest.CaptureFixture[str]) -> None:
     error = cells.failure("%%cuda -D A\n__global__ void f(int *x) {\n\tx[0] = y;\n}")
     assert isinstance(error, cujit.errors.CompileError)
     ((display),) = cells.displayed()
@@ -244,13 +238,13 @@ def test_what_does_not_compile_shows_the_lines_of_the_cell_and_no_traceback(
     assert "".join(capsys.readouterr()).strip() == "CompileError: In[1] does not compile for compute_90a: 1 error"
 
 
-def test_a_cell_that_fails_again_is_called_what_it_is_called_now(cells: Cells) -> None:
+def test_repeated_failure_uses_the_current_cell_name(cells: Cells) -> None:
     for count in (1, 2):
         cells.failure("%%cuda\n__device__ int x = y;")
         assert f"In[{count}] does not compile" in cells.displayed()[0]["text/html"]
 
 
-def test_hints_are_said_as_options(cells: Cells) -> None:
+def test_hints_are_spelled_as_options(cells: Cells) -> None:
     error = cells.failure("%%cuda\n#include <of_mine.h>\n__global__ void f() {}")
     assert isinstance(error, cujit.errors.HeaderNotFoundError)
     assert error.help is not None
@@ -258,7 +252,7 @@ def test_hints_are_said_as_options(cells: Cells) -> None:
     assert "-I DIR" in cells.displayed()[0]["text/html"]
 
 
-def test_it_goes_again_and_kernels_stay(cells: Cells) -> None:
+def test_extension_is_unloaded_and_kernels_remain(cells: Cells) -> None:
     cells.run(f"%%cuda{RAMP}")
     cells.run("%reload_ext cujit")
     cells.run(f"%%cuda\n{RAMP}")  # it still is one of an earlier cell
@@ -268,12 +262,12 @@ def test_it_goes_again_and_kernels_stay(cells: Cells) -> None:
     assert "text/html" not in cells.shown(cells.names["ramp"].artifact)
 
 
-def test_without_ipython_it_is_said() -> None:
+def test_missing_ipython_is_reported() -> None:
     with raises(cujit.errors.MissingError, "missing", "IPython"):
         load(None)
 
 
-def test_a_cell_shows_a_small_report_of_its_kernels(cells: Cells, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cell_shows_a_small_report_of_its_kernels(cells: Cells, capsys: pytest.CaptureFixture[str]) -> None:
     cells.run(f"%%cuda --device cpu --report -q --arch sm_90 --name twice<float>{TEMPLATE}{RAMP}")
     assert capsys.readouterr().out == ""
     (shown,) = cells.displayed()
@@ -286,7 +280,7 @@ def test_a_cell_shows_a_small_report_of_its_kernels(cells: Cells, capsys: pytest
     assert "twice<float>" in shown["text/plain"]
 
 
-def test_a_report_is_shown_small_with_its_findings_and_counters(cells: Cells) -> None:
+def test_report_is_shown_small_with_its_findings_and_counters(cells: Cells) -> None:
     cells.run(f"%%cuda --profile costs -q{STRIDED}")
     cells.run("copy[1, 32](copy.device.zeros(1024, 'f4'), copy.device.zeros(32, 'f4'), 32)")
     report = cells.run(
@@ -301,7 +295,7 @@ def test_a_report_is_shown_small_with_its_findings_and_counters(cells: Cells) ->
 
 
 @needs_tiles
-def test_the_tile_ir_of_a_cell_is_shown_by_its_lines(cells: Cells, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tile_ir_of_a_cell_is_shown_by_its_lines(cells: Cells, capsys: pytest.CaptureFixture[str]) -> None:
     cells.run(f"%%cuda --device cpu --tile -q\n{TWICE}")
     (shown,) = cells.displayed()
     [load] = [line for line in shown["text/plain"].split("\n") if "load_view_tko" in line]
@@ -315,7 +309,7 @@ def test_the_tile_ir_of_a_cell_is_shown_by_its_lines(cells: Cells, capsys: pytes
 
 
 @needs_tiles
-def test_a_cell_of_tile_code_is_compiled_and_launched(cells: Cells, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cell_of_tile_code_is_compiled_and_launched(cells: Cells, capsys: pytest.CaptureFixture[str]) -> None:
     cells.run(f"%%cuda --device cpu\n{TWICE}")
     assert capsys.readouterr().out.startswith("twice: ")
     twice = cells.names["twice"]

@@ -12,7 +12,7 @@ from cujit.occupancy.residency import Demand, residency
 GOLDEN = Path(__file__).parents[1] / "goldens" / "occupancy-h200.json"
 
 
-def test_blocks_are_those_that_the_driver_of_an_h200_told() -> None:
+def test_blocks_match_the_driver_of_an_h200() -> None:
     told = json.loads(GOLDEN.read_text())
     limits = limits_of(Arch.parse(told["arch"]))
     differ = []

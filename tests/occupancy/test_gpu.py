@@ -32,7 +32,7 @@ def module(gpu: Device, image: Artifact) -> Module:
     return load(image, gpu)
 
 
-def test_the_table_knows_this_gpu(gpu: Device) -> None:
+def test_table_knows_this_gpu(gpu: Device) -> None:
     product = find_product(gpu.product)
     assert (product.arch.number, product.processors) == (gpu.arch.number, gpu.limits.processors)
 
@@ -59,7 +59,7 @@ def test_occupancy_is_the_drivers(gpu: Device, image: Artifact, module: Module) 
     assert running > 120
 
 
-def test_what_kernels_use_is_what_the_driver_tells(image: Artifact, module: Module, gpu: Device) -> None:
+def test_resource_usage_matches_the_driver(image: Artifact, module: Module, gpu: Device) -> None:
     cubin = read_cubin(image.data)
     for name in NAMES:
         kernel = cubin.kernel(module[name].lowered_name)
@@ -74,7 +74,7 @@ def test_what_kernels_use_is_what_the_driver_tells(image: Artifact, module: Modu
         ), name
 
 
-def test_a_loaded_kernel_and_its_image_give_the_same(image: Artifact, module: Module, gpu: Device) -> None:
+def test_loaded_kernel_and_its_image_agree(image: Artifact, module: Module, gpu: Device) -> None:
     for name in ("hold<72>", "tile<5000>", "bound<64>"):
         ours, theirs = occupancy(image, 64, kernel=name, on=gpu), occupancy(module[name], 64)
         assert (ours.active_blocks, ours.product) == (theirs.active_blocks, theirs.product)
@@ -87,7 +87,7 @@ def test_best_block_is_the_drivers(image: Artifact, module: Module, gpu: Device)
         assert subject(image, kernel=name, on=gpu).best().block == module[name]._loaded.best_block(), name
 
 
-def test_no_more_clusters_are_resident_than_the_bound(gpu: Device) -> None:
+def test_resident_clusters_are_at_most_the_bound(gpu: Device) -> None:
     if gpu.arch.number < 90:
         pytest.skip("no clusters before sm_90")
     code = 'extern "C" __global__ void __cluster_dims__(4, 1, 1) four(int* p) { *p = 1; }'

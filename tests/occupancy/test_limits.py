@@ -49,7 +49,7 @@ def cccl_rows(shared_toolchain: Toolchain, tmp_path_factory: pytest.TempPathFact
     return [tuple(map(int, line.split())) for line in said.splitlines()]
 
 
-def test_table_says_what_cccl_says(cccl_rows: list[tuple[int, ...]]) -> None:
+def test_table_matches_cccl(cccl_rows: list[tuple[int, ...]]) -> None:
     assert len(cccl_rows) > 10
     for row in cccl_rows:
         ours = LIMITS[row[0]]
@@ -83,6 +83,6 @@ def test_variants_have_the_limits_of_their_number() -> None:
     assert limits_of(Arch.parse("sm_100f")) is limits_of(Arch.parse("compute_100a")) is LIMITS[100]
 
 
-def test_architecture_without_limits_is_told_with_those_that_have() -> None:
+def test_architecture_without_limits_is_refused_with_known_ones() -> None:
     with raises(ArchError, "arch", "sm_99", "sm_90", "sm_100"):
         limits_of(Arch.of_capability(9, 9))

@@ -19,7 +19,7 @@ DEMAND = Demand(LIMITS[90], registers=72, shared_bytes=16 << 10, barriers=1, max
 NOW = residency(DEMAND, 256, 1000)
 
 
-def test_each_curve_goes_through_the_kernels_own_point() -> None:
+def test_each_curve_passes_through_the_kernels_point() -> None:
     for curve in curves(DEMAND, NOW):
         at = next(found for value, found in curve.points if value >= curve.own)
         assert (at.blocks, at.warps) == (NOW.blocks, NOW.warps), curve.label
@@ -28,7 +28,7 @@ def test_each_curve_goes_through_the_kernels_own_point() -> None:
     ]  # fmt: skip
 
 
-def test_curves_cover_all_that_could_be_asked() -> None:
+def test_curves_cover_the_whole_range() -> None:
     blocks, registers, shared = curves(DEMAND, NOW)
     assert [value for value, _ in blocks.points] == list(range(32, 513, 32))
     assert (blocks.end, registers.end, shared.end) == (1024, 255, 227)
@@ -38,7 +38,7 @@ def test_curves_cover_all_that_could_be_asked() -> None:
 
 
 @pytest.mark.parametrize("ending", ["svg", "png"])
-def test_the_same_numbers_give_the_same_bytes(ending: str, tmp_path: Path) -> None:
+def test_equal_numbers_give_equal_bytes(ending: str, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     first, again, dark = (tmp_path / f"{name}.{ending}" for name in ("first", "again", "dark"))
     draw(first, DEMAND, NOW, title="k", place="H200 (sm_90)")
@@ -49,7 +49,7 @@ def test_the_same_numbers_give_the_same_bytes(ending: str, tmp_path: Path) -> No
     assert first.stat().st_size < 200_000
 
 
-def test_the_ticks_of_occupancy_are_quarters(tmp_path: Path) -> None:
+def test_ticks_of_occupancy_are_quarters(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     draw(tmp_path / "k.svg", DEMAND, NOW, title="k", place="H200 (sm_90)")
     axes = (tmp_path / "k.svg").read_text().partition('<g id="axes_2">')[0]
@@ -60,7 +60,7 @@ def test_the_ticks_of_occupancy_are_quarters(tmp_path: Path) -> None:
     assert places[0] > places[4], "none is below all"
 
 
-def test_all_panels_have_one_scale_and_what_limits_has_its_colour_named(tmp_path: Path) -> None:
+def test_panels_share_a_scale_and_name_the_limiting_color(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     draw(tmp_path / "k.svg", DEMAND, NOW, title="k", place="H200 (sm_90)")
     panels = re.split(r'<g id="(?:axes|legend)_\d">', (tmp_path / "k.svg").read_text())[1:]
@@ -71,7 +71,7 @@ def test_all_panels_have_one_scale_and_what_limits_has_its_colour_named(tmp_path
     assert words[3] == ["warp slots", "registers", "shared memory"]
 
 
-def test_a_panel_has_a_grid_behind_what_is_drawn_and_of_a_frame_the_lower_side_alone() -> None:
+def test_panel_has_a_grid_and_only_the_lower_frame_side() -> None:
     ax = pytest.importorskip("matplotlib.figure").Figure().subplots()
     plain(ax, _LIGHT, "bytes")
     assert ax.get_axisbelow() is True
@@ -79,7 +79,7 @@ def test_a_panel_has_a_grid_behind_what_is_drawn_and_of_a_frame_the_lower_side_a
     assert ax.get_xlabel() == "bytes"
 
 
-def test_a_dark_plot_is_light_on_dark(tmp_path: Path) -> None:
+def test_dark_plot_is_light_on_dark(tmp_path: Path) -> None:
     image = pytest.importorskip("matplotlib.image")
     draw(tmp_path / "dark.png", DEMAND, NOW, title="k", place="H200 (sm_90)", dark=True)
     pixels = image.imread(tmp_path / "dark.png")[..., :3]
@@ -87,7 +87,7 @@ def test_a_dark_plot_is_light_on_dark(tmp_path: Path) -> None:
     assert pixels.min(axis=2).max() > 0.9
 
 
-def test_where_no_block_runs_is_said_upright_if_there_is_no_width_for_words(tmp_path: Path) -> None:
+def test_narrow_area_without_blocks_is_labeled_vertically(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     # No block of more than 768 threads runs, none of 512 with more than 128 registers, and any shared memory will do.
     demand = Demand(LIMITS[90], registers=16, max_threads=768)
@@ -96,7 +96,7 @@ def test_where_no_block_runs_is_said_upright_if_there_is_no_width_for_words(tmp_
     assert ["rotate(-90)" in each for each in found] == [True, False]
 
 
-def test_an_svg_has_no_date_and_no_page_of_its_own(tmp_path: Path) -> None:
+def test_svg_has_no_date_and_no_page_size(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     path = tmp_path / "k.svg"
     draw(path, DEMAND, NOW, title="k", place="H200 (sm_90)")
@@ -124,7 +124,7 @@ def test_without_matplotlib_the_extra_is_named(tmp_path: Path, monkeypatch: pyte
     assert not (tmp_path / "k.svg").exists()
 
 
-def test_a_kernel_beyond_what_a_thread_may_have_has_no_point_there(tmp_path: Path) -> None:
+def test_kernel_past_the_thread_limit_has_no_point(tmp_path: Path) -> None:
     axes = pytest.importorskip("matplotlib.axes")
     drawn: list[float] = []
     plot = axes.Axes.plot

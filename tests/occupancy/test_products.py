@@ -64,14 +64,14 @@ _GENERATIONS = {
 }  # fmt: skip
 
 
-def test_processors_and_architectures_are_those_of_the_cores_that_the_maker_advertises() -> None:
+def test_sms_and_architectures_match_advertised_cores() -> None:
     cores = {p.name: (p.processors or 0) * _CORES_OF_ONE.get(p.arch.number, 128) for p in PRODUCTS}
     assert cores == _CORES
     of_its_time = {p.name: re.fullmatch(_GENERATIONS[p.arch.number], p.name) is not None for p in PRODUCTS}
     assert [name for name, is_so in of_its_time.items() if not is_so] == []
 
 
-def test_every_product_is_found_by_its_own_name_and_has_limits() -> None:
+def test_every_product_is_found_by_its_name_and_has_limits() -> None:
     for product in PRODUCTS:
         assert find_product(product.name) is product
         assert limits_of(product.arch)
@@ -80,7 +80,7 @@ def test_every_product_is_found_by_its_own_name_and_has_limits() -> None:
     assert len({p.name for p in PRODUCTS}) == len(PRODUCTS)
 
 
-def test_an_architecture_is_a_gpu_of_unknown_size() -> None:
+def test_architecture_is_a_gpu_of_unknown_size() -> None:
     assert find_product("sm_90a") == product_of_arch(find_product("compute_90a").arch)
     assert find_product("sm_90").processors is None
     assert str(find_product("sm_90")) == "sm_90"
@@ -97,19 +97,19 @@ def test_an_architecture_is_a_gpu_of_unknown_size() -> None:
         ("", "processors=132"),
     ],
 )
-def test_unknown_name_is_told_with_the_nearest(name: str, help_has: str) -> None:
+def test_unknown_name_suggests_the_nearest(name: str, help_has: str) -> None:
     with raises(ArchError, "arch", "GPU", name) as caught:
         find_product(name)
     assert help_has in (caught.value.help or "")
 
 
 @pytest.mark.parametrize("name", ["RTX 4090 D", "RTX 3080 16GB", "Jetson AGX Orin", "H100 CNX"])
-def test_a_near_name_of_another_gpu_is_not_taken(name: str) -> None:
+def test_similar_name_of_another_gpu_is_not_accepted(name: str) -> None:
     with pytest.raises(ArchError):
         find_product(name)
 
 
-def test_malformed_architecture_is_told_as_one() -> None:
+def test_malformed_architecture_is_reported() -> None:
     with raises(ArchError, "arch", "unknown", "sm_94"):
         find_product("sm_94")
     with raises(ArchError, "arch", "90", "processors=132"):

@@ -33,7 +33,7 @@ def test_registers_limit_by_whole_warps_per_quarter() -> None:
     assert found.limited_by == (Limiter.REGISTERS,)
 
 
-def test_the_drivers_reserve_counts_as_shared_memory() -> None:
+def test_drivers_reserve_counts_as_shared_memory() -> None:
     found = residency(Demand(H200, registers=16, shared_bytes=37 << 10), 128)
     assert found.block_shared_bytes == 38 << 10
     assert found.blocks == 6
@@ -53,20 +53,20 @@ def test_barriers_limit_from_hopper_on() -> None:
     assert residency(Demand(LIMITS[80], registers=16, barriers=16), 32).blocks == 32
 
 
-def test_a_block_that_does_not_run_has_no_blocks() -> None:
+def test_block_that_does_not_run_has_no_blocks() -> None:
     assert residency(Demand(H200, registers=16), 1025).blocks == 0
     assert residency(Demand(H200, registers=72), 1024).blocks == 0
     assert residency(Demand(H200, registers=16), 32, (227 << 10) + 1).blocks == 0
     assert residency(Demand(H200, registers=16), 32, 227 << 10).blocks == 1
 
 
-def test_without_opting_in_a_block_has_48_kib() -> None:
+def test_default_shared_memory_of_a_block_is_48_kib() -> None:
     unasked = Demand(H200, registers=16, shared_bytes=1024, dynamic_limit_bytes=47 << 10)
     assert residency(unasked, 32, 47 << 10).blocks == 4
     assert residency(unasked, 32, (47 << 10) + 1).blocks == 0
 
 
-def test_a_preferred_split_leaves_less_shared_memory() -> None:
+def test_preferred_split_leaves_less_shared_memory() -> None:
     assert residency(Demand(H200, registers=16, shared_bytes=9000, carveout_percent=25), 32).blocks == 6
     assert residency(Demand(H200, registers=16, shared_bytes=9000), 32).blocks == 23
 
@@ -76,12 +76,12 @@ def test_a_preferred_split_leaves_less_shared_memory() -> None:
     [{"registers": -1}, {"shared_bytes": -1}, {"barriers": -1}, {"max_threads": 0}, {"carveout_percent": 101}],
     ids=lambda numbers: next(iter(numbers)),
 )
-def test_numbers_out_of_their_range_are_refused(numbers: dict[str, int]) -> None:
+def test_numbers_out_of_range_are_refused(numbers: dict[str, int]) -> None:
     with raises(LaunchError, "launch", next(iter(numbers)), next(iter(numbers.values()))):
         Demand(H200, **({"registers": 16} | numbers))
 
 
-def test_block_and_shared_memory_out_of_their_range_are_refused() -> None:
+def test_block_and_shared_memory_out_of_range_are_refused() -> None:
     with raises(LaunchError, "launch", "0", "threads"):
         residency(Demand(H200, registers=16), 0)
     with raises(LaunchError, "launch", "shared_bytes", "-1"):
@@ -91,7 +91,7 @@ def test_block_and_shared_memory_out_of_their_range_are_refused() -> None:
 # -- the best block -------------------------------------------------------------------------------------------
 
 
-def test_best_block_is_the_largest_of_those_that_tie() -> None:
+def test_best_block_is_the_largest_tied_size() -> None:
     assert best_block(Demand(H200, registers=32)).threads == 1024
     assert best_block(Demand(LIMITS[120], registers=32)).threads == 768
     assert best_block(Demand(H200, registers=32, max_threads=200)).threads == 128
@@ -105,7 +105,7 @@ def test_shared_memory_may_grow_with_the_block() -> None:
     assert (grown.threads, grown.blocks) == (896, 1)
 
 
-def test_a_block_size_that_is_no_multiple_of_32_is_among_the_sizes() -> None:
+def test_block_size_not_divisible_by_32_is_included() -> None:
     assert block_sizes(Demand(H200, registers=32, max_threads=100)) == (32, 64, 96, 100)
     assert block_sizes(Demand(H200, registers=32, max_threads=20)) == (20,)
     assert block_sizes(Demand(H200, registers=32, max_threads=63)) == (32, 63)
@@ -113,7 +113,7 @@ def test_a_block_size_that_is_no_multiple_of_32_is_among_the_sizes() -> None:
 
 
 @pytest.mark.parametrize("wrong", [1.5, "1", lambda threads: threads / 2], ids=["float", "str", "function"])
-def test_shared_bytes_are_an_int_or_give_one(wrong: object) -> None:
+def test_shared_bytes_are_an_int_or_a_function(wrong: object) -> None:
     with raises(LaunchError, "shared-memory-size", "shared_bytes"):
         shared_bytes_of(wrong, 32)  # type: ignore[arg-type]
 
@@ -152,7 +152,7 @@ def after(demand: Demand, now: Residency, step: NextStep) -> int:
     return residency(changed, now.threads, dynamic).blocks
 
 
-def test_a_step_gives_one_more_block_and_a_byte_or_register_more_does_not() -> None:
+def test_step_adds_exactly_one_block() -> None:
     seen = {"registers": 0, "shared_bytes": 0, "barriers": 0}
     for demand, now in kernels(2000):
         step = next_step(demand, now)
@@ -170,14 +170,14 @@ def test_a_step_gives_one_more_block_and_a_byte_or_register_more_does_not() -> N
     assert min(seen.values()) > 20, seen
 
 
-def test_no_step_where_slots_are_full_or_nothing_can_shrink() -> None:
+def test_no_step_exists_if_slots_are_full() -> None:
     full = Demand(H200, registers=32)
     assert next_step(full, residency(full, 256)) is None
     tied = Demand(LIMITS[86], registers=40)
     assert next_step(tied, residency(tied, 96)) is None
 
 
-def test_a_step_never_asks_for_more_registers_than_code_can_have() -> None:
+def test_step_never_requires_too_many_registers() -> None:
     demand = Demand(H200, registers=300)
     step = next_step(demand, residency(demand, 32))
     assert step is not None
@@ -185,7 +185,7 @@ def test_a_step_never_asks_for_more_registers_than_code_can_have() -> None:
 
 
 @pytest.mark.parametrize(("number", "most"), [(61, 48 << 10), (75, 64 << 10), (90, 227 << 10)])
-def test_a_step_leaves_a_block_all_the_shared_memory_that_one_may_have(number: int, most: int) -> None:
+def test_step_leaves_a_block_its_maximum_shared_memory(number: int, most: int) -> None:
     demand = Demand(LIMITS[number], registers=16)
     for more in (1, 1000, 100_000):
         step = next_step(demand, residency(demand, 128, most + more))
@@ -193,7 +193,7 @@ def test_a_step_leaves_a_block_all_the_shared_memory_that_one_may_have(number: i
         assert (step.blocks, step.shared_bytes) == (1, most), more
 
 
-def test_a_step_prints_what_it_takes() -> None:
+def test_step_prints_its_requirements() -> None:
     demand = Demand(H200, registers=40, shared_bytes=40000)
     assert str(next_step(demand, residency(demand, 256))) == ("37,888 bytes of shared memory or less: 6 blocks, 75.0%")
     both = Demand(H200, registers=40, shared_bytes=37 << 10)
@@ -215,13 +215,13 @@ def test_waves_count_rounds_and_the_tail() -> None:
     assert (whole.count, whole.rounds, whole.efficiency, whole.tail) == (1.0, 1, 1.0, 1.0)
 
 
-def test_waves_of_nothing() -> None:
+def test_waves_of_an_empty_grid() -> None:
     assert waves(10, 0, 132) is None
     with raises(LaunchError, "launch", "0", "grid"):
         waves(0, 6, 132)
 
 
-def test_clusters_are_bound_by_their_blocks() -> None:
+def test_clusters_are_bounded_by_their_blocks() -> None:
     assert [clusters_bound(H200, 3, 132, size) for size in (1, 8, 16)] == [396, 49, 24]
     with raises(LaunchError, "cluster-size", "sm_89"):
         clusters_bound(LIMITS[89], 3, 132, 8)

@@ -291,7 +291,7 @@ def launch() -> Launch:
 
 
 @pytest.mark.parametrize("name", SLOW)
-def test_what_is_slow_is_said_with_line_cause_and_cure(launch: Launch, name: str) -> None:
+def test_slow_kernel_gets_advice_with_line_cause_and_fix(launch: Launch, name: str) -> None:
     grid, block, arguments, rule, says, cure = SLOW[name]
     advice = next(each for each in advice_for(launch(name, grid, block, arguments)) if each.rule == rule)
     lines = CODE.splitlines()
@@ -307,15 +307,15 @@ def test_what_is_slow_is_said_with_line_cause_and_cure(launch: Launch, name: str
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_what_is_good_is_left_in_peace(launch: Launch, name: str) -> None:
+def test_good_kernel_gets_no_advice(launch: Launch, name: str) -> None:
     assert [str(each) for each in advice_for(launch(name, *GOOD[name]))] == []
 
 
-def test_atomic_operations_at_words_by_chance_are_no_contention(launch: Launch) -> None:
+def test_atomics_at_random_words_are_not_contention(launch: Launch) -> None:
     assert "contended_atomics" not in {each.rule for each in advice_for(launch("histogram", 16, 128, (AT, ZEROS)))}
 
 
-def test_a_kernel_whose_lines_are_not_known_is_told_lines_of_the_ptx() -> None:
+def test_kernel_without_lines_gets_advice_by_ptx_line() -> None:
     profile = Profile()
     image = cujit.compile(CODE, arch="compute_80")
     device = cujit.cpu(profile=profile)
@@ -353,20 +353,20 @@ def counted(access: str, *, block_sectors: int = 1000, **measures: int) -> Profi
         ("divergence", "bra", {"divergent_branches": 1}, "active", 2400, 2399),
     ],
 )
-def test_a_rule_speaks_from_its_threshold_on(
+def test_rule_applies_from_its_threshold_on(
     rule: str, access: str, same: dict[str, int], name: str, good: int, bad: int
 ) -> None:
     assert advice_for(counted(access, **same, **{name: good})) == ()
     assert [each.rule for each in advice_for(counted(access, **same, **{name: bad}))] == [rule]
 
 
-def test_what_matters_most_is_said_first() -> None:
+def test_most_important_advice_is_first() -> None:
     (less,), (more,) = (counted("atom", requests=100, contended=n).instructions for n in (400, 1600))
     kernel = ProfiledKernel("k", 1, (less, replace(more, source=SourceLine("k.cu", 2))), 0, 1000, 1, 100, 3200)
     assert [str(each.line) for each in advice_for(kernel)] == ["k.cu:2", "k.cu:1"]
 
 
-def test_the_highest_estimate_is_said_first() -> None:
+def test_advice_with_the_highest_estimate_is_first() -> None:
     atomics = counted("atom", requests=100, contended=1600)
     conflicts = counted("ld", shared_requests=100, wavefronts=400, bank_conflicts=300)
     rules = ("contended_atomics", "bank_conflicts")
@@ -377,7 +377,7 @@ def test_the_highest_estimate_is_said_first() -> None:
     assert tuple(each.rule for each in advice_for(both)) == rules[::-1]
 
 
-def test_an_estimate_depends_on_the_gpu_and_is_labeled_as_one() -> None:
+def test_estimate_depends_on_the_gpu_and_is_labeled_as_one() -> None:
     kernel = replace(counted("ld", shared_requests=10_000, wavefronts=320_000, bank_conflicts=310_000), blocks=100)
     (wide,), (narrow,) = advice_for(kernel), advice_for(kernel, "T4")
     assert 0 < wide.saves < narrow.saves < 1  # fewer multiprocessors have more conflicts each
@@ -386,19 +386,19 @@ def test_an_estimate_depends_on_the_gpu_and_is_labeled_as_one() -> None:
     assert Advice("rule", None, "warps", "", "", "").estimate == ""
 
 
-def test_updates_that_ptxas_puts_together_save_almost_nothing() -> None:
+def test_updates_that_ptxas_combines_save_almost_nothing() -> None:
     (alike,) = advice_for(counted("red", requests=100, contended=3200))
     assert alike.estimate == "estimate for H200: saves almost none of the run time"
     (parted,) = advice_for(counted("red", requests=100, contended=1600))
     assert parted.saves > 0.5
 
 
-def test_an_unknown_gpu_is_refused() -> None:
+def test_unknown_gpu_is_refused() -> None:
     with raises(ArchError, "arch", "Riva 128"):
         advice_for(counted("ld"), "Riva 128")
 
 
-def test_loads_of_one_line_are_one_piece_of_advice_and_of_no_known_line_each_is_its_own() -> None:
+def test_loads_of_one_line_share_a_piece_of_advice() -> None:
     kernel = counted("ld", requests=100, sectors=3200, asked_bytes=12800)
     (row,) = kernel.instructions
     for source, places in ((row.source, ["k.cu:1"]), (None, ["PTX line 9", "PTX line 10"])):
@@ -408,14 +408,14 @@ def test_loads_of_one_line_are_one_piece_of_advice_and_of_no_known_line_each_is_
 
 
 @pytest.mark.parametrize(("stride", "cure"), [(128, "have adjacent threads"), (132, "swap the indices")])
-def test_structures_of_up_to_128_bytes_are_taken_for_such(stride: int, cure: str) -> None:
+def test_structures_up_to_128_bytes_are_recognized(stride: int, cure: str) -> None:
     kernel = counted("ld", requests=100, sectors=3200, asked_bytes=12800)
     (row,) = kernel.instructions
     (advice,) = advice_for(replace(kernel, instructions=(replace(row, stride_bytes=(stride, stride)),)))
     assert advice.cure.startswith(cure)
 
 
-def test_threads_far_from_each_other_are_no_matter_of_memory() -> None:
+def test_distant_threads_get_no_memory_advice() -> None:
     """A gigabyte between neighbours, of which one piece is accessed: nobody lists what lies in between."""
     source = SourceLine("far.cu", 3)
     measures = Measures(warps=1, active=32, threads=32, requests=1, sectors=32, asked_bytes=128)
@@ -432,6 +432,6 @@ def test_threads_far_from_each_other_are_no_matter_of_memory() -> None:
     "use", [advice_for, lambda kernel: bounds(kernel, "H200"), lambda k: plot("no.svg", k, "H200")]
 )
 @pytest.mark.parametrize("what", [7, None, "transpose", Profile()])
-def test_what_is_no_kernel_of_a_profile_is_refused(use: Callable[[Any], object], what: object) -> None:
+def test_object_that_is_not_a_profiled_kernel_is_refused(use: Callable[[Any], object], what: object) -> None:
     with raises(cujit.errors.ArgumentError, "argument", "profile.kernels[0]"):
         use(what)

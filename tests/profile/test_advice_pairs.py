@@ -46,7 +46,7 @@ def _measured() -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("pair", _PAIRS, ids=lambda pair: f"{pair.rule}, {pair.name}")
-def test_the_rule_finds_the_first_kernel_only(pair: Any) -> None:
+def test_rule_finds_the_first_kernel_only(pair: Any) -> None:
     (before, found), (after, left) = _run(pair, "before"), _run(pair, "after")
     assert pair.rule in {advice.rule for advice in found}
     assert pair.rule not in {advice.rule for advice in left}
@@ -55,13 +55,13 @@ def test_the_rule_finds_the_first_kernel_only(pair: Any) -> None:
         np.testing.assert_allclose(before, after, rtol=1e-4)
 
 
-def test_each_rule_has_two_pairs_to_tune_and_two_to_test() -> None:
+def test_each_rule_has_two_tuning_pairs_and_two_test_pairs() -> None:
     many = Counter((pair.rule, pair.frozen) for pair in _PAIRS)
     assert len(_PAIRS) == 40
     assert {*many.values()} == {2}
 
 
-def test_the_times_of_an_h200_are_those_of_these_kernels() -> None:
+def test_recorded_h200_times_belong_to_these_kernels() -> None:
     """A pair that changes has to be measured again: frozen pairs may not follow the estimates that they test."""
     assert [(row["rule"], row["name"], row["frozen"], row["sha256"]) for row in _measured()] == [
         (pair.rule, pair.name, pair.frozen, hashlib.sha256(f"{pair.before}\0{pair.after}".encode()).hexdigest())
@@ -90,7 +90,7 @@ def test_estimates_rank_pairs_as_an_h200_does(frozen: bool) -> None:
     assert f"In {right} of these {len(couples)} comparisons ({right / len(couples):.0%})" in page or not frozen
 
 
-def test_the_runner_prints_a_time_of_each_kernel(
+def test_runner_prints_a_time_of_each_kernel(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pairs = _PAIRS[:2]

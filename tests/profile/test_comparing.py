@@ -27,7 +27,7 @@ def cost(stride: int, source: str = COPY) -> ProfiledKernel:
     return profile.kernels[0]
 
 
-def test_every_number_that_is_not_zero_in_both_is_there_with_its_difference() -> None:
+def test_every_nonzero_number_has_its_difference() -> None:
     found = compare(cost(32), cost(1))
     assert CostChange("sectors", 36, 8) in found.changes
     assert next(each.difference for each in found.changes if each.what == "sectors") == -28
@@ -37,7 +37,7 @@ def test_every_number_that_is_not_zero_in_both_is_there_with_its_difference() ->
     assert found.to_json()["measures"]["distinct_sectors"] == {"before": 36, "after": 8, "difference": -28}
 
 
-def test_bounds_are_compared_where_a_gpu_is_named() -> None:
+def test_bounds_are_compared_for_a_named_gpu() -> None:
     one = cost(1)
     named = {each.what for each in compare(one, one, on="H200").changes} - {
         each.what for each in compare(one, one).changes
@@ -46,7 +46,7 @@ def test_bounds_are_compared_where_a_gpu_is_named() -> None:
     assert all(name.startswith("bound in ns: ") for name in named)
 
 
-def test_what_only_one_of_them_costs_is_nothing_in_the_other() -> None:
+def test_cost_of_only_one_kernel_is_zero_in_the_other() -> None:
     plain, reverse = cost(1), cost(1, REVERSE)
     gained = {each.what: each for each in compare(plain, reverse, on="H200").changes}
     lost = {each.what: each for each in compare(reverse, plain, on="H200").changes}
@@ -56,6 +56,6 @@ def test_what_only_one_of_them_costs_is_nothing_in_the_other() -> None:
     assert gained["barriers"].after == 1
 
 
-def test_what_is_no_profiled_kernel_is_said() -> None:
+def test_object_that_is_not_a_profiled_kernel_is_refused() -> None:
     with raises(cujit.errors.ArgumentError, "argument", "7", "profile.kernels[0]"):
         compare(cost(1), 7)  # type: ignore[arg-type]

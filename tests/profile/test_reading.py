@@ -19,7 +19,7 @@ from cujit.profile import Profile, ProfiledKernel, advice_for, bounds, read_prof
 from raising import raises
 
 
-def test_what_was_written_is_read_as_it_was(tmp_path: Path) -> None:
+def test_written_profile_is_read_back_unchanged(tmp_path: Path) -> None:
     profile = Profile()
     device = cujit.cpu(profile=profile)
     code = 'extern "C" __global__ void one(float *x) { x[threadIdx.x * 2] = 1; }'
@@ -33,7 +33,7 @@ def test_what_was_written_is_read_as_it_was(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["", "[]", "7", "[" * 100_000, '{"kernels": [{}]}', '{"kernels": [3]}', '{"kernels": 3}']
 )
-def test_what_is_none_is_an_error(tmp_path: Path, text: str) -> None:
+def test_invalid_profile_is_an_error(tmp_path: Path, text: str) -> None:
     file = tmp_path / "odd.json"
     file.write_text(text)
     with raises(cujit.errors.FormatError, "format", "--json", "odd.json"):
@@ -74,9 +74,7 @@ def _leaves(data: Any) -> Iterator[tuple[Any, Any]]:
             yield from _leaves(data[key])
 
 
-def test_whatever_stands_in_a_file_is_read_or_refused_and_nothing_steers_the_terminal(
-    written: str, tmp_path: Path
-) -> None:
+def test_any_file_is_read_or_refused_without_terminal_control(written: str, tmp_path: Path) -> None:
     chance, file, refused = random.Random(20), tmp_path / "foreign.json", 0
     for _ in range(300):
         data = json.loads(written)
@@ -101,7 +99,7 @@ def test_whatever_stands_in_a_file_is_read_or_refused_and_nothing_steers_the_ter
     [("sectors", 7), ("local_sectors", 7), ("bank_conflicts", 1), ("distinct_sectors", 1), ("warps", "32"),
      ("warps", -1), ("warps", True)],
 )  # fmt: skip
-def test_counts_that_cannot_be_are_refused(written: str, tmp_path: Path, where: str, value: object) -> None:
+def test_impossible_counts_are_refused(written: str, tmp_path: Path, where: str, value: object) -> None:
     data = json.loads(written)
     plain = next(row for row in data["kernels"][0]["instructions"] if not row["access"])
     plain[where] = value
@@ -115,9 +113,7 @@ def test_counts_that_cannot_be_are_refused(written: str, tmp_path: Path, where: 
     ("where", "value"),
     [("distinct_sectors", 1 << 20), ("distinct_sectors", -1), ("distinct_sectors", "7"), ("source", "mixed.cu:99")],
 )
-def test_distinct_sectors_of_lines_that_cannot_be_are_refused(
-    written: str, tmp_path: Path, where: str, value: object
-) -> None:
+def test_impossible_distinct_sectors_are_refused(written: str, tmp_path: Path, where: str, value: object) -> None:
     data = json.loads(written)
     line = next(row for row in data["kernels"][0]["lines"] if "distinct_sectors" in row)
     line[where] = value
@@ -127,7 +123,7 @@ def test_distinct_sectors_of_lines_that_cannot_be_are_refused(
         read_profile(file)
 
 
-def test_a_file_without_distinct_sectors_of_lines_is_read_and_says_none(written: str, tmp_path: Path) -> None:
+def test_file_without_distinct_sectors_is_read(written: str, tmp_path: Path) -> None:
     data = json.loads(written)
     for part in (*data["kernels"][0].pop("lines"), *data["kernels"][0]["instructions"]):
         part.pop("distinct_sectors", None)
@@ -138,14 +134,14 @@ def test_a_file_without_distinct_sectors_of_lines_is_read_and_says_none(written:
     assert {line.reuse for line in kernel.lines()} == {row.reuse for row in kernel.instructions} == {0}
 
 
-def test_a_profile_of_another_schema_is_not_taken_for_damage(written: str, tmp_path: Path) -> None:
+def test_profile_of_another_schema_is_not_called_damaged(written: str, tmp_path: Path) -> None:
     file = tmp_path / "later.json"
     file.write_text(written.replace('"schema": 1', '"schema": 2'))
     with raises(cujit.errors.FormatError, "format", "later.json", "2", "1"):
         read_profile(file)
 
 
-def test_kernels_travel_and_profiles_say_that_they_do_not(written: str, tmp_path: Path) -> None:
+def test_kernels_are_pickled_and_profiles_refuse(written: str, tmp_path: Path) -> None:
     file = tmp_path / "counts.json"
     file.write_text(written)
     assert pickle.loads(pickle.dumps(read_profile(file))) == read_profile(file)

@@ -57,7 +57,7 @@ def test_barriers_in_divergent_code(seed: int, block: int) -> None:
 
 @settings(max_examples=times(3))
 @given(SEEDS, st.sampled_from(sorted(test_divergence.TOGETHER)), st.sampled_from([32, 40]), st.integers(0, 7))
-def test_what_lanes_do_together(seed: int, together: str, block: int, common: int) -> None:
+def test_warp_operations_have_no_findings(seed: int, together: str, block: int, common: int) -> None:
     nodes = test_divergence.random_graph(seed, [f"warp {together}"])
     compare(test_divergence.as_ptx(nodes), "walk", Dim3(block), 5, common)
 

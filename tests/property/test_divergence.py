@@ -149,7 +149,7 @@ def launched(nodes: list[Node], block: int, common: int) -> np.ndarray[tuple[int
 
 @settings(max_examples=times(20))
 @given(st.integers(0, 2**32 - 1), st.sampled_from([32, 40, 64]), st.integers(0, 7))
-def test_every_lane_ends_where_it_would_have_ended_alone(seed: int, block: int, common: int) -> None:
+def test_every_lane_ends_as_it_would_alone(seed: int, block: int, common: int) -> None:
     nodes = random_graph(seed)
     out = launched(nodes, block, common)
     expected = np.array([walk_alone(nodes, t, common) for t in range(2 * block)], np.uint32)
@@ -158,9 +158,7 @@ def test_every_lane_ends_where_it_would_have_ended_alone(seed: int, block: int, 
 
 @settings(max_examples=times(12))
 @given(st.integers(0, 2**32 - 1), st.sampled_from(sorted(TOGETHER)), st.sampled_from([32, 40]), st.integers(0, 7))
-def test_lanes_do_together_what_they_come_to_wherever_it_stands(
-    seed: int, together: str, block: int, common: int
-) -> None:
+def test_lanes_execute_warp_operations_together_anywhere(seed: int, together: str, block: int, common: int) -> None:
     nodes = random_graph(seed, [f"warp {together}"])
     out = launched(nodes, block, common)
     expected = []

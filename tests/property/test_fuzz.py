@@ -19,12 +19,12 @@ def test_make_fuzzes_every_reader() -> None:
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_every_reader_answers_what_is_no_image_with_an_error_of_ours(reader: str) -> None:
+def test_every_reader_refuses_other_files_with_cujits_errors(reader: str) -> None:
     for data in (b"", b"\x7fELF\x02\x01", bytes(range(256)) * 4):
         read_foreign(reader, data)
 
 
-def test_the_images_to_start_from_are_read() -> None:
+def test_images_to_start_from_are_read() -> None:
     found = [(reader, data) for reader, _, data in seeds.kept()]
     assert {reader for reader, _ in found} <= set(READERS)
     for reader, data in found:

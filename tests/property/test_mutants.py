@@ -21,7 +21,7 @@ def unoptimised(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("texts", ["calls", "scenes"])
-def test_whatever_the_text_it_is_refused_in_words_or_made_code_of(cpu: Device, texts: str) -> None:
+def test_mutated_text_is_refused_or_compiled(cpu: Device, texts: str) -> None:
     rng = random.Random(texts)
     scenes = [scene.ptx for scene in every_scene().values()]
     words = [token for text in corpus(*scenes) for token in tokens_of(text)]

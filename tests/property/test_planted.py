@@ -19,7 +19,7 @@ BY_PLACE = {161}
 
 @pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("first", range(0, min(times(40), len(FOUND)), 20))
-def test_every_mistake_is_found_where_it_was(first: int) -> None:
+def test_every_planted_mistake_is_found_in_its_place(first: int) -> None:
     seeds = [seed for seed in range(first, min(first + 20, len(FOUND))) if seed not in BY_PLACE]
     assert {seed: finding(seed) for seed in seeds} == {seed: FOUND[str(seed)] for seed in seeds}
 

@@ -31,18 +31,18 @@ def _hold(outcomes: Outcomes) -> None:
 
 
 @pytest.mark.parametrize("first", range(0, times(4), 4))
-def test_a_random_program_does_what_the_oracle_says(first: int, cpu: Device) -> None:
+def test_random_program_matches_the_oracle(first: int, cpu: Device) -> None:
     _hold(cpp_outcomes(range(first, first + 4), cpu, more=False))
 
 
 @pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("first", range(0, times(12), 4))
-def test_random_ptx_does_what_the_interpreter_says(first: int, cpu: Device) -> None:
+def test_random_ptx_matches_the_interpreter(first: int, cpu: Device) -> None:
     _hold(ptx_outcomes(range(first, first + 4), cpu))
 
 
 @pytest.mark.parametrize("first", range(0, times(2), 2))
-def test_halves_doubles_and_recursion_in_cpp_do_what_the_oracle_says(first: int, cpu: Device) -> None:
+def test_random_cpp_with_halves_and_recursion_matches_oracle(first: int, cpu: Device) -> None:
     _hold(cpp_outcomes(range(first, first + 2), cpu))
 
 
@@ -62,7 +62,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("number", range(len(MISTAKES)) if times(1) > 1 else (6, 12))
-def test_the_oracle_finds_a_mistake_in_code_generation(number: int, folder: Path) -> None:
+def test_oracle_finds_a_mistake_in_code_generation(number: int, folder: Path) -> None:
     program = Path(__file__).with_name("mistakes.py")
     tests = str(Path(__file__).parents[1])
     own = {"CUJIT_CACHE": "0", "CUJIT_CPU_OPTIMIZE": "0", "PYTHONPATH": os.pathsep.join([tests, *sys.path])}
@@ -73,11 +73,11 @@ def test_the_oracle_finds_a_mistake_in_code_generation(number: int, folder: Path
 
 
 @pytest.mark.parametrize("seed", range(times(20)))
-def test_the_oracle_says_what_a_gpu_computed(seed: int) -> None:
+def test_oracle_matches_a_gpu(seed: int) -> None:
     recorded = json.loads(GOLDEN.read_text())["0"]
     key = sorted(recorded, key=int)[seed % len(recorded)]
     assert zlib.crc32(Program(int(key)).run().tobytes()) == recorded[key]
 
 
-def test_there_are_forty_mistakes() -> None:
+def test_list_has_forty_mistakes() -> None:
     assert len(MISTAKES) == 40

@@ -199,5 +199,5 @@ modules = st.builds(
 
 @settings(max_examples=200)
 @given(modules)
-def test_a_module_is_equal_after_printing_and_reading(module: PtxModule) -> None:
+def test_module_is_equal_after_printing_and_reading(module: PtxModule) -> None:
     assert parse(print_module(module)) == module

@@ -51,7 +51,7 @@ def _found(name: str) -> list[int]:
 
 @pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("first", range(0, len(_SAMPLE), _TOGETHER))
-def test_the_cpu_device_computes_what_a_gpu_computed(first: int) -> None:
+def test_cpu_device_matches_recorded_gpu_results(first: int) -> None:
     names = _SAMPLE[first : first + _TOGETHER]
     differ = {name: np.flatnonzero(np.not_equal(_found(name), RECORDED[name])).tolist() for name in names}
     assert not any(differ.values()), f"words of a thread that differ from those of {GPU}: {differ}"
@@ -59,13 +59,13 @@ def test_the_cpu_device_computes_what_a_gpu_computed(first: int) -> None:
 
 @pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("name", DIFFER)
-def test_the_programs_that_differ_are_known(name: str) -> None:
+def test_differing_programs_are_known(name: str) -> None:
     assert _found(name) != RECORDED[name]
 
 
 @pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("first", range(0, len(FORMS), 5 * _TOGETHER))
-def test_the_cpu_device_computes_what_a_gpu_computed_of_short_forms(first: int) -> None:
+def test_cpu_device_matches_recorded_short_forms(first: int) -> None:
     device = cpu(1, contract="ptxas")
     wrong = {
         text

@@ -187,7 +187,7 @@ def compare(seed: int, block: Dim3, common: int) -> Fission | None:
 
 @settings(max_examples=times(12))
 @given(st.integers(0, 2**32 - 1), st.sampled_from(SHAPES), st.integers(0, 3))
-def test_a_kernel_cut_at_its_barriers_computes_the_same(seed: int, block: Dim3, common: int) -> None:
+def test_kernel_split_at_barriers_computes_the_same(seed: int, block: Dim3, common: int) -> None:
     compare(seed, block, common)
 
 
@@ -202,7 +202,7 @@ def _handed_over(far: int = 1) -> str:
     )
 
 
-def test_barriers_in_a_row_are_cut_into_regions_that_all_warps_take_together() -> None:
+def test_consecutive_barriers_give_shared_regions() -> None:
     parts = parts_of(_kernel(_handed_over()), Dim3(64))
     assert parts is not None
     assert len(parts.regions) == 4
@@ -210,13 +210,13 @@ def test_barriers_in_a_row_are_cut_into_regions_that_all_warps_take_together() -
     assert not parts.blockwide.leaves
 
 
-def test_what_is_made_from_the_threads_number_is_not_kept_over_a_barrier() -> None:
+def test_thread_index_values_are_recomputed_after_a_barrier() -> None:
     parts = parts_of(_kernel(_handed_over()), Dim3(64))
     assert parts is not None
     assert not {"%r10", "%r18", "%r19"} & {reg.name for reg in parts.kept}
 
 
-def test_a_barrier_behind_the_exit_of_whole_warps_is_cut_with_those_that_go_on() -> None:
+def test_barrier_after_exit_of_whole_warps_is_split() -> None:
     body = _kernel("setp.eq.s32 %p4, %r22, 1; @%p4 bra DONE;", _handed_over())
     parts = parts_of(body, Dim3(64))
     assert parts is not None
@@ -226,7 +226,7 @@ def test_a_barrier_behind_the_exit_of_whole_warps_is_cut_with_those_that_go_on()
     np.testing.assert_array_equal(results(body, Dim3(64), 0, stacks=False), wanted)
 
 
-def test_warps_that_come_to_different_barriers_are_cut_and_take_turns() -> None:
+def test_warps_at_different_barriers_take_turns() -> None:
     arms = [
         "setp.eq.s32 %p1, %r22, 0; @%p1 bra A;", _handed_over(), "bra B;",
         "A:", _handed_over(3), "add.s32 %r1, %r1, 7; B:",
@@ -239,16 +239,16 @@ def test_warps_that_come_to_different_barriers_are_cut_and_take_turns() -> None:
     np.testing.assert_array_equal(results(body, Dim3(96), 0, stacks=False), wanted)
 
 
-def test_lanes_of_a_warp_that_come_to_different_barriers_are_not_cut() -> None:
+def test_lanes_at_different_barriers_are_not_split() -> None:
     arms = ["and.b32 %r21, %r15, 1; setp.eq.s32 %p1, %r21, 0; @%p1 bra A;", "bar.sync 0; bra B;", "A: bar.sync 0; B:"]
     assert parts_of(_kernel(*arms), Dim3(64)) is None
 
 
-def test_barriers_with_numbers_of_their_own_are_not_cut() -> None:
+def test_barriers_with_their_own_numbers_are_not_split() -> None:
     assert parts_of(_kernel("bar.sync 1;"), Dim3(64)) is None
     assert parts_of(_kernel("bar.sync 0, 64;"), Dim3(64)) is None
 
 
-def test_a_loop_that_waits_for_memory_is_not_cut() -> None:
+def test_loop_that_waits_for_memory_is_not_split() -> None:
     loop = "W: ld.volatile.shared.u32 %r20, [%r18]; setp.ne.s32 %p1, %r20, 0; @%p1 bra W;"
     assert parts_of(_kernel(loop), Dim3(64)) is None

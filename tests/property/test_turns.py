@@ -33,5 +33,5 @@ LOOPS = (6, 11, 26, 41, 54, 58, 76, 97, 108, 118)
 
 
 @pytest.mark.parametrize("seed", [*LOOPS, *range(300, 300 + times(8) - 8)])
-def test_a_kernel_cut_at_its_barriers_computes_the_same(seed: int) -> None:
+def test_kernel_split_at_barriers_computes_the_same(seed: int) -> None:
     test_regions.compare(seed, test_regions.SHAPES[seed % len(test_regions.SHAPES)], seed % 4)

@@ -38,12 +38,12 @@ def both_ways(monkeypatch: pytest.MonkeyPatch, compute: Callable[[], Sequence[np
 
 
 @pytest.mark.parametrize("row", some(all_rows(), 24), ids=key_of)
-def test_an_instruction_gives_the_same_bits(row: Row, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_instruction_gives_the_same_bits(row: Row, monkeypatch: pytest.MonkeyPatch) -> None:
     both_ways(monkeypatch, lambda: list(run_rows(cujit.cpu(), [row]).values()))
 
 
 @pytest.mark.parametrize("name", some(sorted(every_scene()), 8))
-def test_a_scene_leaves_the_same_bits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scene_leaves_the_same_bits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     both_ways(monkeypatch, lambda: run_scene(cujit.cpu(), every_scene()[name]))
 
 
@@ -55,7 +55,7 @@ def test_random_control_flow_gives_the_same_bits(seed: int, monkeypatch: pytest.
     both_ways(monkeypatch, lambda: [launched(nodes, 40, seed % 8)])
 
 
-def test_a_kernel_that_ends_with_a_fault_ends_with_the_same_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_faulting_kernel_ends_with_the_same_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     text = """.version 8.3\n.target sm_90\n.address_size 64
     .visible .entry k(.param .u64 p) {
         .reg .b64 a; .reg .b32 r, t; .reg .pred q;
@@ -72,7 +72,7 @@ def test_a_kernel_that_ends_with_a_fault_ends_with_the_same_one(monkeypatch: pyt
     both_ways(monkeypatch, message)
 
 
-def test_the_variable_takes_0_and_1_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variable_accepts_only_0_and_1(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "often")
     text = ".version 8.3\n.target sm_90\n.address_size 64\n.visible .entry k() { ret; }"
     with raises(cujit.errors.OptionError, "option", "CUJIT_CPU_OPTIMIZE", "0", "1", "often"):

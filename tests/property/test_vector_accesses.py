@@ -110,7 +110,7 @@ def compare(text: str, block: Dim3, common: int) -> Fission:
 
 @settings(max_examples=times(12))
 @given(st.integers(0, 2**32 - 1), st.sampled_from(SHAPES), st.integers(0, 3))
-def test_accesses_at_patterns_compute_the_same(seed: int, block: Dim3, common: int) -> None:
+def test_pattern_accesses_compute_the_same(seed: int, block: Dim3, common: int) -> None:
     compare(Writer(seed).text(), block, common)
 
 
@@ -143,19 +143,19 @@ def _load(*index: str) -> str:
     ],
     ids=["and", "xor", "twice", "quarter", "pairs"],
 )
-def test_a_pattern_of_the_thread_number_is_one_window(index: str, words: list[int]) -> None:
+def test_pattern_of_the_thread_number_is_one_window(index: str, words: list[int]) -> None:
     text = _kernel(_load(index)).replace("%i0", "%i3")
     # The box begins four bytes behind the multiple of a vector that windows begin at.
     assert _windows(prepared(text), Dim3(64)) == [tuple(k + 1 for k in words)]
     compare(text, Dim3(64), 1)
 
 
-def test_what_lies_too_far_apart_or_is_not_known_has_no_window() -> None:
+def test_distant_or_unknown_addresses_have_no_window() -> None:
     for index in ("mul.lo.s32 %i1, %r15, 9;", "and.b32 %i1, %r15, %r0;", "xor.b32 %i1, %r0, 1;"):
         assert not _windows(prepared(_kernel(_load(index))), Dim3(64))
 
 
-def test_a_number_that_is_written_where_lanes_wait_has_no_window() -> None:
+def test_register_written_while_lanes_wait_has_no_window() -> None:
     parted = "and.b32 %r21, %r0, 1; setp.eq.s32 %p1, %r21, 0; mov.u32 %i2, 0; W: add.s32 %i2, %i2, 1;"
     parted += (
         "and.b32 %r22, %r15, 3; add.s32 %r23, %r22, %i2; setp.lt.s32 %p2, %i2, %r0; @%p2 bra W; mov.u32 %i1, %r23;"
@@ -163,7 +163,7 @@ def test_a_number_that_is_written_where_lanes_wait_has_no_window() -> None:
     assert not _windows(prepared(_kernel(_load(parted))), Dim3(64))
 
 
-def test_stores_behind_a_branch_get_guards_where_their_windows_are_loaded() -> None:
+def test_stores_after_a_branch_are_guarded_at_window_loads() -> None:
     place = "and.b32 %i1, %r15, 1; shl.b32 %i2, %r15, 1; sub.s32 %i3, %i2, %i1; "
     place += "shl.b32 %i4, %i3, 2; add.s32 %i5, %i4, %r19;"
     branch = "setp.lt.u32 %p1, %r20, %r1; @%p1 bra E; st.shared.u32 [%i5], %r1; E:"
@@ -174,7 +174,7 @@ def test_stores_behind_a_branch_get_guards_where_their_windows_are_loaded() -> N
     assert not elsewhere.if_converted
 
 
-def test_lanes_that_come_closer_in_a_loop_get_a_version_for_each_distance() -> None:
+def test_converging_lanes_get_a_version_for_each_distance() -> None:
     writer = Writer(3)
     writer.rng = random.Random(3)
     parts = compare(_kernel(writer.halving()), Dim3(128), 3)
@@ -184,7 +184,7 @@ def test_lanes_that_come_closer_in_a_loop_get_a_version_for_each_distance() -> N
         compare(_kernel(writer.halving()), Dim3(128), common)
 
 
-def test_a_distance_that_is_kept_as_the_bits_of_a_float_gets_no_versions() -> None:
+def test_distance_stored_as_float_bits_gets_no_versions() -> None:
     writer = Writer(0)
     distance = "and.b32 %r35, %r4, 3; add.s32 %r35, %r35, 1; mov.b32 %f1, %r35; mov.b32 %f1, %r35; "
     parts = compare(_kernel(distance + writer.read(), "bar.sync 0;" + _pairs()), Dim3(64), 1)

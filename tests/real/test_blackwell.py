@@ -76,7 +76,7 @@ def test_mistakes_are_found_at_their_source_lines(cpu: Device, name: str) -> Non
     assert abs(first - line) <= 2, (first, line)  # an asm statement of several lines has one of them
 
 
-def test_a_load_without_a_wait_is_found_at_its_reader(cpu: Device) -> None:
+def test_load_without_a_wait_is_found_at_its_reader(cpu: Device) -> None:
     wrong, line = planted('"tcgen05.wait::ld.sync.aligned;"', '""', "c[y * n + z] = x[i]")
     with raises(KernelFaultError, "fault-tensor-memory", "may not have written", "tcgen05.ld", "wait::ld") as e:
         right(cpu, 128, 64, 64, wrong)
@@ -112,7 +112,7 @@ def test_checks_see_the_shared_memory_of_products(name: str, schedule: int | Non
 
 
 @pytest.mark.parametrize("schedule", [None, *range(1, 21)])
-def test_checks_find_nothing_in_what_is_right(schedule: int | None) -> None:
+def test_checks_find_nothing_in_correct_kernels(schedule: int | None) -> None:
     assert right(cujit.cpu(check="all", schedule=schedule), 129, 65, 130)
 
 
@@ -121,14 +121,14 @@ def test_checks_find_nothing_in_what_is_right(schedule: int | None) -> None:
     [("matrix(left + i * M", "matrix(left + (M + N) * STEP + i * M"), ("1ull << 46", "1ull << 46 | 0x3fffull << 16"),
      ("1ull << 46", "1ull << 46 | 0x3fffull << 32")],
 )  # fmt: skip
-def test_a_matrix_outside_of_shared_memory_is_a_fault(cpu: Device, old: str, new: str) -> None:
+def test_matrix_outside_of_shared_memory_is_a_fault(cpu: Device, old: str, new: str) -> None:
     wrong, line = planted(old, new, '"tcgen05.mma.')
     with raises(KernelFaultError, "fault-tensor-memory", "shared address") as e:
         right(cpu, 128, 64, 64, wrong)
     assert abs(first_line(e.value) - line) <= 2
 
 
-def test_who_does_not_wait_is_wrong(cpu: Device) -> None:
+def test_missing_wait_gives_wrong_results(cpu: Device) -> None:
     code = page()["code"]
     late = code.replace("mbarrier.try_wait.parity.shared::cta.b64 over, [%0], %1;", "setp.eq.b32 over, %1, %1;")
     assert late != code

@@ -17,14 +17,14 @@ def ints(*shape: int, most: int = 1000, seed: int = 1) -> Array:
 
 
 @pytest.mark.parametrize("kernel", ["sum_raking", "sum_raking_commutative", "sum_by_warps"])
-def test_a_block_sums_its_tile(kernel: str, device: Device) -> None:
+def test_block_reduce_sums_its_tile(kernel: str, device: Device) -> None:
     data = ints(5, 160, 4)
     _, sums = run(device, "cub_reduce.cu", kernel, 5, 160, data, np.zeros(5, np.int32))
     np.testing.assert_array_equal(sums, data.sum(axis=(1, 2)))
 
 
 @pytest.mark.parametrize("valid", [1, 33, 70, 96])
-def test_a_block_finds_the_largest_of_its_first_values(valid: int, device: Device) -> None:
+def test_block_reduce_finds_the_maximum_of_a_partial_tile(valid: int, device: Device) -> None:
     data = rng().standard_normal((4, 96), np.float32)
     value, place = np.zeros(4, np.float32), np.zeros(4, np.int32)
     _, value, place = run(device, "cub_reduce.cu", "largest", 4, 96, data, valid, value, place)
@@ -57,20 +57,20 @@ def test_warps_scan_sums_and_maxima(device: Device) -> None:
 
 
 @pytest.mark.parametrize("kernel", ["scan_raking", "scan_raking_memoized", "scan_by_warps"])
-def test_a_block_scans_its_tile(kernel: str, device: Device) -> None:
+def test_block_scan_scans_its_tile(kernel: str, device: Device) -> None:
     data = ints(3, 384)
     _, out, sums = run(device, "cub_scan.cu", kernel, 3, 128, data, np.zeros_like(data), np.zeros(3, np.int32))
     np.testing.assert_array_equal(out, data.cumsum(axis=1) - data)
     np.testing.assert_array_equal(sums, data.sum(axis=1))
 
 
-def test_a_block_scans_tile_after_tile_with_a_running_prefix(device: Device) -> None:
+def test_block_scans_tile_after_tile_with_a_running_prefix(device: Device) -> None:
     data = ints(500)
     _, out = run(device, "cub_scan.cu", "scan_tiles", 1, 64, data, np.zeros_like(data), 500)
     np.testing.assert_array_equal(out, data.cumsum())
 
 
-def test_a_block_encodes_runs(device: Device) -> None:
+def test_block_encodes_runs(device: Device) -> None:
     data = np.sort(rng().integers(0, 60, 256, np.int32))[::-1].copy()
     out = np.zeros(256, np.int32), np.zeros(256, np.int32), np.zeros(1, np.int32)
     _, values, begins, count = run(device, "cub_scan.cu", "encode_runs", 1, 64, data, *out)
@@ -80,7 +80,7 @@ def test_a_block_encodes_runs(device: Device) -> None:
     np.testing.assert_array_equal(values[: heads.size], data[heads])
 
 
-def test_a_block_decodes_runs_window_after_window(device: Device) -> None:
+def test_block_decodes_runs_window_after_window(device: Device) -> None:
     values, lengths = ints(128), rng(2).integers(1, 9, 128, np.uint32)
     total = int(lengths.sum())
     out = np.zeros(total, np.int32), np.zeros(total, np.int32), np.zeros(1, np.int32)
@@ -90,7 +90,7 @@ def test_a_block_decodes_runs_window_after_window(device: Device) -> None:
     np.testing.assert_array_equal(inside, np.concatenate([np.arange(n) for n in lengths]))
 
 
-def test_a_block_exchanges_blocked_for_striped_order(device: Device) -> None:
+def test_block_exchanges_blocked_for_striped_order(device: Device) -> None:
     data = ints(256)
     _, striped = run(device, "cub_scan.cu", "exchange", 1, 64, data, np.zeros_like(data))
     np.testing.assert_array_equal(striped.reshape(64, 4), data.reshape(4, 64).T)
@@ -100,7 +100,7 @@ def test_a_block_exchanges_blocked_for_striped_order(device: Device) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int32", "float32", "float64"])
-def test_a_block_sorts_its_keys(dtype: str, device: Device) -> None:
+def test_block_radix_sort_sorts_its_keys(dtype: str, device: Device) -> None:
     kernel = {"int32": "sort_ints", "float32": "sort_floats", "float64": "sort_doubles"}[dtype]
     data = (rng().standard_normal((2, 512)) * 2.0**20).astype(dtype)
     if dtype != "int32":
@@ -109,7 +109,7 @@ def test_a_block_sorts_its_keys(dtype: str, device: Device) -> None:
     np.testing.assert_array_equal(out, np.sort(data, axis=1))
 
 
-def test_a_block_sorts_pairs_by_some_bits_and_keeps_the_order_of_equals(device: Device) -> None:
+def test_block_radix_sort_is_stable_for_partial_keys(device: Device) -> None:
     keys = rng().integers(0, 2**32, 128, np.uint32) & np.uint32(0xFFFFF0FF)
     values = np.arange(128, dtype=np.int32)
     out = np.zeros_like(keys), np.zeros_like(values)
@@ -119,14 +119,14 @@ def test_a_block_sorts_pairs_by_some_bits_and_keeps_the_order_of_equals(device: 
     np.testing.assert_array_equal(got_keys, keys[order])
 
 
-def test_a_block_merges_by_a_comparison_of_the_user(device: Device) -> None:
+def test_block_merges_by_a_comparison_of_the_user(device: Device) -> None:
     data = rng().integers(0, 1000, 192, np.int32)
     _, out = run(device, "cub_sort.cu", "merge_sort", 1, 64, data, np.zeros_like(data))
     np.testing.assert_array_equal(out, data[np.argsort(np.abs(data - 500), kind="stable")])
 
 
 @pytest.mark.parametrize("kernel", ["histogram_by_atomics", "histogram_by_sorting"])
-def test_a_block_counts_bytes(kernel: str, device: Device) -> None:
+def test_block_counts_bytes(kernel: str, device: Device) -> None:
     data = (rng().standard_normal((2, 512)) * 40 + 128).clip(0, 255).astype(np.uint8)
     _, bins = run(device, "cub_sort.cu", kernel, 2, 128, data, np.zeros((2, 256), np.uint32))
     np.testing.assert_array_equal(bins, [np.bincount(row, minlength=256) for row in data])

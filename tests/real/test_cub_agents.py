@@ -23,7 +23,7 @@ def image() -> cujit.Artifact:
     return cujit.compile(cujit.Source.cuda(Path(__file__).parent / "cub_agents.cu"), arch="compute_80")
 
 
-def test_the_agent_of_a_reduction_is_silent(image: cujit.Artifact) -> None:
+def test_agent_of_a_reduction_is_silent(image: cujit.Artifact) -> None:
     device = cujit.cpu(1, check="all")
     kernel = cujit.load(image, device)["reduce"]
     for n in _SIZES:
@@ -32,7 +32,7 @@ def test_the_agent_of_a_reduction_is_silent(image: cujit.Artifact) -> None:
         assert out.numpy()[0] == x.sum(), n
 
 
-def test_the_agent_of_a_scan_looks_back_and_is_silent(image: cujit.Artifact) -> None:
+def test_agent_of_a_scan_looks_back_and_is_silent(image: cujit.Artifact) -> None:
     device = cujit.cpu(1, check="all")
     kernels = cujit.load(image, device)
     for n in (1, 511, 512, 513, 1543):
@@ -42,7 +42,7 @@ def test_the_agent_of_a_scan_looks_back_and_is_silent(image: cujit.Artifact) -> 
         np.testing.assert_array_equal(out.numpy(), 7 + np.cumsum(x) - x)
 
 
-def test_a_scan_looks_back_under_every_schedule(image: cujit.Artifact) -> None:
+def test_scan_looks_back_under_every_schedule(image: cujit.Artifact) -> None:
     device = cujit.cpu()
     kernels = cujit.load(image, device)
     n, tiles = 40 * 512 + 7, 41  # more tiles than a warp looks back at once
@@ -57,7 +57,7 @@ def test_a_scan_looks_back_under_every_schedule(image: cujit.Artifact) -> None:
 
 
 @pytest.mark.parametrize(("check", "room"), [("memory", 0), ("init", 8)])
-def test_a_size_that_is_too_large_is_found(check: str, room: int, image: cujit.Artifact) -> None:
+def test_oversized_input_is_found(check: str, room: int, image: cujit.Artifact) -> None:
     device = cujit.cpu(1, check=check)
     x, out = device.empty(129 + room, np.int32), device.zeros(1, np.int32)
     x[:129].fill(1)

@@ -261,7 +261,7 @@ CHECKS: dict[str, Callable[[Case], None]] = {
 
 
 @pytest.mark.parametrize("name", CHECKS)
-def test_an_agent_is_right_and_silent_over_partial_tiles(name: str) -> None:
+def test_agent_is_right_and_silent_over_partial_tiles(name: str) -> None:
     for n in SIZES:
         CHECKS[name](Case(n))
 
@@ -278,7 +278,7 @@ def ints(n: int, seed: int) -> Array:
 
 
 @HOPPER
-def test_a_scan_by_warps_that_share_the_work(arch: str) -> None:
+def test_scan_with_decoupled_look_back(arch: str) -> None:
     kernels = module("cub_bulk.cu", arch)
     device = kernels.device
     for n, stages in ((1, 1), (TILE - 1, 2), (TILE, 1), (TILE + 1, 3), (8 * TILE + 7, 3)):

@@ -74,12 +74,12 @@ def check_result(device: Device, name: str) -> None:
 
 
 @EACH
-def test_the_result_is_right(device: Device, name: str) -> None:
+def test_result_is_right(device: Device, name: str) -> None:
     check_result(device, name)
 
 
 @EACH
-def test_it_is_right_and_silent_under_all_checks(name: str) -> None:
+def test_epilogue_is_right_and_silent_under_all_checks(name: str) -> None:
     check_result(checked(), name)
 
 
@@ -107,7 +107,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize(("name", "fault"), MISTAKES, ids=[text for text, _ in MISTAKES.values()])
-def test_a_planted_mistake_is_found_with_its_line(name: str, fault: int) -> None:
+def test_planted_mistake_is_found_with_its_line(name: str, fault: int) -> None:
     launch, arguments, _, _ = PREPARED[name](checked(), fault)
     with pytest.raises(KernelFaultError) as caught:
         launch(*arguments)

@@ -20,7 +20,7 @@ def blank(*shape: int) -> Array:
 # -- tiles ------------------------------------------------------------------------------------------------
 
 
-def test_a_block_of_three_dimensions_ranks_its_threads_and_waits(device: Device) -> None:
+def test_three_dimensional_block_ranks_its_threads_and_waits(device: Device) -> None:
     ranks, reversed_ = run(device, "cg_tiles.cu", "block_group", 3, (4, 5, 6), blank(3, 120), blank(3, 120))
     np.testing.assert_array_equal(ranks, [np.arange(120)] * 3)
     np.testing.assert_array_equal(reversed_, np.arange(120)[::-1] + 1000 * np.arange(3)[:, None])
@@ -54,7 +54,7 @@ def test_tiles_vote_and_match(device: Device) -> None:
     np.testing.assert_array_equal(agreed != 0, (np.ptp(tiles // 8, axis=1) == 0).repeat(8))
 
 
-def test_a_tile_of_two_warps_waits_and_votes() -> None:
+def test_tile_of_two_warps_waits_and_votes() -> None:
     data = small(128, most=70)
     data[100] = 77
     tiles = data.reshape(2, 64)
@@ -63,7 +63,7 @@ def test_a_tile_of_two_warps_waits_and_votes() -> None:
     assert made == f"{[data.tolist(), expected.ravel().tolist()]}\n"
 
 
-def test_lanes_that_are_together_append_at_once(device: Device) -> None:
+def test_coalesced_lanes_append_together(device: Device) -> None:
     data = small(1000, least=-50, most=50)
     _, out, count = run(
         device, "cg_tiles.cu", "append_positive", 8, 128, data, 1000, blank(1000), np.zeros(1, np.int32)
@@ -72,7 +72,7 @@ def test_lanes_that_are_together_append_at_once(device: Device) -> None:
     np.testing.assert_array_equal(np.sort(out[: count[0]]), np.sort(data[data > 0]))
 
 
-def test_a_coalesced_group_counts_its_own_lanes(device: Device) -> None:
+def test_coalesced_group_counts_its_lanes(device: Device) -> None:
     data = small(64)
     out = [blank(64) for _ in range(4)]
     _, size, rank, previous, votes = run(device, "cg_tiles.cu", "odd_lanes", 1, 64, data, *out)
@@ -155,7 +155,7 @@ def test_lanes_of_one_mind_form_a_group(device: Device) -> None:
     np.testing.assert_array_equal(sum_.reshape(2, 32), np.where(above, total, rest))
 
 
-def test_one_thread_runs_a_function_for_its_tile(device: Device) -> None:
+def test_invoke_one_runs_a_function_for_its_tile(device: Device) -> None:
     calls, seen = run(device, "cg_collectives.cu", "one_of_all", 1, 64, np.zeros(1, np.int32), blank(64))
     assert calls[0] == 8
     np.testing.assert_array_equal(seen, 100 + np.arange(8).repeat(8))
@@ -164,7 +164,7 @@ def test_one_thread_runs_a_function_for_its_tile(device: Device) -> None:
 # -- grids and clusters -----------------------------------------------------------------------------------
 
 
-def test_a_grid_waits_for_all_its_blocks(device: Device) -> None:
+def test_grid_waits_for_all_its_blocks(device: Device) -> None:
     cells, steps = small(500, most=10), 7
     a, b = run(device, "cg_grid.cu", "ring", 4, 64, cells, np.zeros_like(cells), 500, steps, cooperative=True)
     expected = cells
@@ -173,19 +173,19 @@ def test_a_grid_waits_for_all_its_blocks(device: Device) -> None:
     np.testing.assert_array_equal(b if steps % 2 else a, expected)
 
 
-def test_a_grid_waits_in_two_halves(device: Device) -> None:
+def test_grid_waits_in_two_halves(device: Device) -> None:
     _, total = run(device, "cg_grid.cu", "sum_of_blocks", 5, 64, blank(5), blank(5), cooperative=True)
     np.testing.assert_array_equal(total, 100 * 5 + 10)
 
 
-def test_blocks_of_a_cluster_write_into_each_others_shared_memory(device: Device) -> None:
+def test_cluster_blocks_write_into_each_others_shared_memory(device: Device) -> None:
     data = small(2, 4, 64)
     _, out, ranks = run(device, "cg_cluster.cu", "rotate", 8, 64, data, np.zeros_like(data), np.zeros_like(data))
     np.testing.assert_array_equal(out, np.roll(data, 1, axis=1))
     np.testing.assert_array_equal(ranks, np.broadcast_to(40 + np.arange(4)[:, None], (2, 4, 64)))
 
 
-def test_a_cluster_shares_a_histogram(device: Device) -> None:
+def test_cluster_shares_a_histogram(device: Device) -> None:
     data = small(900, most=16)
     _, bins = run(device, "cg_cluster.cu", "histogram", 2, 64, data, 900, blank(16), cluster=2)
     np.testing.assert_array_equal(bins, np.bincount(data, minlength=16))

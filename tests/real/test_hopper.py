@@ -46,14 +46,14 @@ def product(device: Device, fault: int = 0) -> tuple[Array, Array]:
     return arguments[2].source.numpy(), expected
 
 
-def test_a_product_in_four_stages_is_right(device: Device) -> None:
+def test_product_in_four_stages_is_right(device: Device) -> None:
     if device.is_gpu and device.arch.number != 90:
         pytest.skip(f"{device} is not a Hopper")
     np.testing.assert_array_equal(*product(device))
 
 
 @pytest.mark.usefixtures("unoptimised")
-def test_it_is_right_and_silent_under_all_checks() -> None:
+def test_hopper_kernel_is_right_and_silent_under_all_checks() -> None:
     np.testing.assert_array_equal(*product(checked()))
 
 

@@ -24,7 +24,7 @@ def ackermann(m: int, n: int) -> int:
     return ackermann(m - 1, ackermann(m, n - 1) if n else 1)
 
 
-def test_a_function_calls_itself(device: Device) -> None:
+def test_function_calls_itself(device: Device) -> None:
     m, n = small(N, most=3), small(N, most=4, seed=2)
     *_, out = run(device, "language_calls.cu", "recursion", 1, N, m, n, np.zeros(N, np.int32))
     np.testing.assert_array_equal(out, [ackermann(int(a), int(b)) for a, b in zip(m, n, strict=True)])
@@ -58,7 +58,7 @@ def test_structures_are_passed_and_returned_by_value(device: Device) -> None:
     np.testing.assert_array_equal(out["values"], expected)
 
 
-def test_the_heap_gives_and_takes(device: Device) -> None:
+def test_device_heap_allocates_and_frees(device: Device) -> None:
     length = small(N, most=8)
     _, out = run(device, "language_calls.cu", "heap", 1, N, length, np.zeros_like(length))
     expected = []
@@ -70,7 +70,7 @@ def test_the_heap_gives_and_takes(device: Device) -> None:
     np.testing.assert_array_equal(out, expected)
 
 
-def test_a_switch_jumps(device: Device) -> None:
+def test_switch_jumps(device: Device) -> None:
     which, x = small(N, most=10), small(N, most=10_000, seed=2)
     *_, out = run(device, "language_calls.cu", "switches", 1, N, which, x, np.zeros_like(x))
     turned = np.array([int(f"{v:032b}"[::-1], 2) for v in x], np.uint32).view(np.int32)
@@ -79,7 +79,7 @@ def test_a_switch_jumps(device: Device) -> None:
     np.testing.assert_array_equal(out, np.choose(np.minimum(which, 8), [*cases, np.full(N, -1)]))
 
 
-def test_a_kernel_prints(device: Device, capfd: pytest.CaptureFixture[str]) -> None:
+def test_kernel_prints(device: Device, capfd: pytest.CaptureFixture[str]) -> None:
     values = np.array([7, 4321], np.int32)
     run(device, "language_output.cu", "say", 2, 64, values)
     device.synchronize()
@@ -91,7 +91,7 @@ def test_a_kernel_prints(device: Device, capfd: pytest.CaptureFixture[str]) -> N
     ]
 
 
-def test_a_failed_assertion_is_an_error_that_names_it(cpu: Device) -> None:
+def test_failed_assertion_is_an_error_that_names_it(cpu: Device) -> None:
     data = np.zeros(256, np.int32)
     data[128 + 37] = -1
     with pytest.raises(CujitError) as caught:
@@ -100,7 +100,7 @@ def test_a_failed_assertion_is_an_error_that_names_it(cpu: Device) -> None:
         assert word in str(caught.value)
 
 
-def test_a_trap_is_an_error_that_names_the_thread(cpu: Device) -> None:
+def test_trap_is_an_error_that_names_the_thread(cpu: Device) -> None:
     data = np.zeros(256, np.int32)
     data[128 + 37] = -1
     with pytest.raises(CujitError) as caught:
@@ -109,7 +109,7 @@ def test_a_trap_is_an_error_that_names_the_thread(cpu: Device) -> None:
         assert word in str(caught.value)
 
 
-def test_an_assertion_that_holds_is_silent(device: Device) -> None:
+def test_true_assertion_is_silent(device: Device) -> None:
     data = small(256)
     _, out = run(device, "language_output.cu", "check", 2, 128, data, np.zeros_like(data))
     np.testing.assert_array_equal(out, data + 1)

@@ -14,7 +14,7 @@ def whole(shape: tuple[int, ...], dtype: npt.DTypeLike, seed: int) -> Array:
     return rng(seed).integers(-4, 5, shape).astype(dtype)
 
 
-def test_a_tiled_product_of_halves(device: Device) -> None:
+def test_tiled_product_of_halves(device: Device) -> None:
     m, n, k = 64, 96, 64
     a, b = whole((m, k), np.float16, 1), whole((k, n), np.float16, 2)
     c = np.zeros((m, n), np.float32)

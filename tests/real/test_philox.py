@@ -46,7 +46,7 @@ def sequence(length: int) -> Array:
 
 
 @pytest.mark.parametrize("skip", [0, 8, 5])
-def test_philox_gives_its_words(skip: int, device: Device) -> None:
+def test_philox_generates_its_known_words(skip: int, device: Device) -> None:
     (out,) = run(device, "philox.cu", "words", 2, 64, np.zeros((THREADS, 4), np.uint32), SEED, skip)
     np.testing.assert_array_equal(out, sequence(16)[:, skip : skip + 4])
 

@@ -91,7 +91,7 @@ def check_result(prepared: Prepared) -> None:
     np.testing.assert_array_equal(out.numpy(), right)
 
 
-def test_a_transposition_by_tensor_maps(device: Device) -> None:
+def test_transposition_by_tensor_maps(device: Device) -> None:
     data = rng(1).normal(size=(76, 40)).astype(np.float32)
     x, y = device.array(data), device.zeros((40, 76), np.float32)
     from_, to = device.tensor_map(x, (32, 32), swizzle=128), device.tensor_map(y, (32, 32))
@@ -100,17 +100,17 @@ def test_a_transposition_by_tensor_maps(device: Device) -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 3, 11])
-def test_a_warp_group_brings_rows_and_two_others_add_them_up(device: Device, rows: int) -> None:
+def test_producer_warpgroup_feeds_two_consumers(device: Device, rows: int) -> None:
     check_result(specialised(device, rows=rows))
 
 
 @pytest.mark.parametrize("steps", [1, 4])
-def test_a_product_in_three_stages_of_copies(device: Device, steps: int) -> None:
+def test_product_in_three_stages_of_copies(device: Device, steps: int) -> None:
     check_result(multistage(device, steps=steps))
 
 
 @pytest.mark.parametrize("sizes", [(64, 64, 64), (100, 72, 200)], ids=str)
-def test_a_product_by_wgmma_that_tensor_maps_feed(device: Device, sizes: tuple[int, int, int]) -> None:
+def test_wgmma_product_with_tensor_maps(device: Device, sizes: tuple[int, int, int]) -> None:
     check_result(fed_by_tma(device, sizes=sizes))
 
 
@@ -120,7 +120,7 @@ def test_each_block_of_a_cluster_loads_a_part_for_all(device: Device) -> None:
 
 @pytest.mark.usefixtures("unoptimised")
 @EACH
-def test_a_pipeline_is_right_and_silent_under_all_checks(name: str) -> None:
+def test_pipeline_is_right_and_silent_under_all_checks(name: str) -> None:
     check_result(PREPARED[name](checked()))
 
 
@@ -163,7 +163,7 @@ def test_twenty_schedules_of_a_pipeline_give_the_same(name: str) -> None:
         ("shared_out", "NEXT_TILE", "memory"),
     ],
 )
-def test_a_mistake_of_a_pipeline_is_found_with_its_line(name: str, fault: str, kind: str) -> None:
+def test_pipeline_mistake_is_found_with_its_line(name: str, fault: str, kind: str) -> None:
     launch, arguments, _, _ = PREPARED[name](checked(), fault)
     with pytest.raises(KernelFaultError) as caught:
         launch(*arguments)

@@ -60,13 +60,13 @@ def product(device: Device, name: str, fault: int = 0) -> tuple[Array, Array]:
 
 
 @BOTH
-def test_a_product_shared_between_blocks_is_right(device: Device, name: str) -> None:
+def test_product_shared_between_blocks_is_right(device: Device, name: str) -> None:
     np.testing.assert_array_equal(*product(device, name))
 
 
 @pytest.mark.usefixtures("unoptimised")
 @BOTH
-def test_it_is_right_and_silent_under_all_checks(name: str) -> None:
+def test_product_is_right_and_silent_under_all_checks(name: str) -> None:
     np.testing.assert_array_equal(*product(checked(), name))
 
 

@@ -92,13 +92,13 @@ def check_result(device: Device, name: str) -> None:
 
 
 @BOTH
-def test_the_result_is_right(device: Device, name: str) -> None:
+def test_result_is_right(device: Device, name: str) -> None:
     check_result(device, name)
 
 
 @pytest.mark.usefixtures("unoptimised")
 @BOTH
-def test_it_is_right_and_silent_under_all_checks(name: str) -> None:
+def test_product_is_right_and_silent_under_all_checks(name: str) -> None:
     check_result(checked(), name)
 
 
@@ -134,7 +134,7 @@ def test_twenty_schedules_give_the_same_result(name: str) -> None:
         "no barrier at the end",
     ],
 )
-def test_a_planted_mistake_is_found_with_its_line(name: str, fault: int, kinds: set[str]) -> None:
+def test_planted_mistake_is_found_with_its_line(name: str, fault: int, kinds: set[str]) -> None:
     launch, arguments, _, _ = PREPARED[name](checked(), fault)
     with pytest.raises(KernelFaultError) as caught:
         launch(*arguments)

@@ -22,7 +22,7 @@ def blank(*shape: int) -> Array:
 # -- barriers ---------------------------------------------------------------------------------------------
 
 
-def test_a_barrier_guarded_in_a_loop_of_uneven_length(device: Device) -> None:
+def test_barrier_guarded_in_a_loop_of_uneven_length(device: Device) -> None:
     turns = 1 + np.arange(64, dtype=np.int32)
     _, out = run(device, FILE, "guarded_in_a_loop", 1, 64, turns, blank(64))
     shared = 10 * np.arange(64)
@@ -39,7 +39,7 @@ def test_barriers_in_both_arms_of_a_branch(odd_lanes: int, device: Device) -> No
 
 
 @pytest.mark.parametrize("stay", [48, 32, 33, 1])
-def test_a_barrier_after_an_early_exit(stay: int, device: Device) -> None:
+def test_barrier_after_an_early_exit(stay: int, device: Device) -> None:
     (out,) = run(device, FILE, "after_an_early_exit", 1, 64, blank(64), stay)
     np.testing.assert_array_equal(out, [*((np.arange(stay) + 1) % stay), *[-1] * (64 - stay)])
 
@@ -66,20 +66,20 @@ def test_warps_hand_buffers_over_by_named_barriers(device: Device) -> None:
     np.testing.assert_array_equal(out, data[:, ::-1] + np.arange(7)[:, None])
 
 
-def test_half_a_block_waits_at_a_barrier_of_its_own(device: Device) -> None:
+def test_half_a_block_waits_at_its_own_barrier(device: Device) -> None:
     (out,) = run(device, FILE, "barriers_by_number", 1, 128, blank(128))
     t = np.arange(64)
     np.testing.assert_array_equal(out, [*(t + 2) % 64, *(64 + (t + 5) % 64)])
 
 
-def test_a_barrier_in_a_function_that_is_called(device: Device) -> None:
+def test_barrier_in_a_called_function(device: Device) -> None:
     (out,) = run(device, "shapes_calls.cu", "barrier_in_a_function", 1, 96, blank(96))
     t = np.arange(96)
     np.testing.assert_array_equal(out, (t + 1) % 96 * 1000 + (t + 6) % 96)
 
 
 @pytest.mark.parametrize("times", [1, 4])
-def test_a_barrier_in_a_function_that_calls_itself(times: int, device: Device) -> None:
+def test_barrier_in_a_recursive_function(times: int, device: Device) -> None:
     (out,) = run(device, "shapes_calls.cu", "barrier_in_recursion", 1, 96, blank(96), times)
     shared, total = np.arange(96), np.zeros(96, int)
     for k in range(times):
@@ -117,7 +117,7 @@ def test_lanes_of_a_warp_meet_from_both_arms(device: Device) -> None:
     np.testing.assert_array_equal(out.reshape(2, 32), np.where(np.arange(32) & 1, odd, -next_))
 
 
-def test_a_shuffle_after_a_loop_that_lanes_leave_one_by_one(device: Device) -> None:
+def test_shuffle_after_a_loop_that_lanes_leave_separately(device: Device) -> None:
     turns = rng().integers(1, 9, 32, np.int32)
     _, out, inside = run(device, FILE, "shuffle_after_a_loop", 1, 32, turns, blank(32), blank(32))
     x, total = np.arange(1, 33), np.zeros(32, int)
@@ -128,7 +128,7 @@ def test_a_shuffle_after_a_loop_that_lanes_leave_one_by_one(device: Device) -> N
     np.testing.assert_array_equal(out, x[np.arange(32) ^ 5] + (total & 1).sum())
 
 
-def test_a_shuffle_written_in_both_arms(device: Device) -> None:
+def test_shuffle_written_in_both_arms(device: Device) -> None:
     (out,) = run(device, FILE, "shuffle_in_both_arms", 1, 32, blank(32))
     t = np.arange(32)
     sent = np.where(t % 3 == 0, 10 * t, 100 * t)
@@ -146,7 +146,7 @@ def test_warps_wait_for_flags_in_shared_memory(device: Device) -> None:
     np.testing.assert_array_equal(out, np.repeat(value[:8], 32) + np.tile(np.arange(32), 8))
 
 
-def test_blocks_wait_for_the_blocks_before_them(device: Device) -> None:
+def test_blocks_wait_for_earlier_blocks(device: Device) -> None:
     data = rng().integers(0, 100, 40, np.int32)
     prefix, ready = np.zeros(40, np.int32), np.zeros(40, np.int32)
     *_, out = run(device, FILE, "flags_between_blocks", 40, 32, data, prefix, ready, blank(40, 32))
@@ -156,17 +156,17 @@ def test_blocks_wait_for_the_blocks_before_them(device: Device) -> None:
 # -- what may hang ----------------------------------------------------------------------------------------
 
 
-def test_a_lane_that_spins_lets_the_holder_of_the_lock_go_on() -> None:
+def test_spinning_lane_lets_the_lock_holder_proceed() -> None:
     assert said(FILE, "lock_and_spin", 3, 64, np.zeros(1, int), np.zeros(1, int)) == f"[[0], [{3 * 64}]]\n"
 
 
-def test_a_deadlock_is_an_error_that_names_threads_barriers_and_lines() -> None:
+def test_deadlock_error_names_threads_barriers_and_lines() -> None:
     message = said(FILE, "deadlock", 1, 64, np.zeros(64, int))
     for words in ("deadlock, block (0, 0, 0)", "threads 0-31 at barrier 1", "threads 32-63 at barrier 2", "line"):
         assert words in message
 
 
-def test_a_deadlock_of_lanes_names_both_halves_of_the_warp() -> None:
+def test_deadlock_of_lanes_names_both_halves_of_the_warp() -> None:
     message = said(FILE, "deadlock_of_lanes", 1, 32, np.zeros(32, int))
     for words in (
         "block (0, 0, 0)",

@@ -74,18 +74,18 @@ def test_atomic_references_to_floats(device: Device) -> None:
     assert least[0] == data.min()
 
 
-def test_a_warp_waits_for_a_flag_of_another(device: Device) -> None:
+def test_warp_waits_for_a_flag_of_another(device: Device) -> None:
     (out,) = run(device, "std_atomics.cu", "handed_over", 3, 64, np.zeros(3, np.int32))
     np.testing.assert_array_equal(out, [40, 41, 42])
 
 
-def test_a_semaphore_lets_two_warps_in_at_a_time(device: Device) -> None:
+def test_semaphore_lets_two_warps_in_at_a_time(device: Device) -> None:
     entered, most = run(device, "std_atomics.cu", "two_at_a_time", 2, 256, np.zeros(2, np.int32), np.zeros(2, np.int32))
     np.testing.assert_array_equal(entered, 8)
     assert ((most == 1) | (most == 2)).all()
 
 
-def test_a_latch_holds_a_warp_until_all_others_came(device: Device) -> None:
+def test_latch_holds_a_warp_until_all_arrive(device: Device) -> None:
     (out,) = run(device, "std_atomics.cu", "behind_a_latch", 1, 128, np.zeros(32, np.int32))
     np.testing.assert_array_equal(out, 3 * 96 * 95 // 2)
 
@@ -102,31 +102,31 @@ def test_threads_meet_at_a_barrier_of_two_halves(device: Device) -> None:
     np.testing.assert_array_equal(out, expected)
 
 
-def test_a_warp_fills_a_buffer_that_another_empties(device: Device) -> None:
+def test_warp_fills_a_buffer_that_another_empties(device: Device) -> None:
     data = small(9, 32)
     _, out = run(device, "std_barrier.cu", "handed_in_turns", 1, 64, data, np.zeros_like(data), 9)
     np.testing.assert_array_equal(out, data[:, ::-1] + np.arange(9)[:, None])
 
 
-def test_a_barrier_waits_for_a_copy(device: Device) -> None:
+def test_barrier_waits_for_a_copy(device: Device) -> None:
     data = small(3, 128)
     _, out = run(device, "std_barrier.cu", "copied_behind_a_barrier", 3, 64, data, np.zeros_like(data))
     np.testing.assert_array_equal(out, data[:, ::-1])
 
 
-def test_a_group_copies_and_waits(device: Device) -> None:
+def test_group_copies_and_waits(device: Device) -> None:
     data = small(3, 100)
     _, out = run(device, "std_barrier.cu", "copied_by_the_group", 3, 64, data, np.zeros_like(data))
     np.testing.assert_array_equal(out, data[:, ::-1])
 
 
-def test_a_pipeline_of_the_block_copies_ahead(device: Device) -> None:
+def test_pipeline_of_the_block_copies_ahead(device: Device) -> None:
     data = small(7, 64)
     _, out = run(device, "std_barrier.cu", "pipelined", 1, 64, data, np.zeros(64, np.int32), 7)
     np.testing.assert_array_equal(out, np.arange(1, 8) @ data[:, ::-1])
 
 
-def test_a_pipeline_of_one_thread_copies_ahead(device: Device) -> None:
+def test_pipeline_of_one_thread_copies_ahead(device: Device) -> None:
     data = small(5, 64, 4)
     _, out = run(device, "std_barrier.cu", "pipelined_alone", 1, 64, data, np.zeros_like(data), 5)
     expected = data[..., ::-1].copy()

@@ -221,7 +221,7 @@ def test_checks_find_nothing_in_products_in_tensor_memory(name: str) -> None:
 
 @pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("name", ["attention", "matmul fp16-64", "scaled nvfp4"])
-def test_checks_and_schedules_find_nothing_in_products_in_tensor_memory(name: str) -> None:
+def test_products_in_tensor_memory_pass_checks_and_schedules(name: str) -> None:
     SILENT[name](cujit.cpu(check="race", schedule=7))
 
 
@@ -238,6 +238,6 @@ WAIT = """mbarrier.try_wait.parity.shared::cta.b64 complete, [%r383], %r384;
      (WAIT, "tensor-memory", ("tcgen05.mma", "tcgen05.ld"))],
     ids=["fence", "store", "load", "wait"],
 )  # fmt: skip
-def test_what_a_product_in_tensor_memory_lacks_is_found(lacks: str, check: str, words: tuple[str, ...]) -> None:
+def test_missing_step_of_a_tensor_memory_product_is_found(lacks: str, check: str, words: tuple[str, ...]) -> None:
     with raises(KernelFaultError, f"fault-{check}", *words):
         matmul_in_tensor_memory(cujit.cpu(check="race"), "fp16", 130, 70, 80, lacks)

@@ -29,7 +29,7 @@ def started(server: Server, trust: Path, nodes: Path) -> Counter[str]:
         return Counter(outcome for each in ranks.map(rank, range(NODES * RANKS)) for outcome in each)
 
 
-def test_each_node_asks_once_for_each_kernel(tmp_path: Path) -> None:
+def test_each_node_requests_each_kernel_once(tmp_path: Path) -> None:
     farm, source = farm_in(tmp_path), Cache(tmp_path / "source")
     for n in range(KEYS):
         source.keep(key_of(n), artifact_of(n))

@@ -61,7 +61,7 @@ def signed(pack: Path, farm: Farm) -> Path:
     return pack
 
 
-def test_a_directory_comes_back_by_a_registry(
+def test_directory_is_restored_from_a_registry(
     registry: Registry, farm: Farm, tool: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pack, here, there = tmp_path / "tool.pack", tmp_path / "here.pack", tmp_path / "there"
@@ -76,7 +76,7 @@ def test_a_directory_comes_back_by_a_registry(
     assert "0 new files, 4 kept" in shell(f"cujit pack extract {here} --tool {NAME} --into {there}")
 
 
-def test_what_differs_is_written_again(farm: Farm, tool: Path, tmp_path: Path) -> None:
+def test_differing_files_are_rewritten(farm: Farm, tool: Path, tmp_path: Path) -> None:
     pack_directory(tool, tmp_path / "tool.pack", name=NAME)
     pack, there = signed(tmp_path / "tool.pack", farm), tmp_path / "there"
     extract_directory(pack, there, farm.trust, name=NAME)
@@ -91,7 +91,7 @@ def test_what_differs_is_written_again(farm: Farm, tool: Path, tmp_path: Path) -
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_nothing_is_written_that_no_trusted_key_signed(farm: Farm, tool: Path, tmp_path: Path) -> None:
+def test_unsigned_files_are_never_written(farm: Farm, tool: Path, tmp_path: Path) -> None:
     pack, there = tmp_path / "tool.pack", tmp_path / "there"
     pack_directory(tool, pack, name=NAME)
     with raises(CacheRefusedError, "cache-refused", "signed"):
@@ -107,7 +107,7 @@ def test_nothing_is_written_that_no_trusted_key_signed(farm: Farm, tool: Path, t
     assert not there.exists()
 
 
-def test_one_damaged_record_keeps_all_files_away(farm: Farm, tool: Path, tmp_path: Path) -> None:
+def test_one_damaged_record_prevents_all_files(farm: Farm, tool: Path, tmp_path: Path) -> None:
     pack_directory(tool, tmp_path / "tool.pack", name=NAME)
     pack = signed(tmp_path / "tool.pack", farm)
     data = bytearray(pack.read_bytes())
@@ -119,7 +119,7 @@ def test_one_damaged_record_keeps_all_files_away(farm: Farm, tool: Path, tmp_pat
 
 
 @pytest.mark.parametrize("path", ["..", "a/../../b", "/etc", "a//b", ".ssh", "a/.", "a\nb"])
-def test_a_path_that_leads_elsewhere_is_refused(path: str, farm: Farm, tmp_path: Path) -> None:
+def test_path_that_leads_elsewhere_is_refused(path: str, farm: Farm, tmp_path: Path) -> None:
     cache = Cache(tmp_path / "cache")
     key = make_key("directory", [Part.text("name", NAME), Part.text("path", path)])
     cache.keep(key, Artifact(ImageKind.FILES, pack_files({"file": b"bad"}), None, name=NAME))
@@ -130,7 +130,7 @@ def test_a_path_that_leads_elsewhere_is_refused(path: str, farm: Farm, tmp_path:
     assert not there.exists()
 
 
-def test_a_directory_that_others_can_write_to_is_refused(farm: Farm, tool: Path, tmp_path: Path) -> None:
+def test_directory_writable_by_others_is_refused(farm: Farm, tool: Path, tmp_path: Path) -> None:
     pack_directory(tool, tmp_path / "tool.pack", name=NAME)
     there = tmp_path / "there"
     there.mkdir()

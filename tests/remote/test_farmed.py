@@ -48,7 +48,7 @@ def entries(root: Path) -> int:
     return sum(1 for _ in Cache(root).stores[0].entries()) if root.exists() else 0
 
 
-def test_what_is_made_is_published_and_what_is_there_is_not_made_again(
+def test_built_images_are_published_and_existing_ones_reused(
     url: str, farm: Farm, build: Callable[..., Report], cache_of: Callable[..., Cache], tmp_path: Path
 ) -> None:
     store = RemoteStore(url, farm.signer)
@@ -72,7 +72,7 @@ def test_what_is_made_is_published_and_what_is_there_is_not_made_again(
     assert packed.pack.records == 4
 
 
-def test_what_the_shared_cache_of_a_sink_has_is_not_made_again(
+def test_images_in_the_sinks_shared_cache_are_not_rebuilt(
     two: Executor, server: Server, farm: Farm, build: Callable[..., Report], cache_of: Callable[..., Cache]
 ) -> None:
     build(2, "root", RemoteStore(server.url, farm.signer))
@@ -80,7 +80,7 @@ def test_what_the_shared_cache_of_a_sink_has_is_not_made_again(
     assert (report.made, report.hit, report.is_good) == (1, 2, True)
 
 
-def test_what_the_root_has_already_is_published_too(server: Server, farm: Farm, build: Callable[..., Report]) -> None:
+def test_images_already_in_the_root_are_published(server: Server, farm: Farm, build: Callable[..., Report]) -> None:
     build(2, "root", None)
     assert set(server.files) == set()
     report = build(3, "root", RemoteStore(server.url, farm.signer))
@@ -90,7 +90,7 @@ def test_what_the_root_has_already_is_published_too(server: Server, farm: Farm, 
     assert (again.made, again.hit, again.published, again.is_good) == (0, 3, 0, True)
 
 
-def test_where_nobody_knows_what_others_have_made_nothing_that_was_found_is_signed(
+def test_found_images_of_unknown_origin_are_not_signed(
     server: Server, farm: Farm, build: Callable[..., Report], tmp_path: Path
 ) -> None:
     build(2, "root", None)
@@ -102,7 +102,7 @@ def test_where_nobody_knows_what_others_have_made_nothing_that_was_found_is_sign
 
 
 @pytest.mark.parametrize("with_recipes", [False, True])
-def test_sources_stay_here_unless_they_are_asked_for(
+def test_sources_stay_local_unless_requested(
     with_recipes: bool, server: Server, farm: Farm, build: Callable[..., Report]
 ) -> None:
     (key,) = build(1, "root", RemoteStore(server.url, farm.signer, with_recipes=with_recipes)).keys
@@ -110,7 +110,7 @@ def test_sources_stay_here_unless_they_are_asked_for(
     assert bool(entry.recipe) is with_recipes
 
 
-def test_no_worker_has_the_key_or_the_name_of_the_store(server: Server, farm: Farm, tmp_path: Path) -> None:
+def test_workers_have_neither_key_nor_store_name(server: Server, farm: Farm, tmp_path: Path) -> None:
     (tmp_path / "project").mkdir()
     there = Elsewhere(tmp_path / "project")
     store = RemoteStore(server.url, farm.signer)
@@ -119,7 +119,7 @@ def test_no_worker_has_the_key_or_the_name_of_the_store(server: Server, farm: Fa
     assert server.url.encode() not in there.sent
 
 
-def test_nothing_is_signed_that_others_have_made(
+def test_images_of_other_users_are_not_signed(
     server: Server, farm: Farm, build: Callable[..., Report], tmp_path: Path
 ) -> None:
     other = farm_in(tmp_path, "other")
@@ -133,7 +133,7 @@ def test_nothing_is_signed_that_others_have_made(
     assert build(1, "root", RemoteStore(ours, farm.signer)).is_good, "the store has one that we have made"
 
 
-def test_what_another_key_has_signed_is_neither_taken_for_ours_nor_written_over(
+def test_entries_of_another_key_are_neither_used_nor_replaced(
     server: Server, farm: Farm, build: Callable[..., Report], tmp_path: Path
 ) -> None:
     other = farm_in(tmp_path, "other")
@@ -149,7 +149,7 @@ def test_what_another_key_has_signed_is_neither_taken_for_ours_nor_written_over(
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_store_that_takes_nothing_is_left_alone_and_nothing_is_lost(
+def test_rejecting_store_is_left_alone_and_nothing_lost(
     server: Server, farm: Farm, build: Callable[..., Report], tmp_path: Path
 ) -> None:
     store = RemoteStore(server.url, farm.signer)
@@ -178,7 +178,7 @@ class Unsteady(RemoteStore):
         return super().put(record, replace=replace)
 
 
-def test_a_store_that_fails_now_and_then_is_asked_on(
+def test_intermittently_failing_store_is_still_used(
     server: Server, farm: Farm, build: Callable[..., Report], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("AT_ONCE", "_MOST_WAITING"):
@@ -188,7 +188,7 @@ def test_a_store_that_fails_now_and_then_is_asked_on(
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_store_that_cannot_be_read_costs_no_image(
+def test_unreadable_store_costs_no_image(
     server: Server, farm: Farm, build: Callable[..., Report], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(publishing, "AT_ONCE", 1)
@@ -201,7 +201,7 @@ def test_a_store_that_cannot_be_read_costs_no_image(
     assert len(server.asked) == 1 + 3, "after it has not answered, it is asked no more what it has"
 
 
-def test_what_waits_for_its_turn_is_not_published_after_an_error(
+def test_pending_images_are_not_published_after_an_error(
     farm: Farm, build: Callable[..., Report], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, ended = threading.Event(), threading.Event()
@@ -238,12 +238,12 @@ def test_what_waits_for_its_turn_is_not_published_after_an_error(
     assert len(records) == 1
 
 
-def test_a_store_that_is_none_is_refused(two: Executor, tmp_path: Path) -> None:
+def test_invalid_store_is_refused(two: Executor, tmp_path: Path) -> None:
     with raises(OptionError, "option", "https://host/x"):
         cujit.farm.build(variants(1), executor=two, sink=tmp_path, store="https://host/x")  # type: ignore[arg-type]
 
 
-def test_the_verb_needs_somebody_who_signs_and_a_store(
+def test_command_needs_a_signing_key_and_a_store(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -58,7 +58,7 @@ def _listens(port: int) -> bool:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_one_fills_it_and_all_read_it(nginx: str, farm: Farm, tmp_path: Path) -> None:
+def test_one_client_fills_the_store_and_all_read_it(nginx: str, farm: Farm, tmp_path: Path) -> None:
     ahead = Cache(tmp_path / "ahead")
     for n in range(20):
         ahead.keep(key_of(n), artifact_of(n, 20_000))
@@ -74,7 +74,7 @@ def test_one_fills_it_and_all_read_it(nginx: str, farm: Farm, tmp_path: Path) ->
     assert here.counters.remote_failures == 0
 
 
-def test_a_place_without_a_store_is_none(nginx: str, farm: Farm, tmp_path: Path) -> None:
+def test_location_without_a_store_is_reported(nginx: str, farm: Farm, tmp_path: Path) -> None:
     here = Cache(tmp_path / "here", remote=f"http://{nginx}/elsewhere", trust=farm.trust, remote_wait_s=10)
     with pytest.warns(CacheWarning, match="no FORMAT"):
         assert here.get_or_make(key_of(0), lambda: artifact_of(0))[1].outcome is Outcome.MADE

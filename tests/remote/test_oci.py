@@ -70,7 +70,7 @@ def _has(pack: Path, n: int, trust: Path | None) -> bool:
         return cache.find(key_of(n), is_read=True) is not None
 
 
-def test_a_pack_comes_back_and_answers(registry: Registry, farm: Farm, tmp_path: Path) -> None:
+def test_pack_is_pulled_and_answers(registry: Registry, farm: Farm, tmp_path: Path) -> None:
     pack = packed(tmp_path / "kernels.pack", 1, 2)
     pushed = push_pack(f"{registry.url}:v1", pack, farm.signer)
     pulled = pull_pack(pushed.reference, tmp_path / "here.pack", farm.trust)
@@ -82,7 +82,7 @@ def test_a_pack_comes_back_and_answers(registry: Registry, farm: Farm, tmp_path:
     assert push_pack(f"{registry.url}:v1", pack, farm.signer).pack_bytes == pushed.pack_bytes
 
 
-def test_skopeo_reads_what_cujit_pushes(registry: Registry, farm: Farm, tmp_path: Path) -> None:
+def test_skopeo_reads_pushed_packs(registry: Registry, farm: Farm, tmp_path: Path) -> None:
     if shutil.which("skopeo") is None:
         pytest.skip("skopeo is not installed")
     pack = packed(tmp_path / "kernels.pack", 1)
@@ -119,9 +119,7 @@ def _lengthen(registry: Registry, manifest: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("tamper", [_flip, _truncate, _lengthen])
-def test_a_layer_that_is_not_the_signed_one_is_refused(
-    tamper: Tamper, registry: Registry, farm: Farm, tmp_path: Path
-) -> None:
+def test_unsigned_layer_is_refused(tamper: Tamper, registry: Registry, farm: Farm, tmp_path: Path) -> None:
     pack = packed(tmp_path / "kernels.pack", 3, time.time_ns())
     push_pack(f"{registry.url}:bad", pack, farm.signer)
     tamper(registry, json.loads(registry.manifest("bad")))
@@ -158,7 +156,7 @@ def _signature(manifest: dict[str, Any], **changes: object) -> None:
         lambda manifest: manifest["layers"][0].update(digest=manifest["config"]["digest"]),
     ],
 )
-def test_a_manifest_that_nobody_signed_is_refused(
+def test_unsigned_manifest_is_refused(
     change: Callable[[dict[str, Any]], None], registry: Registry, farm: Farm, tmp_path: Path
 ) -> None:
     push_pack(f"{registry.url}:signed", packed(tmp_path / "kernels.pack", 4), farm.signer)
@@ -193,7 +191,7 @@ def _changed(content: str, **changes: object) -> str:
         lambda envelope: envelope.pop("payload"),
     ],
 )
-def test_an_attestation_that_was_changed_is_refused(
+def test_changed_attestation_is_refused(
     change: Callable[[dict[str, Any]], None], registry: Registry, farm: Farm, tmp_path: Path
 ) -> None:
     push_pack(f"{registry.url}:attested", packed(tmp_path / "kernels.pack", 15), farm.signer)
@@ -215,7 +213,7 @@ def _resigned(envelope: dict[str, Any], signer: Signer, **changes: object) -> by
     return json.dumps({**envelope, "payload": base64.b64encode(payload).decode(), "signatures": signatures}).encode()
 
 
-def test_a_missing_or_foreign_attestation_is_refused(registry: Registry, farm: Farm, tmp_path: Path) -> None:
+def test_missing_or_foreign_attestation_is_refused(registry: Registry, farm: Farm, tmp_path: Path) -> None:
     pack = packed(tmp_path / "kernels.pack", 16)
     push_pack(f"{registry.url}:other", packed(tmp_path / "other.pack", 17), farm.signer)
     push_pack(f"{registry.url}:foreign", pack, farm.signer)
@@ -242,9 +240,7 @@ def test_a_missing_or_foreign_attestation_is_refused(registry: Registry, farm: F
     assert pull_pack(f"{registry.url}:foreign", tmp_path / "here.pack", farm.trust).signer == "farm"
 
 
-def test_the_bill_of_materials_names_images_compilers_and_headers(
-    registry: Registry, farm: Farm, tmp_path: Path
-) -> None:
+def test_bill_of_materials_lists_images_compilers_and_headers(registry: Registry, farm: Farm, tmp_path: Path) -> None:
     (tmp_path / "scale.h").write_text("#define SCALE 3\n")
     cache = Cache(tmp_path / "cache")
     code = '#include "scale.h"\n#include <cuda_fp16.h>\nextern "C" __global__ void k(int *x) { *x = SCALE; }'
@@ -274,7 +270,7 @@ def test_the_bill_of_materials_names_images_compilers_and_headers(
     assert depended["pack"] == {made["bom-ref"]}
 
 
-def test_a_replayed_manifest_is_refused(registry: Registry, farm: Farm, tmp_path: Path) -> None:
+def test_replayed_manifest_is_refused(registry: Registry, farm: Farm, tmp_path: Path) -> None:
     output = tmp_path / "here.pack"
     pushed = push_pack(f"{registry.url}:one", packed(tmp_path / "one.pack", 5), farm.signer)
     old = registry.manifest("one")
@@ -296,7 +292,7 @@ def test_a_replayed_manifest_is_refused(registry: Registry, farm: Farm, tmp_path
         pull_pack(wrong, output, farm.trust)
 
 
-def test_a_revoked_key_and_one_of_another_scope_are_refused(registry: Registry, farm: Farm, tmp_path: Path) -> None:
+def test_revoked_key_and_other_scope_are_refused(registry: Registry, farm: Farm, tmp_path: Path) -> None:
     pack, output = packed(tmp_path / "kernels.pack", 7), tmp_path / "here.pack"
     push_pack(f"{registry.url}:key", pack, farm.signer)
     with raises(FormatError, "format", "cujit trusts only"):
@@ -318,9 +314,7 @@ def _revoke(trust: Path) -> None:
     trust.write_text(json.dumps(keys))
 
 
-def test_a_pack_that_was_pulled_is_not_used_after_its_key_was_revoked(
-    registry: Registry, farm: Farm, tmp_path: Path
-) -> None:
+def test_pulled_pack_is_unused_after_its_key_is_revoked(registry: Registry, farm: Farm, tmp_path: Path) -> None:
     here = tmp_path / "here.pack"
     push_pack(f"{registry.url}:later", packed(tmp_path / "kernels.pack", 12), farm.signer)
     pull_pack(f"{registry.url}:later", here, farm.trust)
@@ -342,7 +336,7 @@ def test_a_pack_that_was_pulled_is_not_used_after_its_key_was_revoked(
     assert _has(tmp_path / "own.pack", 13, farm.trust)
 
 
-def test_a_pack_names_three_signers_at_most(registry: Registry, tmp_path: Path) -> None:
+def test_pack_names_three_signers_at_most(registry: Registry, tmp_path: Path) -> None:
     pack = packed(tmp_path / "kernels.pack", 14)
     for n in range(3):
         one = farm_in(tmp_path, f"farm{n}")
@@ -355,7 +349,7 @@ def test_a_pack_names_three_signers_at_most(registry: Registry, tmp_path: Path) 
         push_pack(f"{registry.url}:four", pack, farm_in(tmp_path, "farm3").signer)
 
 
-def test_a_damaged_pack_is_not_pushed(registry: Registry, farm: Farm, tmp_path: Path) -> None:
+def test_damaged_pack_is_not_pushed(registry: Registry, farm: Farm, tmp_path: Path) -> None:
     pack = packed(tmp_path / "kernels.pack", 8)
     data = bytearray(pack.read_bytes())
     data[-1] ^= 1
@@ -366,7 +360,7 @@ def test_a_damaged_pack_is_not_pushed(registry: Registry, farm: Farm, tmp_path: 
         pull_pack(f"{registry.url}:damaged", tmp_path / "here.pack", farm.trust)
 
 
-def test_the_command_pushes_and_pulls(
+def test_command_pushes_and_pulls(
     registry: Registry, farm: Farm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUJIT_TRUST", str(farm.trust))
@@ -382,13 +376,13 @@ def test_the_command_pushes_and_pulls(
 @pytest.mark.parametrize(
     "url", ["", "oci://", "oci://host", "oci://host/name", "https://host/name:tag", "oci://host/:t", 3]
 )
-def test_what_names_no_tag_is_refused(url: Any, farm: Farm, tmp_path: Path) -> None:
+def test_reference_without_a_tag_is_refused(url: Any, farm: Farm, tmp_path: Path) -> None:
     pytest.importorskip("oras")
     with raises(OptionError, "option"):
         pull_pack(url, tmp_path / "here.pack", farm.trust)
 
 
-def test_nobody_waits_long_for_a_registry_that_is_not_there(farm: Farm, tmp_path: Path) -> None:
+def test_unreachable_registry_fails_quickly(farm: Farm, tmp_path: Path) -> None:
     pytest.importorskip("oras")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -398,7 +392,7 @@ def test_nobody_waits_long_for_a_registry_that_is_not_there(farm: Farm, tmp_path
     assert time.monotonic() - begin < 15
 
 
-def test_without_oras_the_error_says_what_to_install(
+def test_missing_oras_is_reported_with_an_install_command(
     farm: Farm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "oras.provider", None)
@@ -407,7 +401,7 @@ def test_without_oras_the_error_says_what_to_install(
     assert "cujit[oci]" in str(caught.value.help)
 
 
-def test_a_signature_that_has_expired_is_refused(
+def test_expired_signature_is_refused(
     registry: Registry, farm: Farm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     signer = Signer(farm.signer.seed, "main", 1)
@@ -418,7 +412,7 @@ def test_a_signature_that_has_expired_is_refused(
         pull_pack(f"{registry.url}:day", tmp_path / "here.pack", farm.trust)
 
 
-def test_a_file_that_cannot_be_written_is_named(registry: Registry, farm: Farm, tmp_path: Path) -> None:
+def test_unwritable_file_is_named(registry: Registry, farm: Farm, tmp_path: Path) -> None:
     push_pack(f"{registry.url}:write", packed(tmp_path / "kernels.pack", 11), farm.signer)
     with raises(FileError, "file"):
         pull_pack(f"{registry.url}:write", tmp_path / "no" / "here.pack", farm.trust)

@@ -38,9 +38,7 @@ def filled(root: Path, *numbers: int, work: str = "nvrtc") -> Cache:
     return cache
 
 
-def test_what_is_pushed_is_found_on_another_machine_and_what_is_there_stays(
-    url: str, farm: Farm, cache_of: CacheOf, tmp_path: Path
-) -> None:
+def test_pushed_entry_is_found_on_another_machine(url: str, farm: Farm, cache_of: CacheOf, tmp_path: Path) -> None:
     pushed = push(url, filled(tmp_path / "farm", 0, 1, 2).stores, farm.signer)
     assert (pushed.new, pushed.kept, pushed.skipped) == (3, 0, 0)
     assert push(url, filled(tmp_path / "farm", 2, 3).stores, farm.signer)[:2] == (1, 3)
@@ -53,7 +51,7 @@ def test_what_is_pushed_is_found_on_another_machine_and_what_is_there_stays(
     assert here.counters.remote_failures == 0
 
 
-def test_what_is_pulled_is_found_without_the_store(url: str, farm: Farm, tmp_path: Path) -> None:
+def test_pulled_entry_is_found_without_the_store(url: str, farm: Farm, tmp_path: Path) -> None:
     push(url, filled(tmp_path / "farm", 0, 1).stores, farm.signer)
     here = filled(tmp_path / "here", 1)
     digests = [key_of(n).digest for n in range(3)]
@@ -66,14 +64,14 @@ def test_what_is_pulled_is_found_without_the_store(url: str, farm: Farm, tmp_pat
     assert pull(url, digests[:2], here, farm.trust) == Pulled(0, 2, 0, (), ())
 
 
-def test_a_store_that_is_gone_says_so(url: str, farm: Farm, tmp_path: Path, impatient: None) -> None:  # noqa: ARG001
+def test_missing_store_is_reported(url: str, farm: Farm, tmp_path: Path, impatient: None) -> None:  # noqa: ARG001
     with raises(RemoteError, "remote", "FORMAT"):
         pull(url, [key_of(0).digest], Cache(tmp_path / "here"), farm.trust)
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="obstore needs Python 3.11")
 @pytest.mark.usefixtures("impatient")
-def test_object_storage_that_is_not_there_or_refuses_costs_one_question(
+def test_unavailable_object_storage_costs_one_request(
     farm: Farm, cache_of: CacheOf, object_storage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"):
@@ -91,7 +89,7 @@ def test_object_storage_that_is_not_there_or_refuses_costs_one_question(
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_child_goes_on_with_the_store_or_at_once_without(
+def test_forked_child_uses_the_store_or_continues_without(
     url: str, farm: Farm, cache_of: CacheOf, tmp_path: Path
 ) -> None:
     push(url, filled(tmp_path / "farm", 0, 1, 2).stores, farm.signer)
@@ -115,13 +113,13 @@ def test_a_forked_child_goes_on_with_the_store_or_at_once_without(
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="obstore needs Python 3.11")
-def test_object_storage_that_lacks_a_setting_is_named_on_one_line(farm: Farm, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_object_storage_setting_is_named(farm: Farm, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
     with raises(OptionError, "option", "az://c/x", "Account must be specified"):
         RemoteStore("az://c/x", farm.signer)
 
 
-def test_writers_that_come_at_once_leave_one_good_entry(url: str, farm: Farm, tmp_path: Path) -> None:
+def test_concurrent_writers_leave_one_good_entry(url: str, farm: Farm, tmp_path: Path) -> None:
     store = RemoteStore(url, farm.signer)
     record = encode(key_of(0), artifact_of(0), make_ms=1.0, made_s=1)
     with ThreadPoolExecutor(8) as pool:
@@ -144,9 +142,7 @@ def test_after_a_new_key_everything_is_signed_once_more(url: str, farm: Farm, tm
     assert pull(url, digests, Cache(tmp_path / "here"), new.trust).new == 2
 
 
-def test_a_key_is_changed_as_the_page_says_and_nobody_compiles_meanwhile(
-    url: str, farm: Farm, cache_of: CacheOf, tmp_path: Path
-) -> None:
+def test_key_rotation_of_the_page_causes_no_compile(url: str, farm: Farm, cache_of: CacheOf, tmp_path: Path) -> None:
     roots = filled(tmp_path / "farm", 0, 1).stores
     push(url, roots, farm.signer)
     old, new = json.loads(farm.trust.read_text())["keys"][0], farm_in(tmp_path, "new")
@@ -174,9 +170,7 @@ def test_a_key_is_changed_as_the_page_says_and_nobody_compiles_meanwhile(
         assert outcomes(root) == 2 * [Outcome.DISK]
 
 
-def test_a_server_that_ignores_conditions_has_an_entry_that_is_as_good(
-    server: Server, farm: Farm, cache_of: CacheOf
-) -> None:
+def test_server_that_ignores_conditions_has_an_equal_entry(server: Server, farm: Farm, cache_of: CacheOf) -> None:
     server.knows_conditions = False
     store = RemoteStore(server.url, farm.signer)
     with ThreadPoolExecutor(4) as pool:
@@ -188,7 +182,7 @@ def test_a_server_that_ignores_conditions_has_an_entry_that_is_as_good(
 # What goes out
 
 
-def test_sources_logs_and_paths_stay_here_unless_they_are_asked_for(server: Server, farm: Farm, tmp_path: Path) -> None:
+def test_sources_logs_and_paths_stay_local_unless_requested(server: Server, farm: Farm, tmp_path: Path) -> None:
     cache = Cache(tmp_path / "farm")
     artifact = replace(artifact_of(0), name="/home/somebody/kernel.cu", log="/home/somebody/kernel.cu(3): warning")
     record = encode(key_of(0), artifact, make_ms=12.5, made_s=7, recipe=b"secret source")
@@ -207,7 +201,7 @@ def test_sources_logs_and_paths_stay_here_unless_they_are_asked_for(server: Serv
     assert b"somebody/kernel.cu(3): warning" in server.files[name]
 
 
-def test_what_only_this_machine_could_use_stays_here(server: Server, farm: Farm, tmp_path: Path) -> None:
+def test_machine_specific_entries_stay_local(server: Server, farm: Farm, tmp_path: Path) -> None:
     filled(tmp_path / "farm", 0, work="module")
     filled(tmp_path / "farm", 1, work="cpu code")
     assert push(server.url, filled(tmp_path / "farm").stores, farm.signer) == Pushed(0, 0, 0, 0)
@@ -217,7 +211,7 @@ def test_what_only_this_machine_could_use_stays_here(server: Server, farm: Farm,
         RemoteStore(server.url, farm.signer).put(record)
 
 
-def test_nobody_signs_what_others_have_made(server: Server, farm: Farm, cache_of: CacheOf, tmp_path: Path) -> None:
+def test_entries_of_other_users_are_not_signed(server: Server, farm: Farm, cache_of: CacheOf, tmp_path: Path) -> None:
     other = farm_in(tmp_path, "other")
     server.files |= farm.files(0)
     here = cache_of()
@@ -227,7 +221,7 @@ def test_nobody_signs_what_others_have_made(server: Server, farm: Farm, cache_of
     assert not (tmp_path / "theirs" / object_name(key_of(0).digest)).exists()
 
 
-def test_what_is_made_here_after_all_was_cleared_is_signed(
+def test_images_rebuilt_after_clearing_are_signed(
     server: Server, farm: Farm, cache_of: CacheOf, tmp_path: Path
 ) -> None:
     server.files |= farm.files(0)
@@ -239,13 +233,13 @@ def test_what_is_made_here_after_all_was_cleared_is_signed(
     admin.clear(Cache(tmp_path / "never used"))
 
 
-def test_a_pack_is_pushed_as_a_cache_is(server: Server, farm: Farm, cache_of: CacheOf, tmp_path: Path) -> None:
+def test_pack_is_pushed_as_a_cache_is(server: Server, farm: Farm, cache_of: CacheOf, tmp_path: Path) -> None:
     write_pack(tmp_path / "k.pack", filled(tmp_path / "farm", 0, 1).stores)
     assert push(server.url, Cache(None, read_only=[tmp_path / "k.pack"]).stores, farm.signer).new == 2
     assert cache_of().get_or_make(key_of(1), lambda: artifact_of(1))[1].outcome is Outcome.REMOTE
 
 
-def test_the_farm_puts_records_as_they_come(server: Server, farm: Farm, cache_of: CacheOf) -> None:
+def test_farm_publishes_records_as_they_arrive(server: Server, farm: Farm, cache_of: CacheOf) -> None:
     store = RemoteStore(server.url, farm.signer)
     sizes = [store.put(encode(key_of(n), artifact_of(n), make_ms=9.0, made_s=1)) for n in range(3)]
     assert all(size > 1000 for size in sizes)
@@ -258,7 +252,7 @@ def test_the_farm_puts_records_as_they_come(server: Server, farm: Farm, cache_of
 # What goes wrong
 
 
-def test_a_store_that_changes_what_is_written_is_found_out(server: Server, farm: Farm, tmp_path: Path) -> None:
+def test_store_that_changes_writes_is_detected(server: Server, farm: Farm, tmp_path: Path) -> None:
     server.trouble["*"] = lambda handler, data: handler.answer(200, data[:-1] + b"?")
     with raises(FormatError, "format", "SHA-256"):
         push(server.url, filled(tmp_path / "farm", 0).stores, farm.signer)
@@ -267,7 +261,7 @@ def test_a_store_that_changes_what_is_written_is_found_out(server: Server, farm:
         push(server.url, filled(tmp_path / "farm", 0).stores, farm.signer, replace=True)
 
 
-def test_who_is_busy_is_asked_again(server: Server, farm: Farm, tmp_path: Path) -> None:
+def test_busy_store_is_retried(server: Server, farm: Farm, tmp_path: Path) -> None:
     push(server.url, filled(tmp_path / "farm", 0).stores, farm.signer)
     tried = []
 
@@ -283,7 +277,7 @@ def test_who_is_busy_is_asked_again(server: Server, farm: Farm, tmp_path: Path) 
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_store_that_fails_ends_a_pull_with_its_reason(server: Server, farm: Farm, tmp_path: Path) -> None:
+def test_failing_store_ends_a_pull_with_its_reason(server: Server, farm: Farm, tmp_path: Path) -> None:
     server.files |= farm.files(0)
     server.trouble["*"] = lambda handler, _: handler.answer(500, b"")
     with raises(RemoteError, "remote", "500"):
@@ -291,7 +285,7 @@ def test_a_store_that_fails_ends_a_pull_with_its_reason(server: Server, farm: Fa
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_pull_that_fails_ends_when_what_was_under_way_has_come(server: Server, farm: Farm, tmp_path: Path) -> None:
+def test_failed_pull_ends_after_pending_transfers(server: Server, farm: Farm, tmp_path: Path) -> None:
     server.files |= farm.files(0, 1)
     first, second = sorted(key_of(n).digest for n in range(2))
     asked, failed, returned = threading.Event(), threading.Event(), threading.Event()
@@ -315,14 +309,14 @@ def test_a_pull_that_fails_ends_when_what_was_under_way_has_come(server: Server,
     assert came == [second]
 
 
-def test_something_else_behind_the_url_is_never_written_to(server: Server, farm: Farm, tmp_path: Path) -> None:
+def test_foreign_service_behind_the_url_is_never_written(server: Server, farm: Farm, tmp_path: Path) -> None:
     server.files[FORMAT_NAME] = b"of another kind"
     with raises(RemoteError, "remote", "FORMAT"):
         push(server.url, filled(tmp_path / "farm", 0).stores, farm.signer)
     assert server.files == {FORMAT_NAME: b"of another kind"}
 
 
-def test_a_root_that_cannot_keep_what_is_pulled_is_an_error(server: Server, farm: Farm, tmp_path: Path) -> None:
+def test_root_that_cannot_store_pulled_entries_is_an_error(server: Server, farm: Farm, tmp_path: Path) -> None:
     server.files |= farm.files(0)
     small = Cache(tmp_path / "here", cap_bytes=100)
     with raises(CacheRefusedError, "cache-refused", "cap"):
@@ -332,13 +326,13 @@ def test_a_root_that_cannot_keep_what_is_pulled_is_an_error(server: Server, farm
 
 
 @pytest.mark.parametrize("key", ["", "ab", "x" * 64, "A" * 64])
-def test_a_key_that_is_none_is_refused(key: str, server: Server, farm: Farm, tmp_path: Path) -> None:
+def test_invalid_key_is_refused(key: str, server: Server, farm: Farm, tmp_path: Path) -> None:
     server.files |= farm.files()
     with raises(OptionError, "option"):
         pull(server.url, [key], Cache(tmp_path / "here"), farm.trust)
 
 
-def test_what_was_pulled_goes_with_its_signer(server: Server, farm: Farm, tmp_path: Path) -> None:
+def test_pulled_entry_is_removed_with_its_signer(server: Server, farm: Farm, tmp_path: Path) -> None:
     server.files |= farm.files(0)
     pull(server.url, [key_of(0).digest], Cache(tmp_path / "here"), farm.trust)
     listed = json.loads(farm.trust.read_text())

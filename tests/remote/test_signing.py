@@ -68,11 +68,11 @@ def signed(signer: Signer, key: Key, record: bytes, **kwargs: Any) -> bytes:
     return signer.head(key.digest, record, **kwargs) + record
 
 
-def test_what_was_signed_is_believed(farm: Farm) -> None:
+def test_signed_record_is_trusted(farm: Farm) -> None:
     assert fetched(farm, farm.content(0)).data == artifact_of(0).data
 
 
-def test_a_signature_is_ed25519_over_a_domain_and_everything_that_it_is_for(farm: Farm) -> None:
+def test_signature_is_ed25519_over_a_domain_and_all_fields(farm: Farm) -> None:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
     head, record = farm.content(0)[:HEAD_BYTES], farm.content(0)[HEAD_BYTES:]
@@ -132,25 +132,25 @@ def replace_digest(key: Key, digest: str) -> Key:
     return Key(digest, key.kind, key.parts)
 
 
-def test_what_was_forged_swapped_or_is_too_old_is_refused_with_its_reason(farm: Farm, tmp_path: Path) -> None:
+def test_forged_swapped_or_old_record_is_refused_with_a_reason(farm: Farm, tmp_path: Path) -> None:
     other = farm_in(tmp_path, "other")
     for name, (content, why) in forgeries(farm, other).items():
         with raises(FormatError, "format", why):
             pytest.fail(f"believed: {name}, {fetched(farm, content)}")
 
 
-def test_a_module_by_version_is_refused_though_it_is_signed(farm: Farm) -> None:
+def test_signed_module_of_a_version_is_refused(farm: Farm) -> None:
     key = key_of(0, work="module")
     with raises(FormatError, "format", "fatbin"):
         fetched(farm, signed(farm.signer, key, record_of(0, work="module")), key)
 
 
-def test_what_is_cut_off_after_it_was_proved_is_no_forgery(farm: Farm) -> None:
+def test_truncation_after_verification_is_not_forgery(farm: Farm) -> None:
     with raises(RemoteError, "remote", "100"):
         fetched(farm, farm.content(0)[: HEAD_BYTES + 100])
 
 
-def test_a_record_gets_more_time_by_what_has_come_of_it_and_not_by_what_it_says(farm: Farm) -> None:
+def test_download_time_limit_grows_with_received_bytes(farm: Farm) -> None:
     content, came = farm.content(0, size=10_000), list[int]()
     table = Table({object_name(key_of(0).digest): content})
     fetch(table, TrustedKeys.read(farm.trust), key_of(0).digest, may_go_on=came.append)
@@ -163,13 +163,13 @@ def test_a_record_gets_more_time_by_what_has_come_of_it_and_not_by_what_it_says(
 @pytest.mark.parametrize(
     "row", [{"revoked": True}, {"until": "2026-01-31"}, {"scopes": []}, {"scopes": ["mai", "main2"]}]
 )
-def test_a_key_that_is_revoked_over_or_for_other_scopes_is_not_believed(row: dict[str, object], farm: Farm) -> None:
+def test_revoked_expired_or_wrongly_scoped_key_is_not_trusted(row: dict[str, object], farm: Farm) -> None:
     write(farm.trust, **row)
     with raises(FormatError, "format", "farm"):
         fetched(farm, farm.content(0))
 
 
-def test_a_key_is_believed_to_the_end_of_its_last_day_in_every_time_zone(farm: Farm) -> None:
+def test_key_is_trusted_through_its_last_day_in_every_time_zone(farm: Farm) -> None:
     write(farm.trust, until="2026-01-31")
     keys = TrustedKeys.read(farm.trust)
     end = 1769904000  # 2026-02-01 00:00 UTC
@@ -179,7 +179,7 @@ def test_a_key_is_believed_to_the_end_of_its_last_day_in_every_time_zone(farm: F
         keys.prove(head, key_of(0).digest, now_s=end + 1)
 
 
-def test_a_clock_that_is_a_day_off_refuses_only_the_last_day(farm: Farm) -> None:
+def test_clock_off_by_a_day_affects_only_the_last_day(farm: Farm) -> None:
     keys, signer = TrustedKeys.read(farm.trust), replace(farm.signer, valid_days=2)
     now = 1_800_000_000
     head = signer.head(key_of(0).digest, record_of(0), now_s=now)
@@ -239,7 +239,7 @@ def refuse(keys: TrustedKeys, digest: str, content: bytes, what: str) -> None:
 # In the cache
 
 
-def test_what_is_refused_is_made_counted_and_said_once(
+def test_refused_record_is_rebuilt_counted_and_reported_once(
     server: Server, farm: Farm, cache_of: Callable[..., Cache]
 ) -> None:
     server.files |= farm.files(*range(3))
@@ -266,7 +266,7 @@ def entries_of(root: Path) -> set[str]:
 
 @pytest.mark.parametrize("how", ["revoked", "taken out"])
 @pytest.mark.parametrize("has_store", [True, False])
-def test_what_a_signer_brought_that_is_believed_no_more_goes(
+def test_entries_of_a_distrusted_signer_are_removed(
     how: str, has_store: bool, server: Server, farm: Farm, cache_of: Callable[..., Cache], tmp_path: Path
 ) -> None:
     other = farm_in(tmp_path, "other")
@@ -290,7 +290,7 @@ def test_what_a_signer_brought_that_is_believed_no_more_goes(
     assert later.find(key_of(2)) is not None
 
 
-def test_what_another_process_brings_after_that_goes_too(
+def test_later_entries_of_another_process_are_removed_too(
     server: Server, farm: Farm, cache_of: Callable[..., Cache], tmp_path: Path
 ) -> None:
     other = farm_in(tmp_path, "other")
@@ -305,7 +305,7 @@ def test_what_another_process_brings_after_that_goes_too(
     assert entries_of(tmp_path / "root") == set()
 
 
-def test_where_nothing_has_changed_nothing_is_looked_through(
+def test_unchanged_keys_cause_no_scan(
     server: Server, farm: Farm, cache_of: Callable[..., Cache], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.files |= farm.files(0)
@@ -316,7 +316,7 @@ def test_where_nothing_has_changed_nothing_is_looked_through(
 
 
 @pytest.mark.parametrize(("text", "why"), [(None, "No such file"), ("{", "doesn't contain a list of keys")])
-def test_a_file_of_keys_that_is_gone_or_none_evicts_nothing(
+def test_missing_or_invalid_key_file_evicts_nothing(
     text: str | None, why: str, server: Server, farm: Farm, cache_of: Callable[..., Cache], tmp_path: Path
 ) -> None:
     server.files |= farm.files(0)
@@ -330,7 +330,7 @@ def test_a_file_of_keys_that_is_gone_or_none_evicts_nothing(
     assert cache.counters.failures == 1  # for it is looked for once
 
 
-def test_what_lies_in_the_ledger_and_is_not_of_it_stays(
+def test_entries_not_in_the_ledger_remain(
     server: Server, farm: Farm, cache_of: Callable[..., Cache], tmp_path: Path
 ) -> None:
     server.files |= farm.files(0)
@@ -346,7 +346,7 @@ def test_what_lies_in_the_ledger_and_is_not_of_it_stays(
         assert cache_of().find(key_of(0)) is not None
 
 
-def test_a_line_that_was_cut_off_takes_no_other_with_it(
+def test_truncated_ledger_line_affects_no_other(
     server: Server, farm: Farm, cache_of: Callable[..., Cache], tmp_path: Path
 ) -> None:
     server.files |= farm.files(0, 1)
@@ -362,7 +362,7 @@ def test_a_line_that_was_cut_off_takes_no_other_with_it(
 # Files of keys
 
 
-def test_a_private_key_is_its_owners_alone_and_is_never_written_over(tmp_path: Path) -> None:
+def test_private_key_file_is_private_and_never_overwritten(tmp_path: Path) -> None:
     private = tmp_path / "farm.key"
     farm_in(tmp_path)
     assert private.stat().st_mode & 0o777 == 0o600
@@ -376,7 +376,7 @@ def test_a_private_key_is_its_owners_alone_and_is_never_written_over(tmp_path: P
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not there")
-def test_keys_are_those_of_openssl_both_ways(farm: Farm, tmp_path: Path) -> None:
+def test_keys_are_interchangeable_with_openssl(farm: Farm, tmp_path: Path) -> None:
     private = tmp_path / "farm.key"
     der = subprocess.run(
         ["openssl", "pkey", "-in", private, "-pubout", "-outform", "DER"], capture_output=True, check=True
@@ -389,7 +389,7 @@ def test_keys_are_those_of_openssl_both_ways(farm: Farm, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("text", ["", "x", "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", "\0\xff"])
-def test_a_file_that_is_no_private_key_is_refused(text: str, tmp_path: Path) -> None:
+def test_invalid_private_key_file_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "k").write_text(text)
     (tmp_path / "k").chmod(0o600)
     with raises(FormatError, "format", "private"):
@@ -397,7 +397,7 @@ def test_a_file_that_is_no_private_key_is_refused(text: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("scope", ["", "Main", "a b", "/a", "a\0", "x" * 65, 7, None])
-def test_a_scope_that_is_none_is_refused(scope: str, farm: Farm, tmp_path: Path) -> None:
+def test_invalid_scope_is_refused(scope: str, farm: Farm, tmp_path: Path) -> None:
     with raises(OptionError, "option", "release/2"):
         Signer.read(tmp_path / "farm.key", scope=scope)
     write(farm.trust, scopes=[scope])
@@ -406,7 +406,7 @@ def test_a_scope_that_is_none_is_refused(scope: str, farm: Farm, tmp_path: Path)
 
 
 @pytest.mark.parametrize("days", [0, -1, 1.5, True, 10**9])
-def test_days_that_are_none_are_refused(days: int, farm: Farm, tmp_path: Path) -> None:
+def test_invalid_days_are_refused(days: int, farm: Farm, tmp_path: Path) -> None:
     assert farm.signer.valid_days == 365
     assert {Signer.read(tmp_path / "farm.key", scope="main", valid_days=n).valid_days for n in (1, 36_500)} == {
         1,
@@ -429,7 +429,7 @@ def test_days_that_are_none_are_refused(days: int, farm: Farm, tmp_path: Path) -
         {"until": 7},
     ],
 )
-def test_a_row_with_a_word_that_it_does_not_have_believes_nobody(row: dict[str, object], farm: Farm) -> None:
+def test_row_with_an_unknown_word_trusts_no_key(row: dict[str, object], farm: Farm) -> None:
     write(farm.trust, **row)
     with raises(FormatError, "format", "keys"):
         TrustedKeys.read(farm.trust)
@@ -438,22 +438,20 @@ def test_a_row_with_a_word_that_it_does_not_have_believes_nobody(row: dict[str, 
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"keys": 1}', '{"keys": [1]}', "[" * 100_000, '{"keys": [{}]}', "\udcff"]
 )
-def test_a_file_that_lists_no_keys_believes_nobody(text: str, farm: Farm) -> None:
+def test_file_without_keys_trusts_no_key(text: str, farm: Farm) -> None:
     farm.trust.write_bytes(text.encode("utf-8", "surrogateescape"))
     with raises(FormatError, "format", "keys"):
         TrustedKeys.read(farm.trust)
 
 
-def test_a_key_that_is_there_twice_believes_nobody(farm: Farm) -> None:
+def test_duplicate_key_trusts_no_key(farm: Farm) -> None:
     rows = json.loads(farm.trust.read_text())["keys"]
     farm.trust.write_text(json.dumps({"keys": [{**rows[0], "revoked": True}, *rows]}))
     with raises(FormatError, "format", "twice"):
         TrustedKeys.read(farm.trust)
 
 
-def test_a_file_of_keys_that_others_could_have_written_is_refused_and_links_are_followed(
-    farm: Farm, tmp_path: Path
-) -> None:
+def test_key_file_writable_by_others_is_refused(farm: Farm, tmp_path: Path) -> None:
     link = tmp_path / "link.json"
     link.symlink_to(farm.trust)
     assert TrustedKeys.read(link).keys
@@ -474,7 +472,7 @@ def test_a_file_of_keys_that_others_could_have_written_is_refused_and_links_are_
         TrustedKeys.read(tmp_path / "gone")
 
 
-def test_the_file_that_keygen_prints_is_what_is_read(farm: Farm) -> None:
+def test_file_printed_by_keygen_is_readable(farm: Farm) -> None:
     (row,) = json.loads(farm.trust.read_text())["keys"]
     assert base64.b64decode(row["ed25519"]) == farm.signer.public
     assert set(TrustedKeys.read(farm.trust).keys) == {farm.signer.id}

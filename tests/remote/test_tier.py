@@ -44,7 +44,7 @@ def get(cache: Cache, n: int = 0, make: Callable[[], Artifact] | None = None) ->
     return provenance.outcome
 
 
-def test_what_the_store_has_is_taken_once_and_then_lies_in_the_root(
+def test_store_entry_is_fetched_once_and_kept_in_the_root(
     server: Server, farm: Farm, cache_of: CacheOf, tmp_path: Path
 ) -> None:
     server.files |= farm.files(0)
@@ -60,7 +60,7 @@ def test_what_the_store_has_is_taken_once_and_then_lies_in_the_root(
     assert counted.saved_ms == 100.0
 
 
-def test_what_it_has_not_is_made_and_is_no_failure(server: Server, farm: Farm, cache_of: CacheOf) -> None:
+def test_missing_entry_is_compiled_and_is_no_failure(server: Server, farm: Farm, cache_of: CacheOf) -> None:
     server.files |= farm.files()
     cache = cache_of()
     with warnings.catch_warnings():
@@ -72,9 +72,7 @@ def test_what_it_has_not_is_made_and_is_no_failure(server: Server, farm: Farm, c
     assert set(server.files) == {FORMAT_NAME}
 
 
-def test_what_it_had_not_is_not_asked_for_again_within_ten_seconds(
-    server: Server, farm: Farm, cache_of: CacheOf
-) -> None:
+def test_missing_entry_is_not_requested_again_for_10_seconds(server: Server, farm: Farm, cache_of: CacheOf) -> None:
     server.files |= farm.files()
     cache = cache_of()
     clock = clock_of(cache)
@@ -90,7 +88,7 @@ def test_what_it_had_not_is_not_asked_for_again_within_ten_seconds(
     assert cache.counters.misses == 0
 
 
-def test_of_what_it_had_not_so_many_are_remembered(
+def test_number_of_remembered_misses_is_bounded(
     server: Server, farm: Farm, cache_of: CacheOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tier, "_MOST_ABSENT", 2)
@@ -103,7 +101,7 @@ def test_of_what_it_had_not_so_many_are_remembered(
     assert server.asked == [FORMAT_NAME, *(names[n] for n in (0, 1, 2, 1))], "the third has the first two forgotten"
 
 
-def test_what_is_only_looked_for_in_passing_asks_nobody(server: Server, farm: Farm, cache_of: CacheOf) -> None:
+def test_incidental_look_up_sends_no_request(server: Server, farm: Farm, cache_of: CacheOf) -> None:
     server.files |= farm.files(0)
     assert cache_of().find(key_of(0)) is None
     assert server.asked == []
@@ -184,7 +182,7 @@ TROUBLES: dict[str, Trouble] = {
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)
-def test_trouble_is_a_failure_and_no_miss_and_what_is_wanted_is_made(
+def test_error_is_a_failure_not_a_miss_and_work_continues(
     trouble: str, server: Server, farm: Farm, cache_of: CacheOf
 ) -> None:
     server.files |= farm.files(0, 1)
@@ -199,9 +197,7 @@ def test_trouble_is_a_failure_and_no_miss_and_what_is_wanted_is_made(
 
 
 @pytest.mark.parametrize("trouble", [*TROUBLES, "404", "something else"])
-def test_whatever_answers_and_has_no_format_is_left_alone_at_once(
-    trouble: str, server: Server, farm: Farm, cache_of: CacheOf
-) -> None:
+def test_foreign_service_is_abandoned_immediately(trouble: str, server: Server, farm: Farm, cache_of: CacheOf) -> None:
     server.files |= farm.files(0, 1)
     others = {"404": status(404), "something else": lambda handler, _: handler.answer(200, b"<html>log in</html>")}
     server.trouble[FORMAT_NAME] = {**TROUBLES, **others}[trouble]
@@ -213,7 +209,7 @@ def test_whatever_answers_and_has_no_format_is_left_alone_at_once(
     assert set(server.asked) == {FORMAT_NAME}
 
 
-def test_nobody_there_costs_one_question(cache_of: CacheOf) -> None:
+def test_unreachable_store_costs_one_request(cache_of: CacheOf) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and does not listen
         cache = cache_of(url=f"http://127.0.0.1:{taken.getsockname()[1]}/x")
@@ -222,7 +218,7 @@ def test_nobody_there_costs_one_question(cache_of: CacheOf) -> None:
     assert cache.counters.remote_failures == 1
 
 
-def test_tls_with_a_server_that_has_none_is_a_failure(server: Server, cache_of: CacheOf) -> None:
+def test_tls_with_a_plain_server_is_a_failure(server: Server, cache_of: CacheOf) -> None:
     cache = cache_of(url=server.url.replace("http", "https"))
     with pytest.warns(CacheWarning, match="SSL"):
         assert get(cache) is Outcome.MADE
@@ -247,7 +243,7 @@ def dribble(handler: Handler, data: bytes) -> None:
 
 @pytest.mark.parametrize("slow", [wait, dribble])
 @pytest.mark.parametrize("where", [FORMAT_NAME, "*"])
-def test_a_slow_store_is_waited_for_once(
+def test_slow_store_is_waited_for_once(
     slow: Trouble, where: str, server: Server, farm: Farm, cache_of: CacheOf
 ) -> None:
     server.files |= farm.files(*range(6))
@@ -261,9 +257,7 @@ def test_a_slow_store_is_waited_for_once(
     assert server.asked.count(NAME) <= 1
 
 
-def test_a_record_that_is_signed_and_then_does_not_come_is_waited_for_no_longer(
-    server: Server, farm: Farm, cache_of: CacheOf
-) -> None:
+def test_stalled_signed_record_is_abandoned(server: Server, farm: Farm, cache_of: CacheOf) -> None:
     server.files |= farm.files(*range(4))
 
     def head_first(handler: Handler, data: bytes) -> None:
@@ -281,9 +275,7 @@ def test_a_record_that_is_signed_and_then_does_not_come_is_waited_for_no_longer(
     assert cache.counters.remote_failures == 1
 
 
-def test_a_name_that_is_not_resolved_is_waited_for_no_longer(
-    cache_of: CacheOf, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unresolved_host_name_is_abandoned(cache_of: CacheOf, monkeypatch: pytest.MonkeyPatch) -> None:
     never = threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: never.wait(30))
     cache = cache_of(url="https://cache.example/kernels", wait_s=0.1)
@@ -295,7 +287,7 @@ def test_a_name_that_is_not_resolved_is_waited_for_no_longer(
         never.set()
 
 
-def test_imports_count_as_waiting_and_leave_the_store_two_thirds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_imports_count_as_waiting_up_to_a_third(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     monkeypatch.setattr(tier, "time", SimpleNamespace(monotonic=clock))
 
@@ -314,9 +306,7 @@ def test_imports_count_as_waiting_and_leave_the_store_two_thirds(monkeypatch: py
 
 
 @pytest.mark.parametrize("who", ["nobody", "something else"])
-def test_for_a_store_that_is_none_nothing_is_imported_that_verifies(
-    who: str, server: Server, farm: Farm, tmp_path: Path
-) -> None:
+def test_invalid_store_imports_no_verification(who: str, server: Server, farm: Farm, tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and does not listen
         url = server.url if who == "something else" else f"http://127.0.0.1:{taken.getsockname()[1]}/x"
@@ -366,9 +356,7 @@ def failing(server: Server, farm: Farm, cache_of: CacheOf) -> Iterator[tuple[Cac
         yield cache, clock
 
 
-def test_after_three_failures_it_is_left_alone_for_thirty_seconds_and_then_tried_by_nobody_who_waits(
-    failing: tuple[Cache, Clock], server: Server
-) -> None:
+def test_three_failures_pause_the_store_for_30_seconds(failing: tuple[Cache, Clock], server: Server) -> None:
     cache, clock = failing
     clock.now += 29
     asked = len(server.asked)
@@ -382,9 +370,7 @@ def test_after_three_failures_it_is_left_alone_for_thirty_seconds_and_then_tried
     assert cache.counters.remote_failures == 3
 
 
-def test_while_it_fails_it_is_left_alone_for_twice_as_long_up_to_ten_minutes(
-    failing: tuple[Cache, Clock], server: Server
-) -> None:
+def test_repeated_failures_double_the_pause_up_to_10_minutes(failing: tuple[Cache, Clock], server: Server) -> None:
     cache, clock = failing
     n = 10
     for off_s in (30, 60, 120, 240, 480, 600, 600):
@@ -400,7 +386,7 @@ def test_while_it_fails_it_is_left_alone_for_twice_as_long_up_to_ten_minutes(
     assert cache.counters.remote_failures == 3  # nobody waited for the trials
 
 
-def test_a_success_between_failures_counts_anew(server: Server, farm: Farm, cache_of: CacheOf) -> None:
+def test_success_resets_the_failure_count(server: Server, farm: Farm, cache_of: CacheOf) -> None:
     server.files |= farm.files(*range(20))
     for n in (0, 1, 3, 4, 6, 7):
         server.trouble[object_name(key_of(n).digest)] = status(500)
@@ -413,7 +399,7 @@ def test_a_success_between_failures_counts_anew(server: Server, farm: Farm, cach
 @pytest.mark.parametrize(
     ("code", "said", "off_s"), [(429, "7", 7), (503, "120", 120), (503, "99999", 600), (429, "x", 60)]
 )
-def test_a_store_that_wants_to_be_left_alone_is_for_as_long_as_it_says(
+def test_requested_pause_of_a_store_is_respected(
     code: int, said: str, off_s: int, server: Server, farm: Farm, cache_of: CacheOf
 ) -> None:
     server.files |= farm.files(*range(9))
@@ -431,7 +417,7 @@ def test_a_store_that_wants_to_be_left_alone_is_for_as_long_as_it_says(
     assert get(cache, 3) is Outcome.REMOTE
 
 
-def test_a_trial_that_is_slow_brings_nothing_back(failing: tuple[Cache, Clock], server: Server) -> None:
+def test_slow_trial_does_not_reenable_the_store(failing: tuple[Cache, Clock], server: Server) -> None:
     cache, clock = failing
     (tier,) = cache.tiers
     assert isinstance(tier, RemoteTier)
@@ -446,7 +432,7 @@ def test_a_trial_that_is_slow_brings_nothing_back(failing: tuple[Cache, Clock], 
 # What stays as it is
 
 
-def test_other_work_is_never_asked_for(server: Server, farm: Farm, cache_of: CacheOf) -> None:
+def test_other_work_is_never_requested(server: Server, farm: Farm, cache_of: CacheOf) -> None:
     server.files |= farm.files()
     for work in ("module", "cpu code", "cuda.core"):
         key = key_of(0, work=work)
@@ -455,7 +441,7 @@ def test_other_work_is_never_asked_for(server: Server, farm: Farm, cache_of: Cac
     assert server.asked == []
 
 
-def test_a_root_that_cannot_be_written_takes_it_for_the_process_alone(
+def test_unwritable_root_keeps_fetched_entries_in_memory(
     server: Server, farm: Farm, cache_of: CacheOf, tmp_path: Path
 ) -> None:
     server.files |= farm.files(0, 1)
@@ -470,7 +456,7 @@ def test_a_root_that_cannot_be_written_takes_it_for_the_process_alone(
     assert artifact.data == artifact_of(1).data
 
 
-def test_a_root_that_is_full_takes_it_for_the_process_alone(server: Server, farm: Farm, tmp_path: Path) -> None:
+def test_full_root_keeps_fetched_entries_in_memory(server: Server, farm: Farm, tmp_path: Path) -> None:
     server.files |= farm.files(0)
     cache = Cache(tmp_path / "root", cap_bytes=100, remote=server.url, trust=farm.trust, remote_wait_s=10)
     _, provenance = cache.get_or_make(key_of(0), nobody)
@@ -478,7 +464,7 @@ def test_a_root_that_is_full_takes_it_for_the_process_alone(server: Server, farm
     assert "exceed the cap" in provenance.reason
 
 
-def test_processes_that_want_the_same_at_once_ask_once(server: Server, farm: Farm, tmp_path: Path) -> None:
+def test_concurrent_processes_request_once(server: Server, farm: Farm, tmp_path: Path) -> None:
     server.files |= farm.files(0)
     seen = threading.Semaphore(0)
 
@@ -516,7 +502,7 @@ def test_processes_that_want_the_same_at_once_ask_once(server: Server, farm: Far
     assert said.split().count("remote") == 1
 
 
-def test_threads_that_want_the_same_at_once_ask_once(server: Server, farm: Farm, cache_of: CacheOf) -> None:
+def test_concurrent_threads_request_once(server: Server, farm: Farm, cache_of: CacheOf) -> None:
     server.files |= farm.files(0)
 
     def slowly(handler: Handler, data: bytes) -> None:
@@ -535,7 +521,7 @@ def test_threads_that_want_the_same_at_once_ask_once(server: Server, farm: Farm,
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_child_speaks_on_connections_of_its_own(server: Server, farm: Farm, cache_of: CacheOf) -> None:
+def test_forked_child_uses_its_own_connections(server: Server, farm: Farm, cache_of: CacheOf) -> None:
     server.files |= farm.files(*range(4))
     ports: list[int] = []
 
@@ -563,7 +549,7 @@ def test_a_forked_child_speaks_on_connections_of_its_own(server: Server, farm: F
     assert ports[0] not in ports[1:3]
 
 
-def test_where_compiling_is_forbidden_the_store_is_asked(server: Server, farm: Farm, tmp_path: Path) -> None:
+def test_store_is_used_if_compiling_is_forbidden(server: Server, farm: Farm, tmp_path: Path) -> None:
     source = 'extern "C" __global__ void asked(float *x) { *x = 1; }'
     ahead = Cache(tmp_path / "ahead")
     made = cujit.compile(source, arch="sm_90", cache=ahead)
@@ -580,7 +566,7 @@ def test_where_compiling_is_forbidden_the_store_is_asked(server: Server, farm: F
 # How it is asked for
 
 
-def test_a_shared_cache_needs_somebody_who_is_believed(tmp_path: Path) -> None:
+def test_shared_cache_requires_a_trusted_key(tmp_path: Path) -> None:
     with raises(OptionError, "trust-missing", "docs/remote.md"):
         Cache(tmp_path, remote="https://cache.example/x")
 
@@ -589,18 +575,18 @@ def test_a_shared_cache_needs_somebody_who_is_believed(tmp_path: Path) -> None:
     "url",
     ["", "ftp://host/x", "http://", "/a/path", "file://host/x", "http://[x", "http://h:x/", "s3://", "http://h/ x", 7],
 )
-def test_what_names_no_store_is_refused(url: str, tmp_path: Path) -> None:
+def test_invalid_store_url_is_refused(url: str, tmp_path: Path) -> None:
     with raises(OptionError, "option", "https://host/path"):
         Cache(tmp_path, remote=url, trust=tmp_path / "t")
 
 
 @pytest.mark.parametrize("wait_s", [-1, float("nan"), 1e9, "1", True, None])
-def test_a_wait_that_is_none_is_refused(wait_s: float, tmp_path: Path) -> None:
+def test_invalid_wait_is_refused(wait_s: float, tmp_path: Path) -> None:
     with raises(OptionError, "option", "remote_wait_s"):
         Cache(tmp_path, remote="https://host/x", trust=tmp_path / "t", remote_wait_s=wait_s)
 
 
-def test_a_file_of_keys_that_is_not_there_or_not_believed_turns_the_store_off(
+def test_missing_or_untrusted_key_file_turns_the_store_off(
     server: Server, farm: Farm, cache_of: CacheOf, tmp_path: Path
 ) -> None:
     server.files |= farm.files(0)
@@ -616,7 +602,7 @@ def test_a_file_of_keys_that_is_not_there_or_not_believed_turns_the_store_off(
 
 
 @pytest.mark.usefixtures("impatient")
-def test_the_password_of_a_url_is_sent_and_never_shown(server: Server, farm: Farm, cache_of: CacheOf) -> None:
+def test_password_of_a_url_is_sent_and_never_shown(server: Server, farm: Farm, cache_of: CacheOf) -> None:
     server.password = "Basic dXNlcjpzM2M6cmV0"
     url = server.url.replace("http://", "http://user:s3c%3Aret@")
     ahead = Cache(cache_of().stores[0].root.parent / "ahead")
@@ -633,9 +619,7 @@ def test_the_password_of_a_url_is_sent_and_never_shown(server: Server, farm: Far
 
 
 @pytest.mark.parametrize("strange", ["directory", "loop", "pipe"])
-def test_what_is_no_file_in_a_directory_is_a_failure(
-    strange: str, farm: Farm, cache_of: CacheOf, tmp_path: Path
-) -> None:
+def test_nonfile_in_a_directory_is_a_failure(strange: str, farm: Farm, cache_of: CacheOf, tmp_path: Path) -> None:
     for name, data in farm.files(1).items():
         (tmp_path / "store" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "store" / name).write_bytes(data)
@@ -652,7 +636,7 @@ def test_what_is_no_file_in_a_directory_is_a_failure(
     assert get(cache, 1) is Outcome.REMOTE
 
 
-def test_a_file_lost_on_another_machine_is_a_failure(
+def test_file_lost_on_another_machine_is_a_failure(
     farm: Farm, cache_of: CacheOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, data in farm.files(0, 1).items():
@@ -674,7 +658,7 @@ def test_a_file_lost_on_another_machine_is_a_failure(
 
 
 @pytest.mark.parametrize(("url", "package"), [("", "nacl.bindings"), ("s3://bucket/x", "obstore")])
-def test_without_a_package_it_says_what_to_install_and_goes_on(
+def test_missing_package_is_reported_and_work_continues(
     url: str, package: str, server: Server, farm: Farm, cache_of: CacheOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.files |= farm.files(0)
@@ -685,7 +669,7 @@ def test_without_a_package_it_says_what_to_install_and_goes_on(
     assert cache.counters.remote_failures == 1
 
 
-def test_keys_are_read_again_when_the_file_is_another(
+def test_keys_are_read_again_after_the_file_changes(
     server: Server, farm: Farm, cache_of: CacheOf, tmp_path: Path
 ) -> None:
     other = farm_in(tmp_path, "other")

@@ -43,7 +43,7 @@ def changed(folder: Path, how: str) -> Path:
     return folder
 
 
-def test_a_changed_text_is_found_by_name_and_the_others_are_equal(tmp_path: Path) -> None:
+def test_changed_source_is_found_by_name_and_others_are_equal(tmp_path: Path) -> None:
     other = changed(
         tmp_path, "text = text.replace('@llvm.bitreverse', '@llvm.bswap') if isinstance(text, str) else text"
     )
@@ -59,14 +59,14 @@ def test_a_changed_text_is_found_by_name_and_the_others_are_equal(tmp_path: Path
     assert "IR equal          2 of 3\nresults equal     2 of 3\n" in told
 
 
-def test_a_process_that_ends_is_told_and_the_launches_behind_it_are_made(tmp_path: Path) -> None:
+def test_crashed_process_is_reported_and_later_launches_run(tmp_path: Path) -> None:
     other = changed(tmp_path, "__import__('os')._exit(7) if '@llvm.bitreverse' in str(text) else None")
     (_, after), (before, again) = replay(ROOT, other, [CASES[1], CASES[0]], looks=False)
     assert after.error == "the process ended with 7"
     assert (before.error, before.arrays) == (again.error, again.arrays)
 
 
-def test_what_differs_is_said() -> None:
+def test_difference_is_reported() -> None:
     one = Outcome(b"", b"", (b"\0\1\2", b"\0"), "a", "", 1.0, 2.0)
     assert compare(CASES[0], [(one, one)]).results == ""
     other = Outcome(b"", b"", (b"\0\1\2", b"\5"), "a", "", 2.0, 1.0)
@@ -85,13 +85,13 @@ def test_launches_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert read_cases(tmp_path / "some") == CASES
 
 
-def test_there_are_many_launches_of_other_names() -> None:
+def test_launches_have_many_different_names() -> None:
     cases = every_case()
     assert len({case.name for case in cases}) == len(cases) >= 600
     assert RECORDED.stat().st_size < 3 << 20
 
 
-def test_no_launch_has_an_address_of_the_process_that_made_it() -> None:
+def test_launches_contain_no_process_address() -> None:
     for case in read_cases(RECORDED):
         own = {pointer.offset for pointer in case.pointers if pointer.into < 0}
         for offset in range(0, len(case.parameters) - 7, 8):
@@ -99,7 +99,7 @@ def test_no_launch_has_an_address_of_the_process_that_made_it() -> None:
             assert offset in own or not 1 << 44 <= word < 1 << 47, f"{case.name}: {word:#x} at {offset}"
 
 
-def test_names_of_values_and_blocks_are_equal_where_they_come_in_the_same_order() -> None:
+def test_value_and_block_names_depend_only_on_their_order() -> None:
     def made(ir: str) -> Outcome:
         return Outcome(zlib.compress(ir.encode()), b"", (), "", "", 1.0, 1.0)
 

@@ -94,7 +94,7 @@ def test_every_opcode_that_an_assembler_writes_has_a_meaning(arch: str) -> None:
         ("", ""),
     ],
 )
-def test_the_meaning_with_most_words_is_found(words: str, key: str) -> None:
+def test_meaning_with_most_words_is_found(words: str, key: str) -> None:
     assert meaning_key(words, ptx_meanings.MEANINGS) == key
 
 
@@ -117,7 +117,7 @@ def test_sentences_are_short_and_whole() -> None:
         assert all(len(part.split()) <= 25 for part in sentence.split(". ")), key
 
 
-def test_a_report_has_the_meanings_of_what_it_lists_and_no_others() -> None:
+def test_report_has_the_meanings_of_what_it_lists_and_no_others() -> None:
     ptx = Listing(
         "ptx", "PTX", ("// add.s32 is a comment", "@%p1 bra $L;", "{ ld.global.f32 %f1, [%rd1];", ".target sm_90")
     )

@@ -39,7 +39,7 @@ def status(visit: Visit) -> str:
     return visit.page.locator("#status").inner_text()
 
 
-def test_lines_that_belong_together_are_marked_under_the_pointer(visit: Visits, shared_page: Path) -> None:
+def test_matching_lines_are_highlighted_on_hover(visit: Visits, shared_page: Path) -> None:
     page = visit(shared_page)
     row(page, "source", 6).locator(".digits").hover()
     assert marked(page, "source", "hovered") == [6]
@@ -52,7 +52,7 @@ def test_lines_that_belong_together_are_marked_under_the_pointer(visit: Visits, 
     assert page.wrong == []
 
 
-def test_a_click_picks_a_line_of_any_list(visit: Visits, shared_page: Path) -> None:
+def test_click_picks_a_line_of_any_list(visit: Visits, shared_page: Path) -> None:
     page = visit(shared_page)
     page.page.locator(".lines.sass .row", has_text="BAR.SYNC").locator(".digits").click()
     assert marked(page, "source") == [5]
@@ -65,7 +65,7 @@ def test_a_click_picks_a_line_of_any_list(visit: Visits, shared_page: Path) -> N
     assert page.page.locator(".lines.ptx .row[aria-selected=true]").count() == 1
 
 
-def test_a_click_far_from_where_a_list_was_picks_what_it_hits(visit: Visits, shared_page: Path) -> None:
+def test_click_away_from_a_list_selects_what_it_hits(visit: Visits, shared_page: Path) -> None:
     """The focus, which a click gives the list, brings the line in sight that it was on."""
     page = visit(shared_page, height=420)
     last = page.page.locator(".lines.ptx .row", has_text="ret;")
@@ -78,7 +78,7 @@ def test_a_click_far_from_where_a_list_was_picks_what_it_hits(visit: Visits, sha
     assert marked(page, "source") == [7]
 
 
-def test_a_picked_line_has_its_counters_and_is_brought_in_sight(visit: Visits, shared_page: Path) -> None:
+def test_picked_line_shows_its_counters_and_scrolls_into_view(visit: Visits, shared_page: Path) -> None:
     page = visit(shared_page, height=500)
     row(page, "source", 6).locator(".digits").click()
     table = page.page.locator("#line-body table")
@@ -92,7 +92,7 @@ def test_a_picked_line_has_its_counters_and_is_brought_in_sight(visit: Visits, s
     assert box["y"] <= first["y"] < box["y"] + box["height"]
 
 
-def test_heat_is_by_the_measure_that_one_picks(visit: Visits, shared_page: Path) -> None:
+def test_color_follows_the_selected_metric(visit: Visits, shared_page: Path) -> None:
     page = visit(shared_page)
     heats = page.page.locator(".lines.source .row .heat")
     assert page.page.locator("#measure").input_value() == "counter:bank_conflicts"
@@ -151,7 +151,7 @@ def test_one_access_is_pictured_by_banks(visit: Visits, shared_page: Path) -> No
     assert page.page.locator("#access svg .lane:not(.idle)").count() == 32
 
 
-def test_a_finding_leads_to_its_line(visit: Visits, slow_page: Path) -> None:
+def test_finding_leads_to_its_line(visit: Visits, slow_page: Path) -> None:
     page = visit(slow_page)
     finding = page.page.locator("#finding-list li")
     assert finding.count() == 1
@@ -175,7 +175,7 @@ def test_advice_has_an_estimate_and_explains_its_rule(visit: Visits, shared_page
     assert "took 554 µs before the fix and 130 µs after it" in finding.inner_text()
 
 
-def test_the_page_is_used_by_keys_alone(visit: Visits, shared_page: Path) -> None:
+def test_page_is_usable_by_keyboard_alone(visit: Visits, shared_page: Path) -> None:
     page = visit(shared_page)
     keys, active = page.page.keyboard, "document.activeElement"
     keys.press("Tab")
@@ -211,7 +211,7 @@ def test_the_page_is_used_by_keys_alone(visit: Visits, shared_page: Path) -> Non
     assert page.page.evaluate(f"{active}.id") == "measure"
 
 
-def test_every_control_is_reached_and_its_focus_is_seen(visit: Visits, shared_page: Path) -> None:
+def test_every_control_is_focusable_with_a_visible_focus(visit: Visits, shared_page: Path) -> None:
     page = visit(shared_page)
     count = page.page.locator(
         "a:visible, button:visible, select:visible, [tabindex='0']:visible, summary:visible"
@@ -240,7 +240,7 @@ def test_axe_finds_nothing(visit: Visits, shared_page: Path, slow_page: Path, *,
         assert violations(page.page) == []
 
 
-def test_the_switch_overrules_the_system(visit: Visits, shared_page: Path) -> None:
+def test_switch_overrules_the_system(visit: Visits, shared_page: Path) -> None:
     page = visit(shared_page)
     colour = "getComputedStyle(document.body).backgroundColor"
     assert page.page.evaluate(colour) == "rgb(255, 255, 255)"
@@ -251,7 +251,7 @@ def test_the_switch_overrules_the_system(visit: Visits, shared_page: Path) -> No
     assert visit(shared_page, dark=True).page.evaluate(colour) == "rgb(13, 17, 23)"
 
 
-def test_it_prints_all_lines_without_switches_in_light(visit: Visits, shared_page: Path) -> None:
+def test_printed_page_has_all_lines_in_light_colors(visit: Visits, shared_page: Path) -> None:
     page = visit(shared_page, dark=True)
     page.page.emulate_media(media="print")
     assert page.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
@@ -261,14 +261,14 @@ def test_it_prints_all_lines_without_switches_in_light(visit: Visits, shared_pag
     assert page.page.pdf()[:5] == b"%PDF-"
 
 
-def test_nothing_is_asked_of_anybody(visit: Visits, shared_page: Path) -> None:
+def test_page_sends_no_requests(visit: Visits, shared_page: Path) -> None:
     page = visit(shared_page)
     row(page, "source", 6).locator(".digits").click()
     page.page.select_option("#theme", "dark")
     assert (page.asked, page.wrong) == ([], [])
 
 
-def test_the_browser_lets_the_page_do_nothing_else(visit: Visits, shared_page: Path, tmp_path: Path) -> None:
+def test_browser_forbids_everything_else(visit: Visits, shared_page: Path, tmp_path: Path) -> None:
     """What an attacker brings in after all does not run, and nothing leaves."""
     spoilt = tmp_path / "spoilt.html"
     spoilt.write_text(shared_page.read_text().replace("<main>", "<script>document.title = 'run'</script><main>"))
@@ -289,7 +289,7 @@ def test_the_browser_lets_the_page_do_nothing_else(visit: Visits, shared_page: P
 HOSTILE = "</script><img src=x onerror=\"document.title='run'\"><!--"
 
 
-def test_sources_and_names_are_text_and_nothing_else(visit: Visits, tmp_path: Path) -> None:
+def test_sources_and_names_are_only_text(visit: Visits, tmp_path: Path) -> None:
     code = f"""// {HOSTILE}
 extern "C" __global__ void transpose(const float *x, float *y, int n) {{
     y[threadIdx.x * n + threadIdx.y] = x[threadIdx.x]; /* <script>document.title = "run"</script> */
@@ -309,7 +309,7 @@ extern "C" __global__ void transpose(const float *x, float *y, int n) {{
     assert page.wrong == []
 
 
-def test_a_record_is_drawn_anew_with_what_was_picked(visit: Visits, shared_page: Path, slow: ReportPage) -> None:
+def test_record_is_redrawn_with_the_selection(visit: Visits, shared_page: Path, slow: ReportPage) -> None:
     page = visit(shared_page)
     page.page.select_option("#measure", "counter:requests")
     row(page, "source", 3).locator(".digits").click()
@@ -324,7 +324,7 @@ def test_a_record_is_drawn_anew_with_what_was_picked(visit: Visits, shared_page:
     assert page.wrong == []
 
 
-def test_an_editor_takes_the_place_of_the_source(visit: Visits, shared: ReportPage, tmp_path: Path) -> None:
+def test_editor_replaces_the_source(visit: Visits, shared: ReportPage, tmp_path: Path) -> None:
     editor = """window.cujitEditor = (container, { pick }) => {
       const area = document.createElement("textarea");
       area.setAttribute("aria-label", "Source");
@@ -354,7 +354,7 @@ def test_an_editor_takes_the_place_of_the_source(visit: Visits, shared: ReportPa
     assert page.wrong == []
 
 
-def test_plots_are_drawn_with_what_they_say_in_words(visit: Visits, shared_page: Path) -> None:
+def test_plots_have_a_text_alternative(visit: Visits, shared_page: Path) -> None:
     page = visit(shared_page)
     names = [svg.get_attribute("aria-label") or "" for svg in page.page.locator("#plots svg[role=img]").all()]
     assert any(re.match(r"Roofline: .* operations a byte by distinct bytes", name) for name in names)
@@ -379,7 +379,7 @@ def test_one_of_several_kernels_is_chosen(visit: Visits, shared: ReportPage, slo
     assert page.wrong == []
 
 
-def test_an_access_that_lies_about_its_size_does_not_hang_the_page(visit: Visits, shared_page: Path) -> None:
+def test_access_with_a_wrong_size_does_not_hang_the_page(visit: Visits, shared_page: Path) -> None:
     """A profile may come from who is not believed."""
     page = visit(shared_page)
     record = json.loads(page.page.locator("#record").text_content() or "")
@@ -392,14 +392,14 @@ def test_an_access_that_lies_about_its_size_does_not_hang_the_page(visit: Visits
     assert page.wrong == []
 
 
-def test_a_page_begins_where_it_is_hottest(visit: Visits, shared_page: Path) -> None:
+def test_page_starts_at_the_hottest_line(visit: Visits, shared_page: Path) -> None:
     page = visit(shared_page, height=500)
     inside = "e => { const d = e.offsetTop - e.parentNode.scrollTop; return 0 <= d && d < e.parentNode.clientHeight; }"
     assert page.page.locator(".lines.ptx .row", has_text="ld.shared.f32").evaluate(inside)
     assert page.page.evaluate("document.activeElement === document.body")
 
 
-def test_an_image_alone_has_a_page(visit: Visits, tmp_path: Path) -> None:
+def test_image_alone_has_a_page(visit: Visits, tmp_path: Path) -> None:
     from report.conftest import SLOW
 
     (tmp_path / "slow.cu").write_text(SLOW)
@@ -416,7 +416,7 @@ def test_an_image_alone_has_a_page(visit: Visits, tmp_path: Path) -> None:
 
 
 @needs_tiles
-def test_lines_of_tile_ir_belong_to_those_of_source_and_ptx(visit: Visits, tmp_path: Path) -> None:
+def test_tile_ir_lines_match_source_and_ptx(visit: Visits, tmp_path: Path) -> None:
     tile = cujit.compile(cujit.Source.cuda(TWICE, name="twice.cu"), to="tileir", lineinfo=True)
     image = cujit.bundle([cujit.build(cujit.Source.tile(tile), "compute_80"), tile])
     path = tmp_path / "tile.html"
@@ -433,7 +433,7 @@ def test_lines_of_tile_ir_belong_to_those_of_source_and_ptx(visit: Visits, tmp_p
     assert page.wrong == []
 
 
-def test_a_race_is_drawn_as_what_two_threads_did(visit: Visits, tmp_path: Path) -> None:
+def test_race_is_drawn_as_the_actions_of_two_threads(visit: Visits, tmp_path: Path) -> None:
     code = """extern "C" __global__ void turned(float *out) {
     __shared__ float part[64];
     part[threadIdx.x] = 1;

@@ -46,7 +46,7 @@ def record_in(page: str) -> dict[str, Any]:
     return found
 
 
-def test_a_page_is_called_as_is_said_or_by_its_one_kernel_or_by_its_image(shared: ReportPage) -> None:
+def test_page_title_is_specified_or_from_the_kernel_or_image(shared: ReportPage) -> None:
     text = b".version 7.8\n.target sm_80\n.address_size 64\n.visible .entry k() { ret; }\n"
     named = cujit.Artifact(cujit.ImageKind.PTX, text, name="k.ptx")
     assert shared.title == "transpose"
@@ -54,7 +54,7 @@ def test_a_page_is_called_as_is_said_or_by_its_one_kernel_or_by_its_image(shared
     assert cujit.report.of(named, title="mine").title == "mine"
 
 
-def test_lines_of_ptx_and_machine_code_know_where_they_come_from(shared: ReportPage) -> None:
+def test_ptx_and_sass_lines_have_their_source(shared: ReportPage) -> None:
     source, ptx, sass = (listing(shared, kind) for kind in ("source", "ptx", "sass"))
     assert (source.name, source.lines) == ("shared.cu", tuple(SHARED.splitlines()))
     load = line_of(ptx, "ld.shared.f32")
@@ -76,13 +76,13 @@ def test_counts_are_at_lines_of_the_listings(shared: ReportPage) -> None:
         assert row["access"] or row["metrics"] == {}
 
 
-def test_a_roofline_has_the_kernel_at_its_operations_in_the_time_that_they_take_at_least(shared: ReportPage) -> None:
+def test_roofline_shows_the_kernel_at_its_lower_bound(shared: ReportPage) -> None:
     (kernel,) = shared.record()["kernels"]
     tightest = max(each["bound_s"] for each in kernel["profile"]["bounds"]["bounds"])
     assert kernel["profile"]["roofs"]["flops_per_s"] == pytest.approx(64 * 64 / tightest)
 
 
-def test_the_numbers_are_what_json_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_match_the_json_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("slow.cu").write_text(SLOW)
     launch = ["profile", "slow.cu", "--grid", "2x2", "--block", "32x32", "--arg", "ones:f32:4096"]
@@ -122,7 +122,7 @@ def test_inspect_writes_a_page_of_one_file(tmp_path: Path, monkeypatch: pytest.M
     assert not Path("b.html").exists()
 
 
-def test_a_saved_launch_has_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_saved_launch_has_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("slow.cu").write_text(SLOW)
     launch = ["--grid", "2x2", "--block", "32x32", "--arg", "ones:f32:4096", "--arg", "zeros:f32:4096", "--arg", "64"]
@@ -138,7 +138,7 @@ def test_a_saved_launch_has_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert {row["source"] for row in rows if row.get("sectors")} == {f"{record['listings'][0]['name']}:3"}
 
 
-def test_of_ptx_only_instructions_come_from_a_line_of_the_source() -> None:
+def test_only_ptx_instructions_have_a_source_line() -> None:
     text = """.version 7.8
 .target sm_80
 .address_size 64
@@ -157,7 +157,7 @@ ret;
     assert lines == ["mov.u32 %r1, 1;", "ret;"]
 
 
-def test_styles_and_scripts_are_allowed_by_their_hashes_alone(shared: ReportPage) -> None:
+def test_styles_and_scripts_are_allowed_only_by_their_hashes(shared: ReportPage) -> None:
     page = shared.html()
     (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
     allowed = entities.unescape(policy)
@@ -173,7 +173,7 @@ def test_styles_and_scripts_are_allowed_by_their_hashes_alone(shared: ReportPage
     assert re.findall(r"""\s(?:src|href)=["']?([^"' >]*)""", rest) == ["#texts"]
 
 
-def test_a_page_is_below_its_limit_and_names_what_is_left_out(shared: ReportPage) -> None:
+def test_page_stays_below_its_limit_and_names_omissions(shared: ReportPage) -> None:
     long = Listing("ptx", "PTX", tuple(f"// line {k} {'é' * 60}" for k in range(60_000)))
     middle = Listing("ptx", "middle", long.lines[:1000])
     sources = (*shared.listings[:1], middle, long)
@@ -188,14 +188,14 @@ def test_a_page_is_below_its_limit_and_names_what_is_left_out(shared: ReportPage
     assert record["notes"] == [f"PTX: {kept:,} of 60,000 lines are here, for the size of this page"]
 
 
-def test_a_text_that_is_cut_begins_where_it_comes_of_a_source() -> None:
+def test_truncated_text_begins_at_lines_with_a_source() -> None:
     sources = (*[None] * 59_990, *[SourceLine("k.cu", 1)] * 10)
     text = Listing("ptx", "PTX", tuple(f"// line {k} {'é' * 60}" for k in range(60_000)), sources)
     (kept,) = record_in(ReportPage("late", (), (), (text,)).html())["listings"]
     assert (kept["first"], kept["lines"]) == (59_991, list(text.lines[-10:]))
 
 
-def test_a_kernel_of_very_many_instructions_has_the_counts_that_matter(shared: ReportPage) -> None:
+def test_kernel_of_many_instructions_keeps_the_largest_counts(shared: ReportPage) -> None:
     (kernel,) = shared.kernels
     assert kernel.profile is not None
     from cujit.values import replace
@@ -224,14 +224,14 @@ def test_a_kernel_of_very_many_instructions_has_the_counts_that_matter(shared: R
     ],
     ids=["most of it is where lines come from", "very many texts"],
 )
-def test_a_text_is_cut_to_the_room_that_there_is(texts: list[Listing]) -> None:
+def test_text_is_truncated_to_the_available_space(texts: list[Listing]) -> None:
     room = 400_000
     text = fitted(ReportPage("k", (), (), tuple(texts)).record(), room)
     assert 0.75 * room < len(text) <= room
 
 
 @pytest.mark.parametrize("room", [100_000, 20_000, 1000])
-def test_what_has_no_room_is_left_out_of_the_page_and_not_of_the_record(shared: ReportPage, room: int) -> None:
+def test_omitted_parts_remain_in_the_record(shared: ReportPage, room: int) -> None:
     """Texts are cut first, then images, then instructions."""
     record = record_in(shared.html())
     for listing in record["listings"]:
@@ -242,7 +242,7 @@ def test_what_has_no_room_is_left_out_of_the_page_and_not_of_the_record(shared: 
     assert len(json.loads(text)["listings"][-1]["lines"]) < len(record["listings"][-1]["lines"])
 
 
-def test_an_image_of_very_many_kernels_has_a_page() -> None:
+def test_image_of_many_kernels_has_a_page() -> None:
     names = "".join(f".visible .entry kernel_{'x' * 300}_{k}() {{ ret; }}\n" for k in range(4000))
     report = cujit.report.of(f".version 7.8\n.target sm_80\n.address_size 64\n{names}".encode())
     page = report.html()
@@ -258,7 +258,7 @@ def test_an_image_of_very_many_kernels_has_a_page() -> None:
     assert fitted(images, len(text)) == text, "what has just room enough stays"
 
 
-def test_kernels_that_are_named_are_the_only_ones() -> None:
+def test_only_named_kernels_are_shown() -> None:
     text = b".version 7.8\n.target sm_80\n.address_size 64\n"
     text += b"".join(b".visible .entry kernel_%d() { exit; }\n" % k for k in range(25))
     image = cujit.link([cujit.Artifact(cujit.ImageKind.PTX, text)], arch="sm_80")
@@ -275,17 +275,13 @@ def test_kernels_that_are_named_are_the_only_ones() -> None:
     ("arch", "on", "made_for"),
     [("sm_86", None, "sm_86"), ("sm_86", "H200", "sm_86"), (None, "H200", "sm_90"), (None, None, "sm_80")],
 )
-def test_ptx_is_assembled_for_what_was_asked_for_or_for_the_gpu_or_for_its_own_target(
-    arch: str | None, on: str | None, made_for: str
-) -> None:
+def test_ptx_is_assembled_for_the_requested_architecture(arch: str | None, on: str | None, made_for: str) -> None:
     text = b".version 7.8\n.target sm_80\n.address_size 64\n.visible .entry k() { ret; }\n"
     report = cujit.report.of(text, arch=arch, on=on, assembler={})
     assert listing(report, "sass").name == f"SASS {made_for}"
 
 
-def test_sources_that_an_image_names_are_quoted_below_given_directories(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sources_are_quoted_only_below_given_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "_given", set())  # other tests gave directories above this one
     secret, code = tmp_path / "passwords", tmp_path / "code.cu"
     secret.write_text("hunter2\n" * 3)
@@ -305,7 +301,7 @@ def test_sources_that_an_image_names_are_quoted_below_given_directories(
         assert report.notes == notes
 
 
-def test_a_source_that_was_given_comes_before_the_headers_that_more_lines_are_of(tmp_path: Path) -> None:
+def test_given_source_precedes_headers_with_more_lines(tmp_path: Path) -> None:
     header = tmp_path / "header.h"
     header.write_text("int a;\n")
     allow_quotes(str(tmp_path))
@@ -314,7 +310,7 @@ def test_a_source_that_was_given_comes_before_the_headers_that_more_lines_are_of
     assert [each.name for each in found] == ["k.cu", str(header)]
 
 
-def test_what_a_compiler_or_a_check_found_is_at_its_line() -> None:
+def test_compiler_and_check_findings_are_at_their_lines() -> None:
     with pytest.raises(CompileError) as failed:
         cujit.compile(cujit.Source.cuda("__global__ void k() {\n    nothing();\n}\n", name="k.cu"))
     fault = KernelFaultError("lanes never meet", kind="deadlock", line=61, help="meet")
@@ -334,7 +330,7 @@ def test_what_a_compiler_or_a_check_found_is_at_its_line() -> None:
     assert third == {"rule": "error", "text": "no place is known", "cure": "look", "source": "", "ptx_line": 0}
 
 
-def test_without_a_disassembler_a_report_says_so(monkeypatch: pytest.MonkeyPatch, shared: ReportPage) -> None:
+def test_missing_disassembler_is_reported(monkeypatch: pytest.MonkeyPatch, shared: ReportPage) -> None:
     from cujit.errors import MissingError
     from cujit.report import report as making
 
@@ -349,14 +345,14 @@ def test_without_a_disassembler_a_report_says_so(monkeypatch: pytest.MonkeyPatch
     assert report.record()["kernels"][0]["occupancy"]["occupancy"] > 0
 
 
-def test_machine_code_before_any_line_of_ptx_comes_of_none() -> None:
+def test_sass_before_any_ptx_line_has_no_line() -> None:
     ptx = Listing("ptx", "PTX", ("ret;",), (SourceLine("k.cu", 1),))
     found = sass_listing("        /*0000*/                   EXIT ;\n", "k", Quoted({}), ptx)
     assert (found.ptx_lines, found.sources) == ((0,), (None,))
 
 
 @needs_tiles
-def test_tile_ir_has_a_list_whose_lines_know_where_they_come_from() -> None:
+def test_tile_ir_listing_has_source_lines() -> None:
     tile = cujit.compile(cujit.Source.cuda(TWICE, name="twice.cu"), to="tileir", lineinfo=True)
     for image in (tile, cujit.bundle([cujit.build(cujit.Source.tile(tile), "sm_80"), tile])):
         report = cujit.report.of(image, texts={"twice.cu": TWICE})
@@ -372,7 +368,7 @@ def test_tile_ir_has_a_list_whose_lines_know_where_they_come_from() -> None:
 
 
 @needs_tiles
-def test_without_tileirdisasm_a_report_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_tileirdisasm_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cujit.toolchain.tileiras.find_program", lambda *_: None)
     report = cujit.report.of(Artifact.open(Path(__file__).parents[1] / "goldens" / "tileir" / "scale-13.5.tileir"))
     assert not any(each.kind == "tileir" for each in report.listings)

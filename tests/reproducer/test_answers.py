@@ -30,7 +30,7 @@ def _texts(value: object) -> list[str]:
     return [text for each in value for text in _texts(each)] if isinstance(value, list) else []
 
 
-def test_no_text_steers_a_terminal_wherever_it_is() -> None:
+def test_no_text_controls_a_terminal() -> None:
     answer = {_HOSTILE: [_HOSTILE, {"a": _HOSTILE, "b": [[_HOSTILE]]}], "plain": "tab\tand line\nstay, and so does é"}
     found = read_answer(json.dumps(answer).encode())
     texts = _texts(found)
@@ -40,7 +40,7 @@ def test_no_text_steers_a_terminal_wherever_it_is() -> None:
 
 
 @given(JSON)
-def test_what_is_harmless_comes_back_as_it_was(value: object) -> None:
+def test_harmless_text_is_unchanged(value: object) -> None:
     if not [text for text in _texts(value) if any(not c.isprintable() for c in text)]:
         assert read_answer(json.dumps(value).encode()) == value
 
@@ -65,7 +65,7 @@ def test_memory_is_bounded_before_anything_is_parsed(item: bytes) -> None:
         tracemalloc.stop()
 
 
-def test_pieces_take_no_more_memory_than_they_have() -> None:
+def test_pieces_use_no_more_memory_than_their_size() -> None:
     size = 64 << 20
     packed = zstandard.ZstdCompressor(write_content_size=True).compress(bytes(size))
     tracemalloc.start()
@@ -84,7 +84,7 @@ def test_pieces_of_other_sizes_are_refused(sizes: list[int]) -> None:
         list(unpack_pieces(packed, sizes, 0))
 
 
-def test_a_frame_that_declares_too_little_or_is_cut_is_refused() -> None:
+def test_frame_with_a_wrong_size_is_refused() -> None:
     whole = zstandard.ZstdCompressor(write_content_size=True).compress(struct.pack("<1000Q", *range(1000)))
     for cut in range(0, len(whole) - 1, 97):
         with pytest.raises(FormatError):

@@ -56,11 +56,11 @@ def _is_named(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", BUGS)
-def test_a_launch_that_the_maker_of_the_goldens_saves_is_named(saved_here: Path, name: str) -> None:
+def test_launch_saved_for_the_goldens_is_named(saved_here: Path, name: str) -> None:
     _is_named(saved_here / f"{name}.launch")
 
 
-def test_what_came_of_a_launch_is_noted_with_it(saved_here: Path) -> None:
+def test_result_of_a_launch_is_saved_with_it(saved_here: Path) -> None:
     told = json.loads((saved_here / "made.json").read_text())
     assert {"device", "driver", "date", *BUGS} == told.keys()
     # A GPU reads other memory past the end of the array; here the array ends where a guard page begins.
@@ -69,12 +69,12 @@ def test_what_came_of_a_launch_is_noted_with_it(saved_here: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(GOLDENS.glob("*.launch")), ids=lambda path: path.stem)
-def test_a_launch_that_was_saved_on_a_gpu_is_named(path: Path) -> None:
+def test_launch_saved_on_a_gpu_is_named(path: Path) -> None:
     assert reproducer.open(path).device.startswith("cuda")
     _is_named(path)
 
 
-def test_the_page_has_what_a_gpu_made_of_them(saved_here: Path) -> None:
+def test_page_has_the_results_of_a_gpu(saved_here: Path) -> None:
     folder = GOLDENS if GOLDENS.exists() else saved_here
     command = [sys.executable, str(MAKER), "--page", "--out", str(folder)]
     section = subprocess.run(command, check=True, capture_output=True, text=True).stdout

@@ -58,7 +58,7 @@ def counted(path: Path) -> int:
     return int(found[0])
 
 
-def test_one_serves_all_launches_and_each_begins_anew(path: Path) -> None:
+def test_one_server_runs_all_launches_in_fresh_processes(path: Path) -> None:
     assert counted(path) == 1
     before = servers()
     assert [counted(path) for _ in range(3)] == [1, 1, 1]
@@ -66,7 +66,7 @@ def test_one_serves_all_launches_and_each_begins_anew(path: Path) -> None:
     assert len(before) == 1
 
 
-def test_several_run_at_once_and_one_that_is_ended_ends_no_other(path: Path, endless: Path) -> None:
+def test_concurrent_launches_end_independently(path: Path, endless: Path) -> None:
     said: list[str] = []
 
     def run() -> None:
@@ -84,7 +84,7 @@ def test_several_run_at_once_and_one_that_is_ended_ends_no_other(path: Path, end
     assert len(servers()) == 1
 
 
-def test_it_ends_when_nobody_asks_and_another_one_begins(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_server_ends_and_another_starts(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begin = serving_after("from cujit.reproducer import child; child._IDLE_S = 0.1")
     monkeypatch.setattr(fork_server, "_BEGIN", begin)
     assert counted(path) == 1
@@ -95,7 +95,7 @@ def test_it_ends_when_nobody_asks_and_another_one_begins(path: Path, monkeypatch
     assert servers() != [first]
 
 
-def test_an_order_that_comes_when_it_gives_up_is_done(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_request_during_shutdown_is_served(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes no more orders from there on, but that one."""
     late = """
 from cujit.reproducer import child
@@ -113,9 +113,7 @@ child.selectors.DefaultSelector = Late
     assert counted(path) == 1
 
 
-def test_its_death_is_an_error_with_its_words_and_the_next_one_lives(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_server_crash_is_an_error_and_the_next_one_works(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(fork_server, "_BEGIN", "raise SystemExit('no such day')")
         with raises(ToolCrashError, "tool-crash", "count", "1") as e:
@@ -128,7 +126,7 @@ def test_its_death_is_an_error_with_its_words_and_the_next_one_lives(
     assert counted(path) == 1
 
 
-def test_one_that_does_not_answer_is_ended(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unresponsive_server_is_ended(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(fork_server, "_BEGIN", serving_after("import time; time.sleep(600)"))
         patch.setattr(running, "_READY_S", -0.5)
@@ -139,7 +137,7 @@ def test_one_that_does_not_answer_is_ended(path: Path, monkeypatch: pytest.Monke
     assert counted(path) == 1
 
 
-def test_a_process_that_does_not_end_is_killed_and_no_other(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_process_is_killed_alone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begin = serving_after("import time; from cujit.reproducer import child; child.main = lambda *_: time.sleep(600)")
     monkeypatch.setattr(fork_server, "_BEGIN", begin)
     monkeypatch.setattr(running, "_READY_S", -0.5)
@@ -149,7 +147,7 @@ def test_a_process_that_does_not_end_is_killed_and_no_other(path: Path, monkeypa
     assert not children_of(servers()[0])
 
 
-def test_when_it_is_killed_so_is_what_it_forked(endless: Path) -> None:
+def test_killed_server_takes_its_children_along(endless: Path) -> None:
     errors: list[ToolCrashError] = []
 
     def run() -> None:
@@ -182,11 +180,11 @@ print(run(), flush=True)
 """
 
 
-def test_a_forked_child_has_its_own(path: Path) -> None:
+def test_forked_child_has_its_own_server(path: Path) -> None:
     assert printed(_FORKS, path, options=("-W", "error")).split() == ["1", "0", "1", "1"]
 
 
-def test_a_frozen_program_without_an_interpreter_starts_none(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_frozen_program_without_an_interpreter_starts_none(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.frozen", True, raising=False)
     with raises(UnsupportedError, "unsupported", "CUJIT_PYTHON"):
         counted(path)

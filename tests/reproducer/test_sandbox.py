@@ -41,14 +41,14 @@ def _saved(tmp_path: Path, body: str, grid: int = 1, block: int = 1, before: str
 # -- kernels that do harm ---------------------------------------------------------------------------------------
 
 
-def test_a_kernel_that_loops_is_ended_where_it_stands(tmp_path: Path) -> None:
+def test_endless_kernel_is_ended_at_its_line(tmp_path: Path) -> None:
     path = _saved(tmp_path, "while (*(volatile long *)p == 0); p[1] = 1;")
     said = ("timeout_s=0.5", "PTX")
     with raises(KernelFaultError, "fault-timeout", *said):
         reproducer.run(path, device="cpu", timeout_s=0.5)
 
 
-def test_a_process_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hanging_process_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "_READY_S", -0.9)
     path = _saved(tmp_path, "while (*(volatile long *)p == 0); p[1] = 1;")
     began = time.monotonic()
@@ -65,7 +65,7 @@ def test_a_process_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pyte
         "for (long i = 0; i < 1l << 40; i++) p[i] = 0x4141414141414141;",
     ],
 )
-def test_a_kernel_that_writes_wildly_ends_its_process_alone(tmp_path: Path, body: str) -> None:
+def test_wild_writes_end_only_the_kernels_process(tmp_path: Path, body: str) -> None:
     path = _saved(tmp_path, body)
     with pytest.raises((ToolCrashError, ToolTimeoutError, KernelFaultError)) as caught:
         reproducer.run(path, device="cpu", timeout_s=10)
@@ -75,9 +75,7 @@ def test_a_kernel_that_writes_wildly_ends_its_process_alone(tmp_path: Path, body
 
 
 @pytest.mark.parametrize("name", ["NameError", "MemoryError", "FormatError"])
-def test_a_process_whose_python_a_kernel_damaged_is_not_believed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_answer_of_a_damaged_process_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     damage = f"""
 import cujit.devices.arrays.array as arrays
 from cujit.errors import FormatError
@@ -90,7 +88,7 @@ arrays.DeviceArray.numpy = numpy
         reproducer.run(path, device="cpu")
 
 
-def test_of_fifty_megabytes_that_are_printed_one_is_kept(tmp_path: Path) -> None:
+def test_1_of_50_printed_megabytes_is_kept(tmp_path: Path) -> None:
     path = _saved(tmp_path, r'printf("%49999d\n", 1);', 4, 256, _PRINTF)
     rerun = reproducer.run(path, device="cpu")
     assert len(rerun.printed) == running.OUTPUT_BYTES
@@ -107,16 +105,14 @@ def test_memory_is_limited(tmp_path: Path) -> None:
     assert 100 < counted[0] < 2048
 
 
-def test_too_little_memory_is_told(tmp_path: Path) -> None:
+def test_too_little_memory_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ToolCrashError):
         reproducer.run(_saved(tmp_path, "p[0] = 1;"), device="cpu", memory_mib=1)
     with raises(OptionError, "option", "memory_mib", "0"):
         reproducer.run(_saved(tmp_path, "p[0] = 1;"), device="cpu", memory_mib=0)
 
 
-def test_what_memory_a_process_has_grows_with_that_of_the_launch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_limit_grows_with_the_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     says_it = """
 import json, os, struct, sys
 from cujit.reproducer import child
@@ -137,7 +133,7 @@ child.main = main
         assert e.value.message == str(mib)
 
 
-def test_ptx_calls_no_function_of_the_c_library(tmp_path: Path) -> None:
+def test_ptx_cannot_call_functions_of_the_c_library(tmp_path: Path) -> None:
     ptx = """.version 7.0
     .target sm_70
     .address_size 64
@@ -168,7 +164,7 @@ child.main = main
     return serving_after(code)
 
 
-def test_what_answers_nonsense_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_malformed_answer_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = _saved(tmp_path, "p[0] = 1;")
     endless = "b''.join(file.write(b'x' * 65536) and b'' for _ in iter(int, 1))"
     unread = """struct.pack('<Q', 32) + b'{"error": {"class": "system"}, 1}'"""
@@ -191,7 +187,7 @@ def test_what_answers_nonsense_is_not_believed(tmp_path: Path, monkeypatch: pyte
             reproducer.run(path, device="cpu", timeout_s=timeout_s)
 
 
-def test_an_error_that_nobody_knows_is_an_error_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_error_becomes_cujits_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     error = {"class": "SystemExit", "message": "\x1b[2J"}
     said = [json.dumps({"error": facts}).encode() for facts in (error, error | {"help": "\x1b[1m"})]
     answers = (repr(struct.pack("<Q", len(each)) + each) for each in said)
@@ -202,7 +198,7 @@ def test_an_error_that_nobody_knows_is_an_error_of_ours(tmp_path: Path, monkeypa
         assert (e.value.message, e.value.help) == ("\ufffd[2J", help)
 
 
-def test_what_fails_before_the_launch_is_a_fault_of_cujit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failure_before_the_launch_is_a_cujit_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     damage = """
 from cujit.reproducer import child
 def read_saved(data): raise KeyError("lost")
@@ -253,7 +249,7 @@ def _late_imports(path: Path) -> Iterator[str]:
                 yield from (alias.name for alias in node.names)
 
 
-def test_what_is_imported_late_is_there_before_no_file_is_opened_any_more() -> None:
+def test_late_imports_are_loaded_before_files_are_blocked() -> None:
     root = Path(cujit.__file__).parent
     files = [
         file for room in _ROOMS for file in ((root / room).rglob("*.py") if (root / room).is_dir() else [root / room])
@@ -271,7 +267,7 @@ def test_what_is_imported_late_is_there_before_no_file_is_opened_any_more() -> N
     assert {name for name in late - there - _NOT_THERE if ".cuda" not in name} == set()
 
 
-def test_a_kernel_runs_without_rights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernel_runs_without_rights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUJIT_SECRET", "hush")
     path = _saved(tmp_path, "while (*(volatile long *)p == 0); p[1] = 1;", 64, 256)
 
@@ -363,7 +359,7 @@ for attempt in sys.argv[1:]:
 
 
 @pytest.mark.parametrize("attempt", _FOR_MORE)
-def test_a_system_call_for_more_fails(attempt: str, refused: dict[str, str]) -> None:
+def test_system_call_for_more_fails(attempt: str, refused: dict[str, str]) -> None:
     assert refused[attempt] in ("FileNotFoundError", "PermissionError", "ValueError")
 
 
@@ -411,13 +407,13 @@ for attempt in sys.argv[1:]:
 
 
 @pytest.mark.parametrize("attempt", [*_ATTACKS, *(pytest.param(code, id=id) for id, code in _OF_X86.items())])
-def test_what_only_an_attack_asks_for_ends_the_process(attempt: str, ends: dict[str, str]) -> None:
+def test_forbidden_system_call_ends_the_process(attempt: str, ends: dict[str, str]) -> None:
     if attempt in _OF_X86.values() and not _IS_X86:
         pytest.skip("machine code of another processor")
     assert ends[attempt] == " -31"  # SIGSYS, and nothing was written
 
 
-def test_threads_and_memory_go_on() -> None:
+def test_threads_and_memory_still_work() -> None:
     done = printed(f"""{_BEFORE}
 before = threading.active_count()
 seen = []
@@ -428,7 +424,7 @@ print(seen, resource.getrlimit(resource.RLIMIT_CORE) is not None, code('b82a0000
     assert done.strip() == "[16777216] True 42"
 
 
-def test_threads_that_there_were_are_filtered_too() -> None:
+def test_existing_threads_are_filtered_too() -> None:
     done = printed(f"""{_BEFORE.replace("give_up_rights()", "")}
 come, found = threading.Event(), []
 def look():
@@ -446,7 +442,7 @@ print(found)
     assert done.strip() == "['FileNotFoundError']"
 
 
-def test_a_processor_without_a_filter_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processor_without_a_filter_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.machine", lambda: "riscv64")
     with raises(MissingError, "missing", "riscv64"):
         sandbox.give_up_rights()
@@ -460,15 +456,13 @@ def test_a_processor_without_a_filter_is_refused(monkeypatch: pytest.MonkeyPatch
         ("sandbox._SET_MODE_FILTER = 99", "this system doesn't support system-call filters: Invalid argument"),
     ],
 )
-def test_a_system_that_refuses_is_said(before: str, said: str) -> None:
+def test_unsupported_system_is_reported(before: str, said: str) -> None:
     code = "from cujit.errors import MissingError\nfrom cujit.reproducer import sandbox\n"
     after = "try: sandbox.give_up_rights()\nexcept MissingError as e: print(e.message)\n"
     assert printed(f"{code}{before}\n{after}") == f"{said}\n"
 
 
-def test_what_the_process_writes_about_itself_takes_no_answer_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_output_about_the_process_hides_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begin = """
 import os, time
 from cujit.reproducer import child
@@ -489,7 +483,7 @@ child.main = main
     assert str(e.value).count("w") < 4200
 
 
-def test_without_filters_nothing_runs_that_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_untrusted_launch_needs_seccomp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = _saved(tmp_path, "p[0] = 1;")
     monkeypatch.setattr(fork_server, "_BEGIN", WITHOUT_FILTERS)
     for ask in (reproducer.run, running.run_once):
@@ -540,9 +534,7 @@ _THREAD = 0x10000
         ("prlimit64", (0, 7, 1 << 32, 0), _NOT_PERMITTED),
     ],
 )
-def test_a_call_is_ruled_by_its_number_and_arguments_on_each_processor(
-    call: str, arguments: tuple[int, ...], ruling: int
-) -> None:
+def test_system_calls_are_filtered_by_number_and_arguments(call: str, arguments: tuple[int, ...], ruling: int) -> None:
     x86, arm = sandbox._MACHINES["x86_64"], sandbox._MACHINES["aarch64"]
     assert _ruled(x86, x86.audit, _NUMBERS[call][0], *arguments) == ruling
     assert _ruled(x86, x86.audit, _NUMBERS[call][0] | 0x40000000, *arguments) == _KILLED
@@ -572,7 +564,7 @@ _HEADERS = {
 
 
 @pytest.mark.parametrize("machine", _HEADERS)
-def test_the_numbers_of_system_calls_are_those_of_the_headers(machine: str) -> None:
+def test_system_call_numbers_match_the_headers(machine: str) -> None:
     if not _HEADERS[machine].exists():
         pytest.skip("the headers of the system are not installed")
     found = re.findall(r"#define __NR(?:3264)?_(\w+) (\d+)", _HEADERS[machine].read_text())
@@ -592,7 +584,7 @@ def test_the_numbers_of_system_calls_are_those_of_the_headers(machine: str) -> N
 
 
 @pytest.mark.parametrize("processor", ["x86_64", "aarch64"])
-def test_system_calls_have_the_numbers_that_linux_gives_them(processor: str) -> None:
+def test_system_call_numbers_match_linux(processor: str) -> None:
     command = [sys.executable, "-m", "ziglang", "cc", "-target", f"{processor}-linux-gnu", "-E", "-dM", "-x", "c", "-"]
     said = subprocess.run(command, input="#include <asm/unistd.h>", capture_output=True, text=True, check=True).stdout
     numbers = {name: int(number) for name, number in re.findall(r"#define __NR_(\w+) (\d+)$", said, re.MULTILINE)}
@@ -614,7 +606,7 @@ cujit.reproducer.run(sys.argv[1], device="cpu", timeout_s=300)
 """
 
 
-def test_a_launch_does_not_outlive_who_waits_for_it(tmp_path: Path) -> None:
+def test_launch_does_not_outlive_its_parent(tmp_path: Path) -> None:
     """A process that is killed cannot end its own; the system does."""
     path = _saved(tmp_path, "while (*(volatile long *)p == 0); p[1] = 1;")
     with subprocess.Popen([sys.executable, "-c", _STARTS_ONE, str(path)]) as waiting:

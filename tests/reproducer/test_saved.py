@@ -54,7 +54,7 @@ def bug(tmp_path: Path) -> Path:
 # -- what comes back --------------------------------------------------------------------------------------------
 
 
-def test_a_saved_launch_says_what_it_holds(bug: Path) -> None:
+def test_saved_launch_describes_its_contents(bug: Path) -> None:
     saved = reproducer.open(bug)
     assert (saved.kernel, saved.grid, saved.block, saved.shared_bytes) == ("axpy", (4, 1, 1), (256, 1, 1), 0)
     assert [argument.type for argument in saved.arguments] == ["float", "const float*", "float*", "int"]
@@ -62,7 +62,7 @@ def test_a_saved_launch_says_what_it_holds(bug: Path) -> None:
     assert saved.texts[0].text == AXPY
 
 
-def test_the_text_of_a_file_is_saved_under_the_name_that_images_have_for_it(tmp_path: Path) -> None:
+def test_source_text_is_saved_under_the_images_name_for_it(tmp_path: Path) -> None:
     (tmp_path / "axpy.cu").write_text(AXPY)
     kernel = cujit.jit(tmp_path / "axpy.cu", device="cpu", headers={})["axpy"]
     x, y = np.zeros(4, np.float32), np.zeros(4, np.float32)
@@ -70,7 +70,7 @@ def test_the_text_of_a_file_is_saved_under_the_name_that_images_have_for_it(tmp_
     assert (text.name, text.text) == ("/cujit-source/src/axpy.cu", AXPY)
 
 
-def test_it_runs_again_with_the_arguments_as_they_were(device: Device, tmp_path: Path) -> None:
+def test_saved_launch_runs_with_its_original_arguments(device: Device, tmp_path: Path) -> None:
     x, y = device.array(np.arange(1000, dtype=np.float32)), device.zeros(1000, np.float32)
     launch = _kernel(device).prepare(4, 256, shared_bytes=64)
     path = launch.save(tmp_path / "right.launch", 2.0, x, y, 999)
@@ -85,7 +85,7 @@ def test_it_runs_again_with_the_arguments_as_they_were(device: Device, tmp_path:
     assert rerun.saved.shared_bytes == 64
 
 
-def test_a_check_names_the_argument_and_the_line_of_source(bug: Path) -> None:
+def test_check_names_the_argument_and_the_line_of_source(bug: Path) -> None:
     with pytest.raises(KernelFaultError) as e:
         reproducer.run(bug, check="memory")
     assert (e.value.kind, e.value.block, e.value.thread) == ("memory", (3, 0, 0), (232, 0, 0))
@@ -94,7 +94,7 @@ def test_a_check_names_the_argument_and_the_line_of_source(bug: Path) -> None:
 
 
 @pytest.mark.gpu
-def test_what_was_saved_on_a_gpu_is_named_by_a_check_on_the_cpu_device(gpu: Device, tmp_path: Path) -> None:
+def test_gpu_fault_is_named_by_a_check_on_the_cpu_device(gpu: Device, tmp_path: Path) -> None:
     x, y = gpu.array(np.arange(1000, dtype=np.float32)), gpu.zeros(1000, np.float32)
     path = _kernel(gpu)[4, 256].save(tmp_path / "bug.launch", 2.0, x, y, 1000)
     assert reproducer.run(path).device == gpu.name
@@ -103,7 +103,7 @@ def test_what_was_saved_on_a_gpu_is_named_by_a_check_on_the_cpu_device(gpu: Devi
         reproducer.run(path, check="memory")
 
 
-def test_a_trace_and_costs_come_too(bug: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trace_and_costs_are_returned(bug: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cujit.reproducer.running.default_device", cujit.gpu)  # where there is one
     rerun = reproducer.run(bug, trace=(3, 231), profile=True)
     assert rerun.trace is not None
@@ -114,12 +114,12 @@ def test_a_trace_and_costs_come_too(bug: Path, monkeypatch: pytest.MonkeyPatch) 
     assert rerun.profile.to_json()["metrics"]["l1tex__t_requests_pipe_lsu_mem_global_op_st.sum"] == 32
 
 
-def test_what_is_not_asked_for_is_not_made(bug: Path) -> None:
+def test_unrequested_results_are_not_computed(bug: Path) -> None:
     for rerun in (reproducer.run(bug, device="cpu"), run_once(bug, device="cpu")):
         assert (rerun.trace, rerun.profile) == (None, None)
 
 
-def test_arguments_that_share_memory_share_it_again(tmp_path: Path) -> None:
+def test_overlapping_arguments_overlap_again(tmp_path: Path) -> None:
     device = cujit.cpu()
     code = """extern "C" __global__ void shift(const int *from, int *to) { to[0] = from[0] + 1; to[-1] = 9; }"""
     whole = device.array(np.arange(8, dtype=np.int32))
@@ -132,7 +132,7 @@ def test_arguments_that_share_memory_share_it_again(tmp_path: Path) -> None:
     assert second.tolist() == [4, 5, 6, 7]
 
 
-def test_null_structures_and_empty_arrays_come_back(tmp_path: Path) -> None:
+def test_null_structures_and_empty_arrays_are_restored(tmp_path: Path) -> None:
     device = cujit.cpu()
     code = """struct P { int n; float f; };
     extern "C" __global__ void all(P p, int *none, const float *empty, double *out) {
@@ -147,7 +147,7 @@ def test_null_structures_and_empty_arrays_come_back(tmp_path: Path) -> None:
     assert result.tolist() == [42.5]
 
 
-def test_arrays_of_the_host_and_of_formats_that_numpy_has_not(tmp_path: Path) -> None:
+def test_host_arrays_and_nonnumpy_formats_are_saved(tmp_path: Path) -> None:
     device = cujit.cpu()
     code = """#include <cuda_bf16.h>
     extern "C" __global__ void bits(const __nv_bfloat16 *x, unsigned short *y) { y[0] = __bfloat16_as_ushort(x[0]); }"""
@@ -166,7 +166,7 @@ extern "C" __global__ void scale(float *x, float *with) {
     x[threadIdx.x] *= factor[threadIdx.x & 1]; calls++; if (lent || word[1] != 'o') x[0] = -1; with[0] = calls; }"""
 
 
-def test_variables_are_kept_as_they_are(device: Device, tmp_path: Path) -> None:
+def test_module_variables_are_saved_unchanged(device: Device, tmp_path: Path) -> None:
     module = cujit.jit(_VARIABLES, device=device)
     module.globals["factor"].write(np.array([3, 5], np.float32))
     module.globals["calls"].write(6, np.int32)
@@ -180,7 +180,7 @@ def test_variables_are_kept_as_they_are(device: Device, tmp_path: Path) -> None:
         assert (scaled.tolist(), calls.tolist()) == ([3, 1, 1, 1], [7])
 
 
-def test_a_variable_that_holds_an_address_of_an_argument_is_refused(tmp_path: Path) -> None:
+def test_variable_with_an_address_of_an_argument_is_refused(tmp_path: Path) -> None:
     device = cujit.cpu()
     module = cujit.jit(_VARIABLES, device=device)
     x = device.zeros(4, np.float32)
@@ -189,7 +189,7 @@ def test_a_variable_that_holds_an_address_of_an_argument_is_refused(tmp_path: Pa
         module["scale"][1, 1].save(tmp_path / "no.launch", x, x)
 
 
-def test_variables_of_another_size_are_refused_and_unknown_ones_left_out(tmp_path: Path) -> None:
+def test_variables_of_other_sizes_are_refused(tmp_path: Path) -> None:
     device = cujit.cpu()
     x = device.zeros(4, np.float32)
     saved = reproducer.open(cujit.jit(_VARIABLES, device=device)["scale"][1, 1].save(tmp_path / "v.launch", x, x))
@@ -199,7 +199,7 @@ def test_variables_of_another_size_are_refused_and_unknown_ones_left_out(tmp_pat
         reproducer.run(_with(saved, variables=(last._replace(data=b"abc"),)), device="cpu")
 
 
-def test_clusters_and_cooperation_are_kept(tmp_path: Path) -> None:
+def test_clusters_and_cooperative_launches_are_saved(tmp_path: Path) -> None:
     device = cujit.cpu()
     code = """extern "C" __global__ void rank(int *out) {
         int n; asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(n)); out[blockIdx.x] = n; }"""
@@ -212,7 +212,7 @@ def test_clusters_and_cooperation_are_kept(tmp_path: Path) -> None:
     assert out.tolist() == [2, 2]
 
 
-def test_an_image_without_source_is_saved_as_it_is(bug: Path, tmp_path: Path) -> None:
+def test_image_without_source_is_saved_unchanged(bug: Path, tmp_path: Path) -> None:
     device = cujit.cpu()
     module = cujit.load(reproducer.open(bug).images[-1], device)
     y = device.zeros(256, np.float32)
@@ -222,7 +222,7 @@ def test_an_image_without_source_is_saved_as_it_is(bug: Path, tmp_path: Path) ->
     assert reproducer.run(path, device="cpu").device == "cpu"
 
 
-def test_a_cubin_alone_does_not_run_on_the_cpu_device(bug: Path) -> None:
+def test_cubin_alone_does_not_run_on_the_cpu_device(bug: Path) -> None:
     cubin = cujit.compile(AXPY, to="cubin", arch="sm_90").data
     saved = reproducer.open(bug)
     with raises(LoadError, "load", "CPU", "PTX"):
@@ -235,7 +235,7 @@ def _with(saved: reproducer.SavedLaunch, **changes: Any) -> reproducer.SavedLaun
     return replace(saved, **changes)
 
 
-def test_arguments_that_are_not_those_of_the_image_are_refused(bug: Path) -> None:
+def test_arguments_that_do_not_match_the_image_are_refused(bug: Path) -> None:
     saved = reproducer.open(bug)
     with raises(ArgumentError, "argument", "4 parameters", "3"):
         reproducer.run(_with(saved, arguments=saved.arguments[:3]), device="cpu")
@@ -245,7 +245,7 @@ def test_arguments_that_are_not_those_of_the_image_are_refused(bug: Path) -> Non
 
 
 @pytest.mark.parametrize("name", ["gpu", "", 0])
-def test_what_is_no_device_is_refused(bug: Path, name: Any) -> None:
+def test_invalid_device_is_refused(bug: Path, name: Any) -> None:
     with raises(OptionError, "option-unknown"):
         reproducer.run(bug, device=name)
 
@@ -256,7 +256,7 @@ def test_watching_is_for_the_cpu_device(bug: Path) -> None:
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="exceptions have no notes")
-def test_a_fault_says_how_to_keep_the_launch() -> None:
+def test_fault_explains_how_to_save_the_launch() -> None:
     device = cujit.cpu(check="memory")
     kernel = cujit.jit(AXPY, device=device)["axpy"]
     x = device.zeros(4, np.float32)
@@ -306,7 +306,7 @@ def test_structures_and_arrays_of_null_pointers_are_saved(tmp_path: Path) -> Non
     kernel[1, 1].save(tmp_path / "b.launch", device.zeros(4, np.uint64))
 
 
-def test_a_texture_is_refused(tmp_path: Path) -> None:
+def test_texture_is_refused(tmp_path: Path) -> None:
     device = cujit.cpu()
     kernel = _kernel(device, 'extern "C" __global__ void k(cudaTextureObject_t t) {}')
     texture = device.texture(np.zeros((4, 4), np.float32))
@@ -314,7 +314,7 @@ def test_a_texture_is_refused(tmp_path: Path) -> None:
         kernel[1, 1].save(tmp_path / "no.launch", texture)
 
 
-def test_wrong_arguments_no_launch_and_no_file_are_refused(tmp_path: Path) -> None:
+def test_invalid_arguments_launches_and_files_are_refused(tmp_path: Path) -> None:
     device = cujit.cpu()
     kernel, x = _kernel(device), device.zeros(4, np.float32)
     with raises(ArgumentError, "argument-count", "4", "arguments"):
@@ -325,7 +325,7 @@ def test_wrong_arguments_no_launch_and_no_file_are_refused(tmp_path: Path) -> No
         kernel[1, 1].save(tmp_path / "none" / "no.launch", 1.0, x, x, 3)
 
 
-def test_more_than_a_saved_launch_may_have_is_refused(bug: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oversized_saved_launch_is_refused(bug: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from cujit.formats import saved_launch
 
     saved = reproducer.open(bug)
@@ -353,7 +353,7 @@ def _whole(fields: list[Any], header: object, body: bytes) -> bytes:
     return prefix + hashlib.sha256(prefix + text + body).digest() + text + body
 
 
-def test_the_files_that_lie_are_whole_otherwise(bug: Path) -> None:
+def test_corrupted_test_files_are_otherwise_intact(bug: Path) -> None:
     assert read_saved(_whole(*_parts(bug.read_bytes()))) == reproducer.open(bug)
 
 
@@ -402,7 +402,7 @@ _LIES = {
 
 
 @pytest.mark.parametrize("lie", _LIES)
-def test_a_header_that_lies_is_refused(bug: Path, lie: str) -> None:
+def test_contradictory_header_is_refused(bug: Path, lie: str) -> None:
     fields, header, body = _parts(bug.read_bytes())
     _LIES[lie](header)
     with raises(FormatError, "format", "invalid"):
@@ -410,7 +410,7 @@ def test_a_header_that_lies_is_refused(bug: Path, lie: str) -> None:
 
 
 @pytest.mark.parametrize("header", [b"", b"{}", b"[]", b"\xff", b"[" * 100_000, b'{"texts": 1}', b"1" * 5000])
-def test_what_is_no_header_is_refused(bug: Path, header: bytes) -> None:
+def test_invalid_header_is_refused(bug: Path, header: bytes) -> None:
     fields, _, body = _parts(bug.read_bytes())
     with raises(FormatError, "format", "invalid"):
         read_saved(_whole(fields, header, body))
@@ -430,7 +430,7 @@ def test_bombs_are_refused_before_they_are_unpacked(bug: Path) -> None:
         read_saved(_whole([*fields[:4], 1 << 30], header, bomb[:20]))  # more than so few bytes can stand for
 
 
-def test_a_version_that_is_not_ours_is_refused(bug: Path) -> None:
+def test_other_version_is_refused(bug: Path) -> None:
     fields, header, body = _parts(bug.read_bytes())
     with raises(FormatError, "format", "2", "1", "at byte 8"):
         read_saved(_whole([fields[0], 2, *fields[2:]], header, body))
@@ -450,7 +450,7 @@ def test_every_cut_and_every_damaged_byte_is_seen(bug: Path) -> None:
             read_saved(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
 
 
-def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+def test_oversized_file_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "large.launch"
     path.touch()
     os.truncate(path, 8 << 30)

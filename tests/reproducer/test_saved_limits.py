@@ -60,7 +60,7 @@ def changed(path: str, value: object) -> bytes:
     return prefix + hashlib.sha256(prefix + text + body).digest() + text + body
 
 
-def test_a_launch_that_has_the_most_comes_back_whole() -> None:
+def test_launch_at_every_limit_is_restored() -> None:
     assert read_saved(write_saved(WHOLE)) == WHOLE
     assert WHOLE.memory_bytes == 28
 
@@ -100,7 +100,7 @@ def test_one_more_than_the_most_is_refused(path: str, value: object, why: str) -
     assert why in str(refused.value)
 
 
-def test_what_a_launch_does_not_say_is_nothing() -> None:
+def test_omitted_fields_are_empty() -> None:
     least = SavedLaunch("k", "k", "cpu", (1, 1, 1), (1, 1, 1))
     assert read_saved(write_saved(least)) == least
     assert least == SavedLaunch("k", "k", "cpu", (1, 1, 1), (1, 1, 1), 0, None, False, (), (), (), (), ())
@@ -108,7 +108,7 @@ def test_what_a_launch_does_not_say_is_nothing() -> None:
     assert not any(bulk in repr(WHOLE) for bulk in ("second image", "tex\u00e9", "SavedBlock", "SavedVariable"))
 
 
-def test_a_body_and_a_header_of_the_most_bytes_are_written_and_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_largest_body_and_header_are_written_and_read(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (saved_launch.VERSION, saved_launch.MAX_BODY_BYTES, saved_launch.MAX_HEADER_BYTES) == (1, 1 << 30, 1 << 24)
     launch = replace(WHOLE, arguments=())
     header_bytes, _, size = struct.unpack_from("<IQQ", data := write_saved(launch), 12)
@@ -133,7 +133,7 @@ def test_a_body_and_a_header_of_the_most_bytes_are_written_and_read(monkeypatch:
         (lambda data: data[:40] + bytes([data[40] ^ 1]) + data[41:], ("SHA-256",), None),
     ],
 )
-def test_a_file_that_is_wrong_before_its_header_says_where(
+def test_error_before_the_header_has_its_offset(
     change: Callable[[bytes], bytes], why: tuple[str, ...], offset: int | None
 ) -> None:
     with raises(FormatError, "format", *why) as refused:
@@ -141,7 +141,7 @@ def test_a_file_that_is_wrong_before_its_header_says_where(
     assert refused.value.offset == offset
 
 
-def test_a_file_of_the_most_bytes_is_looked_into(tmp_path: Path) -> None:
+def test_file_of_the_most_bytes_is_looked_into(tmp_path: Path) -> None:
     path = tmp_path / "most.launch"
     most = PREFIX_BYTES + (1 << 24) + (1 << 30) + (1 << 20)
     path.touch()
@@ -150,7 +150,7 @@ def test_a_file_of_the_most_bytes_is_looked_into(tmp_path: Path) -> None:
         reproducer.open(path)
 
 
-def test_a_header_is_no_longer_than_it_says_and_its_text_is_ascii() -> None:
+def test_header_has_its_declared_length_in_ascii() -> None:
     data = write_saved(WHOLE)
     header_bytes = struct.unpack_from("<I", data, 12)[0]
     assert data[PREFIX_BYTES : PREFIX_BYTES + header_bytes].isascii()

@@ -15,7 +15,7 @@ THREADS = 32 if SECONDS > 10 else 6
 
 
 @pytest.mark.skipif(not hasattr(os, "register_at_fork"), reason="needs fork")
-def test_threads_signals_and_forks_at_once_give_right_results_and_all_end() -> None:
+def test_threads_signals_and_forks_give_right_results() -> None:
     script = Path(__file__).with_name("soak.py")
     done = subprocess.run(
         [sys.executable, str(script), str(SECONDS), str(THREADS)],

@@ -54,7 +54,7 @@ def installed(tools: Toolchain) -> Path:
     return Path(directory)
 
 
-def test_with_nvrtc_alone_its_headers_compile_and_their_names_hold_the_build(tools: Toolchain) -> None:
+def test_headers_bundled_with_nvrtc_compile_and_have_a_key(tools: Toolchain) -> None:
     runner = Runner(tools)
     runner.get(job("__global__ void k() {}", runner))
     assert not installed(tools).exists(), "a source that includes nothing needs no header"
@@ -65,7 +65,7 @@ def test_with_nvrtc_alone_its_headers_compile_and_their_names_hold_the_build(too
     assert installed(tools).name == f"{tools.nvrtc.version[0]}.{tools.nvrtc.version[1]}-{installed(tools).name[-16:]}"
 
 
-def test_a_key_installs_them_and_is_the_same_wherever_they_are(
+def test_key_installs_headers_and_is_equal_everywhere(
     tools: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = []
@@ -103,7 +103,7 @@ def test_of_several_at_once_one_installs(tools: Toolchain, monkeypatch: pytest.M
     assert sorted(os.listdir(directory.parent)) == sorted([directory.name, "lock"])
 
 
-def test_what_a_killed_process_left_goes_and_what_is_damaged_is_replaced(tools: Toolchain) -> None:
+def test_leftovers_are_removed_and_damage_is_replaced(tools: Toolchain) -> None:
     directory = installed(tools)
     (directory.parent / ".new-left" / "cccl").mkdir(parents=True, mode=0o700)
     directory.parent.chmod(0o700)
@@ -115,7 +115,7 @@ def test_what_a_killed_process_left_goes_and_what_is_damaged_is_replaced(tools: 
     assert not (directory / "damaged").exists()
 
 
-def test_a_directory_that_others_can_write_to_is_refused_and_the_error_says_so(tools: Toolchain) -> None:
+def test_directory_writable_by_others_is_refused(tools: Toolchain) -> None:
     parent = installed(tools).parent
     parent.mkdir(parents=True)
     parent.chmod(0o777)
@@ -126,7 +126,7 @@ def test_a_directory_that_others_can_write_to_is_refused_and_the_error_says_so(t
     assert os.listdir(parent) == []
 
 
-def test_what_nvrtc_cannot_write_is_said_and_nothing_is_left(tools: Toolchain, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_write_failure_of_nvrtc_is_reported_and_cleaned_up(tools: Toolchain, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = installed(tools)
     failed = nvrtc.nvrtcResult.NVRTC_ERROR_BUILTIN_OPERATION_FAILURE
     monkeypatch.setattr(bundled, "nvrtcInstallBundledHeaders", lambda *_: (failed, b"no space"))
@@ -136,7 +136,7 @@ def test_what_nvrtc_cannot_write_is_said_and_nothing_is_left(tools: Toolchain, m
     assert "Not a directory" in bundled.install_bundle(str(directory.parent.parent / "file" / "headers" / "x"))
 
 
-def test_flags_that_delete_are_refused(tmp_path: Path) -> None:
+def test_deleting_flags_are_refused(tmp_path: Path) -> None:
     result, info, _ = nvrtc.nvrtcGetBundledHeadersInfo()
     assert (result, info.available) == (0, 1)
     (tmp_path / "mine").write_text("kept")
@@ -154,21 +154,21 @@ def test_flags_that_delete_are_refused(tmp_path: Path) -> None:
         ("cuda_tile.h", "nvidia-cuda-crt"),
     ],
 )
-def test_the_error_of_a_header_that_it_lacks_names_the_wheel(tools: Toolchain, header: str, wheel: str) -> None:
+def test_missing_bundled_header_names_the_wheel(tools: Toolchain, header: str, wheel: str) -> None:
     runner = Runner(tools)
     with pytest.raises(CompileError) as missed:
         runner.get(job(f"#include <{header}>\n", runner))
     assert missed.value.help == f"run `pip install {wheel}` to install <{header}>"
 
 
-def test_doctor_tells_where_they_will_be(tools: Toolchain) -> None:
+def test_doctor_names_the_future_directory(tools: Toolchain) -> None:
     parts = health._headers(tools, tools.nvrtc.version, 13, "install them")
     assert {(part.state, part.path, part.found_via) for part in parts} == {
         ("ok", str(installed(tools)), health._BUNDLED)
     }
 
 
-def test_headers_are_removed_and_a_process_that_had_them_installs_them_again(tools: Toolchain, tmp_path: Path) -> None:
+def test_removed_headers_are_installed_again(tools: Toolchain, tmp_path: Path) -> None:
     runner, cache = Runner(tools), tmp_path / "cache"
     assert bundled.remove_bundles(str(cache)) == bundled.bundle_bytes(str(cache)) == 0
     runner.get(job(SOURCE, runner))
@@ -181,7 +181,7 @@ def test_headers_are_removed_and_a_process_that_had_them_installs_them_again(too
     assert directory.exists()
 
 
-def test_headers_of_another_user_stay(tools: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_headers_of_another_user_remain(tools: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runner = Runner(tools)
     runner.get(job(SOURCE, runner))
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
@@ -189,7 +189,7 @@ def test_headers_of_another_user_stay(tools: Toolchain, tmp_path: Path, monkeypa
     assert installed(tools).exists()
 
 
-def test_headers_stay_while_another_process_installs(
+def test_headers_remain_while_another_process_installs(
     tools: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runner = Runner(tools)

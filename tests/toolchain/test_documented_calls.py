@@ -85,7 +85,7 @@ def cpp() -> Iterator[int]:
         (NvrtcResult, "nvrtc", "nvrtcResult", ""),
     ],
 )
-def test_every_code_of_the_bindings_is_ours_by_both_names(ours: Any, module: str, name: str, prefix: str) -> None:
+def test_every_result_code_has_both_names(ours: Any, module: str, name: str, prefix: str) -> None:
     theirs = getattr(importlib.import_module(f"cuda.bindings.{module}"), name).__members__
     assert theirs
     for member, value in theirs.items():
@@ -93,13 +93,13 @@ def test_every_code_of_the_bindings_is_ours_by_both_names(ours: Any, module: str
         assert int(ours[member]) == int(value)
 
 
-def test_a_code_newer_than_the_table_is_no_second_error() -> None:
+def test_code_newer_than_the_table_is_no_second_error() -> None:
     assert nvvm.Result(4321).name == "UNKNOWN_4321"
     assert nvvm.nvvmError(4321).result == "UNKNOWN_4321"
 
 
 @pytest.mark.parametrize("module", ["nvvm", "nvjitlink", "nvfatbin"])
-def test_every_documented_call_is_there_with_its_parameters(module: str) -> None:
+def test_every_documented_call_has_its_parameters(module: str) -> None:
     theirs = importlib.import_module(f"cuda.bindings.{module}")
     ours = importlib.import_module(f"cujit.toolchain.{module}")
     calls = [name for name, thing in vars(theirs).items() if callable(thing) and name[0].islower() and thing.__doc__]
@@ -111,7 +111,7 @@ def test_every_documented_call_is_there_with_its_parameters(module: str) -> None
         assert list(inspect.signature(getattr(ours, name)).parameters) == documented, name
 
 
-def test_every_call_of_nvrtc_is_there_but_those_that_take_addresses() -> None:
+def test_every_nvrtc_call_exists_unless_it_takes_addresses() -> None:
     from cuda.bindings import nvrtc as theirs
 
     calls = {name for name in vars(theirs) if name.startswith("nvrtc")}
@@ -130,7 +130,7 @@ __tile_global__ void k(float* a, float* b, int n) {
 """
 
 
-def test_tile_code_gives_tile_ir_and_other_code_gives_none(toolchain: Toolchain) -> None:
+def test_only_tile_code_gives_tile_ir(toolchain: Toolchain) -> None:
     if toolchain.nvrtc.version < (13, 3):
         pytest.skip("tile code came with CUDA 13.3")
     options = ["-arch=compute_90", "-std=c++20", "--enable-tile", *(f"-I{path}" for path in toolchain.headers.paths)]
@@ -146,14 +146,14 @@ def test_tile_code_gives_tile_ir_and_other_code_gives_none(toolchain: Toolchain)
 
 
 @pytest.mark.parametrize("name", ERRORS)
-def test_a_bare_code_makes_the_documented_error(name: str) -> None:
+def test_bare_code_raises_the_documented_error(name: str) -> None:
     error = ERRORS[name](3)
     assert error.status == 3
     assert issubclass(ERRORS[name], ToolError)
     assert "(3)" in str(error)
 
 
-def test_a_library_has_its_name_in_errors_before_its_version_is_known() -> None:
+def test_error_names_a_library_before_its_version_is_known() -> None:
     with raises(nvvm.nvvmError, "tool", "nvvmNothing") as caught:
         ToolLibrary("libNVVM", "nvvm", nvvm.nvvmError).call("nvvmNothing", "nothing")
     assert caught.value.tool == "libNVVM"
@@ -178,7 +178,7 @@ def test_llvm_ir_becomes_ptx_by_the_documented_calls(program: int) -> None:
     assert log == b"\0"
 
 
-def test_a_refusal_of_nvvm_carries_status_and_log(program: int) -> None:
+def test_refusal_of_nvvm_carries_status_and_log(program: int) -> None:
     with pytest.raises(nvvm.nvvmError) as caught:
         nvvm.compile_program(program, 0, [])
     assert caught.value.status is nvvm.Result.NVVM_ERROR_NO_MODULE_IN_PROGRAM
@@ -190,7 +190,7 @@ def test_a_refusal_of_nvvm_carries_status_and_log(program: int) -> None:
     assert nvvm.get_error_string(caught.value.status) == "NVVM_ERROR_COMPILATION"
 
 
-def test_only_lazy_modules_make_no_program(program: int) -> None:
+def test_lazy_modules_alone_are_no_program(program: int) -> None:
     nvvm.lazy_add_module_to_program(program, IR, len(IR), None)
     with pytest.raises(nvvm.nvvmError) as caught:
         nvvm.compile_program(program, 0, [])
@@ -198,7 +198,7 @@ def test_only_lazy_modules_make_no_program(program: int) -> None:
 
 
 @pytest.mark.parametrize("cut", ["target datalayout", ""])
-def test_the_verifier_refuses_what_would_end_the_process(program: int, cut: str) -> None:
+def test_verifier_refuses_what_would_end_the_process(program: int, cut: str) -> None:
     text = "\n".join(line for line in SCALE.splitlines() if not cut or not line.startswith(cut)).encode()
     for name in ("a.ll", "b.ll")[: 1 if cut else 2]:  # no layout, or one function twice
         nvvm.add_module_to_program(program, text, len(text), name)
@@ -208,7 +208,7 @@ def test_the_verifier_refuses_what_would_end_the_process(program: int, cut: str)
     assert caught.value.log
 
 
-def test_the_llvm_of_an_architecture_is_told_where_the_library_can() -> None:
+def test_llvm_version_of_an_architecture_is_returned() -> None:
     from cujit.toolchain.nvvm import Nvvm
 
     if Nvvm().release < (13, 1):
@@ -234,7 +234,7 @@ def test_ptx_becomes_a_cubin_by_the_documented_calls(link: int) -> None:
         get(link, bytearray(size(link)))
 
 
-def test_a_file_is_linked_and_any_lets_the_library_look(link: int, tmp_path: Path) -> None:
+def test_file_is_linked_and_any_lets_the_library_look(link: int, tmp_path: Path) -> None:
     path = tmp_path / "nothing.ptx"
     path.write_bytes(PTX)
     nvjitlink.add_file(link, nvjitlink.InputType.ANY, path)
@@ -242,7 +242,7 @@ def test_a_file_is_linked_and_any_lets_the_library_look(link: int, tmp_path: Pat
     assert nvjitlink.get_linked_cubin_size(link) > 1000
 
 
-def test_a_failed_link_carries_both_logs_and_the_names_of_inputs() -> None:
+def test_failed_link_carries_both_logs_and_the_names_of_inputs() -> None:
     wants = b".version 7.8\n.target sm_75\n.address_size 64\n.extern .func f;\n.visible .entry k() { call f; ret; }\n"
     handle = nvjitlink.create(2, ["-arch=sm_90", "-verbose"])
     nvjitlink.add_data(handle, nvjitlink.InputType.PTX, wants, len(wants), "wants_f.ptx")
@@ -276,7 +276,7 @@ def test_images_become_a_fatbin_by_the_documented_calls(fatbin: int) -> None:
         (lambda h: nvfatbin.add_ptx(h, PTX, len(PTX), "no", "", ""), "INVALID_ARCH"),
     ],
 )
-def test_a_refusal_of_nvfatbin_carries_its_status(fatbin: int, add: Callable[[int], None], result: str) -> None:
+def test_nvfatbin_error_has_its_status(fatbin: int, add: Callable[[int], None], result: str) -> None:
     with pytest.raises(nvfatbin.nvFatbinError) as caught:
         add(fatbin)
     assert caught.value.status is nvfatbin.Result[f"NVFATBIN_ERROR_{result}"]
@@ -306,7 +306,7 @@ def test_cpp_becomes_ltoir_by_the_documented_calls(cpp: int) -> None:
     assert ltoir.startswith(b"\xed\x43\x4e\x7f")
 
 
-def test_what_nvrtc_answers_is_given_and_not_raised(cpp: int) -> None:
+def test_nvrtc_results_are_returned_and_not_raised(cpp: int) -> None:
     (result,) = nvrtc.nvrtcCompileProgram(cpp, 1, [b"--bogus"])
     assert result == nvrtc.nvrtcResult.NVRTC_ERROR_INVALID_OPTION
     assert nvrtc.nvrtcGetErrorString(result) == (0, b"NVRTC_ERROR_INVALID_OPTION")
@@ -365,14 +365,14 @@ MAKE: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize(
     "wrong", [None, 0, 1234, -1, 1 << 70, "handle", b"", 1.5, True, pytest.param(object(), id="object")], ids=repr
 )
-def test_what_is_no_handle_is_refused_by_every_call(library: str, wrong: object) -> None:
+def test_invalid_handle_is_refused_by_every_call(library: str, wrong: object) -> None:
     for call in CALLS[library]:
         with raises(ERRORS[library], "tool", "handle"):
             call(wrong)
 
 
 @pytest.mark.parametrize("library", CALLS)
-def test_a_destroyed_handle_is_refused_by_every_call(library: str) -> None:
+def test_destroyed_handle_is_refused_by_every_call(library: str) -> None:
     handle = MAKE[library]()
     destroy, number = CALLS[library][0], int(handle)
     destroy(handle)
@@ -384,7 +384,7 @@ def test_a_destroyed_handle_is_refused_by_every_call(library: str) -> None:
 
 
 @pytest.mark.parametrize("call", [nvvm.get_program_log_size, nvvm.destroy_program])
-def test_a_handle_that_is_destroyed_while_a_call_waits_for_it_is_refused(call: Callable[[Any], object]) -> None:
+def test_handle_destroyed_during_a_wait_is_refused(call: Callable[[Any], object]) -> None:
     handle: Any = nvvm.create_program()
 
     class Waiting(contextlib.AbstractContextManager[None]):
@@ -404,7 +404,7 @@ def test_a_handle_that_is_destroyed_while_a_call_waits_for_it_is_refused(call: C
 
 @pytest.mark.parametrize("library", CALLS)
 @pytest.mark.parametrize("other", CALLS)
-def test_a_handle_of_another_library_is_refused(library: str, other: str) -> None:
+def test_handle_of_another_library_is_refused(library: str, other: str) -> None:
     if library == other:
         return
     handle = MAKE[other]()
@@ -414,7 +414,7 @@ def test_a_handle_of_another_library_is_refused(library: str, other: str) -> Non
     CALLS[other][0](handle)
 
 
-def test_a_new_handle_at_the_address_of_an_old_one_is_not_the_old_one() -> None:
+def test_reused_handle_address_is_a_new_handle() -> None:
     made: dict[int, Any] = {}
     for _ in range(200):
         handle = nvvm.create_program()
@@ -428,7 +428,7 @@ def test_a_new_handle_at_the_address_of_an_old_one_is_not_the_old_one() -> None:
     pytest.skip("the library never used an address again")
 
 
-def test_the_plain_number_of_an_open_handle_serves(program: int) -> None:
+def test_plain_number_of_an_open_handle_serves(program: int) -> None:
     assert nvvm.get_program_log_size(int(program)) == 1
 
 
@@ -457,7 +457,7 @@ READERS: list[tuple[str, str, Callable[[Any], object]]] = [
     ],
     ids=["str", "bytes", "too small", "read-only view", "None", "address", "list", "not contiguous"],
 )
-def test_a_buffer_that_cannot_be_filled_is_refused_with_what_to_pass(
+def test_unwritable_buffer_is_refused_with_a_hint(
     library: str, fixture: str, reader: Any, buffer: Any, why: str, request: pytest.FixtureRequest
 ) -> None:
     handle = request.getfixturevalue(fixture)
@@ -470,7 +470,7 @@ def test_a_buffer_that_cannot_be_filled_is_refused_with_what_to_pass(
     assert isinstance(caught.value, ValueError | TypeError)
 
 
-def test_a_larger_buffer_is_filled_from_its_start(program: int) -> None:
+def test_larger_buffer_is_filled_from_its_start(program: int) -> None:
     nvvm.add_module_to_program(program, IR, len(IR), "m")
     nvvm.compile_program(program, 0, [])
     size = nvvm.get_compiled_result_size(program)
@@ -480,14 +480,14 @@ def test_a_larger_buffer_is_filled_from_its_start(program: int) -> None:
 
 
 @pytest.mark.parametrize("wrong", [None, True, "1", 1.5, -1, 1 << 64])
-def test_what_is_no_address_is_refused(cpp: int, wrong: Any) -> None:
+def test_invalid_address_is_refused(cpp: int, wrong: Any) -> None:
     for what, addresses in (("callback", (wrong, 0)), ("payload", (0, wrong))):
         with raises(nvrtc.nvrtcError, "tool", what):
             nvrtc.nvrtcSetFlowCallback(cpp, *addresses)
 
 
 @pytest.mark.parametrize("wrong", [0, len(IR) - 1, len(IR) + 1, -1, "5", None, True])
-def test_a_size_that_disagrees_with_the_data_is_refused(program: int, link: int, fatbin: int, wrong: Any) -> None:
+def test_size_that_contradicts_the_data_is_refused(program: int, link: int, fatbin: int, wrong: Any) -> None:
     with raises(nvvm.nvvmError, "tool", "buffer"):
         nvvm.add_module_to_program(program, IR, wrong, "m")
     with raises(nvjitlink.nvJitLinkError, "tool", "data"):
@@ -497,7 +497,7 @@ def test_a_size_that_disagrees_with_the_data_is_refused(program: int, link: int,
 
 
 @pytest.mark.parametrize("data", ["text", None, 1 << 40, [1, 2]])
-def test_data_that_is_no_bytes_is_refused(program: int, link: int, fatbin: int, data: Any) -> None:
+def test_nonbytes_data_is_refused(program: int, link: int, fatbin: int, data: Any) -> None:
     with raises(nvvm.nvvmError, "tool", "NVVM_ERROR_INVALID_INPUT"):
         nvvm.add_module_to_program(program, data, 4, "m")
     with raises(nvjitlink.nvJitLinkError, "tool", "NVJITLINK_ERROR_INVALID_INPUT"):
@@ -510,7 +510,7 @@ def test_data_that_is_no_bytes_is_refused(program: int, link: int, fatbin: int, 
     ("count", "options"),
     [(2, ["-a"]), (0, ["-a"]), (3, "abc"), (1, [5]), (1, ["a\0b"]), (1, ["\ud800"]), (1, 77), ("1", ["-a"])],
 )
-def test_options_that_are_no_list_of_their_number_are_refused(program: int, cpp: int, count: Any, options: Any) -> None:
+def test_options_with_a_wrong_count_are_refused(program: int, cpp: int, count: Any, options: Any) -> None:
     with raises(nvvm.nvvmError, "tool", "nvvmCompileProgram"):
         nvvm.compile_program(program, count, options)
     with raises(nvjitlink.nvJitLinkError, "tool", "nvJitLinkCreate"):
@@ -522,12 +522,12 @@ def test_options_that_are_no_list_of_their_number_are_refused(program: int, cpp:
 
 
 @pytest.mark.parametrize("wrong", [99, -1, "PTX", None, True])
-def test_an_input_type_that_there_is_not_is_refused_with_those_there_are(link: int, wrong: Any) -> None:
+def test_unknown_input_type_is_refused_with_known_ones(link: int, wrong: Any) -> None:
     with raises(nvjitlink.nvJitLinkError, "tool", "NVJITLINK_INPUT_PTX"):
         nvjitlink.add_data(link, wrong, PTX, len(PTX), "p")
 
 
-def test_files_that_cannot_be_added_each_get_their_own_error(link: int, tmp_path: Path) -> None:
+def test_each_unaddable_file_gets_its_own_error(link: int, tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     (tmp_path / "text.cubin").write_text("hello")
     for path in ("missing", "", "empty"):
@@ -539,7 +539,7 @@ def test_files_that_cannot_be_added_each_get_their_own_error(link: int, tmp_path
     assert caught.value.status in (nvjitlink.Result.ERROR_INVALID_INPUT, nvjitlink.Result.ERROR_INCORRECT_INPUT_TYPE)
 
 
-def test_headers_that_disagree_with_their_number_are_refused() -> None:
+def test_headers_with_a_wrong_count_are_refused() -> None:
     for count, headers, names in ((1, [], []), (1, [b""], []), (0, [b""], [b"a.h"])):
         with raises(nvrtc.nvrtcError, "tool", "nvrtcCreateProgram"):
             nvrtc.nvrtcCreateProgram(b"", b"k.cu", count, headers, names)
@@ -547,7 +547,7 @@ def test_headers_that_disagree_with_their_number_are_refused() -> None:
         nvrtc.nvrtcCreateProgram(b"int a;\0int b;", b"k.cu", 0, [], [])
 
 
-def test_data_may_be_forgotten_before_it_is_used(program: int) -> None:
+def test_data_may_be_freed_before_it_is_used(program: int) -> None:
     module = bytearray(IR)
     nvvm.add_module_to_program(program, module, len(module), "m")
     module[:] = b"\xff" * len(module)

@@ -44,7 +44,7 @@ def test_importing_opens_no_library() -> None:
     )
 
 
-def test_without_a_driver_the_error_says_so_and_names_the_cpu_device() -> None:
+def test_missing_driver_error_names_the_cpu_device() -> None:
     if driver_there():
         pytest.skip("there is a driver")
     with pytest.raises((DriverNotFoundError, DeviceNotFoundError)) as caught:
@@ -54,7 +54,7 @@ def test_without_a_driver_the_error_says_so_and_names_the_cpu_device() -> None:
         open_driver()
 
 
-def test_a_refusal_carries_call_result_and_description() -> None:
+def test_refusal_carries_call_result_and_description() -> None:
     result = bindings().CUresult
     driver = Driver(
         made_of(
@@ -75,7 +75,7 @@ def test_a_refusal_carries_call_result_and_description() -> None:
     assert error.help
 
 
-def test_a_refusal_by_a_driver_without_descriptions_has_the_number() -> None:
+def test_driver_without_error_texts_reports_the_number() -> None:
     def missing(_status: object) -> None:
         raise RuntimeError('Function "cuGetErrorString" not found')
 
@@ -86,7 +86,7 @@ def test_a_refusal_by_a_driver_without_descriptions_has_the_number() -> None:
     assert caught.value.message == str(refused)
 
 
-def test_results_come_without_the_status() -> None:
+def test_results_are_returned_without_the_status() -> None:
     ok = bindings().CUresult.CUDA_SUCCESS
     driver = Driver(made_of(none=lambda: (ok,), one=lambda x: (ok, x), two=lambda: (ok, 1, 2)), (13, 0))
     assert driver.call("none") is None
@@ -94,7 +94,7 @@ def test_results_come_without_the_status() -> None:
     assert driver.call("two") == (1, 2)
 
 
-def test_a_function_that_the_driver_lacks_is_a_driver_error() -> None:
+def test_function_that_the_driver_lacks_is_a_driver_error() -> None:
     def missing() -> None:
         raise RuntimeError('Function "cuNew" not found')
 
@@ -104,7 +104,7 @@ def test_a_function_that_the_driver_lacks_is_a_driver_error() -> None:
             driver.call(name)
 
 
-def test_after_a_fork_the_error_says_why_the_driver_refuses() -> None:
+def test_error_after_a_fork_explains_the_drivers_refusal() -> None:
     result = bindings().CUresult
     module = made_of(
         cuCtxSynchronize=lambda: (result.CUDA_ERROR_NOT_INITIALIZED,),
@@ -117,9 +117,7 @@ def test_after_a_fork_the_error_says_why_the_driver_refuses() -> None:
 
 
 @pytest.mark.parametrize(("number", "version"), [(11080, "11.8"), (12030, "12.3")])
-def test_a_driver_that_is_too_old_is_refused_with_its_version(
-    number: int, version: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_old_driver_is_refused_with_its_version(number: int, version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = bindings().CUresult.CUDA_SUCCESS, number
     monkeypatch.setattr(bindings(), "cuDriverGetVersion", lambda: answer)
     with raises(DeviceNotFoundError, "device-not-found", "CUDA", version, "12.4"):
@@ -127,9 +125,7 @@ def test_a_driver_that_is_too_old_is_refused_with_its_version(
 
 
 @pytest.mark.parametrize("visible", [None, "", "7"])
-def test_a_driver_that_shows_no_gpu_says_so_with_what_hides_them(
-    visible: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_driver_without_visible_gpus_names_the_cause(visible: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     results = bindings().CUresult
     monkeypatch.setattr(bindings(), "cuDriverGetVersion", lambda: (results.CUDA_SUCCESS, 13000))
     monkeypatch.setattr(bindings(), "cuInit", lambda _flags: (results.CUDA_ERROR_NO_DEVICE,))
@@ -143,7 +139,7 @@ def test_a_driver_that_shows_no_gpu_says_so_with_what_hides_them(
 
 
 @pytest.mark.gpu
-def test_the_driver_of_this_machine_opens_once() -> None:
+def test_driver_of_this_machine_opens_once() -> None:
     if not driver_there():
         pytest.skip("no driver")
     driver = open_driver()
@@ -164,14 +160,14 @@ print([driver.error("cuMemAlloc", refused, log).log for log in ("", "of the link
 """
 
 
-def test_an_error_has_what_the_driver_logged_since_the_last_one(tmp_path: Path) -> None:
+def test_error_contains_the_drivers_new_log_entries(tmp_path: Path) -> None:
     if not null_driver.is_buildable():
         pytest.skip("the wheel ziglang is not installed")
     printed_log = printed(LOGS, environment=null_driver.build(tmp_path)).strip()
     assert printed_log == repr(["[CUDA][E] line 1", "of the linker\n[CUDA][E] line 2", "[CUDA][E] line 3"])
 
 
-def test_a_driver_without_a_log_or_one_that_refuses_it_still_gives_the_error() -> None:
+def test_driver_without_a_log_still_raises_the_error() -> None:
     result = bindings().CUresult
 
     def refuse(*_: object) -> tuple[object, ...]:

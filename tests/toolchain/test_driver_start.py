@@ -29,7 +29,7 @@ def _calls(log: Path) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("asked", ["gpu", "default_device"])
-def test_a_thread_has_the_driver_begin_and_gives_back_what_it_holds(asked: str, tmp_path: Path) -> None:
+def test_thread_starts_the_driver_and_releases_its_locks(asked: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
     main = printed(ASKING.replace("gpu", asked), environment=environment_of(EmulatorSettings(log=str(log)))).split()[-1]
     calls = _calls(log)
@@ -39,7 +39,7 @@ def test_a_thread_has_the_driver_begin_and_gives_back_what_it_holds(asked: str, 
     assert own == ["cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease_v2"]
 
 
-def test_the_driver_begins_once_in_a_process_and_not_with_what_is_no_gpu() -> None:
+def test_driver_starts_once_and_only_with_a_gpu() -> None:
     printed(
         """
         import _thread
@@ -59,7 +59,7 @@ def test_the_driver_begins_once_in_a_process_and_not_with_what_is_no_gpu() -> No
 
 
 @pytest.mark.parametrize("call", ["cujit.gpu()", "cujit.gpu(3)"])
-def test_who_has_no_such_gpu_hears_it_as_without_the_thread(call: str) -> None:
+def test_missing_gpu_gives_the_same_error_as_without_a_thread(call: str) -> None:
     environment = environment_of(EmulatorSettings()) if "3" in call else dict(os.environ)
     plain = f"from cujit.devices.process import process_devices; process_devices().{call.removeprefix('cujit.')}"
     said = [python(code, environment=environment).stderr.splitlines()[-2:] for code in (f"import cujit; {call}", plain)]
@@ -67,7 +67,7 @@ def test_who_has_no_such_gpu_hears_it_as_without_the_thread(call: str) -> None:
     assert "GPU" in "".join(said[0]) or "driver" in "".join(said[0])
 
 
-def test_where_no_thread_can_be_had_the_driver_begins_when_it_is_asked() -> None:
+def test_driver_starts_on_demand_if_no_thread_can_start() -> None:
     name = printed(
         """
         import _thread
@@ -81,7 +81,7 @@ def test_where_no_thread_can_be_had_the_driver_begins_when_it_is_asked() -> None
     assert name.split() == ["cuda:0"]
 
 
-def test_the_driver_begins_before_anything_else_is_imported() -> None:
+def test_driver_starts_before_other_imports() -> None:
     printed(
         """
         import sys

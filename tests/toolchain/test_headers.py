@@ -27,12 +27,12 @@ TOOLKIT_HEADERS = [
 ]
 
 
-def test_with_nothing_set_the_toolkits_headers_compile(toolchain: Toolchain) -> None:
+def test_toolkit_headers_compile_without_settings(toolchain: Toolchain) -> None:
     """All together; ``make toolkits`` compiles each by itself."""
     compiles(toolchain, "".join(f"#include <{header}>\n" for header in TOOLKIT_HEADERS) + "__global__ void k() {}")
 
 
-def test_every_hit_says_how_it_was_found(toolchain: Toolchain) -> None:
+def test_every_hit_names_its_search_rule(toolchain: Toolchain) -> None:
     assert not toolchain.headers.missing
     parts = {d.part: d.found_via for d in toolchain.headers.directories}
     assert parts == dict.fromkeys(("CUDA runtime headers", "CCCL", "crt"), "NVRTC's directory")
@@ -45,7 +45,7 @@ def make_toolkit(home: Path, version: int) -> None:
         (home / "include" / name).write_text(f"#define CUDART_VERSION  {version}\n")
 
 
-def test_cuda_home_serves_when_the_wheels_have_nothing(tmp_path: Path) -> None:
+def test_cuda_home_is_used_if_the_wheels_have_nothing(tmp_path: Path) -> None:
     make_toolkit(tmp_path / "home", 99010)
     settings = Settings.from_environment({"CUDA_HOME": str(tmp_path / "home"), "CUDA_PATH": ""})
     search = find_headers(settings, 99, str(tmp_path / "lib" / "libnvrtc.so"))
@@ -54,7 +54,7 @@ def test_cuda_home_serves_when_the_wheels_have_nothing(tmp_path: Path) -> None:
     assert runtime.found_via == "CUDA_HOME or CUDA_PATH"
 
 
-def test_headers_of_another_major_version_are_passed_over_and_the_report_says_so(tmp_path: Path) -> None:
+def test_headers_of_another_major_version_are_skipped(tmp_path: Path) -> None:
     make_toolkit(tmp_path / "home", 12090)
     settings = Settings((("CUDA_HOME", str(tmp_path / "home")),))
     search = find_headers(settings, 99, None)
@@ -62,20 +62,20 @@ def test_headers_of_another_major_version_are_passed_over_and_the_report_says_so
     assert "headers of CUDA 12, but NVRTC is 99 (CUDA_HOME or CUDA_PATH)" in search.report()
 
 
-def test_a_miss_lists_everything_that_was_tried() -> None:
+def test_miss_lists_everything_that_was_tried() -> None:
     search = find_headers(Settings((("CUDA_PATH", "/nowhere/cuda"),)), 99, "/nowhere/lib/libnvrtc.so")
     for place in ("/nowhere/include", "/nowhere/cuda/include", "/usr/local/cuda/include"):
         assert place in search.report()
 
 
-def test_the_toolkit_beside_nvrtc_goes_before_cuda_home(toolchain: Toolchain, tmp_path: Path) -> None:
+def test_toolkit_of_nvrtc_precedes_cuda_home(toolchain: Toolchain, tmp_path: Path) -> None:
     make_toolkit(tmp_path, 1000 * toolchain.nvrtc.version[0])
     settings = Settings((("CUDA_HOME", str(tmp_path)),))
     search = find_headers(settings, toolchain.nvrtc.version[0], toolchain.nvrtc.library_path)
     assert str(tmp_path / "include") not in search.paths
 
 
-def test_the_files_of_the_standard_headers_are_those_of_the_table() -> None:
+def test_standard_header_files_match_the_table() -> None:
     for directory, table in ((STD_DIRECTORY, STD_HEADERS), (HOST_DIRECTORY, HOST_HEADERS)):
         files = [path for path in Path(directory).rglob("*") if path.is_file()]
         on_disk = {path.relative_to(directory).as_posix(): path.read_text() for path in files}
@@ -185,13 +185,13 @@ __global__ void k(std::int64_t i, uint8_t u, intptr_t p, int_fast16_t f) {
 
 @pytest.mark.parametrize("std", ["c++17", "c++20"])
 @pytest.mark.parametrize("text", [NAMES, C_NAMES, FORMATS_AND_ARGUMENTS], ids=["namespace std", "C", "formats"])
-def test_the_names_are_where_the_standard_has_them(toolchain: Toolchain, text: str, std: str) -> None:
+def test_names_are_where_the_standard_has_them(toolchain: Toolchain, text: str, std: str) -> None:
     if not available(toolchain, "string_view"):
         pytest.skip("the CCCL of CUDA 12.9 has fewer of them")
     compiles(toolchain, text, f"-std={std}")
 
 
-def test_the_limits_of_floats_have_the_values_of_ieee_754() -> None:
+def test_float_limits_match_ieee_754() -> None:
     """Those of libcu++, and cujit's own, which libcu++ of CUDA 12.9 needs."""
     own = std_headers._macros(std_headers._FLOAT)
     forget = "".join(f"#undef {name}\n" for name in std_headers._FLOAT)

@@ -66,17 +66,17 @@ def test_wheels_on_pythonpath_are_found(layout: Layout) -> None:
     assert layout.run(_PROGRAM, {"PYTHONPATH": paths}) == "7 True"
 
 
-def test_wheels_that_a_pth_file_names_are_found(layout: Layout) -> None:
+def test_wheels_in_a_pth_file_are_found(layout: Layout) -> None:
     (layout.site / "wheels.pth").write_text(f"{layout.wheels}\n")
     assert layout.run(_PROGRAM) == "7 True"
 
 
-def test_wheels_that_a_program_adds_to_its_path_are_found(layout: Layout) -> None:
+def test_wheels_added_to_the_path_are_found(layout: Layout) -> None:
     added = f"import sys; sys.path.append({str(layout.wheels)!r})\n"
     assert layout.run(added + _PROGRAM) == "7 True"
 
 
-def test_without_wheels_the_message_says_what_to_install(layout: Layout) -> None:
+def test_missing_wheels_are_reported_with_a_command(layout: Layout) -> None:
     code = "import cujit\ntry: cujit.compile('')\nexcept cujit.errors.ToolchainNotFoundError as e: print(e)"
     assert "pip install 'cujit[cu13]'" in layout.run(code)
 
@@ -89,7 +89,7 @@ print(json.dumps([health.is_good, {part.name: part.problem for part in health.pa
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the names of libraries are Linux's")
-def test_doctor_finds_a_compiler_that_lacks_a_file(layout: Layout) -> None:
+def test_doctor_finds_a_compiler_with_a_missing_file(layout: Layout) -> None:
     target = layout.home / "broken"
     for source in (_SITE / "nvidia").rglob("*"):
         copy = target / source.relative_to(_SITE)

@@ -24,25 +24,25 @@ from toolkit_page import (
 
 
 @pytest.mark.parametrize("library", MODULES)
-def test_every_function_of_a_library_is_a_call_or_has_a_reason(library: str) -> None:
+def test_every_library_function_is_a_call_or_has_a_reason(library: str) -> None:
     compared = calls(library)
     assert len(compared.names) > 10
     assert not compared.unexplained
 
 
-def test_no_reason_is_of_a_call_that_there_is() -> None:
+def test_no_reason_is_for_an_existing_call() -> None:
     assert not [name for name in CALLS for library in MODULES if has_call(library, name)]
     assert sum(len(calls(library).reasons) for library in MODULES) == len(CALLS)
 
 
-def test_every_option_of_the_drivers_jit_is_given_or_has_a_reason() -> None:
+def test_every_driver_jit_option_is_supported_or_has_a_reason() -> None:
     compared = jit_options()
     assert not compared.unexplained
     assert compared.ours - compared.names <= {"SPLIT_COMPILE"}  # which bindings of 12.9 lack
     assert not compared.ours & set(JIT_OPTIONS)
 
 
-def test_every_kind_of_input_of_the_linker_is_a_kind_and_the_other_way_round() -> None:
+def test_input_kinds_match_those_of_the_linker() -> None:
     compared = inputs()
     assert compared.names - set(INPUTS) == compared.ours
     assert set(WITHOUT_A_LINK) <= set(ImageKind.__members__)
@@ -57,7 +57,7 @@ def header(toolchain: Toolchain, name: str) -> str:
 
 
 @pytest.mark.parametrize("library", MODULES)
-def test_a_function_that_is_absent_from_the_header_is_so(library: str, toolchain: Toolchain) -> None:
+def test_function_that_is_absent_from_the_header_is_so(library: str, toolchain: Toolchain) -> None:
     name = {"nvfatbin": "nvFatbin.h"}.get(library, f"{library}.h")
     text, why = header(toolchain, name), f"absent from `{name}`"
     assert not [call for call, reason in CALLS.items() if reason == why and re.search(rf"\b{call}\b", text)]
@@ -80,7 +80,7 @@ def test_options_of_the_drivers_jit_are_deprecated_where_the_header_says_so(tool
 
 
 @pytest.mark.parametrize("suffix", ["", "a", "f"])
-def test_every_architecture_that_nvrtc_takes_is_one_and_no_other(toolchain: Toolchain, suffix: str) -> None:
+def test_architectures_match_those_of_nvrtc(toolchain: Toolchain, suffix: str) -> None:
     for number in toolchain.nvrtc.arches:
         try:
             arch = Arch.parse(f"sm_{number}{suffix}")

@@ -12,7 +12,7 @@ from raising import raises
 PTX = b".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry nothing() { ret; }\n"
 
 
-def test_an_image_goes_in_and_comes_out(toolchain: Toolchain) -> None:
+def test_image_is_bundled_and_extracted_unchanged(toolchain: Toolchain) -> None:
     with toolchain.nvfatbin.packer(["-compress=false"]) as packer:
         packer.add_ptx(PTX, "80", "nothing.ptx", "-O1")
         data = packer.fatbin()
@@ -23,7 +23,7 @@ def test_an_image_goes_in_and_comes_out(toolchain: Toolchain) -> None:
     assert b".entry nothing" in entry.payload()
 
 
-def test_ptx_without_its_nul_is_taken(toolchain: Toolchain) -> None:
+def test_ptx_without_its_nul_is_accepted(toolchain: Toolchain) -> None:
     with toolchain.nvfatbin.packer() as packer:
         packer.add_ptx(PTX + b"\0", "80")
         with_nul = packer.fatbin()
@@ -32,7 +32,7 @@ def test_ptx_without_its_nul_is_taken(toolchain: Toolchain) -> None:
         assert packer.fatbin() == with_nul
 
 
-def test_a_wrong_option_says_call_and_result(toolchain: Toolchain) -> None:
+def test_wrong_option_error_has_call_and_result(toolchain: Toolchain) -> None:
     with pytest.raises(ToolError) as caught:
         toolchain.nvfatbin.packer(["-no-such-option"])
     assert (caught.value.call, caught.value.result) == (
@@ -46,7 +46,7 @@ def test_garbage_is_refused(toolchain: Toolchain) -> None:
         packer.add_cubin(b"garbage", "90")
 
 
-def test_a_closed_packer_refuses_work(toolchain: Toolchain) -> None:
+def test_closed_packer_refuses_work(toolchain: Toolchain) -> None:
     packer = toolchain.nvfatbin.packer()
     assert toolchain.live_handles == 1
     packer.close()

@@ -23,7 +23,7 @@ def add_and_complete(linker: Linker, ptx: bytes) -> None:
     linker.complete()
 
 
-def test_the_version_is_told(toolchain: Toolchain) -> None:
+def test_version_is_returned(toolchain: Toolchain) -> None:
     assert toolchain.nvjitlink.version >= (12, 9)
     assert toolchain.nvjitlink.tool.startswith("nvJitLink ")
 
@@ -37,14 +37,14 @@ def test_ptx_becomes_a_cubin(toolchain: Toolchain) -> None:
         assert linker.error_log() == ""
 
 
-def test_a_wrong_option_says_call_and_result(toolchain: Toolchain) -> None:
+def test_wrong_option_error_has_call_and_result(toolchain: Toolchain) -> None:
     with pytest.raises(ToolError) as caught:
         toolchain.nvjitlink.linker(["-arch=sm_90", "-no-such-option"])
     assert caught.value.call == "nvJitLinkCreate"
     assert caught.value.result == "NVJITLINK_ERROR_UNRECOGNIZED_OPTION"
 
 
-def test_a_failed_link_carries_the_log(toolchain: Toolchain) -> None:
+def test_failed_link_carries_the_log(toolchain: Toolchain) -> None:
     with toolchain.nvjitlink.linker(["-arch=sm_90"]) as linker:
         with pytest.raises(ToolError) as caught:
             add_and_complete(linker, PTX.replace(b"ret;", b"jump;"))
@@ -53,7 +53,7 @@ def test_a_failed_link_carries_the_log(toolchain: Toolchain) -> None:
         assert "'jump'" in caught.value.log
 
 
-def test_a_closed_linker_refuses_work(toolchain: Toolchain) -> None:
+def test_closed_linker_refuses_work(toolchain: Toolchain) -> None:
     linker = toolchain.nvjitlink.linker(["-arch=sm_90"])
     assert toolchain.live_handles == 1
     linker.close()

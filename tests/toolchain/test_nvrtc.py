@@ -25,7 +25,7 @@ from waiting import eventually
 KERNEL = b"template <typename T> __global__ void fill(T* x, T v) { x[threadIdx.x] = v; }"
 
 
-def test_the_version_and_the_architectures_are_told(toolchain: Toolchain) -> None:
+def test_version_and_architectures_are_returned(toolchain: Toolchain) -> None:
     nvrtc = toolchain.nvrtc
     assert nvrtc.version >= (12, 9)
     assert nvrtc.tool == f"NVRTC {nvrtc.version[0]}.{nvrtc.version[1]}"
@@ -33,7 +33,7 @@ def test_the_version_and_the_architectures_are_told(toolchain: Toolchain) -> Non
     assert list(nvrtc.arches) == sorted(nvrtc.arches)
 
 
-def test_a_program_gives_images_names_and_a_log(toolchain: Toolchain) -> None:
+def test_program_returns_images_names_and_a_log(toolchain: Toolchain) -> None:
     with toolchain.nvrtc.program(b"#warning look here\n" + KERNEL, b"fill.cu") as program:
         program.add_name(b"fill<float>")
         program.compile([b"-arch=sm_90"])
@@ -44,7 +44,7 @@ def test_a_program_gives_images_names_and_a_log(toolchain: Toolchain) -> None:
         assert "look here" in program.log()
 
 
-def test_ltoir_comes_out_of_a_compile_for_the_link(toolchain: Toolchain) -> None:
+def test_compile_returns_ltoir_for_the_link(toolchain: Toolchain) -> None:
     with toolchain.nvrtc.program(b"__global__ void k() {}", b"k.cu") as program:
         program.compile([b"-arch=compute_90", b"-dlto"])
         assert program.ltoir()[:4] == b"\xed\x43\x4e\x7f"
@@ -56,7 +56,7 @@ def test_headers_in_memory_are_found(toolchain: Toolchain) -> None:
         p.compile([b"-arch=compute_90"])
 
 
-def test_a_failed_compile_says_call_result_tool_and_log(toolchain: Toolchain) -> None:
+def test_failed_compile_has_call_result_tool_and_log(toolchain: Toolchain) -> None:
     with toolchain.nvrtc.program(b"__global__ void k() { what; }", b"k.cu") as program:
         with pytest.raises(ToolError) as caught:
             program.compile([b"-arch=compute_90"])
@@ -66,7 +66,7 @@ def test_a_failed_compile_says_call_result_tool_and_log(toolchain: Toolchain) ->
         assert 'identifier "what" is undefined' in caught.value.log
 
 
-def test_compiles_leave_the_limit_of_stack_as_it_was(toolchain: Toolchain) -> None:
+def test_compiles_keep_the_stack_limit(toolchain: Toolchain) -> None:
     import resource
 
     before = resource.getrlimit(resource.RLIMIT_STACK)
@@ -82,7 +82,7 @@ def test_compiles_leave_the_limit_of_stack_as_it_was(toolchain: Toolchain) -> No
     assert resource.getrlimit(resource.RLIMIT_STACK) == before
 
 
-def test_a_wait_for_a_lock_hears_a_signal_after_a_compile(toolchain: Toolchain) -> None:
+def test_wait_for_a_lock_hears_a_signal_after_a_compile(toolchain: Toolchain) -> None:
     # NVRTC 13.0 gave the handler back with SA_RESTART.
     with toolchain.nvrtc.program(b"__global__ void k() {}", b"k.cu") as program:
         program.compile([b"-arch=compute_90"])
@@ -103,7 +103,7 @@ def _restarts(number: int) -> bool:
     return bool(action[34] & 0x10000000)
 
 
-def test_how_a_signal_is_handled_is_put_back_during_and_after_a_compile_that_changes_it() -> None:
+def test_signal_handlers_are_restored_after_a_compile() -> None:
     changed, go = threading.Event(), threading.Event()
 
     def change() -> None:
@@ -127,7 +127,7 @@ def test_how_a_signal_is_handled_is_put_back_during_and_after_a_compile_that_cha
     assert not _restarts(signal.SIGINT)
 
 
-def test_a_closed_program_refuses_work_and_closes_again_in_peace(toolchain: Toolchain) -> None:
+def test_closed_program_refuses_work_and_closes_again_in_peace(toolchain: Toolchain) -> None:
     program = toolchain.nvrtc.program(b"", b"k.cu")
     assert toolchain.live_handles == 1
     program.close()
@@ -138,7 +138,7 @@ def test_a_closed_program_refuses_work_and_closes_again_in_peace(toolchain: Tool
         program.compile([])
 
 
-def test_a_forgotten_program_is_released_with_its_last_reference(toolchain: Toolchain) -> None:
+def test_dropped_program_is_released_with_its_last_reference(toolchain: Toolchain) -> None:
     program = toolchain.nvrtc.program(b"", b"k.cu")
     assert toolchain.live_handles == 1
     del program
@@ -146,7 +146,7 @@ def test_a_forgotten_program_is_released_with_its_last_reference(toolchain: Tool
     assert toolchain.live_handles == 0
 
 
-def test_a_process_that_ends_releases_no_handle() -> None:
+def test_ending_process_releases_no_handle() -> None:
     """The libraries may be gone by then."""
     code = """
     from cujit.toolchain.handles import HandleNumber, LibraryHandle
@@ -158,7 +158,7 @@ def test_a_process_that_ends_releases_no_handle() -> None:
     assert printed(code).split() == ["forgotten"]
 
 
-def test_an_error_inside_the_with_statement_releases_the_handle(toolchain: Toolchain) -> None:
+def test_error_inside_the_with_statement_releases_the_handle(toolchain: Toolchain) -> None:
     with pytest.raises(ZeroDivisionError), toolchain.nvrtc.program(b"", b"k.cu"):
         raise ZeroDivisionError
     assert toolchain.live_handles == 0
@@ -198,7 +198,7 @@ except ToolchainNotFoundError as e:
     ("module", "library"),
     [("nvrtc", "NVRTC"), ("nvvm", "libNVVM"), ("nvjitlink", "nvJitLink"), ("nvfatbin", "nvFatbin")],
 )
-def test_a_missing_library_names_the_extra_to_install(script: str, module: str, library: str) -> None:
+def test_missing_library_names_the_extra_to_install(script: str, module: str, library: str) -> None:
     text = printed(script.format(module=module))
     assert text.startswith(f"{library} is not installed, or can't be loaded: ")
     assert "pip install 'cujit[cu13]'" in text
@@ -214,7 +214,7 @@ def test_importing_the_toolchain_opens_no_library() -> None:
     printed(script)
 
 
-def test_the_heap_of_precompiled_headers_is_set_and_asked_for() -> None:
+def test_heap_of_precompiled_headers_is_set_and_queried() -> None:
     ok = nvrtc.nvrtcResult.NVRTC_SUCCESS
     found, before = nvrtc.nvrtcGetPCHHeapSize()
     if found:

@@ -11,7 +11,7 @@ from llvm_ir import SCALE, SINE, kernel_that_calls
 from raising import raises
 
 
-def test_the_release_the_versions_and_the_architectures_are_told(toolchain: Toolchain) -> None:
+def test_release_versions_and_architectures_are_returned(toolchain: Toolchain) -> None:
     nvvm = toolchain.nvvm
     assert nvvm.version >= (2, 0)
     assert nvvm.ir_version[0] == 2
@@ -22,12 +22,12 @@ def test_the_release_the_versions_and_the_architectures_are_told(toolchain: Tool
     assert repr(nvvm).startswith(f"<{nvvm.tool} for compute_{nvvm.arches[0]}, ")
 
 
-def test_libdevice_lies_beside_the_library(toolchain: Toolchain) -> None:
+def test_libdevice_is_next_to_the_library(toolchain: Toolchain) -> None:
     assert toolchain.nvvm.libdevice_path.read_bytes().startswith(b"BC\xc0\xde")
 
 
 @pytest.mark.parametrize("arch", ["compute_75", "compute_100"])
-def test_of_libdevice_only_what_is_used_is_taken(toolchain: Toolchain, arch: str) -> None:
+def test_only_used_parts_of_libdevice_are_linked(toolchain: Toolchain, arch: str) -> None:
     with toolchain.nvvm.program() as program:
         program.add(kernel_that_calls("f").encode(), "k.ll")
         program.add(SINE.encode(), "f.ll")
@@ -51,7 +51,7 @@ BAD = {
 
 @pytest.mark.parametrize("arch", ["compute_90", "compute_100"])
 @pytest.mark.parametrize("text", BAD.values(), ids=BAD)
-def test_a_bad_module_is_an_error_and_not_the_end_of_the_process(toolchain: Toolchain, text: str, arch: str) -> None:
+def test_bad_module_is_an_error_and_not_the_end_of_the_process(toolchain: Toolchain, text: str, arch: str) -> None:
     with toolchain.nvvm.program() as program:
         program.add(text.encode(), "bad.ll")
         with pytest.raises(nvvmError) as caught:
@@ -59,7 +59,7 @@ def test_a_bad_module_is_an_error_and_not_the_end_of_the_process(toolchain: Tool
     assert caught.value.log
 
 
-def test_a_closed_program_refuses_work(toolchain: Toolchain) -> None:
+def test_closed_program_refuses_work(toolchain: Toolchain) -> None:
     program = toolchain.nvvm.program()
     assert toolchain.live_handles == 1
     program.close()

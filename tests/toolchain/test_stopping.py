@@ -10,7 +10,7 @@ from cujit.toolchain import stopping
 from cujit.toolchain.stopping import Stop, finish
 
 
-def test_what_ends_work_is_called_when_it_is_asked_for_and_at_once_where_it_was_before() -> None:
+def test_stop_callback_runs_at_once_if_already_stopped() -> None:
     stop, called = Stop(), []
     with stop.by(lambda: called.append("during")):
         assert not called
@@ -20,7 +20,7 @@ def test_what_ends_work_is_called_when_it_is_asked_for_and_at_once_where_it_was_
         assert called == ["during", "before"]
 
 
-def test_work_that_is_done_soon_after_its_time_gives_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_work_that_ends_soon_after_its_time_gives_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stopping, "_GRACE_S", 60.0)  # a machine that does other things too
     stop = Stop()
 

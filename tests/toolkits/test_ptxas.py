@@ -52,7 +52,7 @@ def knows(release: Version, target: str) -> bool:
 
 
 @pytest.mark.parametrize("target", ["75", "80", "90a", "100", "100a", "120a"])
-def test_what_a_release_takes_the_table_has_for_its_version(release: Version, ptxas: Ptxas, target: str) -> None:
+def test_forms_of_a_release_are_in_the_table_for_its_version(release: Version, ptxas: Ptxas, target: str) -> None:
     """Otherwise PTX would be refused that a driver takes; that it takes no more, the recorded boundaries hold."""
     version, name = PTX_OF[release], f"sm_{target}"
     if not knows(release, name):
@@ -70,7 +70,7 @@ def test_what_a_release_takes_the_table_has_for_its_version(release: Version, pt
 
 
 @pytest.mark.parametrize("target", ["sm_75", "sm_90a", "sm_100a", "sm_120a"])
-def test_what_it_takes_is_in_the_table(release: Version, ptxas: Ptxas, target: str) -> None:
+def test_accepted_forms_are_in_the_table(release: Version, ptxas: Ptxas, target: str) -> None:
     """Otherwise PTX is called wrong that a driver takes; what of the table it refuses, the tests above ask."""
     if not knows(release, target) or release < (12, 3):  # older ones die of what is no instruction
         pytest.skip(f"ptxas {release} does not assemble for {target}")
@@ -88,7 +88,7 @@ def test_what_it_takes_is_in_the_table(release: Version, ptxas: Ptxas, target: s
 @pytest.mark.parametrize(
     "arch", ["compute_75", "compute_80", "compute_90", "compute_90a", "compute_100", "compute_120"]
 )
-def test_what_nvrtc_writes_assembles_once_it_is_lowered(release: Version, ptxas: Ptxas, arch: str) -> None:
+def test_lowered_nvrtc_output_assembles(release: Version, ptxas: Ptxas, arch: str) -> None:
     source = (Path(__file__).parents[1] / "kernels" / "kernels.cu").read_text()
     real = str(Arch.parse(arch).real)
     ptx = compile(source, arch=arch).text

@@ -27,5 +27,5 @@ def test_each_standard_header_compiles_alone(toolchain: Toolchain, header: str, 
 
 
 @pytest.mark.parametrize("header", TOOLKIT_HEADERS)
-def test_each_header_of_the_toolkit_compiles_alone(toolchain: Toolchain, header: str) -> None:
+def test_each_toolkit_header_compiles_alone(toolchain: Toolchain, header: str) -> None:
     compiles(toolchain, f"#include <{header}>\n__global__ void k() {{}}")

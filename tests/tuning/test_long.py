@@ -51,7 +51,7 @@ CRASH = f"{HEAD}define void @k(i32* %p) {{\n  ret void\n}}\n{VERSION}!nvvm.annot
 """What kills libNVVM 13.5."""
 
 
-def test_what_a_compiler_dies_of_loses_and_this_process_lives(tmp_path: Path) -> None:
+def test_candidate_that_crashes_a_compiler_loses(tmp_path: Path) -> None:
     asked: dict[str, Any] = {
         "shape": 1,
         "becomes": {"A": "launch"},

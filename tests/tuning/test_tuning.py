@@ -92,7 +92,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cpu: Device) -> Bench
     return Bench(cpu)
 
 
-def test_the_fastest_wins_and_the_record_has_all(bench: Bench) -> None:
+def test_fastest_wins_and_the_record_has_all(bench: Bench) -> None:
     tuned = bench.tune()
     assert tuned.values == {"WORK": 1}
     assert tuned.provenance.outcome is Outcome.MADE
@@ -110,7 +110,7 @@ def test_the_fastest_wins_and_the_record_has_all(bench: Bench) -> None:
 
 
 @pytest.mark.gpu
-def test_the_fastest_wins_on_a_gpu(gpu: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fastest_wins_on_a_gpu(gpu: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "cache"))
     bench = Bench(gpu)
     tuned = bench.tune({"WORK": [1_000_000, 1], "THREADS": [32, 4096]})
@@ -120,7 +120,7 @@ def test_the_fastest_wins_on_a_gpu(gpu: Device, tmp_path: Path, monkeypatch: pyt
     assert bench.tune({"WORK": [1_000_000, 1], "THREADS": [32, 4096]}).provenance.is_hit
 
 
-def test_an_answer_that_is_there_is_read_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_existing_result_is_read_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     space = {"WORK": [1, 2], "THREADS": [32]}
     bench.tune(space)
     read: list[bytes] = []
@@ -136,7 +136,7 @@ def test_an_answer_that_is_there_is_read_once(bench: Bench, monkeypatch: pytest.
 
 
 @pytest.mark.usefixtures("bench")
-def test_a_value_becomes_a_macro_a_template_argument_or_an_option(cpu: Device) -> None:
+def test_value_becomes_a_macro_a_template_argument_or_an_option(cpu: Device) -> None:
     y, seen = cpu.zeros(32, np.int32), []
 
     def workload(kernel: cujit.Kernel, _: object) -> Callable[[], object]:
@@ -165,7 +165,7 @@ def test_macros_of_the_user_stay(cpu: Device) -> None:
     assert y.numpy()[0] == 8
 
 
-def test_a_constraint_says_what_is_a_candidate(bench: Bench) -> None:
+def test_constraint_selects_candidates(bench: Bench) -> None:
     tuned = bench.tune({"WORK": [1, 2], "THREADS": [1, 2]}, constraint=lambda v: v["WORK"] <= v["THREADS"])
     values = [tuple(one.values.values()) for one in tuned.record.candidates]
     assert values == [(1, 1), (1, 2), (2, 2)]
@@ -174,7 +174,7 @@ def test_a_constraint_says_what_is_a_candidate(bench: Bench) -> None:
 # -- a hit ------------------------------------------------------------------------------------------------
 
 
-def test_a_hit_is_not_timed_again(bench: Bench) -> None:
+def test_hit_is_not_timed_again(bench: Bench) -> None:
     first = bench.tune()
     asked = bench.asked
     second = bench.tune()
@@ -187,7 +187,7 @@ def test_a_hit_is_not_timed_again(bench: Bench) -> None:
     assert third.stale == ""
 
 
-def test_an_answer_outlives_the_image_of_its_winner(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_result_outlives_the_image_of_its_winner(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUJIT_CACHE_ROOTS")
     bench.tune()
     cache = cujit.default_cache()
@@ -201,7 +201,7 @@ def test_an_answer_outlives_the_image_of_its_winner(bench: Bench, monkeypatch: p
     bench(tuned.kernel, tuned.values)()
 
 
-def test_an_answer_that_cannot_be_read_is_measured_anew(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_result_is_measured_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as other:
         other.setattr(TuningRecord, "to_json", lambda _: b'{"cujit tuning":1}')
         with pytest.raises(FormatError):
@@ -210,7 +210,7 @@ def test_an_answer_that_cannot_be_read_is_measured_anew(bench: Bench, monkeypatc
     assert bench.tune().provenance.is_hit
 
 
-def test_the_order_of_a_space_does_not_matter(bench: Bench) -> None:
+def test_order_of_a_space_does_not_matter(bench: Bench) -> None:
     bench.tune({"WORK": [3000, 1], "THREADS": [32, 64]})
     again = bench.tune({"THREADS": [64, 32], "WORK": [1, 3000]})
     assert again.provenance.is_hit
@@ -228,12 +228,12 @@ def test_the_order_of_a_space_does_not_matter(bench: Bench) -> None:
     ],
     ids=spelled,
 )
-def test_another_question_has_another_answer(bench: Bench, other: dict[str, Any]) -> None:
+def test_other_question_has_its_own_result(bench: Bench, other: dict[str, Any]) -> None:
     bench.tune()
     assert bench.tune(**other).provenance.outcome is Outcome.MADE
 
 
-def test_another_source_has_another_answer(bench: Bench, tmp_path: Path) -> None:
+def test_other_source_has_its_own_result(bench: Bench, tmp_path: Path) -> None:
     (tmp_path / "busy.h").write_text(BUSY)
 
     def tuned() -> Outcome:
@@ -248,7 +248,7 @@ def test_another_source_has_another_answer(bench: Bench, tmp_path: Path) -> None
     assert tuned() is Outcome.MADE
 
 
-def test_a_header_that_the_space_names_is_in_the_key(bench: Bench, tmp_path: Path) -> None:
+def test_header_named_by_the_space_is_in_the_key(bench: Bench, tmp_path: Path) -> None:
     (tmp_path / "busy.h").write_text(BUSY)
 
     def tuned() -> Outcome:
@@ -263,7 +263,7 @@ def test_a_header_that_the_space_names_is_in_the_key(bench: Bench, tmp_path: Pat
     assert tuned() is Outcome.MADE
 
 
-def test_what_has_no_key_is_not_kept_and_says_why(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_request_without_a_key_is_not_stored_and_says_why(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     source = BUSY.replace("float sum", "const char *made = __TIME__; if (work < 0) x[1] = made[0]; float sum")
     provenance = cujit.tune(source, {"A": [1]}, bench, shape=1, device=bench.device, rounds=1).provenance
     assert provenance.outcome is Outcome.UNCACHED
@@ -273,14 +273,14 @@ def test_what_has_no_key_is_not_kept_and_says_why(bench: Bench, monkeypatch: pyt
         cujit.tune(source, {"A": [1]}, bench, shape=1, device=bench.device)
 
 
-def test_another_gpu_is_a_miss(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_gpu_is_a_miss(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.tune()
     monkeypatch.setattr(bench.device, "product", "NVIDIA B200")
     assert bench.tune().provenance.outcome is Outcome.MADE
     assert bench.tune().record.device == "NVIDIA B200"
 
 
-def test_the_answer_of_another_driver_is_used_and_marked(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_result_of_another_driver_is_used_and_marked_stale(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     before = bench.tune().record.driver
     asked = bench.asked
     monkeypatch.setattr("cujit.tuning.tuner.driver_of", lambda _: "CUDA 14.7")
@@ -298,7 +298,7 @@ def test_the_answer_of_another_driver_is_used_and_marked(bench: Bench, monkeypat
     assert bench.tune().stale == "it was measured with CUDA 14.7, but this is CUDA 14.8"
 
 
-def test_never_raises_at_once_and_says_what_was_searched(
+def test_never_raises_immediately_and_lists_what_was_searched(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     bench.tune()
@@ -318,7 +318,7 @@ def test_never_raises_at_once_and_says_what_was_searched(
         bench.tune(cache=False)
 
 
-def test_a_pack_brings_answers(bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_pack_brings_answers(bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from cujit.cache.pack import write_pack
 
     bench.tune()
@@ -328,9 +328,7 @@ def test_a_pack_brings_answers(bench: Bench, monkeypatch: pytest.MonkeyPatch, tm
     assert bench.tune(cache=shipped).provenance.outcome is Outcome.DISK
 
 
-def test_a_cache_that_machines_share_brings_answers(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_shared_cache_supplies_results(bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     bench.tune()
     farm, url = farm_in(tmp_path), f"file://{tmp_path}/store"
     push(url, cujit.default_cache().stores, farm.signer)
@@ -348,7 +346,7 @@ def test_without_a_cache_each_call_measures(bench: Bench) -> None:
 
 
 @pytest.mark.usefixtures("bench")
-def test_what_does_not_compile_launch_or_compute_loses_with_its_error(cpu: Device) -> None:
+def test_failing_candidate_loses_with_its_error(cpu: Device) -> None:
     y = cpu.zeros(4096, np.int32)
 
     def check(v: Mapping[str, Any]) -> bool:
@@ -374,7 +372,7 @@ def test_what_does_not_compile_launch_or_compute_loses_with_its_error(cpu: Devic
 TRAP = """extern "C" __global__ void busy(float *x, int work) { if (work == 2) __trap(); x[threadIdx.x] = work; }"""
 
 
-def test_a_candidate_that_faults_loses(bench: Bench) -> None:
+def test_candidate_that_faults_loses(bench: Bench) -> None:
     tuned = cujit.tune(
         TRAP, {"WORK": [2, 1]}, bench, shape=1, becomes={"WORK": "launch"}, device=bench.device, rounds=1
     )
@@ -384,7 +382,7 @@ def test_a_candidate_that_faults_loses(bench: Bench) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.ends_context
-def test_a_candidate_that_ends_the_context_ends_the_tuning(
+def test_candidate_that_ends_the_context_ends_the_tuning(
     gpu: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "cache"))
@@ -393,14 +391,14 @@ def test_a_candidate_that_ends_the_context_ends_the_tuning(
     assert not [entry for entry in admin.ls(cujit.default_cache()) if entry.summary and entry.summary.work == "tuning"]
 
 
-def test_where_none_runs_there_is_no_answer(bench: Bench) -> None:
+def test_no_running_candidate_gives_no_result(bench: Bench) -> None:
     for _ in range(2):
         with raises(NotTunedError, "not-tuned", "cpu", "LaunchError", "busy", "block"):
             bench.tune({"THREADS": [2048, 4096]})
     assert bench.asked == 4
 
 
-def test_an_error_of_the_users_own_is_the_users(bench: Bench) -> None:
+def test_error_of_the_users_code_propagates(bench: Bench) -> None:
     def broken(*_: object) -> Any:
         raise ZeroDivisionError
 
@@ -439,7 +437,7 @@ def far(bench: Bench) -> Far:
     return Far(bench.device)
 
 
-def test_without_a_gpu_candidates_are_ranked_by_their_bounds_there(far: Far, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_candidates_without_a_gpu_are_ranked_by_their_bounds(far: Far, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cujit.tuning.measuring.time", None)
     tuned = far.tune()
     assert tuned.values == {"STRIDE": 1}
@@ -463,11 +461,11 @@ def test_without_a_gpu_candidates_are_ranked_by_their_bounds_there(far: Far, mon
     assert y.numpy()[0] == 900
 
 
-def test_the_first_of_the_lowest_bounds_wins(far: Far) -> None:
+def test_first_of_the_lowest_bounds_wins(far: Far) -> None:
     assert far.tune({"STRIDE": [4097, 1]}).values == {"STRIDE": 4097}
 
 
-def test_a_candidate_that_launches_nothing_does_not_win(far: Far) -> None:
+def test_candidate_that_launches_nothing_does_not_win(far: Far) -> None:
     def workload(kernel: cujit.Kernel, v: Mapping[str, Any]) -> Callable[[], object]:
         return far(kernel, v) if v["STRIDE"] == 8 else lambda: None
 
@@ -476,7 +474,7 @@ def test_a_candidate_that_launches_nothing_does_not_win(far: Far) -> None:
     assert "launches has a lower bound" in tuned.record.candidates[0].error
 
 
-def test_what_was_measured_on_a_gpu_comes_before_bounds(far: Far, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_measurements_precede_bounds(far: Far, monkeypatch: pytest.MonkeyPatch) -> None:
     assert far.tune(arch="compute_90").record.by == "bounds"
     with monkeypatch.context() as there:  # a machine that has one
         there.setattr(far.device, "product", "NVIDIA H200")
@@ -511,7 +509,7 @@ class InOrder:
         self.heard.append(ms)
 
 
-def test_a_strategy_hears_bounds(far: Far) -> None:
+def test_strategy_hears_bounds(far: Far) -> None:
     strategy = InOrder()
     tuned = far.tune({"STRIDE": [8, 1, 2]}, strategy=strategy, trials=3)
     assert tuned.values == {"STRIDE": 1}
@@ -520,7 +518,7 @@ def test_a_strategy_hears_bounds(far: Far) -> None:
     assert fewer.provenance.outcome is Outcome.MADE, "after fewer trials another may win"
 
 
-def test_a_tie_goes_to_the_first() -> None:
+def test_tie_goes_to_the_first() -> None:
     def timing(*samples: float) -> Timing:
         return Timing(samples, 1, "cpu")
 
@@ -532,7 +530,7 @@ def test_a_tie_goes_to_the_first() -> None:
     assert [first_of_the_lowest({1: bound, 2: 1.0}) for bound in (1.02, 1.03)] == [1, 2]
 
 
-def test_candidates_that_are_alike_are_decided_by_their_order(bench: Bench) -> None:
+def test_equal_candidates_are_decided_by_their_order(bench: Bench) -> None:
     record = bench.tune({"WORK": [400, 401, 402]}).record
     timings = {
         n: one.timing for n, one in enumerate(record.candidates) if one.timing and len(one.timing.samples_ms) == 6
@@ -543,7 +541,7 @@ def test_candidates_that_are_alike_are_decided_by_their_order(bench: Bench) -> N
     )
 
 
-def test_what_is_not_near_the_fastest_is_out_after_a_look_or_a_round(bench: Bench) -> None:
+def test_slow_candidates_are_dropped_after_a_round(bench: Bench) -> None:
     space, becomes = {"MS": [100, 40, 25.5, 25]}, {"MS": "launch"}  # sleeps may be some ms too long
 
     def workload(_: object, v: Mapping[str, Any]) -> Callable[[], object]:
@@ -555,7 +553,7 @@ def test_what_is_not_near_the_fastest_is_out_after_a_look_or_a_round(bench: Benc
     assert timings[1].median_ms >= 40
 
 
-def test_what_stays_near_the_fastest_is_measured_in_five_rounds(bench: Bench) -> None:
+def test_close_candidates_are_measured_in_five_rounds(bench: Bench) -> None:
     tuned = cujit.tune(BUSY, {"WORK": [1]}, bench, shape=1, becomes={"WORK": "launch"}, device=bench.device)
     (timing,) = [one.timing for one in tuned.record.candidates]
     assert timing is not None
@@ -565,7 +563,7 @@ def test_what_stays_near_the_fastest_is_measured_in_five_rounds(bench: Bench) ->
 # -- records ----------------------------------------------------------------------------------------------
 
 
-def test_a_record_comes_back() -> None:
+def test_record_is_restored() -> None:
     record = TuningRecord(
         "k<{T}>", "[1,2]", "H200", 132, "CUDA 13.0",
         (
@@ -584,7 +582,7 @@ def test_a_record_comes_back() -> None:
             TuningRecord.of_json(wrong)
 
 
-def test_a_record_is_no_image() -> None:
+def test_record_is_not_an_image() -> None:
     record = Artifact.of(b'{"cujit tuning":1}')
     with raises(LinkError, "link-input", "1", "cujit.tune"):
         cujit.link([record], arch="sm_90")
@@ -654,7 +652,7 @@ def ranks(size: int, body: Callable[[int, Any], object], kind: type = Rank) -> l
 
 
 @pytest.mark.parametrize(("kind", "who"), [(Rank, 0), (Rank, 1), (TorchRank, 2)])
-def test_a_group_decides_once_whoever_has_a_record(bench: Bench, tmp_path: Path, kind: type, who: int) -> None:
+def test_group_decides_once_whoever_has_a_record(bench: Bench, tmp_path: Path, kind: type, who: int) -> None:
     caches = [Cache(tmp_path / str(rank), read_only=[Path(os.environ["CUJIT_CACHE_ROOTS"])]) for rank in range(3)]
     space = {"THREADS": [64, 65, 66]}
     bench.tune(space, cache=caches[who])
@@ -665,7 +663,7 @@ def test_a_group_decides_once_whoever_has_a_record(bench: Bench, tmp_path: Path,
     assert [tuned.provenance.is_hit for tuned in found] == [who == 0] * 3
 
 
-def test_an_error_of_rank_0_is_one_of_all(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_of_rank_0_is_one_of_all(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUJIT_TUNE", "never")
     found = ranks(3, lambda _, group: bench.tune(group=group))
     assert [type(e) for e in found] == [NotTunedError] * 3
@@ -681,19 +679,19 @@ def test_an_error_of_rank_0_is_one_of_all(bench: Bench, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("bad", [0, 1])
-def test_a_rank_that_fails_has_no_other_wait(bench: Bench, bad: int) -> None:
+def test_failing_rank_does_not_block_others(bench: Bench, bad: int) -> None:
     found = ranks(2, lambda rank, group: bench.tune(group=group, rounds=0 if rank == bad else 1))
     assert isinstance(found[bad], OptionError)
     assert isinstance(found[1 - bad], OptionError if bad == 0 else cujit.tuning.Tuned)
 
 
-def test_ranks_that_ask_different_questions_get_no_answer(bench: Bench) -> None:
+def test_ranks_with_different_questions_get_an_error(bench: Bench) -> None:
     found = ranks(2, lambda rank, group: bench.tune(group=group, shape=rank + 1))
     assert isinstance(found[0], cujit.tuning.Tuned)
     assert "rank 1 requests a different tuning run than rank 0" in str(found[1])
 
 
-def test_a_rank_with_another_gpu_takes_the_answer_and_says_so(bench: Bench) -> None:
+def test_rank_with_another_gpu_uses_the_result_and_reports_it(bench: Bench) -> None:
     other = Device(CpuBackend(bench.device.limits.processors))
     other.product = "NVIDIA B200"
     mine = Bench(other)
@@ -728,7 +726,7 @@ print(sum(os.waitpid(pid, 0)[1] != 0 for pid in children))
 
 
 @pytest.mark.usefixtures("bench")
-def test_eight_processes_have_one_answer(tmp_path: Path) -> None:
+def test_eight_processes_have_one_result(tmp_path: Path) -> None:
     (tmp_path / "answers").mkdir()
     assert printed(EIGHT, BUSY, tmp_path / "answers").split() == ["0"]
     answers = [file.read_text().rsplit(" ", 1) for file in (tmp_path / "answers").iterdir()]
@@ -740,7 +738,7 @@ def test_eight_processes_have_one_answer(tmp_path: Path) -> None:
 # -- who compiles, who chooses, where ---------------------------------------------------------------------
 
 
-def test_an_executor_compiles_and_this_process_does_not(bench: Bench, tmp_path: Path) -> None:
+def test_executor_compiles_instead_of_this_process(bench: Bench, tmp_path: Path) -> None:
     cache = Cache(tmp_path / "built")
     space = {"FACTOR": [1, 2], "FAIL": [0, 1], "THREADS": [32, 64]}
     y = bench.device.zeros(64, np.int32)
@@ -765,7 +763,7 @@ def test_an_executor_compiles_and_this_process_does_not(bench: Bench, tmp_path: 
         bench.tune(executor="processes:1", cache=False)
 
 
-def test_candidates_far_from_the_fastest_hold_no_memory(bench: Bench) -> None:
+def test_slow_candidates_hold_no_memory(bench: Bench) -> None:
     launches: list[weakref.ref[Any]] = []
     held = []
 
@@ -782,7 +780,7 @@ def test_candidates_far_from_the_fastest_hold_no_memory(bench: Bench) -> None:
     assert held[1:] == [[True, True], [False, True, True], [False, True, False, True]]
 
 
-def test_a_strategy_chooses_what_is_tried(bench: Bench) -> None:
+def test_strategy_chooses_candidates(bench: Bench) -> None:
     optuna = pytest.importorskip("optuna")
     optuna = pytest.importorskip("optuna")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -895,20 +893,20 @@ def test_several_gpus_share_the_first_look(
     ],
     ids=spelled,
 )
-def test_bad_input_is_an_error_of_ours(bench: Bench, more: dict[str, Any], why: tuple[str, ...]) -> None:
+def test_invalid_input_raises_cujits_errors(bench: Bench, more: dict[str, Any], why: tuple[str, ...]) -> None:
     said = {"source": BUSY, "space": {"WORK": [1, 2]}, "workload": bench, "shape": 1, "device": "cpu", **more}
     with raises(CujitError, *why):
         cujit.tune(**said)
     assert bench.asked == 0
 
 
-def test_a_mode_that_there_is_not_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_mode_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUJIT_TUNE", "sometimes")
     with raises(OptionError, "environment-value", "CUJIT_TUNE", "sometimes"):
         bench.tune()
 
 
-def test_a_device_that_checks_is_no_place_to_measure(bench: Bench) -> None:
+def test_device_with_checks_is_refused(bench: Bench) -> None:
     with raises(OptionError, "option"):
         bench.tune(device=cujit.cpu(check="memory"))
 

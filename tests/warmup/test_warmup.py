@@ -58,7 +58,7 @@ class CompileKey:
     n: int
 
 
-def test_compile_keys_are_asked_for_when_the_kernels_are(tmp_path: Path) -> None:
+def test_compile_keys_are_expanded_on_request(tmp_path: Path) -> None:
     asked: list[int] = []
 
     def keys() -> list[CompileKey]:
@@ -77,7 +77,7 @@ def test_compile_keys_are_asked_for_when_the_kernels_are(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("key", [3, {"dtype": "float", "n": 2}, CompileKey, None])
-def test_what_is_no_compile_key_is_refused(key: object) -> None:
+def test_invalid_compile_key_is_refused(key: object) -> None:
     with raises(OptionError, "option"):
         list(declare(over={}, keys=lambda: [key]).variants("sm_90"))
 
@@ -91,7 +91,7 @@ def test_keys_are_a_function_instead_of_parameters() -> None:
         list(declare(over={}, names="scale<{head}>", keys=lambda: [CompileKey("float", 2)]).variants("sm_90"))
 
 
-def test_a_start_gets_all_and_says_from_where(tmp_path: Path) -> None:
+def test_start_gets_all_kernels_and_their_origins(tmp_path: Path) -> None:
     declare()
     cache = Cache(tmp_path / "cache")
     first = warmup.run(arch=["sm_90", "sm_80"], cache=cache, rank=3)
@@ -104,7 +104,7 @@ def test_a_start_gets_all_and_says_from_where(tmp_path: Path) -> None:
     assert (said["counts"], said["rank"]) == ({"disk": 4}, None)
 
 
-def test_what_jit_asks_for_later_is_there(tmp_path: Path) -> None:
+def test_later_jit_calls_hit(tmp_path: Path) -> None:
     cache = Cache(tmp_path / "cache")
     declare(names="scale<float, 2>", over={}, define={"FACTOR": "5"})
     assert warmup.run(device="cpu", cache=cache).counts == {"made": 1}
@@ -113,7 +113,7 @@ def test_what_jit_asks_for_later_is_there(tmp_path: Path) -> None:
     assert module.artifact.provenance.is_hit
 
 
-def test_what_does_not_compile_is_reported_and_the_rest_is_there(tmp_path: Path) -> None:
+def test_failed_compile_is_reported_and_others_are_ready(tmp_path: Path) -> None:
     declare(over={"dtype": ["float", "nothing"], "n": [2]})
     report = warmup.run(arch=["sm_90"], cache=Cache(tmp_path / "cache"))
     assert report.counts == {"made": 1, "failed": 1}
@@ -131,7 +131,7 @@ print(json.dumps(cujit.warmup.run(arch=["sm_90"], jobs=1, rank=int(sys.argv[1]))
 """
 
 
-def test_ranks_that_start_at_once_compile_each_kernel_once(tmp_path: Path) -> None:
+def test_concurrent_ranks_compile_each_kernel_once(tmp_path: Path) -> None:
     environment = {**os.environ, "CUJIT_CACHE_DIR": str(tmp_path / "cache")}
     ranks = [
         subprocess.Popen([sys.executable, "-c", RANK, str(n)], env=environment, stdout=subprocess.PIPE, text=True)
@@ -145,7 +145,7 @@ def test_ranks_that_start_at_once_compile_each_kernel_once(tmp_path: Path) -> No
         assert report["waited_s"] == pytest.approx(sum(waits))
 
 
-def test_a_worklist_of_what_is_declared_builds_and_covers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worklist_of_declarations_builds_and_covers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "cache"))
     declare()
     listed = warmup.worklist(arch=["sm_80", "sm_90"])
@@ -162,7 +162,7 @@ def test_a_worklist_of_what_is_declared_builds_and_covers(tmp_path: Path, monkey
     assert warmup.run(arch=["sm_80"], cache=shipped).counts == {"failed": 4}
 
 
-def test_the_command_imports_what_declares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_imports_the_declaring_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     Path("lib_that_declares.py").write_text(
@@ -185,13 +185,13 @@ def test_the_command_imports_what_declares(tmp_path: Path, monkeypatch: pytest.M
         {"no_such_option": 1},
     ],
 )
-def test_a_declaration_that_is_none_is_refused(wrong: dict[str, Any]) -> None:
+def test_invalid_declaration_is_refused(wrong: dict[str, Any]) -> None:
     with raises(OptionError, ("option", "option-unknown")[("no_such_option" in wrong)]):
         declare(**wrong)
     assert warmup.declared() == ()
 
 
-def test_a_parameter_or_a_name_that_nobody_declared_is_refused() -> None:
+def test_undeclared_parameter_or_name_is_refused() -> None:
     declare(names="scale<{head}>")
     with raises(OptionError, "option", "head"):
         warmup.run(arch=["sm_90"])
@@ -203,7 +203,7 @@ def test_a_parameter_or_a_name_that_nobody_declared_is_refused() -> None:
             warmup.worklist(arch=no_list)
 
 
-def test_to_declare_a_name_again_replaces_it() -> None:
+def test_repeated_declaration_replaces_the_first() -> None:
     declare()
     again = declare(over={"dtype": ["float"], "n": [2]})
     assert warmup.declared(["mylib.scale"]) == (again,)

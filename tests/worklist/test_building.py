@@ -67,7 +67,7 @@ def worklist(recordings: Path) -> Worklist:
     return cujit.worklist.merge(recordings).worklist
 
 
-def test_a_list_recorded_under_another_home_covers_all(recordings: Path, here: Path) -> None:
+def test_list_recorded_in_another_home_covers_all(recordings: Path, here: Path) -> None:
     path = here / "kernels.pack"
     assert str(recordings.parent / "me") not in "".join(file.read_text() for file in recordings.iterdir())
     listed = cujit.worklist.read(recordings)
@@ -86,7 +86,7 @@ def test_a_list_recorded_under_another_home_covers_all(recordings: Path, here: P
     assert done.returncode == 0, done.stderr
 
 
-def test_the_same_list_makes_the_same_bytes(worklist: Worklist, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_lists_give_equal_bytes(worklist: Worklist, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one, two, three = (here / f"{n}.pack" for n in range(3))
     # NVRTC 13.5 writes the working directory into LTO-IR, and into nothing else here (measured).
     worklist = replace(worklist, uses=tuple(use for use in worklist.uses if not use.arch.is_lto))
@@ -100,7 +100,7 @@ def test_the_same_list_makes_the_same_bytes(worklist: Worklist, here: Path, monk
     assert one.read_bytes() == two.read_bytes() == three.read_bytes()
 
 
-def test_other_architectures_are_built_and_ptx_for_later(worklist: Worklist, here: Path) -> None:
+def test_other_architectures_and_ptx_are_built(worklist: Worklist, here: Path) -> None:
     path = here / "k.pack"
     cujit.worklist.build(worklist, arch=["sm_80", "sm_100"], ptx=True, pack=path)
     pack = Cache(None, read_only=[path]).stores[0]
@@ -118,7 +118,7 @@ def test_other_architectures_are_built_and_ptx_for_later(worklist: Worklist, her
     assert (len(both.keys), both.made) == (7, 7)
 
 
-def test_what_does_not_compile_is_said_by_its_first_message(worklist: Worklist, here: Path) -> None:
+def test_failed_compile_is_reported_by_its_first_message(worklist: Worklist, here: Path) -> None:
     Path("src/mylib/near.h").write_text("#define NEAR nothing_of_the_sort\n")
     built = cujit.worklist.build(worklist, pack=here / "k.pack")
     assert [(one.name, str(one.arch)) for one in built.failed] == [("k.cu", "compute_80"), ("k.cu", "sm_90")]
@@ -129,7 +129,7 @@ def test_what_does_not_compile_is_said_by_its_first_message(worklist: Worklist, 
     assert (cover.share_of_calls, len(cover.missing)) == (0.4, 2)
 
 
-def test_what_has_no_key_here_is_said_with_its_reason(worklist: Worklist, here: Path) -> None:
+def test_request_without_a_key_is_reported_with_its_reason(worklist: Worklist, here: Path) -> None:
     Path("src/mylib/near.h").write_text("#define NEAR sizeof(__TIME__)\n")
     found, without = cujit.worklist.keys(worklist)
     assert (len(found), [one.name for one in without]) == (2, ["k.cu", "k.cu"])
@@ -139,7 +139,7 @@ def test_what_has_no_key_here_is_said_with_its_reason(worklist: Worklist, here: 
     assert [r for r in reasons if not (r.startswith("the image can't be cached: ") and "__TIME__" in r)] == []
 
 
-def test_headers_that_are_not_here_are_named(worklist: Worklist, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_headers_are_named(worklist: Worklist, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.rmtree("src/mylib/include")
     for reasons in (
         [one.reason for one in cujit.worklist.build(worklist).failed],
@@ -154,7 +154,7 @@ def test_headers_that_are_not_here_are_named(worklist: Worklist, here: Path, mon
     assert len(cujit.worklist.build(worklist, project=project(here / "again")).failed) == 0
 
 
-def test_a_package_is_found_installed_or_in_the_project(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_package_is_found_installed_or_in_the_project(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     installed = here / "venv/site-packages"
     shutil.copytree("src/mylib", installed / "mylib")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([*sys.path, str(installed)]))

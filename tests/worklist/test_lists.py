@@ -74,7 +74,7 @@ def test_lists_are_joined_and_sorted(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["1.jsonl", "2.jsonl", "a.jsonl", "b.jsonl", "c.jsonl"]
 
 
-def test_a_directory_is_all_of_its_recordings(tmp_path: Path) -> None:
+def test_directory_combines_all_its_recordings(tmp_path: Path) -> None:
     a_list(tmp_path / "1.jsonl", a_use(1))
     a_list(tmp_path / "2.jsonl", a_use(1))
     (tmp_path / "torn.jsonl").write_text(HEADER[:9])
@@ -97,7 +97,7 @@ def test_a_directory_is_all_of_its_recordings(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_what_is_cut_is_said(tmp_path: Path, wishes: Any, left: list[int], cut: dict[str, int]) -> None:
+def test_truncated_recording_is_reported(tmp_path: Path, wishes: Any, left: list[int], cut: dict[str, int]) -> None:
     uses = [
         a_use(1, calls=2),
         a_use(2, make_ms=0.0),
@@ -123,7 +123,7 @@ def test_wrong_wishes_are_refused(tmp_path: Path) -> None:
         cujit.worklist.merge([])
 
 
-def test_what_is_not_there_is_said(tmp_path: Path) -> None:
+def test_missing_recording_is_reported(tmp_path: Path) -> None:
     with raises(FileError, "file", "absent.jsonl"):
         cujit.worklist.read(tmp_path / "absent.jsonl")
 
@@ -163,7 +163,7 @@ def spoilt(line: int, **values: Any) -> Callable[[str], str]:
         (spoilt(3, use=["x"]), ":4: "),
     ],
 )  # fmt: skip
-def test_what_is_no_list_is_refused_with_its_line(tmp_path: Path, change: Callable[[str], str], said: str) -> None:
+def test_invalid_list_is_refused_with_its_line(tmp_path: Path, change: Callable[[str], str], said: str) -> None:
     path = a_list(tmp_path / "list.jsonl", a_use(1), a_use(2))
     path.write_text(change(path.read_text()), encoding="latin-1")
     with pytest.raises(FormatError) as caught:
@@ -180,7 +180,7 @@ def test_what_is_no_list_is_refused_with_its_line(tmp_path: Path, change: Callab
     ],
     ids=str,
 )  # fmt: skip
-def test_a_recipe_that_is_no_request_is_refused(tmp_path: Path, values: dict[str, Any]) -> None:
+def test_recipe_that_is_not_a_request_is_refused(tmp_path: Path, values: dict[str, Any]) -> None:
     said = {"name": "k.cu", "text": "", **values}
     text = json.dumps({name: value for name, value in said.items() if value is not None}, sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()
@@ -190,7 +190,7 @@ def test_a_recipe_that_is_no_request_is_refused(tmp_path: Path, values: dict[str
         cujit.worklist.read(path)
 
 
-def test_a_list_cut_anywhere_is_read_up_to_there(tmp_path: Path) -> None:
+def test_truncated_list_is_read_up_to_the_cut(tmp_path: Path) -> None:
     whole = a_list(tmp_path / "whole.jsonl", a_use(1), a_use(2), a_use(2, calls=2)).read_bytes()
     torn = tmp_path / "torn.jsonl"
     for length in range(len(HEADER), len(whole)):
@@ -204,7 +204,7 @@ def test_a_list_cut_anywhere_is_read_up_to_there(tmp_path: Path) -> None:
             cujit.worklist.read(torn)
 
 
-def test_any_byte_may_be_another(tmp_path: Path) -> None:
+def test_any_byte_may_be_changed(tmp_path: Path) -> None:
     whole = a_list(tmp_path / "whole.jsonl", a_use(1), a_use(2)).read_bytes()
     path = tmp_path / "list.jsonl"
     for at in range(0, len(whole) - 1, 3):
@@ -216,7 +216,7 @@ def test_any_byte_may_be_another(tmp_path: Path) -> None:
         assert len(read.uses) == 2
 
 
-def test_a_request_comes_back_as_it_was(tmp_path: Path) -> None:
+def test_request_is_restored_unchanged(tmp_path: Path) -> None:
     llvm = cujit.Source.nvvm(b"BC\xc0\xde" + bytes(60), name="m.bc", libdevice=True)
     (tmp_path / "inc").mkdir()
     places = Places(str(tmp_path), tuple)
@@ -233,7 +233,7 @@ def test_a_request_comes_back_as_it_was(tmp_path: Path) -> None:
         assert cujit.worklist.read(tmp_path / "list").request(digest, request.arch, places) == request
 
 
-def test_places_do_not_lead_out_of_where_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_places_do_not_lead_out_of_their_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "lib/python3/site-packages/a/b").mkdir(parents=True)
     monkeypatch.setattr("sys.path", [str(tmp_path / "lib/python3/site-packages"), "relative", "/home/me/work/src"])
     names = {
@@ -261,7 +261,7 @@ def test_places_do_not_lead_out_of_where_they_are(tmp_path: Path, monkeypatch: p
     assert Places(None, tuple).path("{toolkit}/a") is None
 
 
-def test_a_project_is_found_by_its_mark(tmp_path: Path) -> None:
+def test_project_is_found_by_its_marker_file(tmp_path: Path) -> None:
     (tmp_path / "a/b/c").mkdir(parents=True)
     assert project_of(str(tmp_path / "a/b")) == str(tmp_path / "a/b"), "without a mark, where one is"
     (tmp_path / "a/.git").touch()

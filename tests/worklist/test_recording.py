@@ -61,7 +61,7 @@ def process(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_request_is_written_once_with_its_outcome(folder: Path) -> None:
+def test_request_is_written_once_with_its_outcome(folder: Path) -> None:
     with cujit.record_worklist(folder / "rec") as recording:
         assert recording.path is None
         made = cujit.compile(cujit.Source.cuda(CODE, name="one.cu"), arch="sm_90", define={"N": 3})
@@ -88,7 +88,7 @@ def test_a_request_is_written_once_with_its_outcome(folder: Path) -> None:
     assert stat.S_IMODE(recording.directory.stat().st_mode) == 0o700
 
 
-def test_calls_are_counted_and_outcomes_told_apart(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_are_counted_by_outcome(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cujit.compile(CODE, arch="sm_90")
     with cujit.record_worklist(folder / "rec"):
         for _ in range(11):
@@ -102,7 +102,7 @@ def test_calls_are_counted_and_outcomes_told_apart(folder: Path, monkeypatch: py
     assert uses(folder / "rec") == [("sm_100", "missed", 1), ("sm_90", "hit", 11), ("sm_90", "made", 1)]
 
 
-def test_requests_without_a_key_are_told_apart_and_counted(folder: Path) -> None:
+def test_requests_without_a_key_are_distinguished_and_counted(folder: Path) -> None:
     with cujit.record_worklist(folder / "rec"):
         for registers in (32, 40, 32, 32):
             cujit.compile(CODE, arch="sm_90", cache=False, maxrregcount=registers)
@@ -111,7 +111,7 @@ def test_requests_without_a_key_are_told_apart_and_counted(folder: Path) -> None
     assert {use.key for use in cujit.worklist.read(folder / "rec").uses} == {None}
 
 
-def test_the_variable_records_a_whole_process_and_its_counts(folder: Path) -> None:
+def test_variable_records_a_whole_process_and_its_counts(folder: Path) -> None:
     code = "for n in range(7): cujit.compile(CODE, arch='sm_90')\ncujit.build(OTHER, ['sm_80', 'compute_90'])"
     assert process(code, CUJIT_RECORD=str(folder / "rec")).returncode == 0
     assert uses(folder / "rec") == [("compute_90", "made", 1), ("sm_80", "made", 1), ("sm_90", "made", 7)]
@@ -119,13 +119,13 @@ def test_the_variable_records_a_whole_process_and_its_counts(folder: Path) -> No
     assert len(list((folder / "rec").iterdir())) == 1
 
 
-def test_a_process_that_is_killed_leaves_what_it_asked_for(folder: Path) -> None:
+def test_killed_process_leaves_its_requests(folder: Path) -> None:
     code = "for n in range(6): cujit.compile(CODE, arch='sm_90')\nos.kill(os.getpid(), 9)"
     assert process(code, CUJIT_RECORD=str(folder / "rec")).returncode == -9
     assert uses(folder / "rec") == [("sm_90", "made", 4)]
 
 
-def test_a_forked_child_has_a_file_of_its_own(folder: Path) -> None:
+def test_forked_child_has_its_own_file(folder: Path) -> None:
     code = """
 def opened(): return [f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd")]
 with cujit.record_worklist(os.environ["REC"]) as recording:
@@ -178,7 +178,7 @@ def trouble(directory: Path) -> list[str]:
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="has no /dev/full")
-def test_a_full_disk_is_said_once_and_the_compile_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_reported_once_and_the_compile_continues(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.open
 
     def full(path: Any, flags: int, mode: int = 0o777, **more: Any) -> int:
@@ -190,7 +190,7 @@ def test_a_full_disk_is_said_once_and_the_compile_goes_on(folder: Path, monkeypa
     assert "No space left" in said
 
 
-def test_a_file_that_may_grow_no_more_is_said_once_and_stays_readable(folder: Path) -> None:
+def test_size_limited_file_is_reported_once_and_stays_readable(folder: Path) -> None:
     code = """
 import resource, warnings
 warnings.simplefilter("error")
@@ -212,13 +212,13 @@ with cujit.record_worklist(os.environ["REC"]) as recording:
         assert uses(folder / again) == [("sm_90", "hit", 1)], "the torn line is left out"
 
 
-def test_a_directory_that_cannot_be_made_is_said_once(folder: Path) -> None:
+def test_impossible_directory_is_reported_once(folder: Path) -> None:
     (folder / "file").touch()
     (said,) = trouble(folder / "file/rec")
     assert "Not a directory" in said
 
 
-def test_what_is_no_path_is_refused() -> None:
+def test_invalid_path_is_refused() -> None:
     with pytest.raises(OptionError):
         cujit.record_worklist("a\0b")
     with pytest.raises(OptionError):
@@ -250,7 +250,7 @@ def test_headers_are_named_by_package_toolkit_and_project(folder: Path, monkeypa
     assert str(folder) not in (folder / "rec").joinpath(os.listdir(folder / "rec")[0]).read_text()
 
 
-def test_what_another_machine_cannot_make_is_flagged(folder: Path) -> None:
+def test_request_that_another_machine_cannot_compile_is_flagged(folder: Path) -> None:
     (folder / "far").mkdir()
     for name in ("far/near.h", "far/abs.h", "project/abs.h"):
         (folder / name).write_text("#pragma once\n")

@@ -104,7 +104,7 @@ def ptx(text: str, number: int) -> str:
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_words_that_do_not_ask_are_the_same_for_all_of_a_family(name: str, toolchain: Toolchain) -> None:
+def test_words_without_queries_are_equal_in_a_family(name: str, toolchain: Toolchain) -> None:
     assert find_arch_dependence(KERNELS[name].encode()) == ""
     firsts = _FAMILIES["ptx"]
     for first, end in itertools.pairwise(firsts):
@@ -114,7 +114,7 @@ def test_words_that_do_not_ask_are_the_same_for_all_of_a_family(name: str, toolc
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_one_ltoir_gives_the_code_of_each(name: str, toolchain: Toolchain) -> None:
+def test_one_ltoir_gives_the_code_of_each_architecture(name: str, toolchain: Toolchain) -> None:
     for first, end in itertools.pairwise(_FAMILIES["ltoir"]):
         numbers = [number for number in toolchain.nvrtc.arches if first <= number < end]
         if numbers:
@@ -140,7 +140,7 @@ def test_every_silent_word_is_compared() -> None:
         "*x = tgammaf(x[1]);",
     ],
 )
-def test_words_that_ask_are_found(code: str, toolchain: Toolchain) -> None:
+def test_words_that_query_the_architecture_are_found(code: str, toolchain: Toolchain) -> None:
     text = f"__global__ void k(int *x) {{ {code} }}"
     assert find_arch_dependence(text.encode())
     numbers = [number for number in toolchain.nvrtc.arches if 75 <= number <= 90]
@@ -166,17 +166,17 @@ def test_words_that_ask_are_found(code: str, toolchain: Toolchain) -> None:
         ("_Float16 h;", "_Float16"),
     ],
 )
-def test_a_word_is_found_however_it_is_written(text: str, word: str) -> None:
+def test_query_is_found_in_any_spelling(text: str, word: str) -> None:
     assert find_arch_dependence(text.encode()) == word
     assert find_arch_dependence("\ufeff".encode() + text.encode()) == word
 
 
-def test_what_is_no_code_of_the_compilers_does_not_ask() -> None:
+def test_text_outside_compiled_code_makes_no_query() -> None:
     assert not find_arch_dependence(b'// __CUDA_ARCH__\n/* __vadd2 */ int search, _private, my_ARCH, nvidia; "it\'s";')
     assert not find_arch_dependence(b"#ifndef __TILE_CUH__\n#define __TILE_CUH__\n#endif")
     assert find_arch_dependence("int x;".encode("utf-16")) == "UTF-16"
 
 
 @pytest.mark.parametrize("name", ["atomicExch", "atomicCAS"])
-def test_words_that_ask_in_some_overloads_are_found(name: str) -> None:
+def test_queries_in_some_overloads_are_found(name: str) -> None:
     assert find_arch_dependence(f"__global__ void k(int *x) {{ *x = {name}(x, 1, 3); }}".encode())

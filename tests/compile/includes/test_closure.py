@@ -141,7 +141,7 @@ def opened(closure: Closure, tree: Path) -> set[str]:
     return {os.path.relpath(os.path.realpath(f.place.path), tree.resolve()) for f in closure.found if f.is_read}
 
 
-def test_the_search_is_that_of_nvrtc(tree: Path, shared_toolchain: Toolchain) -> None:
+def test_search_order_matches_nvrtc(tree: Path, shared_toolchain: Toolchain) -> None:
     said = [
         (
             unit.text.replace("{}", str(tree)) + "\n",
@@ -168,16 +168,16 @@ def test_the_search_is_that_of_nvrtc(tree: Path, shared_toolchain: Toolchain) ->
 
 
 @pytest.mark.parametrize("name", UNITS)
-def test_the_closure_has_what_nvrtc_opens(name: str, tree: Path) -> None:
+def test_closure_contains_what_nvrtc_opens(name: str, tree: Path) -> None:
     assert opened(closure_of(UNITS[name], tree), tree) == set(UNITS[name].opens)
 
 
-def test_names_that_were_missed_before_the_hit_are_told(tree: Path) -> None:
+def test_closure_lists_names_searched_before_each_hit(tree: Path) -> None:
     closure = closure_of(Unit('#include "only_b.h"', []), tree)
     assert list(map(str, closure.absent)) == ["include[0]:only_b.h", "source:only_b.h"]
 
 
-def test_a_header_that_is_only_asked_for_counts_by_being_there(tree: Path) -> None:
+def test_header_only_tested_for_counts_by_its_existence(tree: Path) -> None:
     unit = Unit("#if __has_include(<h1.h>) && __has_include(<no.h>)\n#endif", [])
     before = list(closure_of(unit, tree).entries())
     (tree / "a/h1.h").write_text("changed")
@@ -187,7 +187,7 @@ def test_a_header_that_is_only_asked_for_counts_by_being_there(tree: Path) -> No
     assert list(map(str, closure.absent)) == ["include[0]:no.h", "include[1]:no.h"]
 
 
-def test_one_file_under_two_names_is_not_the_same_as_two_files(tree: Path) -> None:
+def test_one_file_under_two_names_differs_from_two_files(tree: Path) -> None:
     unit = Unit("#include <h1.h>\n#include <h2.h>", [])
     (tree / "a/h2.h").symlink_to("h1.h")
     linked = [value for _, value in closure_of(unit, tree).entries()]
@@ -218,13 +218,13 @@ ASKING = {
 
 
 @pytest.mark.parametrize("name", ASKING)
-def test_what_a_macro_asks_for_is_found(name: str, tree: Path) -> None:
+def test_headers_that_a_macro_tests_for_are_found(name: str, tree: Path) -> None:
     text, header = ASKING[name]
     closure = closure_of(Unit(text, []), tree)
     assert f"include[0]:{header}" in [str(found.place) for found in closure.found]
 
 
-def test_a_macro_asks_in_whatever_text_it_is_called(tree: Path) -> None:
+def test_macro_tests_in_any_text_that_calls_it(tree: Path) -> None:
     (tree / "a/macro.h").write_text("#ifdef __has_include\n#define P(x) __has_include(x)\n#endif\n")
     (tree / "a/call.h").write_text('#if defined(P) && P(<h1.h>)\n#endif\n// P\nconst char* s = "P";\n#undef P\n')
     for unit in (
@@ -250,12 +250,12 @@ def test_a_macro_asks_in_whatever_text_it_is_called(tree: Path) -> None:
     ],
     ids=["argument", "renamed", "code", "pragma", "unknown", "without-parentheses", "open", "two", "raw-string"],
 )
-def test_a_macro_that_asks_and_is_not_plainly_called_is_refused(text: str, part: str, tree: Path) -> None:
+def test_testing_macro_without_a_plain_call_is_refused(text: str, part: str, tree: Path) -> None:
     with raises(NotModelledError, "failure", part):
         closure_of(Unit(text, []), tree)
 
 
-def test_a_macro_of_the_command_line_may_not_tell_the_time(tree: Path) -> None:
+def test_macro_on_the_command_line_cannot_use_the_time(tree: Path) -> None:
     with raises(NotModelledError, "failure", "__DATE__"):
         closure_of(Unit("const char* s = X;", [], define=["X __DATE__"]), tree)
 
@@ -276,13 +276,13 @@ def test_a_macro_of_the_command_line_may_not_tell_the_time(tree: Path) -> None:
     ],
     ids=["undefined", "file", "predefined", "asked", "too-many", "date", "date-in-a-header"],
 )
-def test_what_cannot_be_followed_is_refused(text: str, part: str, tree: Path) -> None:
+def test_constructs_that_cannot_be_followed_are_refused(text: str, part: str, tree: Path) -> None:
     (tree / "a/date.h").write_text("const char* s = __DATE__;")
     with raises(NotModelledError, "failure", part):
         closure_of(Unit(text, []), tree)
 
 
-def test_a_header_that_is_a_fifo_is_an_error_and_not_waited_for(tree: Path) -> None:
+def test_header_that_is_a_fifo_is_an_error_without_waiting(tree: Path) -> None:
     os.mkfifo(tree / "a/pipe.h")
     with raises(FileError, "file", "pipe.h", "FIFO"):
         closure_of(Unit("#include <pipe.h>", []), tree)
@@ -313,7 +313,7 @@ def test_endless_relative_names_end(tree: Path) -> None:
     assert opened(closure_of(Unit("#include <again.h>", []), tree), tree) == {"a/again.h"}
 
 
-def test_a_way_up_through_a_link_is_not_taken_out_of_a_name(tree: Path) -> None:
+def test_parent_directory_through_a_link_stays_in_the_name(tree: Path) -> None:
     (tree / "elsewhere/deep").mkdir(parents=True)
     (tree / "elsewhere/two.h").write_text("other")
     (tree / "a/link").symlink_to(tree / "elsewhere/deep")
@@ -322,7 +322,7 @@ def test_a_way_up_through_a_link_is_not_taken_out_of_a_name(tree: Path) -> None:
     assert opened(closure, tree) == {"elsewhere/two.h"}
 
 
-def test_a_header_is_read_up_to_a_size_and_left_closed(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_header_is_read_up_to_a_size_and_closed(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cujit.compiler.includes.files._LARGEST_BYTES", 10)
     opened_before = len(os.listdir("/proc/self/fd"))
     (tree / "full.h").write_bytes(b"0123456789")
@@ -344,13 +344,13 @@ def unreadable(tree: Path) -> Callable[[], None]:
     return lambda: (tree / "a/h1.h").chmod(0)
 
 
-def test_a_header_that_cannot_be_read_is_refused(unreadable: Callable[[], None], tree: Path) -> None:
+def test_unreadable_header_is_refused(unreadable: Callable[[], None], tree: Path) -> None:
     unreadable()
     with raises(NotModelledError, "failure", "h1.h", "Permission denied"):
         closure_of(Unit("#include <h1.h>", []), tree)
 
 
-def test_what_a_listing_lacks_is_not_there(tmp_path: Path) -> None:
+def test_name_missing_from_a_listing_does_not_exist(tmp_path: Path) -> None:
     (tmp_path / "a/Deep").mkdir(parents=True)
     (tmp_path / "a/Here.h").write_text("")
     listings = Listings([str(tmp_path)])
@@ -368,7 +368,7 @@ def test_what_a_listing_lacks_is_not_there(tmp_path: Path) -> None:
     assert not Listings().lacks("\0/x.h")
 
 
-def test_names_that_are_not_there_are_known_by_listings(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_names_are_known_from_listings(monkeypatch: pytest.MonkeyPatch) -> None:
     missed, stat = [], os.stat
 
     def counted(path: str) -> os.stat_result:

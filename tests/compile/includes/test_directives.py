@@ -57,7 +57,7 @@ def included(text: str) -> list[str]:
         pytest.param("#if !defined(__CUDACC_RTC__) ? 1 : 1\n#include <h1.h>\n#endif", id="choice"),
     ],
 )
-def test_an_include_that_nvrtc_follows_is_found(text: str) -> None:
+def test_include_that_nvrtc_follows_is_found(text: str) -> None:
     assert H1 in read_facts(text.encode()).directives
 
 
@@ -76,7 +76,7 @@ def test_an_include_that_nvrtc_follows_is_found(text: str) -> None:
         pytest.param("#ifdef __CUDACC__\n#elif 1\n#include <h1.h>\n#endif", id="elif-for-a-host"),
     ],
 )
-def test_what_no_compile_includes_is_not_followed(text: str) -> None:
+def test_include_that_no_compile_reaches_is_not_followed(text: str) -> None:
     assert included(text) == []
 
 
@@ -91,7 +91,7 @@ def test_what_no_compile_includes_is_not_followed(text: str) -> None:
     ],
     ids=["comment-signs", "quote", "next-and-import", "computed", "byte-order-mark"],
 )
-def test_the_name_is_what_the_directive_says(text: str, expected: list[str]) -> None:
+def test_name_is_what_the_directive_contains(text: str, expected: list[str]) -> None:
     assert included(text) == expected
 
 
@@ -107,7 +107,7 @@ def test_the_name_is_what_the_directive_says(text: str, expected: list[str]) -> 
     ],
     ids=["plain", "joined", "comment", "macro", "code", "argument"],
 )
-def test_what_is_asked_for_is_found(text: str) -> None:
+def test_tested_header_is_found(text: str) -> None:
     assert Inclusion(Verb.PROBE, "<", "h1.h") in read_facts(text.encode()).directives
 
 
@@ -150,7 +150,7 @@ def test_what_is_asked_for_is_found(text: str) -> None:
         "undef",
     ],
 )
-def test_what_is_not_modelled_is_refused(text: str, part: str) -> None:
+def test_unsupported_directive_is_refused(text: str, part: str) -> None:
     assert part in read_facts(text.encode()).refusal
 
 
@@ -166,17 +166,17 @@ def test_what_is_not_modelled_is_refused(text: str, part: str) -> None:
     ],
     ids=["comment", "string", "defined", "words", "pasting", "other-names"],
 )
-def test_what_only_looks_so_is_not_refused(text: str) -> None:
+def test_text_that_resembles_a_directive_is_accepted(text: str) -> None:
     assert read_facts(text.encode()).refusal == ""
 
 
-def test_an_old_dialect_has_trigraphs_and_other_quotes() -> None:
+def test_old_dialect_has_trigraphs_and_other_quotes() -> None:
     assert read_facts(b"??=include <h1.h>").old_refusal
     assert read_facts(b"int n = 1'000;").old_refusal
     assert not read_facts(b"int n = 1000; // what??").old_refusal
 
 
-def test_a_header_in_utf_16_is_refused() -> None:
+def test_header_in_utf_16_is_refused() -> None:
     assert "UTF-16" in read_facts("#include <h1.h>".encode("utf-16")).refusal
 
 

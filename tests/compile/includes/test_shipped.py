@@ -119,7 +119,7 @@ def assert_scanned_anew(request: Request, closures: Mapping[str, bytes], before:
         {"include": ("project", "site-packages/lib/include/mine/..")},
     ],
 )
-def test_the_key_is_that_of_a_scan(tree: Path, how: dict[str, object]) -> None:
+def test_key_equals_that_of_a_scan(tree: Path, how: dict[str, object]) -> None:
     include = how.pop("include", ())
     assert isinstance(include, tuple)
     request = compile_of(tree, include=include, **how)
@@ -136,7 +136,7 @@ def _stamp_of_bytes(status: os.stat_result) -> files.Stamp:
     return status.st_size, status.st_mtime_ns, status.st_mtime_ns, status.st_ino, status.st_dev
 
 
-def test_what_the_toolkit_brings_is_known_by_its_record(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_toolkit_headers_are_known_by_their_record(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (files, packaged, stat_cache):
         monkeypatch.setattr(module, "stamp_of", _stamp_of_bytes)
     text = "#include <cub/block/block_reduce.cuh>\n__global__ void k() {}\n"
@@ -147,7 +147,7 @@ def test_what_the_toolkit_brings_is_known_by_its_record(monkeypatch: pytest.Monk
     assert opened < 30, "cujit's own standard headers, which are in no wheel here"
 
 
-def test_one_search_does_for_every_architecture_and_every_place(tree: Path, tmp_path: Path) -> None:
+def test_one_search_serves_every_architecture_and_place(tree: Path, tmp_path: Path) -> None:
     closures = searched(*(compile_of(tree, arch=arch) for arch in ("sm_80", "sm_90", "sm_120")))
     assert len(closures) == 1
     moved = tmp_path / "elsewhere"
@@ -190,7 +190,7 @@ def edit_and_lengthen(path: Path) -> None:
     "edit",
     [edit_in_place, edit_and_keep_the_time, put_an_older_file_there, edit_and_touch_the_record, edit_and_lengthen],
 )
-def test_a_header_that_was_edited_is_scanned(tree: Path, edit: Callable[[Path], None]) -> None:
+def test_edited_header_is_scanned(tree: Path, edit: Callable[[Path], None]) -> None:
     request = compile_of(tree)
     closures, before = searched(request), keyed(request)
     tick()
@@ -199,7 +199,7 @@ def test_a_header_that_was_edited_is_scanned(tree: Path, edit: Callable[[Path], 
 
 
 @pytest.mark.parametrize("change", ["touched", "gone", "empty", "of another release", "of no installer"])
-def test_without_its_record_a_header_is_read(tree: Path, change: str) -> None:
+def test_header_without_a_record_is_read(tree: Path, change: str) -> None:
     request = compile_of(tree)
     closures = searched(request)
     path = tree / "site-packages/lib-1.0.dist-info/RECORD"
@@ -222,7 +222,7 @@ def test_without_its_record_a_header_is_read(tree: Path, change: str) -> None:
     assert known.manifest.recorded < 4
 
 
-def test_a_record_that_does_not_fit_is_not_believed(tree: Path) -> None:
+def test_mismatched_record_is_not_trusted(tree: Path) -> None:
     request = compile_of(tree)
     closures, before = searched(request), keyed(request)
     path = tree / "site-packages/lib-1.0.dist-info/RECORD"
@@ -234,7 +234,7 @@ def test_a_record_that_does_not_fit_is_not_believed(tree: Path) -> None:
     assert_scanned_anew(request, closures, before)
 
 
-def test_what_was_installed_just_now_is_read(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recently_installed_header_is_read(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     request = compile_of(tree)
     closures, expected = searched(request), keyed(request)
     monkeypatch.setattr(files, "TOO_NEW_NS", 10**18)
@@ -244,7 +244,7 @@ def test_what_was_installed_just_now_is_read(tree: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("name", ["mine", "a b.h"])
-def test_names_of_which_no_listing_tells_are_looked_for(tree: Path, name: str) -> None:
+def test_names_without_a_listing_are_searched(tree: Path, name: str) -> None:
     request = compile_of(tree, include=("project/include",))
     (tree / "project/include/mine").mkdir()
     closures, before = searched(request), keyed(request)
@@ -256,7 +256,7 @@ def test_names_of_which_no_listing_tells_are_looked_for(tree: Path, name: str) -
     assert_scanned_anew(request, closures, before)
 
 
-def test_a_name_through_a_directory_that_is_gone_is_scanned(tree: Path) -> None:
+def test_name_through_a_deleted_directory_is_scanned(tree: Path) -> None:
     (tree / "project/sub").mkdir()
     (tree / "project/k.cu").write_text(KERNEL.replace('"near.h"', '"sub/../near.h"'))
     request = compile_of(tree)
@@ -266,7 +266,7 @@ def test_a_name_through_a_directory_that_is_gone_is_scanned(tree: Path) -> None:
     assert_scanned_anew(request, closures, before)
 
 
-def test_a_search_is_of_directories_macros_and_dialect(tree: Path) -> None:
+def test_search_is_of_directories_macros_and_dialect(tree: Path) -> None:
     own = tree / "project/include"
     (own / "cuda_fp16.h").write_text("")
     lib = str(tree / "site-packages/lib/include")
@@ -296,7 +296,7 @@ def test_a_search_is_of_directories_macros_and_dialect(tree: Path) -> None:
     assert_scanned_anew(two, closures, keyed(one))
 
 
-def test_a_proof_lists_no_directory_above_a_root(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verification_lists_no_directory_above_a_root(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     request = compile_of(tree)
     closures, listed = searched(request), set[str]()
     monkeypatch.chdir(tree)
@@ -316,7 +316,7 @@ def test_a_proof_lists_no_directory_above_a_root(tree: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("name", ["include/mine/add.h", "include/mine", "include/Near.H"])
-def test_a_header_that_shadows_is_scanned(tree: Path, name: str) -> None:
+def test_shadowing_header_is_scanned(tree: Path, name: str) -> None:
     request = compile_of(tree, include=("project/include",))
     closures, before = searched(request), keyed(request)
     path = tree / "project" / name
@@ -325,7 +325,7 @@ def test_a_header_that_shadows_is_scanned(tree: Path, name: str) -> None:
     assert_scanned_anew(request, closures, before)
 
 
-def test_a_name_in_other_letters_is_another_name(tree: Path) -> None:
+def test_name_in_other_case_is_another_name(tree: Path) -> None:
     request = compile_of(tree)
     closures = searched(request)
     (tree / "site-packages/lib/include/near.h").write_text("")  # <Near.H> is missed there
@@ -349,7 +349,7 @@ def test_roots_in_another_order_are_another_search(tree: Path) -> None:
     assert keyed(two, both).key == keyed(two).key
 
 
-def test_headers_of_another_toolkit_are_scanned_and_another_compiler_has_another_key(tmp_path: Path) -> None:
+def test_headers_of_another_toolkit_are_scanned(tmp_path: Path) -> None:
     request = Request(Source.cuda("#include <v.h>\n", name="v.cu"), ImageKind.CUBIN, Arch.parse("sm_90"))
     for toolkit in ("13.1", "13.2"):
         write(tmp_path / toolkit, {"site-packages/lib/v.h": f'#define V "{toolkit}"'})
@@ -370,7 +370,7 @@ def test_headers_of_another_toolkit_are_scanned_and_another_compiler_has_another
     assert (other.manifest.via, other.key == made("13.1", closures).key) == ("request table", False)
 
 
-def test_one_file_under_two_names_is_told_from_two(tree: Path) -> None:
+def test_one_file_under_two_names_is_distinguished_from_two(tree: Path) -> None:
     beside = tree / "project/include/mine"
     beside.mkdir()
     (beside / "add.h").write_text("#define ADD 5\n")
@@ -386,7 +386,7 @@ def test_one_file_under_two_names_is_told_from_two(tree: Path) -> None:
     assert (linked.manifest.via, linked.key) == ("request table", keyed(request).key)
 
 
-def test_what_is_no_closure_costs_a_scan(tree: Path) -> None:
+def test_invalid_closure_costs_a_scan(tree: Path) -> None:
     request = compile_of(tree)
     (search, data), expected = next(iter(searched(request).items())), keyed(request).key
     said = json.loads(data)
@@ -403,7 +403,7 @@ def test_what_is_no_closure_costs_a_scan(tree: Path) -> None:
             assert text.startswith(b'{"alike"') or b'"alike"' in text
 
 
-def test_in_one_process_a_distribution_is_looked_at_once_and_what_replaces_it_is_seen(tree: Path) -> None:
+def test_distribution_is_inspected_once_per_process(tree: Path) -> None:
     request = compile_of(tree)
     closures = searched(request)
     maker = KeyMaker(Toolchain(), closures=lambda search: [closures[search]] if search in closures else [])
@@ -427,7 +427,7 @@ def test_in_one_process_a_distribution_is_looked_at_once_and_what_replaces_it_is
     assert now().key != first.key, "another release was installed"
 
 
-def test_provenance_says_how_headers_were_known(tree: Path, tmp_path: Path) -> None:
+def test_provenance_explains_how_headers_were_identified(tree: Path, tmp_path: Path) -> None:
     cache = cujit.Cache(tmp_path / "cache")
     source = Source.cuda(tree / "project/k.cu", include=[tree / "site-packages/lib/include"])
 

@@ -101,7 +101,7 @@ CHANGES: list[Callable[[Path], None]] = [_edit, _edit_in_place, _replace, _remov
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__.strip("_"))
 @pytest.mark.usefixtures("aged")
-def test_a_change_shows_in_stats_alone(change: Callable[[Path], None], tree: Path) -> None:
+def test_change_is_seen_in_stats_alone(change: Callable[[Path], None], tree: Path) -> None:
     manifest = manifest_of(tree)
     assert not manifest.fresh
     assert manifest.holds(Files())
@@ -118,7 +118,7 @@ def test_files_that_are_too_new_are_read_again(change: Callable[[Path], None], t
     assert not manifest.holds(Files())
 
 
-def test_a_stat_that_is_too_new_is_not_believed(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stat_that_is_too_new_is_not_trusted(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two contents within one tick of the clock have one stat; here the clock stands still."""
     path = tree / "prog/one.h"
     now = path.stat()
@@ -128,7 +128,7 @@ def test_a_stat_that_is_too_new_is_not_believed(tree: Path, monkeypatch: pytest.
     assert not manifest.holds(Files())
 
 
-def test_a_file_is_read_again_while_its_stat_is_too_new(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_is_read_again_while_its_stat_is_too_new(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tree / "prog/one.h"
     now = path.stat()
     monkeypatch.setattr(files_module, "stamp_of", lambda s: (s.st_size, now.st_mtime_ns, now.st_ctime_ns, 0, 0))
@@ -141,7 +141,7 @@ def test_a_file_is_read_again_while_its_stat_is_too_new(tree: Path, monkeypatch:
     assert before.digest != after.digest
 
 
-def test_a_directory_whose_stat_is_too_new_is_not_believed(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_directory_with_a_too_new_stat_is_not_trusted(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = time.time_ns()
     monkeypatch.setattr(memo_module, "stamp_of", lambda _: (0, now, now, 1, 1))
     manifest = manifest_of(tree)
@@ -159,7 +159,7 @@ def test_other_files_in_a_directory_change_nothing(tree: Path) -> None:
 
 
 @pytest.mark.usefixtures("aged")
-def test_names_that_are_missing_are_asked_for_by_directory(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_names_are_checked_by_directory(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     manifest = manifest_of(tree)
     asked: list[str] = []
     real = os.stat
@@ -168,13 +168,13 @@ def test_names_that_are_missing_are_asked_for_by_directory(tree: Path, monkeypat
     assert sorted(asked) == sorted(["prog/one.h", "b/deep/er/two.h", f"{tree}/a", f"{tree}/b"])
 
 
-def test_a_manifest_is_read_back_as_it_was(tree: Path) -> None:
+def test_manifest_is_read_back_unchanged(tree: Path) -> None:
     manifest = manifest_of(tree)
     assert Manifest.from_bytes(manifest.to_bytes()) == manifest
     assert Manifest.from_bytes(Manifest().to_bytes()) == Manifest()
 
 
-def test_a_damaged_manifest_is_none(tree: Path) -> None:
+def test_damaged_manifest_is_ignored(tree: Path) -> None:
     data = manifest_of(tree).to_bytes()
     for at in range(len(data)):
         damaged = bytearray(data)
@@ -184,7 +184,7 @@ def test_a_damaged_manifest_is_none(tree: Path) -> None:
     assert Manifest.from_bytes(data + b"\0") is None
 
 
-def test_a_manifest_of_another_form_is_none() -> None:
+def test_manifest_in_another_format_is_ignored() -> None:
     body = struct.pack("<7I", 5, 0, 0, 0, 0, 0, 0) + b"a\0b\0c"
     magic = memo_module._MAGIC
     assert Manifest.from_bytes(magic + hashlib.sha256(body).digest() + body) is None
@@ -192,12 +192,12 @@ def test_a_manifest_of_another_form_is_none() -> None:
 
 @given(st.binary(max_size=300))
 @settings(suppress_health_check=[HealthCheck.too_slow])
-def test_any_bytes_are_a_manifest_or_none(data: bytes) -> None:
+def test_any_bytes_are_a_manifest_or_ignored(data: bytes) -> None:
     assert Manifest.from_bytes(data) is None
     assert Manifest.from_bytes(memo_module._MAGIC + data) is None
 
 
-def test_a_memo_finds_on_disk_what_another_kept(tree: Path) -> None:
+def test_memo_finds_entries_of_another_process_on_disk(tree: Path) -> None:
     store = Store()
     manifest = manifest_of(tree)
     Memo(store).keep("name", manifest)
@@ -212,7 +212,7 @@ def test_a_memo_finds_on_disk_what_another_kept(tree: Path) -> None:
     assert Memo(store).find("name") is None
 
 
-def test_a_memo_is_bounded(tree: Path) -> None:
+def test_memo_is_bounded(tree: Path) -> None:
     memo = Memo()
     manifest = manifest_of(tree)
     for number in range(300):
@@ -221,9 +221,7 @@ def test_a_memo_is_bounded(tree: Path) -> None:
     assert memo.find("299") == manifest
 
 
-def test_what_calls_of_a_header_ask_for_is_known_of_those_that_were_looked_at_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tests_by_calls_are_known_for_recently_scanned_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files_module, "_KEPT", 2)
     header, known = tmp_path / "h.h", Files()
     header.write_text("#if P(<a.h>) || Q(<b.h>)\n#endif\n")
@@ -236,7 +234,7 @@ def test_what_calls_of_a_header_ask_for_is_known_of_those_that_were_looked_at_la
         known.calls(str(header), text, {"O": True})
 
 
-def test_a_header_that_appears_during_a_scan_is_noticed(tree: Path) -> None:
+def test_header_that_appears_during_a_scan_is_noticed(tree: Path) -> None:
     search = Search({}, (("include[0]", f"{tree}/a"), ("include[1]", f"{tree}/b")), str(tree))
     closure = scan(search, HeaderPlace("source", "s.cu", f"{tree}/prog/s.cu"), TEXT, files=Files())
     _shadow(tree)

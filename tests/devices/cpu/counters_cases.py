@@ -225,30 +225,30 @@ def _others() -> Iterator[Case]:
     for case in KERNELS:
         yield Case(f"kernels: {case.kernel}", functools.partial(test_kernels.run, case, target="compute_90"))
     given: list[tuple[Callable[..., object], tuple[object, ...]]] = [
-        *((test_cub.test_a_block_sums_its_tile, (kernel,))
+        *((test_cub.test_block_reduce_sums_its_tile, (kernel,))
           for kernel in ("sum_raking", "sum_raking_commutative", "sum_by_warps")),
-        *((test_cub.test_a_block_scans_its_tile, (kernel,))
+        *((test_cub.test_block_scan_scans_its_tile, (kernel,))
           for kernel in ("scan_raking", "scan_raking_memoized", "scan_by_warps")),
-        *((test_cub.test_a_block_sorts_its_keys, (type_,)) for type_ in ("int32", "float32", "float64")),
-        *((test_cub.test_a_block_counts_bytes, (f"histogram_by_{how}",)) for how in ("atomics", "sorting")),
-        (test_cub.test_a_block_finds_the_largest_of_its_first_values, (70,)),
+        *((test_cub.test_block_radix_sort_sorts_its_keys, (type_,)) for type_ in ("int32", "float32", "float64")),
+        *((test_cub.test_block_counts_bytes, (f"histogram_by_{how}",)) for how in ("atomics", "sorting")),
+        (test_cub.test_block_reduce_finds_the_maximum_of_a_partial_tile, (70,)),
         *((test, ()) for test in (
             test_cub.test_warps_sum_groups_of_lanes_and_segments, test_cub.test_warps_scan_sums_and_maxima,
-            test_cub.test_a_block_scans_tile_after_tile_with_a_running_prefix, test_cub.test_a_block_encodes_runs,
-            test_cub.test_a_block_decodes_runs_window_after_window,
-            test_cub.test_a_block_exchanges_blocked_for_striped_order,
-            test_cub.test_a_block_sorts_pairs_by_some_bits_and_keeps_the_order_of_equals,
-            test_cub.test_a_block_merges_by_a_comparison_of_the_user,
-            test_matrix.test_a_tiled_product_of_halves, test_pipelines.test_a_transposition_by_tensor_maps,
+            test_cub.test_block_scans_tile_after_tile_with_a_running_prefix, test_cub.test_block_encodes_runs,
+            test_cub.test_block_decodes_runs_window_after_window,
+            test_cub.test_block_exchanges_blocked_for_striped_order,
+            test_cub.test_block_radix_sort_is_stable_for_partial_keys,
+            test_cub.test_block_merges_by_a_comparison_of_the_user,
+            test_matrix.test_tiled_product_of_halves, test_pipelines.test_transposition_by_tensor_maps,
             test_pipelines.test_each_block_of_a_cluster_loads_a_part_for_all,
             test_bulk_sums.test_blocks_add_rows_to_the_same_sums, test_groups.test_tiles_reduce,
-            test_groups.test_tiles_scan, test_groups.test_blocks_of_a_cluster_write_into_each_others_shared_memory,
+            test_groups.test_tiles_scan, test_groups.test_cluster_blocks_write_into_each_others_shared_memory,
             test_halves.test_half_pairs, test_halves.test_bfloat_operators,
         )),
         *((test_matrix.test_one_tile_of_every_kind, tile) for tile in test_matrix.TILES),
-        (test_pipelines.test_a_warp_group_brings_rows_and_two_others_add_them_up, (3,)),
-        (test_pipelines.test_a_product_in_three_stages_of_copies, (4,)),
-        (test_pipelines.test_a_product_by_wgmma_that_tensor_maps_feed, ((64, 64, 64),)),
+        (test_pipelines.test_producer_warpgroup_feeds_two_consumers, (3,)),
+        (test_pipelines.test_product_in_three_stages_of_copies, (4,)),
+        (test_pipelines.test_wgmma_product_with_tensor_maps, ((64, 64, 64),)),
         *((test, (target,)) for target in test_triton.TARGETS for test in (
             test_triton.test_softmax, test_triton.test_layer_norm, test_triton.test_matmul,
             test_triton.test_flash_attention, test_triton.test_sums_by_atomics,

@@ -58,7 +58,7 @@ def first_wrong(device: Device, statements: list[str], version: str, target: str
     return found
 
 
-def test_it_takes_the_instructions_that_the_assembler_takes_and_no_others(cpu: Device, assembler: Assembler) -> None:
+def test_accepted_instructions_match_the_assembler(cpu: Device, assembler: Assembler) -> None:
     rounds = times(1)
     for seed in range(SEED, SEED + rounds):
         sampled = list(candidates(seed, FORMS, NEAR))

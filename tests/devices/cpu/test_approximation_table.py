@@ -35,7 +35,7 @@ def codes(x: Array) -> Array:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_errors_are_those_of_the_table(form: str, elementwise: Callable[..., Array], device: Device) -> None:
+def test_errors_match_the_table(form: str, elementwise: Callable[..., Array], device: Device) -> None:
     type_ = form.split(".")[-1]
     with np.load(GOLDEN) as file:
         group = f"{form.split('.')[0]}.{type_}"
@@ -57,7 +57,7 @@ def test_errors_are_those_of_the_table(form: str, elementwise: Callable[..., Arr
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_infinities_nans_zeros_and_signs_are_those_of_an_h200(form: str, elementwise: Callable[..., Array]) -> None:
+def test_infinities_nans_zeros_and_signs_match_an_h200(form: str, elementwise: Callable[..., Array]) -> None:
     type_ = form.split(".")[-1]
     with np.load(GOLDEN) as file:
         group = f"{form.split('.')[0]}.{type_}"

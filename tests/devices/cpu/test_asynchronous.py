@@ -28,7 +28,7 @@ COPIES = [name for name in names("cp.async.c") if name.count(".") == 4]
 
 
 @pytest.mark.parametrize("name", COPIES)
-def test_a_copy_fills_with_zeros_what_its_source_lacks(cpu: Device, name: str) -> None:
+def test_copy_fills_with_zeros_beyond_its_source(cpu: Device, name: str) -> None:
     scene = BY_NAME[name]
     size, form = int(name.split(".")[3]), name.split(".")[4]
     source = scene.arrays[0].reshape(32, 16)
@@ -40,7 +40,7 @@ def test_a_copy_fills_with_zeros_what_its_source_lacks(cpu: Device, name: str) -
     assert not difference(scene, run_scene(cpu, scene), [scene.arrays[0], expected.reshape(-1)])
 
 
-def test_a_barrier_tells_phases_counts_and_bytes(cpu: Device) -> None:
+def test_barrier_counts_phases_arrivals_and_bytes(cpu: Device) -> None:
     got = run_scene(cpu, BY_NAME["mbarrier.steps"])[0].tolist()
     # Phase 0 of 5 arrivals: 5 were pending before the arrival of 2, then 3; it ends with the fifth.
     phase_0 = [5, 0, 0, 1, 3, 1, 1, 1, 0]
@@ -51,7 +51,7 @@ def test_a_barrier_tells_phases_counts_and_bytes(cpu: Device) -> None:
     assert got == [*phase_0, *phase_1, *phase_2]
 
 
-def test_threads_that_wait_at_a_barrier_see_what_others_wrote(cpu: Device) -> None:
+def test_threads_waiting_at_a_barrier_see_earlier_writes(cpu: Device) -> None:
     got = run_scene(cpu, BY_NAME["mbarrier.threads"])[0].reshape(3, 64)
     np.testing.assert_array_equal(got, 1000 * np.arange(3)[:, None] + (np.arange(64) ^ 37))
 
@@ -67,7 +67,7 @@ def test_bulk_copies_signal_their_bytes(cpu: Device, name: str) -> None:
     np.testing.assert_array_equal(got, source)
 
 
-def test_bulk_copies_go_out(cpu: Device) -> None:
+def test_bulk_copies_write_global_memory(cpu: Device) -> None:
     got = run_scene(cpu, BY_NAME["cp.async.bulk.out"])[0]
     expected = np.zeros(100, np.uint32)
     expected[16:48], expected[64:80] = 77 * np.arange(32) + 5, np.arange(16)
@@ -75,7 +75,7 @@ def test_bulk_copies_go_out(cpu: Device) -> None:
 
 
 @pytest.mark.parametrize("name", names("cp.reduce."))
-def test_a_bulk_reduction_does_every_element(cpu: Device, name: str) -> None:
+def test_bulk_reduction_updates_every_element(cpu: Device, name: str) -> None:
     scene = BY_NAME[name]
     operation, type_ = name.split(".")[-2:]
     bits = bits_of(type_)
@@ -87,7 +87,7 @@ def test_a_bulk_reduction_does_every_element(cpu: Device, name: str) -> None:
     assert not difference(scene, run_scene(cpu, scene), expected)
 
 
-def test_blocks_of_a_cluster_reach_each_others_shared_memory(cpu: Device) -> None:
+def test_blocks_of_a_cluster_access_each_others_shared_memory(cpu: Device) -> None:
     got = run_scene(cpu, BY_NAME["cluster.addresses"])[0].reshape(5, 2, 32)
     thread = np.arange(32)
     other = np.stack([100 + thread, thread])
@@ -100,7 +100,7 @@ def test_blocks_of_a_cluster_reach_each_others_shared_memory(cpu: Device) -> Non
     np.testing.assert_array_equal(got[4], np.repeat([told], 32, 0).T)
 
 
-def test_stores_reductions_and_arrivals_reach_the_barrier_of_another_block(cpu: Device) -> None:
+def test_operations_reach_the_barrier_of_another_block(cpu: Device) -> None:
     stored, reduced = run_scene(cpu, BY_NAME["cluster.remote"])
     for rank, got in enumerate(stored.reshape(2, 32, 4)):
         first = 1000 * (1 - rank) + np.arange(32)
@@ -108,7 +108,7 @@ def test_stores_reductions_and_arrivals_reach_the_barrier_of_another_block(cpu: 
     np.testing.assert_array_equal(reduced.reshape(-1, 2), np.repeat([[496, 31]], 64, 0))
 
 
-def test_a_copy_goes_to_every_block_that_its_mask_has(cpu: Device) -> None:
+def test_copy_reaches_every_block_of_its_mask(cpu: Device) -> None:
     scene = BY_NAME["cluster.multicast"]
     source, got, ends = run_scene(cpu, scene)
     expected = np.zeros(72 * 16, np.uint8)
@@ -119,7 +119,7 @@ def test_a_copy_goes_to_every_block_that_its_mask_has(cpu: Device) -> None:
 
 
 @pytest.mark.parametrize("name", names("cluster.reduce."))
-def test_a_bulk_reduction_reaches_another_block(cpu: Device, name: str) -> None:
+def test_bulk_reduction_reaches_another_block(cpu: Device, name: str) -> None:
     scene = BY_NAME[name]
     operation, type_ = name.split(".")[-2:]
     bits = bits_of(type_)
@@ -133,7 +133,7 @@ def test_a_bulk_reduction_reaches_another_block(cpu: Device, name: str) -> None:
 
 
 @pytest.mark.parametrize("place", ["v", "mem"])
-def test_a_bulk_store_clears_memory(place: str, cpu: Device) -> None:
+def test_bulk_store_clears_memory(place: str, cpu: Device) -> None:
     body = f""".reg .b32 i, s, v; .reg .b64 at; .reg .pred first; .shared .align 16 .b8 mem[512];
         mov.u32 i, %tid.x; setp.eq.u32 first, i, 0; mov.b32 s, mem; mad.lo.u32 s, i, 4, s; st.shared.u32 [s], 7;
         bar.warp.sync -1; mov.b32 v, mem; @first st.bulk.weak.shared::cta [{place}+16], 64, 0;
@@ -143,7 +143,7 @@ def test_a_bulk_store_clears_memory(place: str, cpu: Device) -> None:
 
 
 @pytest.mark.parametrize("hint", ["", ".L2::cache_hint"])
-def test_a_bulk_copy_by_mask_leaves_other_bytes_alone(hint: str, cpu: Device) -> None:
+def test_masked_bulk_copy_leaves_other_bytes_unchanged(hint: str, cpu: Device) -> None:
     body = f""".reg .b64 policy; createpolicy.fractional.L2::evict_first.b64 policy, 1.0;
         .reg .b32 i, s, v; .reg .b16 m; .reg .pred first; .shared .align 16 .b8 mem[32];
         mov.u32 i, %tid.x; setp.eq.u32 first, i, 0; mov.b32 s, mem; add.u32 s, s, i; add.u32 v, i, 1;

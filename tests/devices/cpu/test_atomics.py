@@ -31,7 +31,7 @@ def assert_same(scene: Scene, got: list[Array], expected: list[Array]) -> None:
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_an_atomic_gives_the_old_value_and_stores_the_new_one_in_every_space(cpu: Device, name: str) -> None:
+def test_atomic_returns_the_old_and_stores_the_new_value(cpu: Device, name: str) -> None:
     scene = BY_NAME[name]
     _, operation, type_ = name.split(".")
     bits = bits_of(type_)
@@ -45,7 +45,7 @@ def test_an_atomic_gives_the_old_value_and_stores_the_new_one_in_every_space(cpu
 
 
 @pytest.mark.parametrize("name", VECTORS)
-def test_a_vector_atomic_does_each_element(cpu: Device, name: str) -> None:
+def test_vector_atomic_updates_each_element(cpu: Device, name: str) -> None:
     scene = BY_NAME[name]
     _, operation, _, type_ = name.split(".")
     bits = bits_of(type_)
@@ -57,7 +57,7 @@ def test_a_vector_atomic_does_each_element(cpu: Device, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CONTENDED)
-def test_lanes_at_one_place_all_have_their_effect(cpu: Device, name: str) -> None:
+def test_lanes_at_one_address_all_take_effect(cpu: Device, name: str) -> None:
     scene = BY_NAME[name]
     _, operation, type_ = name.split(".")
     bits = bits_of(type_)
@@ -74,9 +74,7 @@ OLD_VALUES = {"add.u32": 7, "exch.b32": 7, "inc.u32": 20, "max.s32": 3, "xor.b64
 
 @pytest.mark.parametrize("space", ["global", "shared"])
 @pytest.mark.parametrize("form", OLD_VALUES)
-def test_lanes_at_one_place_come_in_turn_and_each_sees_what_the_one_before_left(
-    cpu: Device, form: str, space: str
-) -> None:
+def test_lanes_at_one_address_see_the_previous_lane(cpu: Device, form: str, space: str) -> None:
     operation, type_ = form.split(".")
     bits = bits_of(type_)
     register = type_ if type_[0] == "f" else f"b{bits}"
@@ -100,7 +98,7 @@ def test_lanes_at_one_place_come_in_turn_and_each_sees_what_the_one_before_left(
     assert words(got[0], bits) == [now]
 
 
-def test_an_atomic_that_no_lane_runs_touches_no_memory(cpu: Device) -> None:
+def test_atomic_without_active_lanes_touches_no_memory(cpu: Device) -> None:
     body = """.reg .b32 i, d; .reg .b64 a; .reg .pred p, q;
         mov.u32 i, %tid.x; setp.gt.u32 p, i, 99; ld.global.u32 d, [p0]; setp.gt.u32 q, d, 99; mov.u64 a, 16;
         @p red.global.add.u32 [a], 1; @q red.global.add.u32 [a], 1; @q atom.global.exch.b32 d, [a], 1;
@@ -130,9 +128,7 @@ def test_all_blocks_count_at_one_place(cpu: Device) -> None:
 
 @pytest.mark.parametrize(("type_", "one", "sum_"), [("f16", 0x3C00, 0x5000), ("bf16", 0x3F80, 0x4200)])
 @pytest.mark.parametrize("pair", [False, True])
-def test_halves_are_summed_where_nobody_asks_what_was_there(
-    cpu: Device, type_: str, one: int, sum_: int, pair: bool
-) -> None:
+def test_half_sums_without_results_are_combined(cpu: Device, type_: str, one: int, sum_: int, pair: bool) -> None:
     twice = 0x10001 if pair else 1
     register, type_ = ("b32", f"{type_}x2") if pair else ("b16", type_)
     body = f".reg .{register} b; mov.{register} b, {one * twice}; red.global.add.noftz.{type_} [p0], b;"
@@ -142,7 +138,7 @@ def test_halves_are_summed_where_nobody_asks_what_was_there(
 
 @pytest.mark.parametrize("scope", ["cta", "cluster", "gpu", "sys"])
 @pytest.mark.parametrize("order", ["relaxed", "acquire", "release", "acq_rel"])
-def test_every_order_and_scope_is_taken(cpu: Device, order: str, scope: str) -> None:
+def test_every_order_and_scope_is_accepted(cpu: Device, order: str, scope: str) -> None:
     body = f""".reg .b32 d; .reg .b64 policy; mov.b64 policy, 0;
         atom.{order}.{scope}.global.add.L2::cache_hint.u32 d, [p0], 2, policy;
         fence.acq_rel.{scope}; fence.sc.{scope}; membar.gl; st.global.u32 [p0+4], d;"""
@@ -150,7 +146,7 @@ def test_every_order_and_scope_is_taken(cpu: Device, order: str, scope: str) -> 
     assert got[0].tolist() == [42, 40]
 
 
-def test_forms_that_the_manual_does_not_have_are_refused_by_name(cpu: Device) -> None:
+def test_forms_that_the_manual_lacks_are_refused_by_name(cpu: Device) -> None:
     for statement, why in (
         ("atom.global.mul.u32 d, [p0], 1;", ("atom", ".mul")),
         ("red.global.exch.b32 [p0], 1;", ("red", ".exch")),

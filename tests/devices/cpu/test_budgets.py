@@ -46,13 +46,13 @@ def operations(text: str) -> int:
 
 @pytest.mark.parametrize("shape", ["call tree", "call chain", "calls", "long calls", "functions"])
 @pytest.mark.parametrize("count", [100, 1000])
-def test_inlining_makes_at_most_so_many_operations(shape: str, count: int) -> None:
+def test_inlining_has_a_limit_of_operations(shape: str, count: int) -> None:
     text = SHAPES[shape](count)
     statements = text.count(";")
     assert operations(text) <= 3 * max(100_000, 2 * statements)
 
 
-def test_a_chain_of_calls_deeper_than_the_stack_of_python_runs(device: cujit.Device) -> None:
+def test_chain_of_calls_deeper_than_the_stack_of_python_runs(device: cujit.Device) -> None:
     functions = "".join(
         f".func (.param .b32 z) f{i}(.param .b32 x) {{ .reg .b32 a; ld.param.b32 a, [x]; add.u32 a, a, 1; "
         + (
@@ -111,13 +111,13 @@ print(out.numpy()[0], (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - befo
 )
 
 
-def test_a_huge_variable_takes_memory_only_where_it_is_written() -> None:
+def test_huge_variable_takes_memory_only_where_written() -> None:
     value, megabytes = map(int, printed(HUGE).split())
     assert value == 2
     assert megabytes < 300
 
 
-def test_more_variables_than_there_is_memory_are_an_error() -> None:
+def test_variables_larger_than_memory_are_an_error() -> None:
     text = (
         ".version 8.0\n.target sm_80\n.address_size 64\n.global .b8 g[1099511627776000];\n.visible .entry k() { ret; }"
     )
@@ -141,14 +141,14 @@ print(time.process_time() - begin, (resource.getrusage(resource.RUSAGE_SELF).ru_
 """
 
 
-def test_a_product_of_256_mma_compiles_in_seconds() -> None:
+def test_product_of_256_mma_compiles_in_seconds() -> None:
     benchmarks = Path(__file__).parents[3] / "benchmarks"
     seconds, megabytes = map(float, printed(PRODUCT, benchmarks, environment={"CUJIT_CACHE": "0"}).split())
     assert seconds < 15  # 4 on a machine that does nothing else
     assert megabytes < 300
 
 
-def test_what_is_compiled_without_passes_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_without_passes_computes_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUJIT_CACHE", "0")
     shapes = ("diamonds", "straight", "calls", "barriers", "mma")
     found = _results(shapes)
@@ -157,7 +157,7 @@ def test_what_is_compiled_without_passes_computes_the_same(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(("shape", "budget"), [("early ends", "_MOST_LIVE"), ("uniform jumps to all", "_MOST_WAYS")])
-def test_what_takes_llvm_the_square_of_its_length_is_compiled_without_passes(
+def test_code_of_quadratic_llvm_cost_is_compiled_without_passes(
     shape: str, budget: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "cujit-huge" not in _ir(shape, 9)
@@ -165,7 +165,7 @@ def test_what_takes_llvm_the_square_of_its_length_is_compiled_without_passes(
     assert '"cujit-huge"="yes"' in _ir(shape, 9)
 
 
-def test_memory_that_is_used_very_often_is_hidden_and_has_the_same_values(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hot_memory_is_hidden_from_llvm_with_equal_values(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUJIT_CACHE", "0")
     shapes = ("divisions", "roundings", "exchanges", "mma")
     found = _results(shapes)
@@ -175,7 +175,7 @@ def test_memory_that_is_used_very_often_is_hidden_and_has_the_same_values(monkey
 
 
 @pytest.mark.parametrize("shape", ["chain", "calls"])
-def test_a_lane_of_a_long_chain_is_read_through_memory(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lane_of_a_long_chain_is_read_through_memory(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUJIT_CACHE", "0")
     found = _results([shape])
     monkeypatch.setattr(nodes, "_LEAST", 0)
@@ -184,7 +184,7 @@ def test_a_lane_of_a_long_chain_is_read_through_memory(shape: str, monkeypatch: 
     assert (_results([shape]) == found).all()
 
 
-def test_a_long_chain_takes_llvm_time_in_proportion(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_chain_takes_linear_llvm_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUJIT_CACHE", "0")
     kernels = [cujit.load(SHAPES["chain"](count), cujit.cpu(1))["k"] for count in (1_000, 8_000)]
     begin = time.process_time()
@@ -209,7 +209,7 @@ def test_many_loops_of_a_function_are_compiled_without_passes(monkeypatch: pytes
     ],
     ids=["arithmetic", "choices", "reads of a vector between calls"],
 )
-def test_a_chain_too_long_for_llvm_is_compiled_without_passes(
+def test_chain_too_long_for_llvm_is_compiled_without_passes(
     monkeypatch: pytest.MonkeyPatch, limit: str, shape: str, most: int, too_many: int
 ) -> None:
     monkeypatch.setattr(nodes, "_LEAST", 0)
@@ -218,7 +218,7 @@ def test_a_chain_too_long_for_llvm_is_compiled_without_passes(
     assert '"cujit-huge"="yes"' in _ir(shape, too_many)
 
 
-def test_two_ways_lead_behind_each_cut_of_a_long_block() -> None:
+def test_each_cut_of_a_long_block_has_two_successors() -> None:
     """LLVM sinks values into a block that one way leads to."""
     ir = _ir("stores", 1000)
     cuts = re.findall(r"label %(aside\$\d+), label %(aside\.end\$\d+)", ir)
@@ -228,7 +228,7 @@ def test_two_ways_lead_behind_each_cut_of_a_long_block() -> None:
 
 
 @pytest.mark.parametrize("guard", ["", "@p ", "@!p "])
-def test_jumps_by_one_table_are_joined_and_lead_to_the_same_places(guard: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jumps_by_one_table_are_joined_with_the_same_targets(guard: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUJIT_CACHE", "0")
     blocks = [
         f"L{k}: add.u32 r4, r4, 1; setp.gt.u32 p, r4, 9; @p bra END; mad.lo.u32 r1, r1, 1664525, {k};"
@@ -251,7 +251,7 @@ def test_jumps_by_one_table_are_joined_and_lead_to_the_same_places(guard: str, m
 
 
 @pytest.mark.parametrize("name", ["f16", "bf16"])
-def test_pairs_of_halves_take_about_as_many_instructions_as_one_half(name: str) -> None:
+def test_half_pairs_take_about_the_instructions_of_one_half(name: str) -> None:
     def lines(type_: str, bits: int, move: str) -> int:
         body = [f"{move} mov.b{bits} h3, h2;", f"fma.rn.{type_} h1, h2, h3, h1;" * 50, f"st.global.b{bits} [d1], h1;"]
         module = parse(_BENCHMARK["_kernel"](body, "", f".reg .b{bits} h<4>;"))
@@ -267,7 +267,7 @@ BRANCHING = {"loop nest": 60, "nested ifs": 60, "irreducible": 60, "exits": 60, 
 
 
 @pytest.mark.parametrize("shape", BRANCHING)
-def test_ir_is_linear_in_the_text_for_every_shape_of_control_flow(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ir_is_linear_in_the_text_for_all_control_flow(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ssa, "_MOST_WAYS", 4000)  # which small kernels come to, too
     monkeypatch.setattr(ssa, "_MOST_WAYS_EACH", 1)
     lengths = [len(_ir(shape, count)) for count in (BRANCHING[shape], 4 * BRANCHING[shape])]
@@ -285,7 +285,7 @@ def test_ir_is_written_in_linear_time(shape: str) -> None:
     assert any(seconds < 12 * least for seconds in found)  # 4 where it is linear, 16 where it is the square
 
 
-def test_where_lanes_part_is_found_in_linear_time() -> None:
+def test_divergence_is_found_in_linear_time() -> None:
     def seconds(body: Body) -> float:
         begin = time.thread_time()
         uniformity.analyse(body.program, body.graph, Dim3(64))
@@ -296,7 +296,7 @@ def test_where_lanes_part_is_found_in_linear_time() -> None:
     assert any(seconds(long) < 9 * least for _ in range(3))  # 4 where it is linear, 16 where it is the square
 
 
-def test_branches_with_many_sides_count_in_the_budget_of_divergence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_branches_with_many_targets_count_in_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     starts, reach = [], dataflow.reach
 
     def counted(start: int, stop: int, successors: Sequence[Sequence[int]]) -> int:
@@ -340,7 +340,7 @@ def _results(shapes: Sequence[str]) -> npt.NDArray[np.uint32]:
 
 
 @pytest.mark.parametrize("budget", ["_MOST_SIDES", "_MOST_STEPS"])
-def test_past_the_budget_of_divergence_results_are_the_same(budget: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_past_the_divergence_budget_results_are_equal(budget: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUJIT_CACHE", "0")
     shapes = ("diamonds", "nested ifs", "exits", "wide switch", "irreducible", "barriers", "loop nest")
     found = _results(shapes)
@@ -353,7 +353,7 @@ def test_variables_of_a_long_switch_become_values() -> None:
 
 
 @pytest.mark.parametrize("budget", ["_MOST_WAYS", "_MOST_BITS", "_MOST_PASSES"])
-def test_variables_in_memory_have_the_same_values(budget: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_in_memory_have_equal_values(budget: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUJIT_CACHE", "0")
     shapes = ("exits", "irreducible", "loop nest")
     found = _results(shapes)
@@ -363,7 +363,7 @@ def test_variables_in_memory_have_the_same_values(budget: str, monkeypatch: pyte
     assert (_results(shapes) == found).all()
 
 
-def test_a_kernel_too_large_for_llvm_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernel_too_large_for_llvm_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUJIT_CACHE", "0")
     monkeypatch.setattr(nodes, "_MOST_NODES", 5000)
     device = cujit.cpu(1)
@@ -372,7 +372,7 @@ def test_a_kernel_too_large_for_llvm_is_refused(monkeypatch: pytest.MonkeyPatch)
     cujit.load(SHAPES["irreducible"](2), device)["k"].compile(64)
 
 
-def test_calls_by_address_that_may_lead_to_too_many_functions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_indirect_calls_with_too_many_targets_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (flatten, inlining):
         monkeypatch.setattr(module, "MOST_CALLED", 1000)
     text = SHAPES["functions by address"](60)
@@ -382,7 +382,7 @@ def test_calls_by_address_that_may_lead_to_too_many_functions_are_refused(monkey
 
 
 @pytest.mark.parametrize("shape", ["kernels that call", "kernels that call by address"])
-def test_kernels_whose_functions_are_too_many_are_refused(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_with_too_many_functions_are_refused(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preparation, "_MOST_OPS", 10)
     text = SHAPES[shape](200)
     module = cujit.load(text, cujit.cpu(1))
@@ -391,7 +391,7 @@ def test_kernels_whose_functions_are_too_many_are_refused(shape: str, monkeypatc
         module["e199"][1, 32]()
 
 
-def test_a_thread_of_llvm_takes_little_of_a_limit_of_memory() -> None:
+def test_llvm_thread_takes_little_of_a_memory_limit() -> None:
     def data() -> int:
         found = re.search(r"VmData:\s+(\d+) kB", Path("/proc/self/status").read_text())
         assert found is not None
@@ -400,7 +400,7 @@ def test_a_thread_of_llvm_takes_little_of_a_limit_of_memory() -> None:
     assert jit.aside(data) - data() < 128 << 20
 
 
-def test_what_has_64_lanes_counts_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_64_lane_code_counts_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     counted = []
     monkeypatch.setattr(nodes.IrModule, "grow", lambda _, nodes=0: counted.append(nodes))
     lines = _ir("functions of halves", 40).count("\n")
@@ -410,7 +410,7 @@ def test_what_has_64_lanes_counts_twice(monkeypatch: pytest.MonkeyPatch) -> None
     assert sum(counted) < 1.2 * lines
 
 
-def test_a_kernel_with_too_many_loops_inside_each_other_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_deeply_nested_loops_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cfg, "_MOST_STEPS", 100)
     monkeypatch.setattr(cfg, "_MOST_STEPS_EACH", 2)
     with raises(UnsupportedError, "unsupported", "k", "loops"):

@@ -39,7 +39,7 @@ def run(device: Device, copy: str, to: str, from_: str, size: int) -> None:
 
 @pytest.mark.parametrize("operand", OPERANDS)
 @pytest.mark.parametrize("copy", COPIES)
-def test_a_bulk_copy_of_no_whole_16_bytes_ends_the_launch(cpu: Device, copy: str, operand: str) -> None:
+def test_bulk_copy_size_must_be_a_multiple_of_16_bytes(cpu: Device, copy: str, operand: str) -> None:
     run(cpu, copy, "+16", "+16", 32)
     with raises(KernelFaultError, "fault-bulk-align", "0", "async.bulk") as e:
         run(cpu, copy, *OPERANDS[operand])
@@ -47,7 +47,7 @@ def test_a_bulk_copy_of_no_whole_16_bytes_ends_the_launch(cpu: Device, copy: str
 
 
 @pytest.mark.parametrize("copy", COPIES)
-def test_a_size_in_the_text_is_held_to_16_bytes_at_load(cpu: Device, copy: str) -> None:
+def test_size_in_the_text_is_held_to_16_bytes_at_load(cpu: Device, copy: str) -> None:
     text = (
         f".shared .align 16 .b8 mem[64]; .shared .align 8 .b64 bar;\n{COPIES[copy].format(to='', from_='', size=24)};"
     )
@@ -56,7 +56,7 @@ def test_a_size_in_the_text_is_held_to_16_bytes_at_load(cpu: Device, copy: str) 
 
 
 @pytest.mark.parametrize("copy", COPIES)
-def test_a_bulk_copy_of_nothing_may_be_anywhere(cpu: Device, copy: str) -> None:
+def test_empty_bulk_copy_may_have_any_address(cpu: Device, copy: str) -> None:
     run(cpu, copy, "+8", "+4", 0)
 
 
@@ -90,7 +90,7 @@ def inside(there: int, left: int, right: int, ignored: Sequence[int] = ()) -> No
 
 
 @pytest.mark.parametrize(("left", "right"), [(0, 0), (0, 12), (5, 0), (3, 15), (15, 15)])
-def test_a_copy_ignores_bytes_at_its_ends(left: int, right: int) -> None:
+def test_copy_ignores_bytes_at_its_ends(left: int, right: int) -> None:
     inside(32, left, right, [*range(left), *range(32 - right, 32)])
 
 
@@ -101,7 +101,7 @@ def test_ignored_bytes_may_be_out_of_bounds() -> None:
     assert e.value.kind == "memory"
 
 
-def test_an_ignored_byte_has_no_value() -> None:
+def test_ignored_byte_has_no_value() -> None:
     with raises(KernelFaultError, "fault-init", "31", "x[:n].numpy()") as e:
         inside(32, 0, 1)
     assert e.value.kind == "init"
@@ -128,7 +128,7 @@ ret;
 
 
 @pytest.mark.parametrize("mask", [0x00F0, 0x0100])
-def test_a_byte_that_the_mask_leaves_out_may_be_unwritten(mask: int) -> None:
+def test_byte_outside_the_mask_may_be_unwritten(mask: int) -> None:
     device = cujit.cpu(1, check="all")
     out, kernel = device.zeros(16, np.uint8), cujit.load(_MASKED.replace("0x00f0", hex(mask)), device)["k"]
     if mask == 0x00F0:

@@ -22,7 +22,7 @@ def run_cuda(device: Device, text: str, *arguments: object, grid: int = 1, block
     return np.asarray(out.numpy())
 
 
-def test_functions_that_call_each_other_in_turn(device: Device) -> None:
+def test_mutually_recursive_functions_run(device: Device) -> None:
     text = """__device__ __noinline__ int odd(int n);
     __device__ __noinline__ int even(int n) { return n == 0 ? 1 : 2 * odd(n - 1) + n; }
     __device__ __noinline__ int odd(int n) { return n == 0 ? 0 : 3 * even(n - 1) - n; }
@@ -37,7 +37,7 @@ def test_functions_that_call_each_other_in_turn(device: Device) -> None:
     assert run_cuda(device, text).tolist() == [even(t % 11) for t in range(64)]
 
 
-def test_a_recursion_of_two_calls_with_arrays_on_the_stack(device: Device) -> None:
+def test_recursion_of_two_calls_with_arrays_on_the_stack(device: Device) -> None:
     text = """__device__ __noinline__ int walk(int n, int *path, int depth) {
         int own[4]; for (int i = 0; i < 4; i++) own[i] = n * i + depth;
         path[depth & 7] += own[n & 3];
@@ -80,7 +80,7 @@ __device__ int (*two)(int, int) = other;
 """
 
 
-def test_lanes_call_different_functions_by_pointer_and_some_exit_inside(device: Device) -> None:
+def test_lanes_call_different_functions_and_some_exit_inside(device: Device) -> None:
     text = (
         POINTERS
         + """extern "C" __global__ void k(int *out) {
@@ -107,7 +107,7 @@ def test_lanes_call_different_functions_by_pointer_and_some_exit_inside(device: 
 
 
 @pytest.mark.parametrize("pointer", ["null", "out", "two", "(char *)table[0] + 4"])
-def test_a_pointer_to_no_such_function_is_a_fault(cpu: Device, pointer: str) -> None:
+def test_pointer_to_no_matching_function_is_a_fault(cpu: Device, pointer: str) -> None:
     text = (
         POINTERS
         + f"""extern "C" __global__ void k(int *out, unsigned long long null) {{
@@ -146,7 +146,7 @@ def test_virtual_functions_through_a_tree_of_classes(device: Device) -> None:
 @pytest.mark.parametrize(
     ("how", "size", "align"), part(itertools.product(["inline", "recursive"], [1, 3, 8, 12, 31, 64], [1, 4, 16]), 3)
 )
-def test_structures_go_in_and_come_back_by_value(device: Device, how: str, size: int, align: int) -> None:
+def test_structures_are_passed_and_returned_by_value(device: Device, how: str, size: int, align: int) -> None:
     if device.is_gpu and how == "recursive":
         pytest.skip("a thread of a GPU has 1 KiB of stack unless the context is told otherwise")
     size = (size + align - 1) // align * align
@@ -186,7 +186,7 @@ def test_parameters_in_registers(device: Device) -> None:
     np.testing.assert_array_equal(got, 2 * t + 2 + 1000 * (t + 1) + 7)
 
 
-def test_a_result_in_a_register_comes_into_a_parameter_of_the_caller(cpu: Device) -> None:
+def test_register_result_is_stored_in_the_callers_parameter(cpu: Device) -> None:
     outside = ".func (.reg .b32 r) f(.reg .b32 x) { add.u32 r, x, 5; ret; }"
     body = "{ .param .b32 y; call (y), f, (t); ld.param.b32 r1, [y]; } st.global.u32 [at], r1;"
     (got,) = run_ptx(cpu, body, blank(32), outside=outside)
@@ -194,9 +194,7 @@ def test_a_result_in_a_register_comes_into_a_parameter_of_the_caller(cpu: Device
 
 
 @pytest.mark.parametrize(("size", "align"), [(3, 4), (6, 8), (7, 16)])
-def test_a_parameter_whose_size_is_no_multiple_of_its_alignment_goes_to_a_recursion(
-    cpu: Device, size: int, align: int
-) -> None:
+def test_odd_sized_parameter_is_passed_to_a_recursion(cpu: Device, size: int, align: int) -> None:
     parameter, last = f".param .align {align} .b8 s[{size}]", size - 1
     call = f"""{{ {parameter}; .param .b32 n; .param .b32 r;
         st.param.u8 [s], FIRST; st.param.u8 [s+{last}], LAST; st.param.b32 [n], COUNT;
@@ -220,7 +218,7 @@ def test_a_parameter_whose_size_is_no_multiple_of_its_alignment_goes_to_a_recurs
     ["ld.local.u32 a, [at+4];", "ld.param.u32 a, [at+4];", "cvta.local.u64 at, at; ld.u32 a, [at+4];"],
     ids=["local", "param", "generic"],
 )
-def test_the_address_of_a_parameter_is_in_local_memory(device: Device, access: str, calls_itself: bool) -> None:
+def test_address_of_a_parameter_is_in_local_memory(device: Device, access: str, calls_itself: bool) -> None:
     """In a function that is inlined, and in one that stays a call."""
     call = """{ .param .b32 left; .param .b64 both; .param .b32 sum;
         st.param.b32 [left], LEFT; st.param.v2.b32 [both], {LEFT, VALUE}; call (sum), f, (left, both);
@@ -235,7 +233,7 @@ def test_the_address_of_a_parameter_is_in_local_memory(device: Device, access: s
     np.testing.assert_array_equal(got, 3 * np.arange(32) if calls_itself else np.arange(32) + 1)
 
 
-def test_an_alias_is_the_function_that_it_names(device: Device) -> None:
+def test_alias_is_the_function_that_it_names(device: Device) -> None:
     outside = """.visible .func (.param .b32 r) f(.param .b32 x) { .reg .b32 a; ld.param.u32 a, [x]; add.u32 a, a, 5;
         st.param.b32 [r], a; ret; }
     .visible .func (.param .b32 r) g(.param .b32 x);
@@ -255,7 +253,7 @@ def test_vector_registers_and_their_elements(device: Device) -> None:
     np.testing.assert_array_equal(got.reshape(32, 4), np.stack([t, t, 3 * t, 9 + 2 * t], 1))
 
 
-def test_memory_of_the_stack_is_each_threads_own(device: Device) -> None:
+def test_stack_memory_is_private_to_each_thread(device: Device) -> None:
     body = """and.b32 r1, t, 7; mad.lo.u32 r1, r1, 4, 8; cvt.u64.u32 d1, r1; stacksave.u64 d4;
     alloca.u64 d2, d1, 16; st.local.u32 [d2], t; st.local.u32 [d2+4], r1; alloca.u64 d3, 64; st.local.u32 [d3], 99;
     cvta.local.u64 d5, d2; ld.u32 r2, [d5+4]; isspacep.local q1, d5; isspacep.global q2, d5; selp.u32 r5, 1, 0, q1;
@@ -266,7 +264,7 @@ def test_memory_of_the_stack_is_each_threads_own(device: Device) -> None:
     np.testing.assert_array_equal(got, t * 100 + (t & 7) * 4 + 8 + 10000)
 
 
-def test_loops_of_the_stack_give_back_what_they_take(device: Device) -> None:
+def test_stack_loops_free_what_they_allocate(device: Device) -> None:
     body = """mov.u32 r1, 0; mov.u32 r4, 0; AGAIN: stacksave.u64 d4; alloca.u64 d2, 512; st.local.u32 [d2], r1;
     ld.local.u32 r3, [d2]; add.u32 r4, r4, r3; stackrestore.u64 d4; add.u32 r1, r1, 1; setp.lt.u32 q1, r1, 1000;
     @q1 bra AGAIN; st.global.u32 [at], r4;"""
@@ -310,7 +308,7 @@ def test_shared_memory_of_recursive_functions_is_the_blocks(device: Device) -> N
 
 
 @pytest.mark.parametrize("room", [4, 256, 4000])
-def test_a_recursion_without_end_is_a_fault(cpu: Device, room: int) -> None:
+def test_recursion_without_end_is_a_fault(cpu: Device, room: int) -> None:
     text = f"""__device__ __noinline__ int deep(int n, int *p) {{
         volatile int own[{room}]; own[n % {room}] = n;
         int got = deep(n + 1, p) + own[(n + 1) % {room}]; *p = got; return got; }}
@@ -322,7 +320,7 @@ def test_a_recursion_without_end_is_a_fault(cpu: Device, room: int) -> None:
     assert run_cuda(cpu, good).tolist() == [3] * 64
 
 
-def test_a_large_function_that_is_called_often_is_compiled_once(cpu: Device) -> None:
+def test_large_function_with_many_calls_is_compiled_once(cpu: Device) -> None:
     steps = "\n".join(f"mad.lo.u32 a, a, {2 * k + 3}, {k}; xor.b32 a, a, {k * k};" for k in range(200))
     outside = f""".func (.param .b32 r) f(.param .b32 x) {{ .reg .b32 a; ld.param.u32 a, [x]; {steps}
         st.param.b32 [r], a; ret; }}"""
@@ -335,7 +333,7 @@ def test_a_large_function_that_is_called_often_is_compiled_once(cpu: Device) -> 
     np.testing.assert_array_equal(got, a)
 
 
-def test_kernels_that_launch_kernels_are_refused_by_that_name(cpu: Device) -> None:
+def test_device_side_launches_are_refused_by_name(cpu: Device) -> None:
     code = """extern "C" __global__ void child(int *x) { x[0] = 1; }
     extern "C" __global__ void parent(int *x) { child<<<1, 1>>>(x); }"""
     with raises(UnsupportedError, "unsupported", "kernels") as e:

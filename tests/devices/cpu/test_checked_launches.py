@@ -49,7 +49,7 @@ def moves(monkeypatch: pytest.MonkeyPatch) -> Moves:
     return made
 
 
-def test_python_has_no_part_in_a_launch_like_the_one_before(moves: Moves) -> None:
+def test_repeated_launch_runs_no_python(moves: Moves) -> None:
     moves.launch(moves.x, moves.y, 32)
     made = moves.count
     assert made == 0
@@ -61,7 +61,7 @@ def test_python_has_no_part_in_a_launch_like_the_one_before(moves: Moves) -> Non
     assert not moves.y.numpy().any()
 
 
-def test_what_it_finds_python_finds_too(moves: Moves) -> None:
+def test_native_and_python_find_the_same(moves: Moves) -> None:
     words = []
     for _ in range(2):
         with raises(KernelFaultError, "fault-memory", "256-byte") as found:
@@ -73,7 +73,7 @@ def test_what_it_finds_python_finds_too(moves: Moves) -> None:
     assert words[0][1:] == ("memory", (24, 0, 0))
 
 
-def test_a_freed_array_is_no_memory_any_more(moves: Moves) -> None:
+def test_freed_array_is_no_longer_valid_memory(moves: Moves) -> None:
     gone = moves.device.array(np.ones(64, np.float32))
     at = cujit.Pointer(gone.address)
     moves.launch(at, moves.y, 0)
@@ -94,7 +94,7 @@ def test_python_counts_the_bytes_of_host_arrays(moves: Moves) -> None:
     assert moves.count == 2
 
 
-def test_memory_behind_a_bare_address_is_looked_for_by_python(moves: Moves) -> None:
+def test_memory_at_a_bare_address_is_found_by_python(moves: Moves) -> None:
     hidden = np.full(64, 7, np.float32)
     for count in (1, 2):
         moves.launch(cujit.Pointer(hidden.ctypes.data), moves.y, 0)
@@ -102,13 +102,13 @@ def test_memory_behind_a_bare_address_is_looked_for_by_python(moves: Moves) -> N
         assert (moves.y.numpy() == 7).all()
 
 
-def test_a_large_number_is_no_address(moves: Moves) -> None:
+def test_large_number_is_not_an_address(moves: Moves) -> None:
     with raises(KernelFaultError, "fault-memory", "4", "Invalid"):
         moves.launch(moves.x, moves.y, 1 << 40)
     assert not moves.count
 
 
-def test_a_raw_value_is_named_that_native_code_has_stored(moves: Moves) -> None:
+def test_uninitialized_value_stored_by_native_code_is_named(moves: Moves) -> None:
     part = moves.device.empty(64, np.float32)
     part[:32].copy_from(np.ones(32, np.float32))
     moves.settle()

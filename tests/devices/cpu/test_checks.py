@@ -173,7 +173,7 @@ def ints(check: str, n: int = 64) -> Any:
     return device_with(check).array(np.arange(n, dtype=np.int32))
 
 
-def test_a_trap_is_one_under_every_check() -> None:
+def test_trap_is_one_under_every_check() -> None:
     kernel = cujit.jit('extern "C" __global__ void k(int *x) { if (*x == 0) __trap(); }', device=device_with("all"))[
         "k"
     ]
@@ -185,7 +185,7 @@ def test_a_trap_is_one_under_every_check() -> None:
 # -- memory -----------------------------------------------------------------------------------------------
 
 
-def test_a_write_beyond_an_array_names_thread_access_array_and_lines() -> None:
+def test_write_past_an_array_names_thread_access_array_and_lines() -> None:
     x = device_with("memory").zeros(64, "float32")
     error = fault("memory", "beyond", x, 4)
     assert error.kind == "memory"
@@ -199,7 +199,7 @@ def test_a_write_beyond_an_array_names_thread_access_array_and_lines() -> None:
     assert re.search(r"from .*:2\b", error.message)
 
 
-def test_an_array_is_allocated_where_the_program_asks_a_library_for_it(tmp_path: Path) -> None:
+def test_array_allocated_by_a_library_names_the_program_line(tmp_path: Path) -> None:
     library = tmp_path / "site-packages" / "library.py"
     library.parent.mkdir()
     library.write_text("def zeros(device): return device.zeros(64, 'float32')\n")
@@ -209,7 +209,7 @@ def test_an_array_is_allocated_where_the_program_asks_a_library_for_it(tmp_path:
     assert f"allocated at {__file__}:" in error.message
 
 
-def test_a_kernel_is_called_as_its_source_spells_it() -> None:
+def test_kernel_name_is_that_of_its_source() -> None:
     device = device_with("memory")
     kernel = cujit.jit(
         "namespace n { template <class T> __global__ void f(T *p) { p[threadIdx.x] = 1; } }",
@@ -224,30 +224,30 @@ def test_a_kernel_is_called_as_its_source_spells_it() -> None:
 @pytest.mark.parametrize(
     ("lowered", "title"), [("_ZN8__main__3addB2v1B4cw51Ef", "__main__::add"), ("_Z1fIfEvPT_", "f<float>"), ("k", "k")]
 )
-def test_a_title_has_nothing_that_compilers_add(lowered: str, title: str) -> None:
+def test_title_contains_nothing_that_compilers_add(lowered: str, title: str) -> None:
     ptx = f".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry {lowered}() {{ ret; }}"
     module = device_with("memory").backend.load(Artifact(ImageKind.PTX, ptx.encode()))
     assert module.kernels[lowered].title == title
 
 
-def test_how_far_an_access_is_beyond_or_before_its_array_is_told() -> None:
+def test_distance_from_the_array_is_reported() -> None:
     x = device_with("memory").zeros(64, "float32")
     assert "16 bytes past the end of the 256-byte array" in fault("memory", "beyond", x, 68).message
     assert "4 bytes before the 256-byte array" in fault("memory", "before", x).message
     assert "Invalid atomic operation on 4 bytes at " in fault("memory", "counts", ints("memory", 8), 8).message
 
 
-def test_a_null_pointer_is_one() -> None:
+def test_null_pointer_is_one() -> None:
     assert "a null pointer" in fault("memory", "nothing", ints("memory"), None).message
 
 
-def test_a_vector_has_to_lie_at_a_multiple_of_its_size() -> None:
+def test_vector_access_must_be_aligned_to_its_size() -> None:
     message = fault("memory", "skewed", device_with("memory").zeros(1024, "int8")).message
     assert "Misaligned write of 8 bytes" in message
     assert "which is 4 bytes past a multiple of 8" in message
 
 
-def test_shared_memory_ends_where_the_launch_says() -> None:
+def test_shared_memory_has_the_size_of_the_launch() -> None:
     kernels("memory")["shared_end"].prepare(1, 64, shared_bytes=256)(ints("memory"), 0)
     error = fault("memory", "shared_end", ints("memory"), 1, shared_bytes=256)
     assert error.thread == (63, 0, 0)
@@ -266,7 +266,7 @@ def test_variables_of_a_module_end() -> None:
     )
 
 
-def test_an_array_that_was_freed_is_known_by_its_name() -> None:
+def test_freed_array_is_reported_by_its_name() -> None:
     device = device_with("memory")
     x = device.zeros(64, "int32")
     address = x.address
@@ -292,7 +292,7 @@ def test_memory_of_the_kernels_malloc_is_known() -> None:
     assert "which was freed" in fault("memory", "taken", x, threads=1).message
 
 
-def test_the_nearest_memory_is_named_not_a_block_of_the_kernels_malloc() -> None:
+def test_nearest_memory_is_named_before_a_malloc_block() -> None:
     """Behind so large a block libc has the rest of a page, in which nothing lies."""
     size = 1 << 26
     kernels("memory")["left_large"][1, 1](x := device_with("memory").zeros(1, "int64"), size)
@@ -307,14 +307,14 @@ def test_the_nearest_memory_is_named_not_a_block_of_the_kernels_malloc() -> None
     assert "32 bytes past the end of the 67,108,864-byte block from the kernel's malloc" in place(-120)
 
 
-def test_memory_of_others_that_a_parameter_points_to_is_theirs() -> None:
+def test_external_memory_that_a_parameter_points_to_is_valid() -> None:
     host = np.arange(64, dtype=np.int32)
     out = np.zeros(64, np.int32)
     kernels("memory")["copy"][1, 64](cujit.Pointer(out.ctypes.data), cujit.Pointer(host.ctypes.data))
     assert out.tolist() == host.tolist()
 
 
-def test_memory_of_others_right_behind_ours_is_theirs() -> None:
+def test_external_memory_next_to_an_array_is_valid() -> None:
     """The C library puts what is allocated one after the other side by side."""
     ours, others = [], []
     for _ in range(64):
@@ -327,7 +327,7 @@ def test_memory_of_others_right_behind_ours_is_theirs() -> None:
 # -- races ------------------------------------------------------------------------------------------------
 
 
-def test_a_race_between_warps_names_both_threads_and_lines() -> None:
+def test_race_between_warps_names_both_threads_and_lines() -> None:
     error = fault("race", "race", device_with("race").zeros(64, "float32"))
     assert error.kind == "race"
     assert "with no barrier in between" in error.message
@@ -336,12 +336,12 @@ def test_a_race_between_warps_names_both_threads_and_lines() -> None:
     assert len(re.findall(r"from ", error.message)) == 2
 
 
-def test_a_barrier_that_a_loop_lacks_at_its_end_is_missed() -> None:
+def test_missing_barrier_at_the_end_of_a_loop_is_found() -> None:
     message = fault("race", "late", device_with("race").zeros(64, "float32")).message
     assert "with no barrier in between" in message
 
 
-def test_a_race_within_a_warp_is_one() -> None:
+def test_race_within_a_warp_is_one() -> None:
     message = fault("race", "in_warp", ints("race"), threads=32).message
     assert "with no __syncwarp() or barrier in between" in message
 
@@ -350,7 +350,7 @@ def test_different_values_written_to_one_place_are_a_race() -> None:
     assert "write different values to 4 bytes at byte 0" in fault("race", "same", ints("race"), threads=32).message
 
 
-def test_an_atomic_operation_races_with_a_plain_write() -> None:
+def test_atomic_operation_races_with_a_plain_write() -> None:
     assert "atomic operation on" in fault("race", "half_atomic", ints("race")).message
 
 
@@ -377,14 +377,14 @@ def test_wrong_synchronisation_is_found(kernel: str, words: str) -> None:
 # -- memory that was never written ------------------------------------------------------------------------
 
 
-def test_shared_memory_that_nobody_wrote_is_not_read() -> None:
+def test_unwritten_shared_memory_is_reported() -> None:
     x = ints("init")
     kernels("init")["raw_shared"][1, 64](x)
     assert "element 58" in seen_by_the_host(x)
     assert "byte 20 of shared memory" in fault("init", "raw_branch", x).message
 
 
-def test_local_memory_that_nobody_wrote_is_not_read() -> None:
+def test_unwritten_local_memory_is_reported() -> None:
     x = ints("init")
     kernels("init")["raw_local"][1, 64](x, 2)
     assert x.numpy()[0] == 1
@@ -392,7 +392,7 @@ def test_local_memory_that_nobody_wrote_is_not_read() -> None:
     assert "loaded from local memory" in seen_by_the_host(x)
 
 
-def test_an_empty_array_is_not_read_before_it_is_written() -> None:
+def test_empty_array_read_before_a_write_is_reported() -> None:
     device = device_with("init")
     empty = device.empty(64, "int32")
     out = ints("init")
@@ -434,17 +434,17 @@ def test_checks_are_read_from_a_text() -> None:
         *((value, "option") for value in (3, True, ("memory",))),
     ],
 )
-def test_what_names_no_check_is_refused(value: Any, code: str) -> None:
+def test_unknown_check_is_refused(value: Any, code: str) -> None:
     with raises(OptionError, code, "'memory,race'"):
         cujit.cpu(check=value)
 
 
-def test_devices_with_the_same_checks_are_the_same() -> None:
+def test_devices_with_equal_checks_are_equal() -> None:
     assert cujit.cpu(check="race") is cujit.cpu(check="race")
     assert cujit.cpu(check="race") is not cujit.cpu()
 
 
-def test_without_checks_the_code_is_what_it_was() -> None:
+def test_code_without_checks_is_unchanged() -> None:
     ptx = cujit.compile(cujit.Source.cuda(BUGS), arch="compute_80").text
     body = Preparation(ptx, "x.ptx")
     body.known_facts()
@@ -455,7 +455,7 @@ def test_without_checks_the_code_is_what_it_was() -> None:
     assert "cujit_check" not in ir_of(body.body("race"), Dim3(64), [Checker(Checks())])
 
 
-def test_a_replay_runs_under_checks() -> None:
+def test_replay_runs_under_checks() -> None:
     module = cujit.jit(BUGS, device=process_devices().cpu())
     x = process_devices().cpu().zeros(64, "float32")
     (result, _) = module["beyond"][1, 32].replay_on_cpu(x, 32, check="all")

@@ -123,7 +123,7 @@ def _relaxed(before: str, fence: str, after: str, end: str) -> str:
 
 @pytest.mark.parametrize("fence", _FENCES)
 @pytest.mark.parametrize("pair", _PAIRS)
-def test_a_relaxed_arrival_of_a_cluster_needs_a_fence(pair: str, fence: str) -> None:
+def test_relaxed_arrival_of_a_cluster_needs_a_fence(pair: str, fence: str) -> None:
     before, after = _PAIRS[pair]
     message = _error(_relaxed(before, fence, after, "CLUSTER();"), 2)
     assert message.startswith("race: ") == _FENCES[fence] == bool(message), message
@@ -132,6 +132,6 @@ def test_a_relaxed_arrival_of_a_cluster_needs_a_fence(pair: str, fence: str) -> 
 
 
 @pytest.mark.parametrize("name", _KEPT)
-def test_a_relaxed_arrival_tells_that_a_block_is_there(name: str) -> None:
+def test_relaxed_arrival_tells_that_a_block_is_there(name: str) -> None:
     before, after, end = _KEPT[name]
     assert not _error(_relaxed(before, "", after, end), 2)

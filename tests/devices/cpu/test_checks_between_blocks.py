@@ -140,7 +140,7 @@ def _kernels_of(programs: list[_Program], device: cujit.Device) -> list[cujit.Ke
     return [module[f"pair{k}"] for k in range(len(programs))]
 
 
-def test_a_read_before_a_write_is_found_however_the_address_is_computed() -> None:
+def test_read_before_a_write_is_found_for_any_address_form() -> None:
     reads, writes = (_Access(does, "t", "true") for does in ("reads", "writes"))
     programs = [_Program(4, reads, writes, "nothing", way) for way in _WAYS]
     devices = [cujit.cpu(1, check="race") for _ in programs]
@@ -148,7 +148,7 @@ def test_a_read_before_a_write_is_found_however_the_address_is_computed() -> Non
 
 
 @pytest.mark.parametrize("check", ["race", "all"])
-def test_one_race_between_blocks_in_global_memory_is_found_and_nothing_else(check: str) -> None:
+def test_only_the_race_between_blocks_in_global_memory_is_found(check: str) -> None:
     rng, device = np.random.default_rng(41 + len(check)), cujit.cpu(1, check=check)
     programs = part([_program(rng) for _ in range(MANY)], 4, check)
     expected = ["race" if each.races else "" for each in programs]
@@ -164,9 +164,7 @@ def test_one_race_between_blocks_in_global_memory_is_found_and_nothing_else(chec
         ("barrier.cluster.arrive.relaxed.aligned;", "race"),
     ],
 )
-def test_a_relaxed_arrival_at_the_barrier_of_a_cluster_orders_only_what_a_fence_comes_after(
-    arrival: str, kind: str
-) -> None:
+def test_relaxed_cluster_arrival_orders_only_fenced_accesses(arrival: str, kind: str) -> None:
     code = f"""extern "C" __global__ void __cluster_dims__(2) pair(unsigned *all, unsigned *out) {{
         if (blockIdx.x == 0) all[threadIdx.x] = threadIdx.x + 1;
         asm volatile("{arrival} barrier.cluster.wait.aligned;" ::: "memory");

@@ -157,7 +157,7 @@ def lines_of(kernel: str, fault: int) -> set[int]:
 
 @pytest.mark.parametrize("check", ["race", "all"])
 @pytest.mark.parametrize("kernel", MISTAKES)
-def test_what_orders_blocks_is_silent(kernel: str, check: str) -> None:
+def test_ordered_blocks_have_no_findings(kernel: str, check: str) -> None:
     for _ in range(3):
         launch(kernel, 0, check)
 

@@ -175,7 +175,7 @@ APART = {
     **IN_TENSOR, "tcgen05 .wait::ld|wait::st": "it reads nothing",
     "tcgen05 .fence::before_thread_sync|fence::after_thread_sync": "it reads nothing",
     "mov.vector": _INNER,
-    "bra": "a raw guard is reported: test_checks_raw.py", "brx": "test_a_raw_index_of_a_jump_is_found",
+    "bra": "a raw guard is reported: test_checks_raw.py", "brx": "test_raw_index_of_a_jump_is_found",
     "ret|exit": "it reads a guard alone", "call": "a guard and a name", "call.extern": "test_raw_arguments_are_found",
 }  # fmt: skip
 _HINT = "a hint, which changes no value"
@@ -209,7 +209,7 @@ _SHARES = len(part(range(_EVERY), _EVERY))
 
 
 @pytest.mark.parametrize("share", range(_SHARES))
-def test_what_nobody_wrote_is_followed_through_every_operand(share: int) -> None:
+def test_unwritten_values_are_tracked_through_every_operand(share: int) -> None:
     device = cujit.cpu(1, check="init")
     points = [
         (text, register)
@@ -259,7 +259,7 @@ def test_raw_arguments_are_found(name: str, capfd: pytest.CaptureFixture[str]) -
     capfd.readouterr()
 
 
-def test_an_argument_that_is_no_more_than_stored_is_silent(capfd: pytest.CaptureFixture[str]) -> None:
+def test_argument_that_is_only_stored_has_no_finding(capfd: pytest.CaptureFixture[str]) -> None:
     # The buffer of the arguments holds a raw value that no specification of the format takes.
     assert not _found('if (t == 3) printf("%d\\n", t, s[40]);', 40)
     capfd.readouterr()
@@ -271,7 +271,7 @@ def test_raw_values_pass_calls() -> None:
     assert not _found("out[t] = g(s[40], n);", 41, before)
 
 
-def test_a_raw_index_of_a_jump_is_found() -> None:
+def test_raw_index_of_a_jump_is_found() -> None:
     body = "mov.u32 %r1, %r196; bra NEXT; NEXT: brx.idx %r1, T; A: B: "
     text = _kernel("mov.u32 %r2, %r1;", "%r1", "0", "sm_90").replace("mov.u32 %r2, %r1;", f"mov.u32 %r196, %r1; {body}")
     text = text.replace("bar.sync 0;\n", "bar.sync 0;\nT: .branchtargets A, B;\n", 1)
@@ -318,7 +318,7 @@ _ROWS["ldmatrix and movmatrix"] = (
 
 @pytest.mark.parametrize("name", _ROWS)
 @pytest.mark.parametrize("turned", ["", ".trans"])
-def test_raw_rows_move_as_the_rows_do(name: str, turned: str) -> None:
+def test_uninitialized_rows_move_with_the_rows(name: str, turned: str) -> None:
     # Rows 5 to 7 of eight are missing: by rows lanes 20 to 31 have them, transposed all lanes have some.
     load = _ROWS[name].replace("TRANS", turned)
     body = f"int v; unsigned at = (unsigned)__cvta_generic_to_shared(s + t % 8 * 4); {load} if (t < USED) out[t] = v;"

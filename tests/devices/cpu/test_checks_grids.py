@@ -98,7 +98,7 @@ def zeros(n: int) -> cujit.DeviceArray:
 
 
 @pytest.mark.parametrize("blocks", [1, 4, 9])
-def test_blocks_of_a_cooperative_grid_are_told_apart(blocks: int) -> None:
+def test_blocks_of_a_cooperative_grid_are_distinguished(blocks: int) -> None:
     out = checked().empty(64 * blocks, np.int32)
     for _ in range(2):
         module()["turn"].prepare(blocks, 64, cooperative=True)(out)
@@ -106,7 +106,7 @@ def test_blocks_of_a_cooperative_grid_are_told_apart(blocks: int) -> None:
     np.testing.assert_array_equal(out.numpy().reshape(blocks, 64), expected)
 
 
-def test_a_cooperative_grid_that_waits_over_and_over_is_silent() -> None:
+def test_repeated_grid_synchronization_has_no_finding() -> None:
     cells = checked().array(np.arange(384, dtype=np.int32))
     module()["steps"].prepare(4, 96, cooperative=True)(cells, 3)
     expected = np.arange(384)
@@ -138,18 +138,18 @@ def found(kernel: str, *arguments: object) -> KernelFaultError:
     return caught.value
 
 
-def test_a_race_in_one_block_of_a_cooperative_grid_is_found() -> None:
+def test_race_in_one_block_of_a_cooperative_grid_is_found() -> None:
     error = found("races")
     assert (error.kind, error.block) == ("race", (2, 0, 0))
     assert "no barrier in between" in error.message
     assert error.message.count("PTX line") == 2
 
 
-def test_what_one_block_of_a_cooperative_grid_never_wrote_is_found() -> None:
+def test_value_that_one_block_never_wrote_is_found() -> None:
     error = found("raw")
     assert (error.kind, error.block, error.thread) == ("init", (2, 0, 0), (0, 0, 0))
     assert "byte 252 of shared memory (the block has 256 bytes)" in error.message
 
 
-def test_the_shared_memory_of_another_cluster_of_the_grid_is_out_of_bounds() -> None:
+def test_shared_memory_of_another_cluster_is_out_of_bounds() -> None:
     assert found("pairs", 2).kind == "memory"

@@ -106,7 +106,7 @@ def _races(program: list[list[_Step]]) -> bool:
 
 @pytest.mark.parametrize("kind", _TYPES)
 @pytest.mark.parametrize("check", ["race", "all"])
-def test_accesses_of_blocks_to_lines_are_a_race_only_if_they_meet(check: str, kind: str) -> None:
+def test_block_accesses_to_lines_race_only_if_they_overlap(check: str, kind: str) -> None:
     device = cujit.cpu(1, check=check)
     kernel = cujit.jit(cujit.Source.cuda(_source(kind), name="steps.cu"), device=device)["steps"]
     array, out = device.zeros(ELEMENTS, _TYPES[kind]), device.zeros(BLOCKS * THREADS, np.int32)
@@ -129,7 +129,7 @@ def test_accesses_of_blocks_to_lines_are_a_race_only_if_they_meet(check: str, ki
     assert len(chosen) // 5 < races < len(chosen) * 4 // 5
 
 
-def test_what_a_block_stores_is_not_taken_for_that_of_the_block_before() -> None:
+def test_stores_of_consecutive_blocks_are_distinguished() -> None:
     code = """extern "C" __global__ void turned(int *p) {
         int t = blockIdx.x * 32 + threadIdx.x; p[t] = t; p[t ^ 31] = t + 1; p[t] += 1;
     }"""

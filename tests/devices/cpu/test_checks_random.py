@@ -106,7 +106,7 @@ def _races(kinds: Numbers, index: Numbers) -> bool:
 
 @pytest.mark.parametrize("kernel", ["words", "longs"])
 @pytest.mark.parametrize("check", ["race", "all"])
-def test_races_are_found_where_an_oracle_finds_them(kernel: str, check: str) -> None:
+def test_races_match_those_of_an_oracle(kernel: str, check: str) -> None:
     device = cujit.cpu(1, check=check)
     launch = cujit.jit(_SOURCE, names=["words", "longs"], device=device)[kernel][1, THREADS]
     rng = np.random.default_rng(13)
@@ -138,7 +138,7 @@ _READ = "ld.shared.u32 r4, [r2]; st.global.u32 [at], r4;"
     ],
     ids=["__syncwarp", "fence.proxy.async"],
 )
-def test_what_orders_accesses_does_so_only_if_a_lane_executes_it(order: str, read: str) -> None:
+def test_ordering_operation_needs_an_executing_lane(order: str, read: str) -> None:
     device, skipped = cujit.cpu(check="race"), order.replace("bar.warp", "@q1 bar.warp").replace("fence", "@q1 fence")
     run_ptx(device, _NEIGHBOUR.format(order=order, read=read), blank(32))
     with pytest.raises(KernelFaultError) as caught:

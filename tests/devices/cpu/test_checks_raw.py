@@ -57,12 +57,12 @@ def _run(body: str, type_: str = "int", check: str = "init") -> npt.NDArray[np.i
 
 @pytest.mark.parametrize("check", ["init", "all"])
 @pytest.mark.parametrize("name", _SILENT)
-def test_a_value_that_decides_nothing_is_no_finding(name: str, check: str) -> None:
+def test_unused_uninitialized_value_is_no_finding(name: str, check: str) -> None:
     _run(_SILENT[name], check=check)
 
 
 @pytest.mark.parametrize("name", _FOUND)
-def test_a_value_that_decides_something_is_found_with_its_load_and_its_use(name: str) -> None:
+def test_used_uninitialized_value_is_found_with_load_and_use(name: str) -> None:
     body, words = _FOUND[name]
     with pytest.raises(KernelFaultError) as found:
         _run(body)
@@ -141,7 +141,7 @@ setp.eq.u32 pr, r, 99; setp.eq.u32 pt, k, 7; setp.eq.u32 pf, k, 8;
 """
 
 
-def test_a_predicate_is_raw_only_where_nothing_else_decides_it() -> None:
+def test_predicate_is_uninitialized_only_if_it_decides() -> None:
     device = cujit.cpu(1, check="init")
     bodies = [_DECIDES.format(number=n, text=text) for n, (text, _) in enumerate(_PREDICATES.values())]
     module = cujit.load(".version 8.0 .target sm_80 .address_size 64\n" + "".join(bodies), device)
@@ -261,7 +261,7 @@ extern "C" __global__ void product(const unsigned short *A, float *D, int m, int
 """
 
 
-def test_padded_rows_of_a_product_are_raw_and_no_others() -> None:
+def test_only_padded_rows_of_a_product_are_uninitialized() -> None:
     device = cujit.cpu(1, check="init")
     kernel = cujit.load(cujit.compile(_MMA, arch="compute_80"), device)["product"]
     for rows in (8, 9, 13, 15):
@@ -299,7 +299,7 @@ extern "C" __global__ void product(const unsigned short *A, float *D, int m, int
 """
 
 
-def test_registers_of_a_take_raw_rows_through_wgmma() -> None:
+def test_wgmma_keeps_uninitialized_rows_of_a() -> None:
     device = cujit.cpu(1, check="init")
     kernel = cujit.load(cujit.compile(_WGMMA, arch="compute_90a"), device)["product"]
     for rows in (5, 8, 29):
@@ -333,7 +333,7 @@ extern "C" __global__ void tile(const float4 *x, float *out, int n) {
 
 
 @pytest.mark.parametrize("check", ["init", "all"])
-def test_asynchronous_copies_take_raw_values_along(check: str) -> None:
+def test_asynchronous_copies_keep_uninitialized_values(check: str) -> None:
     device = cujit.cpu(1, check=check)
     kernel = cujit.jit(_TILE, device=device)["tile"]
     x, out = device.empty((32, 4), np.float32), device.zeros(32, np.float32)

@@ -148,7 +148,7 @@ def _kind_of(kernel: cujit.Kernel, out: cujit.DeviceArray) -> str:
 
 @pytest.mark.parametrize("schedule", [None, 3], ids=["regions", "stacks"])
 @pytest.mark.parametrize("check", ["race", "all"])
-def test_races_of_rows_are_found_where_an_oracle_finds_them(check: str, schedule: int | None) -> None:
+def test_row_races_match_those_of_an_oracle(check: str, schedule: int | None) -> None:
     """Warps that have stacks of their own meet by another way than those that run from barrier to barrier."""
     rng = np.random.default_rng(34 + len(check))
     programs = [_program(rng) for _ in range(MANY)]

@@ -73,7 +73,7 @@ def _launch(type_: str, place: str, name: str, check: str, block: int) -> None:
 
 
 @pytest.mark.parametrize(("type_", "place"), part(itertools.product(_TYPES, _PLACES), 4))
-def test_each_check_finds_the_planted_bug_alone(type_: str, place: str) -> None:
+def test_each_check_finds_only_the_planted_bug(type_: str, place: str) -> None:
     for block, check in ((256, "race"), (100, "all")):
         _launch(type_, place, "right", "all", block)
         with pytest.raises(KernelFaultError) as found:

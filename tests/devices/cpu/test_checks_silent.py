@@ -178,7 +178,7 @@ LAUNCHES: dict[str, Callable[[], tuple[Any, tuple[object, ...]]]] = {
 
 
 @pytest.mark.parametrize("kernel", LAUNCHES)
-def test_a_correct_kernel_is_silent(kernel: str) -> None:
+def test_correct_kernel_is_silent(kernel: str) -> None:
     shape, arguments = LAUNCHES[kernel]()
     module()[kernel][shape](*arguments)
 
@@ -191,13 +191,13 @@ def test_kernels_of_every_kind_are_silent_and_right(case: Case) -> None:
 # Tests of real libraries whose kernels are silent: a thin slice of what `make checked` runs, all of them.
 REAL = {
     "test_cub": (
-        "test_a_block_sorts_pairs_by_some_bits_and_keeps_the_order_of_equals",
+        "test_block_radix_sort_is_stable_for_partial_keys",
         "test_blocks_scan_a_grid_by_looking_back",
     ),
-    "test_groups": ("test_coalesced_threads_scan", "test_a_cluster_shares_a_histogram"),
-    "test_std": ("test_a_pipeline_of_the_block_copies_ahead",),
+    "test_groups": ("test_coalesced_threads_scan", "test_cluster_shares_a_histogram"),
+    "test_std": ("test_pipeline_of_the_block_copies_ahead",),
     "test_shapes": ("test_warps_hand_buffers_over_by_named_barriers", "test_lanes_of_one_warp_contend_for_a_lock",
-                    "test_a_barrier_in_a_function_that_is_called"),
+                    "test_barrier_in_a_called_function"),
 }  # fmt: skip
 
 

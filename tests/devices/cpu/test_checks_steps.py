@@ -96,7 +96,7 @@ def _image() -> cujit.Artifact:
 
 
 @pytest.mark.parametrize("name", _STEPS)
-def test_a_missing_barrier_is_found_at_each_step(name: str) -> None:
+def test_missing_barrier_is_found_at_each_step(name: str) -> None:
     block, steps, words = _STEPS[name]
     device = cujit.cpu(1, check="race")
     launch = cujit.load(_image(), device)[name.split()[0]].prepare(1, block)

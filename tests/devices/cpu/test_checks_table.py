@@ -250,7 +250,7 @@ APART = {
 }  # fmt: skip
 
 
-def test_every_row_with_an_effect_on_memory_has_cases() -> None:
+def test_every_row_with_a_memory_effect_has_cases() -> None:
     accesses = (Effect.READS, Effect.WRITES, Effect.UPDATES)
     rows = [
         row for row in TABLE if row.effect in accesses or (set("mt") & set(row.reads) and row.effect is not Effect.PURE)
@@ -360,7 +360,7 @@ def _with(check: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", part(ALL, 3))
-def test_what_is_right_is_silent(name: str) -> None:
+def test_correct_cases_have_no_findings(name: str) -> None:
     _run(ALL[name], cujit.cpu(check="all"), waits=True)
 
 
@@ -371,7 +371,7 @@ def _found(case: Case, check: str, **how: object) -> KernelFaultError:
 
 
 @pytest.mark.parametrize("name", _with("memory"))
-def test_memory_that_is_not_there_is_found(name: str) -> None:
+def test_out_of_bounds_cases_are_found(name: str) -> None:
     case = ALL[name]
     for letter in case.operands:
         error = _found(case, "memory", away=letter)
@@ -379,7 +379,7 @@ def test_memory_that_is_not_there_is_found(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", _with("race"))
-def test_a_race_is_found(name: str) -> None:
+def test_race_is_found(name: str) -> None:
     case = ALL[name]
     for letter in set(case.operands) & set("sz"):
         error = _found(case, "race", races=letter)
@@ -387,7 +387,7 @@ def test_a_race_is_found(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", _with("init"))
-def test_memory_that_nobody_wrote_is_found(name: str) -> None:
+def test_unwritten_memory_cases_are_found(name: str) -> None:
     case = ALL[name]
     for letter in case.reads:
         error = _found(case, "init", fills="sz".replace(letter, ""), raw=letter in "gm")

@@ -94,7 +94,7 @@ _SEEING: dict[str, Callable[[cujit.DeviceArray], object]] = {
 
 @pytest.mark.parametrize("how", _SEEING)
 @pytest.mark.parametrize("kind", ["zeros", "empty"])
-def test_a_raw_element_is_found_when_the_host_sees_it(
+def test_uninitialized_element_is_found_on_host_access(
     kind: str, how: str, device: Device, kernels: cujit.Module
 ) -> None:
     x = getattr(device, kind)(64, np.int32)
@@ -109,7 +109,7 @@ def test_a_raw_element_is_found_when_the_host_sees_it(
     _SEEING[how](x)
 
 
-def test_copies_take_raw_values_along_and_later_kernels_decide_by_them(device: Device, kernels: cujit.Module) -> None:
+def test_copies_keep_uninitialized_values_for_later_kernels(device: Device, kernels: cujit.Module) -> None:
     x, y, z = (device.zeros(64, np.int32) for _ in range(3))
     kernels["raw"][1, 64](x, 20)
     kernels["copy"][1, 64](y, x)
@@ -125,7 +125,7 @@ def test_copies_take_raw_values_along_and_later_kernels_decide_by_them(device: D
     assert z.numpy()[20:].tolist() == [1] * 44
 
 
-def test_an_element_that_nobody_wrote_is_found_when_the_host_copies_it(device: Device, kernels: cujit.Module) -> None:
+def test_unwritten_element_is_found_when_the_host_copies_it(device: Device, kernels: cujit.Module) -> None:
     x = device.empty(64, np.int32)
     kernels["set"][1, 63](x)
     assert "element 63, at byte 252 of the 256-byte array" in _found(x.numpy).message
@@ -149,9 +149,7 @@ def test_memory_of_the_host_is_looked_at_when_the_kernel_ends(device: Device, ke
     del adopted
 
 
-def test_what_is_overwritten_within_the_launch_is_silent_and_what_is_read_there_is_found(
-    device: Device, kernels: cujit.Module
-) -> None:
+def test_overwritten_values_are_silent_but_reads_are_found(device: Device, kernels: cujit.Module) -> None:
     x = device.zeros(64, np.int32)
     kernels["later"][1, 64](x)
     assert x.numpy().tolist() == [5] * 64
@@ -165,7 +163,7 @@ def test_variables_of_a_module_are_looked_at(kernels: cujit.Module) -> None:
     assert kernels.globals["kept"].read(np.int32).tolist() == list(range(64))
 
 
-def test_padding_is_no_element(device: Device, kernels: cujit.Module) -> None:
+def test_padding_is_not_an_element(device: Device, kernels: cujit.Module) -> None:
     pair = np.dtype([("c", "i1"), ("i", "i4")], align=True)
     source = device.array(np.zeros(32, pair))
     for dtype, shape in ((pair, 32), (np.uint8, 32 * 8)):
@@ -181,7 +179,7 @@ def test_padding_is_no_element(device: Device, kernels: cujit.Module) -> None:
     assert "element 0" in _found(bytes_.numpy).message
 
 
-def test_local_memory_of_functions_takes_raw_values_over(device: Device, kernels: cujit.Module) -> None:
+def test_local_memory_of_functions_keeps_uninitialized_values(device: Device, kernels: cujit.Module) -> None:
     out: Any = device.zeros(64, np.int32)
     kernels["calls"][1, 64](out)
 
@@ -227,7 +225,7 @@ extern "C" __global__ void __cluster_dims__(4, 1, 1) pushed(int *out, int) {
 
 
 @pytest.mark.parametrize("check", ["init", "all"])
-def test_unwritten_memory_of_another_block_of_the_cluster(check: str) -> None:
+def test_unwritten_memory_of_another_cluster_block_is_found(check: str) -> None:
     device = cujit.cpu(1, check=check)
     module = cujit.load(cujit.compile(_CLUSTER, arch="compute_90"), device)
     for _ in range(2):  # what the blocks of a launch before wrote does not count
@@ -243,7 +241,7 @@ def test_unwritten_memory_of_another_block_of_the_cluster(check: str) -> None:
         assert "loaded from shared memory" in _found(out.numpy).message
 
 
-def test_a_store_that_is_too_many_to_be_named_is_said_to_be() -> None:
+def test_stores_past_the_limit_are_reported_as_unnamed() -> None:
     device = cujit.cpu(1, check="init", timeout_s=987)  # which no other test uses: no store has a number yet
     stores = "".join(f"    y[{k}] = x[{k}] + {k};\n" for k in range(STORES + 3))
     code = f"""extern "C" __global__ void many(int *y, const int *x) {{\n{stores}}}

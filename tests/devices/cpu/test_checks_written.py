@@ -57,13 +57,13 @@ def _launch(kernel: str, *, same: bool = False, blocks: int = 4) -> None:
 
 
 @pytest.mark.parametrize("kernel", ["table", "halves", "either", "variable", "added", "called", "lettered"])
-def test_races_for_memory_that_is_written_by_a_roundabout_way_are_found(kernel: str) -> None:
+def test_races_through_indirect_writes_are_found(kernel: str) -> None:
     with pytest.raises(KernelFaultError) as caught:
         _launch(kernel)
     assert caught.value.kind == "race"
 
 
-def test_races_for_an_array_that_is_read_and_written_by_two_parameters_are_found() -> None:
+def test_races_of_an_array_behind_two_parameters_are_found() -> None:
     _launch("apart")
     _launch("apart", same=True, blocks=1)
     with pytest.raises(KernelFaultError) as caught:
@@ -72,7 +72,7 @@ def test_races_for_an_array_that_is_read_and_written_by_two_parameters_are_found
 
 
 @pytest.mark.filterwarnings("ignore::cujit.errors.CheckWarning")
-def test_a_store_that_leaves_its_view_is_a_race_with_readers_of_the_one_beside_it() -> None:
+def test_store_outside_its_view_races_with_neighboring_readers() -> None:
     device = cujit.cpu(1, check="memory,race")
     both, p = np.zeros(512, np.int32), device.zeros(2, np.int64)
     with pytest.raises(KernelFaultError) as caught:

@@ -51,9 +51,7 @@ GIVES = {
 
 @pytest.mark.parametrize("give", GIVES)
 @pytest.mark.parametrize("cluster", [(1, 1, 1), (2, 1, 1), (4, 1, 1), (2, 2, 1), (1, 2, 2)])
-def test_blocks_reach_into_the_shared_memory_of_their_cluster(
-    device: Device, cluster: tuple[int, ...], give: str
-) -> None:
+def test_blocks_access_the_shared_memory_of_their_cluster(device: Device, cluster: tuple[int, ...], give: str) -> None:
     grid, block = (4, 2, 2), 48
     directives = f".reqnctapercluster {cluster[0]}, {cluster[1]}, {cluster[2]}"
     body = RING.format(give=GIVES[give])
@@ -86,7 +84,7 @@ WHO = """extern "C" __global__ void k(unsigned *out) {
 
 
 @pytest.mark.parametrize("cluster", [None, (1, 1, 1), (2, 1, 1), (2, 2, 1)], ids=["none", "one", "two", "four"])
-def test_every_block_knows_its_cluster(device: Device, cluster: tuple[int, int, int] | None) -> None:
+def test_every_block_has_its_cluster_registers(device: Device, cluster: tuple[int, int, int] | None) -> None:
     grid, (cx, cy, cz) = (4, 2, 1), cluster or (1, 1, 1)
     out = device.zeros(8 * 12, np.uint32)
     kernel = jit(WHO, names=["k"], device=device, arch=None if device.is_gpu else "compute_90")["k"]
@@ -99,7 +97,7 @@ def test_every_block_knows_its_cluster(device: Device, cluster: tuple[int, int, 
     np.testing.assert_array_equal(out.numpy().reshape(8, 12), np.stack(columns, 1))
 
 
-def test_the_clusters_of_a_cooperative_grid_are_apart(device: Device) -> None:
+def test_clusters_of_a_cooperative_grid_are_apart(device: Device) -> None:
     text = (
         GROUPS
         + """
@@ -131,7 +129,7 @@ def test_the_clusters_of_a_cooperative_grid_are_apart(device: Device) -> None:
     assert out.numpy().tolist() == expected
 
 
-def test_a_thread_that_arrives_and_leaves_counts_once(device: Device) -> None:
+def test_thread_that_arrives_and_exits_counts_once(device: Device) -> None:
     # Thread 0 of every block arrives and exits at once; the others must still wait for one another.
     body = """mov.u32 r4, cells; mad.lo.u32 r5, t, 4, r4; mov.u32 r1, %cluster_ctarank; xor.b32 r3, r1, 1;
     setp.eq.u32 q1, t, 0; @q1 bra FIRST;
@@ -148,7 +146,7 @@ def test_a_thread_that_arrives_and_leaves_counts_once(device: Device) -> None:
     np.testing.assert_array_equal(got, np.where(t == 0, 5, (b ^ 1) * 100 + t))
 
 
-def test_lanes_arrive_again_before_others_have_waited(device: Device) -> None:
+def test_lanes_arrive_again_before_others_wait(device: Device) -> None:
     # Even lanes pass the barrier and arrive for the next round while odd ones of their warps still are on the way.
     body = """and.b32 r1, t, 1; setp.eq.u32 q1, r1, 0; mov.u32 r4, cells; mad.lo.u32 r5, t, 4, r4;
     mov.u32 r2, %cluster_ctarank; xor.b32 r3, r2, 1; mapa.shared::cluster.u32 r7, r5, r3;
@@ -195,13 +193,13 @@ _NEEDS_CLUSTER = {
 }  # fmt: skip
 
 
-def test_each_instruction_that_needs_a_cluster_has_a_case() -> None:
+def test_each_cluster_instruction_has_a_case() -> None:
     assert {row.form for row in TABLE if Trait.EXPLICIT in row.traits} == _NEEDS_CLUSTER.keys()
 
 
 @pytest.mark.parametrize("form", _NEEDS_CLUSTER)
 @pytest.mark.parametrize("check", ["", "all"])
-def test_a_launch_without_a_cluster_ends_at_what_needs_one(form: str, check: str) -> None:
+def test_launch_without_a_cluster_fails_at_cluster_code(form: str, check: str) -> None:
     """Only if a thread comes to it: thread 5 does, and a launch in which none does goes well."""
     text, waits = _NEEDS_CLUSTER[form], ""
     count = 99
@@ -226,12 +224,12 @@ def test_a_launch_without_a_cluster_ends_at_what_needs_one(form: str, check: str
 
 
 @pytest.mark.parametrize("arrive", ["barrier.cluster.arrive;", "bar.arrive 1, 64;"])
-def test_a_kernel_may_arrive_at_a_barrier_and_never_wait(arrive: str) -> None:
+def test_kernel_may_arrive_at_a_barrier_and_never_wait(arrive: str) -> None:
     (got,) = run_ptx(cujit.cpu(), f"{arrive} st.global.u32 [at], t;", blank(32))
     assert got.tolist() == list(range(32))
 
 
-def test_a_replay_and_schedules_have_the_cluster_of_the_launch() -> None:
+def test_replays_and_schedules_keep_the_cluster() -> None:
     device = cujit.cpu()
     out = device.zeros(2 * 12, np.uint32)
     launch = jit(WHO, names=["k"], device=device, arch="compute_90")["k"].prepare(2, 64, cluster=2)
@@ -240,7 +238,7 @@ def test_a_replay_and_schedules_have_the_cluster_of_the_launch() -> None:
 
 
 @pytest.mark.parametrize("directive", [".reqnctapercluster 2, 2, 1", ".reqnctapercluster 4", ""])
-def test_a_kernel_with_a_cluster_of_its_own_is_compiled_before_its_first_launch(directive: str) -> None:
+def test_kernel_with_cluster_dims_compiles_before_its_launch(directive: str) -> None:
     text = f".version 8.6\n.target sm_90\n.address_size 64\n.visible .entry k() {directive} {{ ret; }}"
     kernel = cujit.load(text, cujit.cpu())["k"]
     kernel.compile(64)

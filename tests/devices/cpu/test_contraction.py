@@ -58,7 +58,7 @@ ACROSS = {
 
 
 @pytest.mark.parametrize("statements", ACROSS)
-def test_a_product_by_a_number_is_contracted_behind_the_end_of_a_block(statements: str) -> None:
+def test_constant_product_is_contracted_across_a_block_end(statements: str) -> None:
     program = programs_of(module_of({"k": body_of(statements)}))["k"]
     assert sum(op.opcode == "fma" for op in program.ops) == ACROSS[statements]
 
@@ -95,7 +95,7 @@ def _results(device: Device) -> list[float]:
     return out.tolist()
 
 
-def test_the_device_contracts_if_it_is_asked_and_not_across_calls() -> None:
+def test_device_contracts_on_request_but_not_across_calls() -> None:
     a, b, c = map(float, NUMBERS)
     once, twice = np.float32(a * b + c), np.float32(np.float32(a * b) + np.float32(c))
     assert once != twice
@@ -139,7 +139,7 @@ ONES = {
 
 
 @pytest.mark.parametrize("statements", ONES)
-def test_a_product_by_one_is_a_copy(statements: str) -> None:
+def test_product_by_one_is_a_copy(statements: str) -> None:
     found = []
     for text, contract in ((statements, "ptxas"), (ONES[statements], "off")):
         out = np.zeros(32, np.uint32)
@@ -149,7 +149,7 @@ def test_a_product_by_one_is_a_copy(statements: str) -> None:
     assert found[0] == found[1]
 
 
-def test_a_product_by_one_keeps_the_bits_of_a_nan() -> None:
+def test_product_by_one_keeps_the_bits_of_a_nan() -> None:
     body, nan = body_of("mul.f32 x, a, 0f3F800000;"), np.array([0xFFFF0000] * 4, np.uint32)
     found = {}
     for contract in ("off", "ptxas"):
@@ -160,7 +160,7 @@ def test_a_product_by_one_keeps_the_bits_of_a_nan() -> None:
 
 
 @pytest.mark.parametrize("seed", [95])
-def test_a_gpu_computed_the_same(seed: int) -> None:
+def test_results_match_a_gpu(seed: int) -> None:
     """One of the recorded programs whose results depend on contraction by ptxas."""
     recorded = json.loads((_GOLDENS / "programs.json").read_text())["1"][str(seed)]
     image = compile(Program(seed).source, arch="compute_90", to="ptx", fmad=True)
@@ -172,13 +172,13 @@ def test_a_gpu_computed_the_same(seed: int) -> None:
     assert same == {"off": False, "ptxas": True}
 
 
-def test_a_trace_shows_what_is_executed() -> None:
+def test_trace_shows_contracted_instructions() -> None:
     trace = Trace()
     _results(cpu(trace=trace, contract="ptxas"))
     assert [str(trace).count(name) for name in ("fma.rn.f32 ", "fma.rn.sat.f32 ", "add.f32 ")] == [2, 1, 2]
 
 
-def test_the_command_line_contracts_if_it_is_asked(tmp_path: Path) -> None:
+def test_command_line_contracts_on_request(tmp_path: Path) -> None:
     (tmp_path / "k.ptx").write_text(CALLS)
     np.save(tmp_path / "x.npy", NUMBERS)
     command = ["run", "--device", "cpu", str(tmp_path / "k.ptx"), "--grid", "1", "--block", "1"]
@@ -190,7 +190,7 @@ def test_the_command_line_contracts_if_it_is_asked(tmp_path: Path) -> None:
     assert printed[0] == printed[1] != printed[2]
 
 
-def test_other_words_are_refused() -> None:
+def test_other_contraction_modes_are_refused() -> None:
     with raises(OptionError, "option", "ptxas", "off"):
         cpu(contract="on")
 
@@ -198,7 +198,7 @@ def test_other_words_are_refused() -> None:
 # -- under schedules ----------------------------------------------------------------------------------------------
 
 
-def test_a_schedule_draws_contraction_from_its_seed_unless_it_is_said() -> None:
+def test_schedule_seed_selects_contraction_by_default() -> None:
     apart, contracted = _results(cpu(contract="off")), _results(cpu(contract="ptxas"))
     by_seed = {seed: _results(cpu(schedule=seed)) for seed in (0, 1)}
     assert [Schedule(seed).contracts for seed in (0, 1)] == [False, True]
@@ -206,7 +206,7 @@ def test_a_schedule_draws_contraction_from_its_seed_unless_it_is_said() -> None:
     assert _results(cpu(schedule=1, contract="off")) == apart
 
 
-def test_a_comparison_reports_what_depends_on_contraction() -> None:
+def test_comparison_reports_results_that_depend_on_contraction() -> None:
     device = cpu()
     launch = load(CALLS.encode(), device)["k"][1, 1]
     report = launch.under_schedules(NUMBERS, np.zeros(6, np.float32), schedules=4)

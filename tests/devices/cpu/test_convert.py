@@ -129,7 +129,7 @@ def as_bits(x: Array) -> Array:
 
 
 @pytest.mark.parametrize("name", INTEGERS)
-def test_integers_wrap_and_saturate_where_asked(name: str, elementwise: Elementwise) -> None:
+def test_integers_wrap_and_saturate_where_specified(name: str, elementwise: Elementwise) -> None:
     x = integers(name)
     wraps = elementwise.several({to: (f"cvt.{to}.{name}", dtype_of(to)) for to in INTEGERS}, x)
     for to, got in wraps.items():
@@ -143,20 +143,20 @@ def test_integers_wrap_and_saturate_where_asked(name: str, elementwise: Elementw
 
 
 @pytest.mark.parametrize("to", ["s8", "u8", "s16", "u16"])
-def test_a_wider_register_is_filled_by_the_sign_of_the_result_type(to: str, elementwise: Elementwise) -> None:
+def test_wider_register_is_filled_by_the_result_types_sign(to: str, elementwise: Elementwise) -> None:
     x = integers("s32")
     got = elementwise(f"cvt.{to}.s32 t, a; mov.b32 d, t;", np.uint32, x)
     np.testing.assert_array_equal(got, x.astype(dtype_of(to)).astype(np.int64).astype(np.uint32))
 
 
 @pytest.mark.parametrize("name", ["s8", "u8", "s16", "u16"])
-def test_of_a_wider_register_the_low_bits_are_taken(name: str, elementwise: Elementwise) -> None:
+def test_low_bits_of_a_wider_register_are_used(name: str, elementwise: Elementwise) -> None:
     x = integers("s32")
     got = elementwise(f"cvt.s64.{name}", np.int64, x)
     np.testing.assert_array_equal(got, x.astype(dtype_of(name)).astype(np.int64))
 
 
-def test_a_thread_index_is_widened_and_narrowed(elementwise: Elementwise) -> None:
+def test_thread_index_is_widened_and_narrowed(elementwise: Elementwise) -> None:
     x = np.arange(300, dtype=np.uint32)
     body = (
         ".reg .b64 w; .reg .b16 h; mov.u32 t, %tid.x; sub.s32 t, t, 64; cvt.s64.s32 w, t; cvt.u32.u64 u, w;"
@@ -232,7 +232,7 @@ def test_ftz_flushes_before_rounding_to_an_integer(elementwise: Elementwise) -> 
     assert elementwise("cvt.rmi.ftz.s32.f32", np.int32, x).tolist() == [0, 0, 0, 0]
 
 
-def test_a_negative_result_fills_a_wider_register(elementwise: Elementwise) -> None:
+def test_negative_result_fills_a_wider_register(elementwise: Elementwise) -> None:
     x = np.array([-1000, -3.5, 3.5, 1000], np.float32)
     got = elementwise("cvt.rzi.s8.f32 t, a; mov.b32 d, t;", np.int32, x)
     assert got.tolist() == [-128, -3, 3, 127]
@@ -269,7 +269,7 @@ def test_f32_becomes_bf16(mode: str, elementwise: Elementwise, exactly: Exactly)
     assert set(got[nan].tolist()) == {HALF_NAN}
 
 
-def test_nans_of_f32_become_the_half_nan_and_those_of_f64_keep_sign_and_payload(elementwise: Elementwise) -> None:
+def test_nans_of_f32_and_f64_convert_as_on_hardware(elementwise: Elementwise) -> None:
     single = np.array([0x7F800001, 0xFFC12345], np.uint32).view(np.float32)
     assert elementwise("cvt.rn.f16.f32", np.uint16, single).tolist() == [HALF_NAN, HALF_NAN]
     double = np.array([0x7FF8000000000000, 0xFFF8123456789ABC], np.uint64).view(np.float64)
@@ -290,7 +290,7 @@ def test_widening_is_exact(to: str, name: str, elementwise: Elementwise) -> None
 
 
 @pytest.mark.parametrize(("to", "name"), [("bf16", "f16"), ("f16", "bf16"), ("bf16", "bf16")])
-def test_halves_become_halves_to_nearest_where_no_rounding_is_named(
+def test_half_conversion_rounds_to_nearest_by_default(
     to: str, name: str, elementwise: Elementwise, exactly: Exactly
 ) -> None:
     x = half_values()[::5]
@@ -303,7 +303,7 @@ def test_halves_become_halves_to_nearest_where_no_rounding_is_named(
 
 
 @pytest.mark.parametrize("to", ["f32", "f64"])
-def test_a_rounding_changes_nothing_in_what_is_exact(to: str, elementwise: Elementwise) -> None:
+def test_rounding_keeps_exact_values(to: str, elementwise: Elementwise) -> None:
     x = half_values()[::5]
     want = value_of("bf16", x)
     modes = elementwise.several({mode: (f"cvt.{mode}.{to}.bf16", dtype_of(to)) for mode in MODES}, x)
@@ -329,7 +329,7 @@ def test_ftz_flushes_f32_sources_and_results(elementwise: Elementwise) -> None:
 
 
 @pytest.mark.parametrize("name", ["f32", "f64", "f16", "bf16"])
-def test_a_float_is_rounded_to_an_integral_float(name: str, elementwise: Elementwise) -> None:
+def test_float_is_rounded_to_an_integral_float(name: str, elementwise: Elementwise) -> None:
     x = floats_of(name)
     values = value_of(name, x)
     modes = elementwise.several({mode: (f"cvt.{mode}.{name}.{name}", dtype_of(name)) for mode in WHOLE}, x)
@@ -369,7 +369,7 @@ def test_relu_and_satfinite_limit_halves(to: str, elementwise: Elementwise) -> N
 
 @pytest.mark.parametrize("mode", ["rn", "rz", "rn.relu"])
 @pytest.mark.parametrize("to", ["f16", "bf16"])
-def test_a_pair_has_the_first_number_in_the_upper_half(to: str, mode: str, elementwise: Elementwise) -> None:
+def test_pair_has_the_first_number_in_the_upper_half(to: str, mode: str, elementwise: Elementwise) -> None:
     x = singles()
     y = x[::-1].copy()
     high, low = (elementwise(f"cvt.{mode}.{to}.f32", np.uint16, v).astype(np.uint32) for v in (x, y))
@@ -377,7 +377,7 @@ def test_a_pair_has_the_first_number_in_the_upper_half(to: str, mode: str, eleme
     np.testing.assert_array_equal(got, high << 16 | low)
 
 
-def test_tf32_keeps_ten_bits_of_fraction_with_ties_away_from_zero(elementwise: Elementwise) -> None:
+def test_tf32_keeps_ten_fraction_bits_with_ties_away_from_zero(elementwise: Elementwise) -> None:
     x = np.array([0x3F800FFF, 0x3F801000, 0xBF801000, 0x3F803000, 0x7F7FFFFF, 0x7F800000], np.uint32).view(np.float32)
     want = [0x3F800000, 0x3F802000, 0xBF802000, 0x3F804000, 0x7F800000, 0x7F800000]
     assert elementwise("cvt.rna.tf32.f32", np.uint32, x).tolist() == want

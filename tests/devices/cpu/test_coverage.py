@@ -74,13 +74,13 @@ def test_lines_count_the_threads_that_execute_them() -> None:
     assert {n: lines[n] for n in (10, 11, 12, 19, 20)} == {10: 64, 11: 64, 12: 64, 19: 40, 20: 64}
 
 
-def test_lines_that_are_compiled_out_or_empty_are_no_lines() -> None:
+def test_removed_or_empty_lines_are_not_counted() -> None:
     coverage = Coverage()
     _work(_module(coverage), 40)
     assert not {9, 14, 15, 16, 21, 25}.intersection(coverage.lines()["work.cu"])
 
 
-def test_lines_that_no_thread_comes_to_count_zero() -> None:
+def test_unreached_lines_count_zero() -> None:
     coverage = Coverage()
     module = _module(coverage)
     assert set(coverage.lines()["work.cu"].values()) == {0}
@@ -106,7 +106,7 @@ def test_exact_coverage_has_the_line_of_an_early_return() -> None:
 
 
 @pytest.mark.verbatim
-def test_a_predicate_counts_only_the_threads_that_it_lets_through() -> None:
+def test_predicate_counts_only_active_threads() -> None:
     ptx = """
 .version 8.4
 .target sm_90
@@ -133,7 +133,7 @@ DONE:
     assert coverage.lines()["predicates.cu"] == {2: 32, 3: 3, 4: 32, 5: 32}
 
 
-def test_what_ran_before_a_fault_is_counted() -> None:
+def test_lines_before_a_fault_are_counted() -> None:
     code = 'extern "C" __global__ void k(int* x) {\n    *x = 1;\n    if (threadIdx.x == 3)\n        __trap();\n}\n'
     coverage = Coverage()
     module = _module(coverage, code)
@@ -162,7 +162,7 @@ extern "C" __global__ void k(int* x) {
     assert lines[2] >= 192
 
 
-def test_the_libraries_headers_are_left_out_unless_asked_for() -> None:
+def test_library_headers_are_omitted_unless_requested() -> None:
     code = """\
 #include <cuda/std/numeric>
 #include "own.h"
@@ -180,7 +180,7 @@ extern "C" __global__ void k(int* x) {
     assert any("/cuda/std/" in file for file in coverage.lines())
 
 
-def test_lcov_has_functions_lines_and_where_the_source_is(tmp_path: Path) -> None:
+def test_lcov_has_functions_lines_and_source_paths(tmp_path: Path) -> None:
     file = tmp_path / "work.cu"
     file.write_text(SOURCE)
     coverage = Coverage()
@@ -202,7 +202,7 @@ def test_lcov_has_functions_lines_and_where_the_source_is(tmp_path: Path) -> Non
     assert not (tmp_path / "c.info.sources").exists()
 
 
-def test_sources_that_are_no_files_are_written_beside_it(tmp_path: Path) -> None:
+def test_in_memory_sources_are_written_next_to_the_lcov_file(tmp_path: Path) -> None:
     coverage = Coverage()
     _module(coverage)
     coverage.save(tmp_path / "c.info")
@@ -211,7 +211,7 @@ def test_sources_that_are_no_files_are_written_beside_it(tmp_path: Path) -> None
     assert Path(file).read_text() == SOURCE
 
 
-def test_texts_of_one_name_are_told_apart(tmp_path: Path) -> None:
+def test_sources_with_equal_names_are_distinguished(tmp_path: Path) -> None:
     coverage = Coverage()
     codes = [f'extern "C" __global__ void k(int* x) {{\n    *x = {n};\n}}\n' for n in (1, 2)]
     for code, threads in zip(codes, (1, 2), strict=True):
@@ -225,7 +225,7 @@ def test_texts_of_one_name_are_told_apart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["../../out.cu", "/etc/out.cu", "a/../../b.cu"])
-def test_names_of_sources_do_not_lead_out_of_the_directory(tmp_path: Path, name: str) -> None:
+def test_source_names_do_not_lead_out_of_the_directory(tmp_path: Path, name: str) -> None:
     coverage = Coverage()
     jit('extern "C" __global__ void k(int* x) { *x = 1; }', name=name, device=cpu(coverage=coverage))
     (tmp_path / "in").mkdir()
@@ -265,14 +265,14 @@ def test_launches_from_several_threads_lose_no_count() -> None:
     assert coverage.lines()["work.cu"][19] == 41 * 40
 
 
-def test_ptx_without_lines_has_none() -> None:
+def test_ptx_without_lines_has_no_coverage() -> None:
     coverage = Coverage()
     module = load(compile(Source.cuda(SOURCE), to="ptx", arch="compute_90", names=NAMES), cpu(coverage=coverage))
     _work(module, 40)
     assert coverage.lines() == {}
 
 
-def test_results_are_those_of_a_launch_that_is_not_counted() -> None:
+def test_results_equal_those_without_coverage() -> None:
     code = 'extern "C" __global__ void k(float* x) { x[threadIdx.x] = sinf(x[threadIdx.x]) * 3.0f + 1.0f; }'
     results = []
     for device in (cpu(coverage=Coverage()), cpu()):

@@ -41,7 +41,7 @@ def test_blocks_that_the_same_lanes_pass_are_found(text: str, earlier: list[int 
     assert immediate_postdominators(graph) == behind
 
 
-def test_what_is_not_reached_has_no_dominator() -> None:
+def test_unreached_blocks_have_no_dominator() -> None:
     order, parents = dominators([[2], [2], [3, 4], [4], []], 0)
     assert order[0] == 0
     assert sorted(order) == [0, 2, 3, 4]
@@ -80,7 +80,7 @@ def test_dominators_are_found_in_linear_time() -> None:
 
 @pytest.mark.parametrize("text", ["add.u32 u, t, 3", "mad.lo.u32 u, t, 3, 1", "shl.b32 u, t, 2", "mov.u32 u, t"])
 @pytest.mark.parametrize("word", ["", "sat", "cc", "new"])
-def test_a_word_that_nobody_foresaw_takes_what_is_known_of_a_number(text: str, word: str) -> None:
+def test_unknown_operation_clears_known_bits(text: str, word: str) -> None:
     module = parse(f"{HEAD}.reg .b32 u; mov.u32 t, %tid.x; {text}; ret; }}")
     prepared = prepare(module.entries[0], ModuleLayout(module, Refusals()), Refusals())
     block = prepared.graph.blocks[0]
@@ -112,7 +112,7 @@ POLL = "@p bra MEET; AGAIN: ld.volatile.u32 u, [a]; setp.eq.u32 q, u, 0; @q bra 
         (f"{POLL} barrier.cluster.wait; add.u32 t, t, 1;", [1, 2, 3]),
     ],
 )
-def test_lanes_are_together_again_behind_the_one_barrier_that_they_can_wait_at(text: str, apart: list[int]) -> None:
+def test_lanes_reconverge_after_their_only_barrier(text: str, apart: list[int]) -> None:
     head = f"{HEAD.replace('7.8', '8.0').replace('80', '90')}.reg .b32 u, k; .reg .b64 a; .reg .pred w;"
     module = parse(f"{head} {BEGIN}{text} ret; }}")
     prepared = prepare(module.entries[0], ModuleLayout(module, Refusals()), Refusals())

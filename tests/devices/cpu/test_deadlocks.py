@@ -95,7 +95,7 @@ DEADLOCKS = {
 
 
 @pytest.mark.parametrize("blocks", [1, 9])
-def test_threads_that_wait_for_nobody_are_named(blocks: int) -> None:
+def test_threads_that_wait_for_nothing_are_named(blocks: int) -> None:
     found = outcomes(
         {name: body for name, (body, _) in DEADLOCKS.items()}, grid=blocks, threads=1 if blocks == 1 else 3
     )
@@ -106,7 +106,7 @@ def test_threads_that_wait_for_nobody_are_named(blocks: int) -> None:
         assert ("with the lanes of mask" in text) == (name == "some_lanes_at_a_shuffle"), name
 
 
-def test_a_grid_whose_blocks_wait_at_a_barrier_and_for_each_other_is_told() -> None:
+def test_grid_waiting_at_a_barrier_and_for_blocks_is_reported() -> None:
     # Block 0 waits for a thread of its own that waits for the whole cluster, of which block 1 has no such barrier.
     body = """setp.eq.u32 q1, b, 0; @q1 bra FIRST; bar.sync 0; bar.sync 1, 96; bra END;
     FIRST: barrier.cluster.arrive; barrier.cluster.wait; END: st.global.u32 [at], 1;"""
@@ -128,7 +128,7 @@ APART = {
 }
 
 
-def test_lanes_that_wait_for_each_other_at_different_operations_are_told() -> None:
+def test_lanes_waiting_at_different_operations_are_reported() -> None:
     bodies = {}
     for name, both in APART.items():
         one, other = both.split("|")

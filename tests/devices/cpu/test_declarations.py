@@ -19,7 +19,7 @@ _TEXTS = dict(texts())
 
 @pytest.mark.parametrize("shard", range(4))
 @pytest.mark.parametrize("verdict", ["taken", "refused"])
-def test_a_declaration_is_taken_or_refused_as_by_an_assembler(verdict: str, shard: int, cpu: Device) -> None:
+def test_declaration_is_accepted_as_by_an_assembler(verdict: str, shard: int, cpu: Device) -> None:
     wrong = []
     for name in _GOLDEN[verdict][shard::4]:
         try:
@@ -33,7 +33,7 @@ def test_a_declaration_is_taken_or_refused_as_by_an_assembler(verdict: str, shar
     assert wrong == []
 
 
-def test_the_golden_has_enough_of_both() -> None:
+def test_golden_has_enough_of_both() -> None:
     assert len(_GOLDEN["taken"]) > 80
     assert len(_GOLDEN["refused"]) > 800
 
@@ -51,11 +51,11 @@ def test_the_golden_has_enough_of_both() -> None:
         ("function sm_90: .visible .global .b32 x;", (".b32 x",)),
     ],
 )
-def test_the_error_says_what_is_too_much(name: str, message: tuple[str, ...], cpu: Device) -> None:
+def test_error_names_the_exceeded_limit(name: str, message: tuple[str, ...], cpu: Device) -> None:
     with raises(PtxSyntaxError, "ptx-syntax", *message):
         load(_TEXTS[name].encode(), cpu)
 
 
-def test_an_array_without_a_size_has_as_many_elements_as_its_value(cpu: Device) -> None:
+def test_array_without_a_size_has_the_size_of_its_value(cpu: Device) -> None:
     text = _TEXTS["module sm_90: .global .b32 x[] = {1, 2};"].replace(".global .b32", ".visible .global .b32")
     assert load(text.encode(), cpu).globals["x"].nbytes == 8

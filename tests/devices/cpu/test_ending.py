@@ -101,7 +101,7 @@ def is_well(good: Kernel) -> bool:
 
 @pytest.mark.parametrize(("grid", "block"), [(2, 32), (40, 256)], ids=["few", "many"])
 @pytest.mark.parametrize("name", KERNELS)
-def test_a_launch_ends_when_its_time_is_up(endless: Module, good: Kernel, name: str, grid: int, block: int) -> None:
+def test_launch_ends_at_its_time_limit(endless: Module, good: Kernel, name: str, grid: int, block: int) -> None:
     x = endless.device.zeros(64, np.int32)
     launch = endless[name].prepare(grid, block, timeout_s=0.02)
     begin = time.perf_counter()
@@ -125,7 +125,7 @@ def ends(launch: Callable[..., object], *arguments: object) -> KernelFaultError:
 
 
 @pytest.mark.verbatim
-def test_the_report_names_who_runs_who_spins_and_who_waits() -> None:
+def test_report_names_running_spinning_and_waiting_threads() -> None:
     device = cpu(1)
     source = """extern "C" __global__ void meet(volatile int *x) {
         if (threadIdx.x < 64)
@@ -141,7 +141,7 @@ def test_the_report_names_who_runs_who_spins_and_who_waits() -> None:
 
 
 @pytest.mark.parametrize("optimized", ["1", "0"])
-def test_the_report_names_the_line_of_a_loop_and_its_warp(optimized: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_report_names_the_line_of_a_loop_and_its_warp(optimized: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUJIT_CPU_OPTIMIZE", optimized)
     device = cpu(1)
     source = """extern "C" __global__ void loops(unsigned *x) {
@@ -156,7 +156,7 @@ def test_the_report_names_the_line_of_a_loop_and_its_warp(optimized: str, monkey
     assert re.search(r"block \(0, 0, 0\), warp 2 ran at PTX line \d+: .*\(.*loops\.cu:[45]\)", error.message)
 
 
-def test_time_of_the_device_is_for_launches_that_say_nothing() -> None:
+def test_device_time_limit_is_the_default_of_launches() -> None:
     device = cpu(2, timeout_s=0.05)
     assert device is cpu(2, timeout_s=0.05)
     module, x = jit(ENDLESS, device=device), device.zeros(64, np.int32)
@@ -164,7 +164,7 @@ def test_time_of_the_device_is_for_launches_that_say_nothing() -> None:
     assert "timeout_s=0.1" in ends(module["loops"].prepare(1, 32, timeout_s=0.1), x, -1).message
 
 
-def test_a_launch_by_machine_code_ends_too(endless: Module, good: Kernel) -> None:
+def test_launch_by_machine_code_ends_too(endless: Module, good: Kernel) -> None:
     x = endless.device.array(np.ones(64, np.int32))
     launch = endless["spin"].prepare(4, 64, timeout_s=0.1)
     for turn in range(40):  # the first are Python's; the rest begin soon after
@@ -196,7 +196,7 @@ def test_launches_of_streams_and_graphs_end(endless: Module, good: Kernel) -> No
     assert is_well(good)
 
 
-def test_launches_at_once_end_each_by_its_own_time(endless: Module, good: Kernel) -> None:
+def test_concurrent_launches_end_at_their_own_time_limits(endless: Module, good: Kernel) -> None:
     device = endless.device
 
     def run(k: int) -> tuple[str, float]:
@@ -211,7 +211,7 @@ def test_launches_at_once_end_each_by_its_own_time(endless: Module, good: Kernel
     assert is_well(good)
 
 
-def test_a_launch_is_cancelled_and_others_go_on(endless: Module, good: Kernel) -> None:
+def test_cancelled_launch_does_not_end_others(endless: Module, good: Kernel) -> None:
     device = endless.device
     x, y = device.zeros(64, np.int32), device.zeros(64, np.int32)
     with ThreadPoolExecutor(2) as threads:
@@ -231,7 +231,7 @@ def test_a_launch_is_cancelled_and_others_go_on(endless: Module, good: Kernel) -
     assert x.numpy()[1] == 5
 
 
-def test_a_fault_ends_the_blocks_of_other_threads() -> None:
+def test_fault_ends_the_blocks_of_other_threads() -> None:
     source = """extern "C" __global__ void k(volatile unsigned *x) {
         unsigned a = threadIdx.x;
         if (blockIdx.x == 0) { while (x[0] == 0) {} __trap(); }
@@ -245,7 +245,7 @@ def test_a_fault_ends_the_blocks_of_other_threads() -> None:
 
 
 @pytest.mark.parametrize("wrong", [0, -1, float("nan"), float("inf"), "1", True, 1 << 400, np.zeros(3)])
-def test_what_is_no_time_is_told(wrong: object) -> None:
+def test_invalid_time_limit_is_refused(wrong: object) -> None:
     kernel = jit(GOOD, device=cpu())["good"]
     with raises(LaunchError, "launch", "timeout_s"):
         kernel.prepare(1, 1, timeout_s=wrong)  # type: ignore[arg-type]
@@ -254,7 +254,7 @@ def test_what_is_no_time_is_told(wrong: object) -> None:
 
 
 @pytest.mark.gpu
-def test_a_gpu_ends_no_launch(gpu: Device) -> None:
+def test_gpu_launch_has_no_time_limit(gpu: Device) -> None:
     kernel = jit(GOOD, device=gpu)["good"]
     with raises(LaunchError, "launch", "timeout_s"):
         kernel.prepare(1, 32, timeout_s=1)
@@ -286,7 +286,7 @@ extern "C" __global__ void busy(volatile unsigned *x, int n, int what) {
 
 
 @pytest.mark.parametrize("check", [None, "all"])
-def test_a_launch_may_end_anywhere(check: str | None, capsys: pytest.CaptureFixture[str]) -> None:
+def test_launch_may_end_anywhere(check: str | None, capsys: pytest.CaptureFixture[str]) -> None:
     # The sweep: whatever a kernel does, it ends, and what the same device computes afterwards is right.
     device = cpu(2, check=check)
     kernel = jit(BUSY, device=device)["busy"]
@@ -359,7 +359,7 @@ def test_ctrl_c_ends_a_launch_of_the_main_thread_at_once() -> None:
     assert all(line.endswith("within well") for line in lines), text
 
 
-def test_other_handlers_of_signals_run_while_a_kernel_does_and_it_goes_on() -> None:
+def test_signal_handlers_run_during_a_kernel() -> None:
     code = """
     import os, signal, time
     import numpy as np, cujit
@@ -415,7 +415,7 @@ def test_other_handlers_of_signals_run_while_a_kernel_does_and_it_goes_on() -> N
     ]
 
 
-def test_a_handler_may_launch_what_takes_turns_while_such_a_kernel_does() -> None:
+def test_signal_handler_may_launch_an_interleaved_kernel() -> None:
     code = """
     import signal
     import numpy as np, cujit
@@ -447,7 +447,7 @@ def test_a_handler_may_launch_what_takes_turns_while_such_a_kernel_does() -> Non
     assert printed(script(code), timeout_s=120) == "True\n"
 
 
-def test_ctrl_c_as_a_notebook_raises_it_ends_a_launch() -> None:
+def test_ctrl_c_in_a_notebook_ends_a_launch() -> None:
     # An imitation of ipykernel: an event loop with a wakeup descriptor runs the cell in the main thread, under Python's
     # own handler, and the interrupt comes by a signal, or by interrupt_main() of another thread.
     code = """
@@ -493,7 +493,7 @@ def test_ctrl_c_in_a_real_notebook_kernel_ends_a_launch() -> None:
     assert printed(script(code), timeout_s=120).split() == ["ok", "KeyboardInterrupt", "ok"]
 
 
-def test_a_process_ends_while_a_daemon_thread_launches_without_end() -> None:
+def test_process_ends_during_an_endless_daemon_launch() -> None:
     code = """
     import threading, time
     import numpy as np, cujit
@@ -509,7 +509,7 @@ def test_a_process_ends_while_a_daemon_thread_launches_without_end() -> None:
     assert printed(script(code), timeout_s=60) == "True\n"
 
 
-def test_a_launch_of_a_forked_child_ends() -> None:
+def test_launch_of_a_forked_child_ends() -> None:
     code = """
     import os, signal, threading, time
     import numpy as np, cujit

@@ -104,7 +104,7 @@ def test_one_operation_in_three_arms_is_one_exchange(cpu: Device, kind: str, mas
 
 
 @pytest.mark.parametrize("kind", NOT_SHUFFLES)
-def test_lanes_that_have_left_take_no_part(cpu: Device, kind: str) -> None:
+def test_exited_lanes_take_no_part(cpu: Device, kind: str) -> None:
     body = BEGIN.format(mask=-1) + "and.b32 r8, lane, 7; setp.eq.u32 q7, r8, 2; @q7 exit;" + arms(kind)
     got, _ = run_ptx(cpu, body, blank(32), DATA)
     who = LANES % 8 != 2
@@ -112,7 +112,7 @@ def test_lanes_that_have_left_take_no_part(cpu: Device, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", NOT_SHUFFLES)
-def test_two_halves_exchange_apart_from_each_other_at_the_same_places(cpu: Device, kind: str) -> None:
+def test_two_halves_exchange_separately_at_the_same_places(cpu: Device, kind: str) -> None:
     begin = BEGIN.format(mask=0) + "setp.lt.u32 q7, lane, 16; selp.u32 r3, 0xffff, 0xffff0000, q7;"
     got, _ = run_ptx(cpu, begin + arms(kind), blank(32), DATA)
     low = expected(kind, DATA, LANES < 16)
@@ -120,7 +120,7 @@ def test_two_halves_exchange_apart_from_each_other_at_the_same_places(cpu: Devic
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_arm_with_a_mask_of_its_own_stays_alone(device: Device, kind: str) -> None:
+def test_each_branch_with_its_own_mask_stays_separate(device: Device, kind: str) -> None:
     operation, reference = KINDS[kind]
     if kind.startswith("shfl"):
         operation, reference = "shfl.sync.bfly.b32 r5, r1, 3, 0x1f, r3;", lambda v, _: v[LANES ^ 3]
@@ -140,7 +140,7 @@ def test_each_arm_with_a_mask_of_its_own_stays_alone(device: Device, kind: str) 
         np.testing.assert_array_equal(got[who], (found[who] & FULL).astype(np.uint32))
 
 
-def test_halves_shuffle_apart_from_each_other_at_the_same_places(cpu: Device) -> None:
+def test_halves_shuffle_separately_at_the_same_places(cpu: Device) -> None:
     begin = BEGIN.format(mask=0) + "setp.lt.u32 q7, lane, 16; selp.u32 r3, 0xffff, 0xffff0000, q7;"
     body = arms("shfl_bfly")
     got, _ = run_ptx(cpu, begin + body, blank(32), DATA)
@@ -148,7 +148,7 @@ def test_halves_shuffle_apart_from_each_other_at_the_same_places(cpu: Device) ->
 
 
 @pytest.mark.parametrize("kind", ["shfl_predicate", "ballot", "add"])
-def test_checks_find_nothing_wrong_in_an_exchange_from_several_places(kind: str) -> None:
+def test_checks_accept_an_exchange_from_several_places(kind: str) -> None:
     got, _ = run_ptx(Device(CpuBackend(1, check="all")), BEGIN.format(mask="-1") + arms(kind), blank(32), DATA)
     np.testing.assert_array_equal(got, expected(kind, DATA, np.ones(32, bool)))
 
@@ -209,7 +209,7 @@ def test_places_in_a_loop(device: Device, rounds: int) -> None:
     np.testing.assert_array_equal(run_cuda(device, text, rounds).view(np.uint32), v)
 
 
-def test_lanes_that_go_round_a_loop_meet_those_that_go_straight(cpu: Device) -> None:
+def test_looping_lanes_meet_those_that_go_straight(cpu: Device) -> None:
     # One lane's second time at a place is another's only time at the next: they exchange by their counts.
     text = """extern "C" __global__ void k(int *out) {
         int t = threadIdx.x, v = t, seen = 0;
@@ -232,7 +232,7 @@ def test_lanes_that_go_round_a_loop_meet_those_that_go_straight(cpu: Device) -> 
     np.testing.assert_array_equal(run_cuda(cpu, text), seen)
 
 
-def test_a_lane_that_comes_to_a_place_again_waits_for_the_next_exchange(cpu: Device) -> None:
+def test_lane_back_at_a_place_waits_for_the_next_exchange(cpu: Device) -> None:
     # The upper half passes the second place once more while the lower half still is to leave it.
     text = """extern "C" __global__ void k(int *out) {
         int t = threadIdx.x, v = t, seen = 0;
@@ -247,7 +247,7 @@ def test_a_lane_that_comes_to_a_place_again_waits_for_the_next_exchange(cpu: Dev
     np.testing.assert_array_equal(run_cuda(cpu, text), first[LANES ^ 16] * 7 + second[LANES ^ 16])
 
 
-def test_a_meeting_is_passed_as_often_by_every_lane(cpu: Device) -> None:
+def test_meeting_is_passed_as_often_by_every_lane(cpu: Device) -> None:
     # As before with __syncwarp(): the flag that the upper half sets last is seen only behind the last meeting.
     text = """extern "C" __global__ void k(int *out) {
         __shared__ volatile int flag;
@@ -266,7 +266,7 @@ def test_a_meeting_is_passed_as_often_by_every_lane(cpu: Device) -> None:
     assert (got[16:] // 10).tolist() == [1] * 16
 
 
-def test_a_place_in_a_function_that_is_inlined(device: Device) -> None:
+def test_exchange_in_an_inlined_function(device: Device) -> None:
     text = """__device__ __noinline__ int swap(int v) { return __shfl_xor_sync(0xffffffffu, v * 2, 9); }
     extern "C" __global__ void k(int *out) {
         int t = threadIdx.x;

@@ -123,7 +123,7 @@ def counted(run: Runner, blocks: int = 7) -> int:
 # -- wild addresses ---------------------------------------------------------------------------------------
 
 
-def test_a_wild_address_is_an_exception_that_names_kernel_block_and_address(run: Runner) -> None:
+def test_invalid_address_names_kernel_block_and_address(run: Runner) -> None:
     with pytest.raises(KernelFaultError) as caught:
         run(WILD, 0x123450000010, blocks=3)
     error = caught.value
@@ -134,17 +134,17 @@ def test_a_wild_address_is_an_exception_that_names_kernel_block_and_address(run:
     assert counted(run) == 7
 
 
-def test_a_null_pointer_is_called_one(run: Runner) -> None:
+def test_null_pointer_is_called_one(run: Runner) -> None:
     with raises(KernelFaultError, "fault-illegal-address", "0x40"):
         run(WILD, 0x40)
 
 
-def test_an_address_that_no_memory_can_have_is_a_fault_like_any_other(run: Runner) -> None:
+def test_noncanonical_address_is_an_ordinary_fault(run: Runner) -> None:
     with raises(KernelFaultError, "fault-illegal-address", 'cujit.cpu(check="memory")'):
         run(WILD, 0x8000_0000_0000_0010)
 
 
-def test_the_nearest_allocation_is_named() -> None:
+def test_nearest_allocation_is_named() -> None:
     block = HostBlock(1000)
     launch = Launch(fault_kind=FaultKind.ILLEGAL_ADDRESS, fault_address=block.address + 1004, grid_x=1, grid_y=1)
     with raises(KernelFaultError, "fault-illegal-address", "4", "1,000", f"{block.address:#x}"):
@@ -154,7 +154,7 @@ def test_the_nearest_allocation_is_named() -> None:
         settle(launch)
 
 
-def test_memory_that_may_only_be_read_is_told_apart(run: Runner) -> None:
+def test_read_only_memory_is_distinguished(run: Runner) -> None:
     import mmap
 
     page = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -164,14 +164,14 @@ def test_memory_that_may_only_be_read_is_told_apart(run: Runner) -> None:
         run(WILD, address)
 
 
-def test_a_helper_thread_may_fail(run: Runner) -> None:
+def test_helper_thread_may_fail(run: Runner) -> None:
     for _ in range(20):
         with raises(KernelFaultError, "fault-illegal-address", "0x40"):
             run(WILD_IN_HELPER, threading.get_ident(), blocks=1000, helpers=2)
     assert counted(run) == 7
 
 
-def test_blocks_behind_a_fault_are_not_begun(run: Runner) -> None:
+def test_blocks_after_a_fault_do_not_start(run: Runner) -> None:
     fails = (
         "  %fifth = icmp eq i64 %block, 5\n  br i1 %fifth, label %fail, label %count\nfail:\n"
         f"  call void @cujit_fault(ptr %launch, i32 {int(FaultKind.TRAP)}, i64 5, i32 0, i32 0, i64 0)\n"
@@ -183,7 +183,7 @@ def test_blocks_behind_a_fault_are_not_begun(run: Runner) -> None:
     assert 4 <= count.value < 100
 
 
-def test_launches_from_many_threads_fail_and_succeed_side_by_side(run: Runner) -> None:
+def test_concurrent_launches_fail_and_succeed_independently(run: Runner) -> None:
     def work(k: int) -> bool:
         if k % 2:
             return counted(run, 20) == 20
@@ -195,7 +195,7 @@ def test_launches_from_many_threads_fail_and_succeed_side_by_side(run: Runner) -
         assert all(threads.map(work, range(200)))
 
 
-def test_a_thousand_faults_take_no_memory(run: Runner) -> None:
+def test_1000_faults_leak_no_memory(run: Runner) -> None:
     def resident() -> int:
         with open("/proc/self/statm") as f:
             return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -211,7 +211,7 @@ def test_a_thousand_faults_take_no_memory(run: Runner) -> None:
     assert resident() - before < 8 << 20  # the blocks of these launches had 64 MiB of shared memory
 
 
-def test_a_processors_refusal_is_no_end(run: Runner) -> None:
+def test_processor_exception_ends_only_the_launch(run: Runner) -> None:
     with raises(KernelFaultError, "fault-illegal-instruction"):
         run("  call void @llvm.trap()\n  unreachable\nnever:", more="declare void @llvm.trap()")
     with raises(KernelFaultError, "fault-arithmetic"):
@@ -219,7 +219,7 @@ def test_a_processors_refusal_is_no_end(run: Runner) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_forked_child_fails_and_goes_on(run: Runner) -> None:
+def test_forked_child_survives_a_fault(run: Runner) -> None:
     with pytest.raises(KernelFaultError):
         run(WILD, 64)
     child = os.fork()
@@ -275,14 +275,14 @@ def process(script: str, faulthandler_first: bool = False, stack_limit: str = ""
         pytest.param("fail(); t = threading.Thread(target=ctypes.string_at, args=(0,)); t.start()", 0, id="thread"),
     ],
 )
-def test_a_crash_elsewhere_is_a_crash_as_before(script: str, dumps: int) -> None:
+def test_crash_elsewhere_is_a_crash_as_before(script: str, dumps: int) -> None:
     done = process(script, faulthandler_first=dumps > 0 and "enable" not in script)
     assert done.returncode == -signal.SIGSEGV, done.stderr
     assert done.stderr.count("Fatal Python error: Segmentation fault") == dumps, done.stderr
 
 
 @pytest.mark.parametrize("limit", ["8192", "unlimited"])
-def test_a_stack_that_is_used_up_is_told_as_that(limit: str) -> None:
+def test_stack_overflow_is_reported_as_such(limit: str) -> None:
     # A limit holds for the main stack of whoever is started under it.
     script = f"""
         text = {(_KERNEL.replace("%BODY", "  %sum = call i64 @deep(i64 0)") + _DEEP)!r}
@@ -295,12 +295,12 @@ def test_a_stack_that_is_used_up_is_told_as_that(limit: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_launch_by_python_puts_the_guard_in_front_again() -> None:
+def test_launch_by_python_puts_the_guard_in_front_again() -> None:
     done = process("fail(); faulthandler.enable(); assert fail().address == 64")
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_handler_that_came_later_does_not_keep_a_kernels_fault() -> None:
+def test_later_signal_handler_does_not_hide_a_kernel_fault() -> None:
     # Machine code launches without looking who is in front: here as there, the pool is called directly.
     done = process("""
         fail()
@@ -315,7 +315,7 @@ def test_a_handler_that_came_later_does_not_keep_a_kernels_fault() -> None:
     assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr
 
 
-def test_pythons_own_handlers_are_called_for_what_is_theirs() -> None:
+def test_pythons_signal_handlers_get_their_own_signals() -> None:
     done = process("""
         signal.signal(signal.SIGSEGV, lambda *_: print("theirs", flush=True))
         fail()
@@ -329,7 +329,7 @@ def test_pythons_own_handlers_are_called_for_what_is_theirs() -> None:
 # -- what machine code says -------------------------------------------------------------------------------
 
 
-def test_a_fault_names_block_thread_and_lines(run: Runner) -> None:
+def test_fault_names_block_thread_and_lines(run: Runner) -> None:
     body = f"  call void @cujit_fault(ptr %launch, i32 {int(FaultKind.TRAP)}, i64 17, i32 45, i32 12, i64 0)\n"
     with pytest.raises(KernelFaultError) as caught:
         run(body)
@@ -344,7 +344,7 @@ def test_a_fault_names_block_thread_and_lines(run: Runner) -> None:
 
 
 @pytest.mark.parametrize("kind", [k for k in FaultKind if k], ids=lambda k: k.name)
-def test_every_kind_has_words(kind: FaultKind) -> None:
+def test_every_fault_kind_has_a_message(kind: FaultKind) -> None:
     launch = Launch(fault_kind=kind, fault_address=1 << 40, grid_x=1, grid_y=1)
     with pytest.raises(KernelFaultError) as caught:
         settle(launch, FaultSite("k", Dim3(1)))
@@ -352,13 +352,13 @@ def test_every_kind_has_words(kind: FaultKind) -> None:
     assert kind is FaultKind.CHECK or "of kind" not in str(caught.value)
 
 
-def test_whoever_knows_more_of_a_fault_says_it() -> None:
+def test_fault_message_uses_the_most_specific_description() -> None:
     launch = Launch(fault_kind=int(FaultKind.CHECK) + 3, grid_x=1, grid_y=1)
     with raises(KernelFaultError, "fault-sync", "race"):
         settle(launch, FaultSite("k", Dim3(1), explain=lambda found: f"a race ({found.fault_kind})"))
 
 
-def test_a_launch_that_went_well_raises_nothing() -> None:
+def test_successful_launch_raises_nothing() -> None:
     settle(Launch(), FaultSite("k", Dim3(1)))
 
 
@@ -386,7 +386,7 @@ def free(run: Runner, address: int) -> None:
     run(at + _FREE, address, more="declare void @cujit_free(ptr, i32, ptr, i64, i32, i32)")
 
 
-def test_the_heap_gives_aligned_memory_and_null_for_too_much(run: Runner) -> None:
+def test_heap_returns_aligned_memory_or_null(run: Runner) -> None:
     blocks = allocate([1, 16, 1000, 0, 1 << 46, (1 << 64) - 1])
     assert all(b and b % 16 == 0 for b in blocks[:3])
     assert blocks[3:] == [0, 0, 0]
@@ -396,7 +396,7 @@ def test_the_heap_gives_aligned_memory_and_null_for_too_much(run: Runner) -> Non
     free(run, 0)
 
 
-def test_a_wrong_free_is_a_fault_and_not_the_end(run: Runner) -> None:
+def test_wrong_free_is_a_fault_and_not_the_end(run: Runner) -> None:
     (block,) = allocate([100])
     free(run, block)
     own = np.zeros(64, np.uint64)
@@ -412,7 +412,7 @@ def test_a_wrong_free_is_a_fault_and_not_the_end(run: Runner) -> None:
 # -- native code ------------------------------------------------------------------------------------------
 
 
-def test_native_code_that_is_not_there_is_an_error_and_not_a_crash() -> None:
+def test_missing_native_code_is_an_error_without_a_crash() -> None:
     with raises(CujitError, "internal", "cujit_nothing"):
         compile_kernel("declare void @cujit_nothing()\ndefine void @k() { call void @cujit_nothing() ret void }", "k")
 
@@ -424,7 +424,7 @@ _PTX = ".version 8.0\n.target sm_80\n.address_size 64\n"
 
 @pytest.mark.parametrize("opcode", ["trap", "brkpt"])
 @pytest.mark.verbatim
-def test_the_first_lane_that_comes_to_a_trap_is_named(cpu: Device, opcode: str) -> None:
+def test_first_lane_at_a_trap_is_named(cpu: Device, opcode: str) -> None:
     ptx = (
         _PTX
         + f""".visible .entry k(.param .u32 n) {{ .reg .pred p; .reg .b32 %r<4>;
@@ -440,7 +440,7 @@ ret; }}"""
     assert (error.block, error.thread, error.line, error.kernel) == ((0, 0, 0), (37, 0, 0), 6, "k")
 
 
-def test_a_wild_pointer_in_cuda_is_an_exception_and_the_next_launch_is_good(cpu: Device) -> None:
+def test_wild_pointer_raises_and_the_next_launch_succeeds(cpu: Device) -> None:
     text = 'extern "C" __global__ void k(int *p, long long by) { p[by + threadIdx.x] = threadIdx.x; }'
     kernel, out = jit(text, device=cpu)["k"], cpu.array(np.zeros(64, np.int32))
     for _ in range(3):
@@ -450,7 +450,7 @@ def test_a_wild_pointer_in_cuda_is_an_exception_and_the_next_launch_is_good(cpu:
         assert out.numpy().tolist() == list(range(64))
 
 
-def test_warps_on_stacks_of_their_own_fail_and_overflow_like_others(cpu: Device) -> None:
+def test_warps_with_their_own_stacks_fail_and_overflow_alike(cpu: Device) -> None:
     text = """__device__ __noinline__ int deep(int n, int *p) {
         volatile int own[40]; own[n & 31] = n;
         return *p == 77 ? n : deep(n + 1, p) + own[n & 31];
@@ -472,7 +472,7 @@ def test_warps_on_stacks_of_their_own_fail_and_overflow_like_others(cpu: Device)
         assert out.numpy().tolist() == list(range(63, -1, -1))
 
 
-def test_an_assertion_names_file_line_function_block_and_thread(cpu: Device) -> None:
+def test_assertion_names_file_line_function_block_and_thread(cpu: Device) -> None:
     text = """#include <cassert>
     __device__ void check(int i, int n) { assert(i < n && "too far"); }
     extern "C" __global__ void k(int n) { check(blockIdx.y * blockDim.x + threadIdx.x, n); }"""

@@ -32,7 +32,7 @@ _FENCES = (
 )
 
 
-def test_what_is_written_before_a_fence_is_read_after_one(cpu: Device) -> None:
+def test_writes_before_a_fence_are_visible_after_one(cpu: Device) -> None:
     """Thread 0 writes a number, then a flag; thread 32, of another warp, waits for the flag and reads the number."""
     write, read = ["setp.ne.u32 q0, t, 0; @q0 bra READ;"], ["bra END; READ: setp.ne.u32 q0, t, 32; @q0 bra END;"]
     for k, (release, acquire) in enumerate(_FENCES):
@@ -55,7 +55,7 @@ _TWICE = """.const .align 128 .b32 table[32] = {5, 6, 7};
 """
 
 
-def test_parameters_and_constants_have_spaces_of_their_own(cpu: Device) -> None:
+def test_parameters_and_constants_have_their_own_spaces(cpu: Device) -> None:
     asked = [("param", 0), ("param::entry", 0), ("const", 0), ("global", 0), ("param", 1), ("const", 1), ("param", 2),
              ("const", 2), ("global", 2)]  # fmt: skip
     told = [f"isspacep.{space} q0, d{k}; selp.u32 r1, 1, 0, q0; mad.lo.u32 r2, r2, 2, r1;" for space, k in asked]
@@ -74,7 +74,7 @@ ld.u32 r5, [d1+8]; st.global.v4.u32 [d6], {{r2, r3, r4, r5}};"""
 
 
 @pytest.mark.parametrize("words", ["L2::evict_first", "L2::evict_last", "L2::evict_normal"])
-def test_eight_words_are_moved_at_once_whatever_is_to_leave_caches_first(words: str, cpu: Device) -> None:
+def test_eight_words_move_at_once_with_any_eviction_hint(words: str, cpu: Device) -> None:
     eight = "{" + ", ".join(f"r{k}" for k in range(8)) + "}"
     body = f"""mad.wide.u32 d0, t, 32, p0; mad.wide.u32 d1, t, 32, p1;
 ld.global.{words}.v8.b32 {eight}, [d0]; st.global.{words}.v8.b32 [d1], {eight};"""
@@ -85,7 +85,7 @@ ld.global.{words}.v8.b32 {eight}, [d0]; st.global.{words}.v8.b32 [d1], {eight};"
 
 @pytest.mark.parametrize("operation", ["min", "max"])
 @pytest.mark.parametrize("words", ["", ".abs", ".NaN", ".abs.NaN"])
-def test_a_warp_reduces_floats(operation: str, words: str, cpu: Device) -> None:
+def test_warp_reduces_floats(operation: str, words: str, cpu: Device) -> None:
     x = np.random.default_rng(2).standard_normal((3, 32)).astype(np.float32)
     x[1, 7], x[2] = np.nan, np.nan
     body = f"""ld.global.u32 r1, [at]; .reg .f32 x, y; mov.b32 x, r1;

@@ -200,9 +200,7 @@ def test_ftz_flushes_subnormal_inputs_and_results_to_signed_zero(instruction: st
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("instruction", ["add.rn", "sub.rp", "mul.rz", "fma.rm"])
-def test_sat_clamps_to_0_and_1_and_makes_nan_and_minus_zero_plus_zero(
-    instruction: str, elementwise: Elementwise
-) -> None:
+def test_sat_clamps_to_0_and_1_and_turns_nan_into_zero(instruction: str, elementwise: Elementwise) -> None:
     sources = triples(32)[: 3 if instruction.startswith("fma") else 2]
     plain = elementwise(f"{instruction}.f32", np.float32, *sources)
     want = np.where(plain > 0, np.minimum(plain, np.float32(1)), np.float32(0))
@@ -212,7 +210,7 @@ def test_sat_clamps_to_0_and_1_and_makes_nan_and_minus_zero_plus_zero(
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("instruction", ["div.rn.f32", "rcp.rz.f32", "add.rm.f32", "max.NaN.f32"])
-def test_f32_nans_are_those_of_gpus(instruction: str, elementwise: Elementwise) -> None:
+def test_f32_nans_match_gpus(instruction: str, elementwise: Elementwise) -> None:
     x = floats(32, [0x7F800001, 0xFFC12345] * 16)
     sources = (x,) if instruction.startswith("rcp") else (x, x)
     got = elementwise(instruction, np.float32, *sources)
@@ -225,7 +223,7 @@ def test_f32_nans_are_those_of_gpus(instruction: str, elementwise: Elementwise) 
     [("neg.f32 d, a;", np.negative), ("abs.f32 d, a;", np.abs), ("add.f32 d, a, 0f80000000;", np.positive)],
     ids=["neg", "abs", "add"],
 )
-def test_numbers_stay_where_nans_are_replaced_with_and_without_an_instruction_of_the_processor(
+def test_nan_replacement_keeps_numbers_on_any_processor(
     body: str,
     expected: Callable[[Array], Array],
     has_instruction: bool,
@@ -260,7 +258,7 @@ def test_packed_pairs_are_two_single_results(instruction: str, elementwise: Elem
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("width", [32, 64])
-def test_abs_neg_and_copysign_change_the_sign_alone(width: int, elementwise: Elementwise) -> None:
+def test_abs_neg_and_copysign_change_only_the_sign(width: int, elementwise: Elementwise) -> None:
     x, y = (v[~np.isnan(v)] for v in (corners(width), corners(width)[::-1]))
     kind = f"f{width // 8}"
     np.testing.assert_array_equal(bits_of(elementwise(f"abs.f{width}", kind, x)), bits_of(np.abs(x)))
@@ -297,7 +295,7 @@ def extreme_of(opcode: str, x: Array, y: Array, modifiers: str) -> Array:
 @pytest.mark.gpu
 @pytest.mark.parametrize("modifiers", ["", ".NaN", ".ftz", ".xorsign.abs", ".NaN.xorsign.abs"])
 @pytest.mark.parametrize("opcode", ["min", "max"])
-def test_extremes_order_zeros_and_treat_nans_as_asked(opcode: str, modifiers: str, elementwise: Elementwise) -> None:
+def test_min_and_max_order_zeros_and_nans_as_specified(opcode: str, modifiers: str, elementwise: Elementwise) -> None:
     x, y = pairs(32)
     inputs = (flushed(x), flushed(y)) if "ftz" in modifiers else (x, y)
     want = extreme_of(opcode, *inputs, modifiers)
@@ -318,7 +316,7 @@ def test_extremes_of_f64_order_zeros(opcode: str, elementwise: Elementwise) -> N
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("modifiers", ["", ".NaN", ".abs", ".ftz.NaN.abs"])
-def test_extremes_of_three_are_those_of_two_and_one(modifiers: str, elementwise: Elementwise) -> None:
+def test_min_and_max_of_three_equal_two_of_two(modifiers: str, elementwise: Elementwise) -> None:
     x, y = pairs(32)
     z = np.random.default_rng(9).permutation(x)
     first = elementwise(f"max{modifiers}.f32", np.float32, x, y, z, target="sm_100")
@@ -332,7 +330,7 @@ def test_extremes_of_three_are_those_of_two_and_one(modifiers: str, elementwise:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("width", [32, 64])
-def test_testp_tells_what_a_number_is(width: int, elementwise: Elementwise) -> None:
+def test_testp_classifies_numbers(width: int, elementwise: Elementwise) -> None:
     x = np.concatenate([corners(width), numbers(width, 500, 10)])
     tiny = (np.abs(x) < np.finfo(x.dtype).tiny) & (x != 0)
     want = {
@@ -392,7 +390,7 @@ def test_setp_joins_a_predicate_and_writes_the_complement(join: str, elementwise
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("type_", ["f32", "f64"])
-def test_selp_takes_bits_as_they_are(type_: str, elementwise: Elementwise) -> None:
+def test_selp_keeps_bits_unchanged(type_: str, elementwise: Elementwise) -> None:
     x, y = pairs(int(type_[1:]))
     body = f"setp.lt.{type_} p, a, b; selp.{type_} d, a, b, p;"
     np.testing.assert_array_equal(bits_of(elementwise(body, x.dtype, x, y)), bits_of(np.where(x < y, x, y)))
@@ -400,7 +398,7 @@ def test_selp_takes_bits_as_they_are(type_: str, elementwise: Elementwise) -> No
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("ftz", ["", ".ftz"])
-def test_slct_takes_the_first_unless_the_third_is_negative_or_nan(ftz: str, elementwise: Elementwise) -> None:
+def test_slct_selects_the_first_unless_negative_or_nan(ftz: str, elementwise: Elementwise) -> None:
     x, y = pairs(32)
     z = np.random.default_rng(11).permutation(x)
     by = flushed(z) if ftz else z
@@ -418,7 +416,7 @@ INVALID = [
 
 @pytest.mark.verbatim
 @pytest.mark.parametrize("optimize", ["0", "1"])
-def test_a_nan_of_constants_is_that_of_registers(
+def test_nan_of_constants_equals_that_of_registers(
     optimize: str, elementwise: Elementwise, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """LLVM folds an invalid operation into a NaN without a sign; GPUs and processors give one with it."""
@@ -453,7 +451,7 @@ def test_decimal_immediates_are_rounded_to_the_type(elementwise: Elementwise) ->
 
 
 @pytest.mark.gpu
-def test_a_predicated_operation_leaves_other_lanes_alone(elementwise: Elementwise) -> None:
+def test_predicated_operation_keeps_other_lanes(elementwise: Elementwise) -> None:
     x = np.arange(-150, 150, dtype=np.float32)
     body = "mov.f32 d, a; setp.lt.f32 p, a, 0fC2C80000; @p mul.rm.f32 d, a, a; @!p abs.f32 d, d;"
     np.testing.assert_array_equal(elementwise(body, np.float32, x), np.where(x < -100, x * x, np.abs(x)))

@@ -103,8 +103,6 @@ finally:
 
 
 @pytest.mark.parametrize(("script", "forks", "most_s"), [(SCRIPT, 6, 60), (HEAP, 10, 30)], ids=["compile", "allocate"])
-def test_a_child_that_is_forked_while_others_are_busy_compiles_and_launches(
-    script: str, forks: int, most_s: int
-) -> None:
+def test_child_forked_from_busy_threads_compiles_and_launches(script: str, forks: int, most_s: int) -> None:
     warnings = ("-W", "ignore::DeprecationWarning")  # of fork in a process with threads, from 3.12 on
     printed(script, forks, most_s, options=warnings, timeout_s=300)

@@ -32,7 +32,7 @@ def ran(device: Device, module: str, body: str, head: str = HEAD) -> list[int]:
 
 
 @pytest.mark.parametrize("end", [";", "", "\n.abi_preserve 8", " .abi_preserve 8;"])
-def test_the_declaration_of_a_function_may_lack_its_semicolon(cpu: Device, end: str) -> None:
+def test_function_declaration_may_lack_its_semicolon(cpu: Device, end: str) -> None:
     module = (
         f".func (.reg .u32 r) f(.reg .u32 x){end}\n.visible .global .u32 g = 5;\n"
         f".func (.reg .u32 r) f(.reg .u32 x) {end.strip(';')} {{ ld.global.u32 r, [g]; add.u32 r, r, x; ret; }}"
@@ -40,7 +40,7 @@ def test_the_declaration_of_a_function_may_lack_its_semicolon(cpu: Device, end: 
     assert ran(cpu, module, "call (%r2), f, (%r1);", HEAD.replace("8.6", "9.0")) == [*(T + 5)]
 
 
-def test_a_kernel_without_a_body_and_a_semicolon_is_wrong(cpu: Device) -> None:
+def test_kernel_without_a_body_and_a_semicolon_is_wrong(cpu: Device) -> None:
     with raises(PtxSyntaxError, "ptx-syntax", ".visible"):
         load((HEAD + ".entry f(.param .u32 x)\n.visible .entry k() { ret; }").encode(), cpu)
 
@@ -53,14 +53,14 @@ VECTORS = """.func (.reg .v2 .b32 r, .reg .b32 s) turn(.reg .b32 a, .reg .v4 .u3
 """
 
 
-def test_functions_take_and_give_vectors_in_registers(cpu: Device) -> None:
+def test_functions_pass_and_return_vectors_in_registers(cpu: Device) -> None:
     body = """.reg .v4 .u32 v; .reg .v2 .b32 w; .reg .b32 s;
         mov.v4.b32 v, {%r1, 3, 100, 1000}; call (w, s), turn, (%r1, v);
         mad.lo.u32 %r2, w.x, 1, w.y; add.u32 %r2, %r2, s;"""
     assert ran(cpu, VECTORS, body) == [*(1000 + T + 100 - T + 3 * T)]
 
 
-def test_functions_that_call_themselves_and_by_address_do_so_too(cpu: Device) -> None:
+def test_recursive_and_indirect_calls_pass_vectors(cpu: Device) -> None:
     body = """.reg .v2 .b32 v; .reg .v2 .b32 w; mov.v2.b32 v, {%r1, 7}; call (w), count, (v);
         mov.u64 %a3, count; proto: .callprototype (.reg .v2 .b32 _) _ (.reg .v2 .b32 _);
         call (v), %a3, (w), proto; add.u32 %r2, v.y, w.x;"""
@@ -79,7 +79,7 @@ def test_variables_of_global_and_constant_memory_in_functions(cpu: Device) -> No
     assert ran(cpu, module, body) == [100 + 2000 + 10000 + 1 + 1] * 32
 
 
-def test_such_a_variable_is_one_for_all_calls_and_launches_and_has_no_name(cpu: Device) -> None:
+def test_static_variable_is_shared_by_calls_and_has_no_name(cpu: Device) -> None:
     text = f"""{HEAD}.func (.reg .u32 r) next() {{ .global .u32 n = 7; atom.global.add.u32 r, [n], 1; ret; }}
 .visible .entry k(.param .u64 out) {{ {START}
     call (%r2), next, (); call (%r2), next, (); st.global.u32 [%a1], %r2; ret; }}
@@ -106,7 +106,7 @@ def test_such_a_variable_is_one_for_all_calls_and_launches_and_has_no_name(cpu: 
         ("setp.lt.u32 %p1, %r1, 9; mov.u32 %r2, 0; @%p1 mov.b32 %r2, %r1 + 0x10;", np.where(T < 9, T + 16, 0)),
     ],
 )
-def test_an_operand_may_be_a_register_and_a_number(
+def test_operand_may_be_a_register_and_a_number(
     cpu: Device, body: str, expected: np.ndarray[tuple[int], np.dtype[np.int64]]
 ) -> None:
     assert ran(cpu, "", body) == [*expected]
@@ -115,7 +115,7 @@ def test_an_operand_may_be_a_register_and_a_number(
 @pytest.mark.parametrize(
     "body", ["mov.b32 %r2 + 1, %r1;", "mov.u32 %r2, %tid.x + 1;", "mov.b32 %f1, %f2 + 1;", "mov.u32 %r2, %r1 - 1;"]
 )
-def test_but_no_result_special_register_or_float(cpu: Device, body: str) -> None:
+def test_result_special_register_or_float_is_refused(cpu: Device, body: str) -> None:
     with pytest.raises(PtxSyntaxError):
         load(f"{HEAD}.visible .entry k(.param .u64 out) {{ {START} {body} ret; }}".encode(), cpu)
 
@@ -156,14 +156,14 @@ def test_bf16_is_converted_in_registers_of_its_own_size(cpu: Device) -> None:
         (".version 8.0\n.target sm_90, fast\n", 2, "fast", ""),
     ],
 )
-def test_versions_and_targets_that_there_are_not(cpu: Device, head: str, line: int, why: str, try_: str) -> None:
+def test_unknown_versions_and_targets_are_refused(cpu: Device, head: str, line: int, why: str, try_: str) -> None:
     with raises(PtxSyntaxError, "ptx-syntax", why) as caught:
         load((head + ".visible .entry k() { ret; }").encode(), cpu)
     assert try_ in (caught.value.help or "")
     assert caught.value.line == line
 
 
-def test_a_newer_version_of_the_same_toolkit_loads(cpu: Device) -> None:
+def test_newer_version_of_the_same_toolkit_loads(cpu: Device) -> None:
     load(b".version 9.9\n.target sm_130\n.address_size 64\n.visible .entry k() { ret; }", cpu)["k"][1, 1]()
     with raises(UnsupportedError, "unsupported", "anew"):
         load(b".version 9.9\n.target sm_130\n.address_size 64\n.visible .entry k() { anew.b32; ret; }", cpu)
@@ -172,7 +172,7 @@ def test_a_newer_version_of_the_same_toolkit_loads(cpu: Device) -> None:
         load(b".version 9.9\n.target sm_130\n.address_size 64\n" + text, cpu)
 
 
-def test_the_newest_version_is_named() -> None:
+def test_newest_version_is_named() -> None:
     with raises(cujit.errors.OptionError, "option", "PTX", "99.0", "9.5"):
         cujit.retarget(HEAD, version="99.0")
 
@@ -190,7 +190,7 @@ def test_the_newest_version_is_named() -> None:
         (".nosuch 3", (".nosuch",)),
     ],
 )
-def test_directives_that_no_assembler_takes(cpu: Device, directive: str, why: tuple[str, ...]) -> None:
+def test_directives_that_no_assembler_accepts_are_refused(cpu: Device, directive: str, why: tuple[str, ...]) -> None:
     with raises(PtxSyntaxError, "ptx-syntax", *why) as caught:
         load(f"{HEAD}.visible .entry k() {directive} {{ ret; }}".encode(), cpu)
     assert caught.value.column >= 21

@@ -31,7 +31,7 @@ def spun(count: int, rounds: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 7])
-def test_the_number_of_threads_changes_nothing(threads: int) -> None:
+def test_thread_count_keeps_results_unchanged(threads: int) -> None:
     device = cpu(threads)
     out = device.array(np.zeros(200 * 64, np.uint32))
     jit(SPIN, device=device)["spin"][200, 64](out, 5)
@@ -39,7 +39,7 @@ def test_the_number_of_threads_changes_nothing(threads: int) -> None:
     assert device.limits.processors == threads
 
 
-def test_threads_that_have_nothing_to_run_sleep_soon() -> None:
+def test_idle_worker_threads_sleep_soon() -> None:
     took = printed(
         """
         import sys, time
@@ -59,7 +59,7 @@ def test_threads_that_have_nothing_to_run_sleep_soon() -> None:
     assert float(took) < 0.05  # threads that look all the time take more, however many share a core
 
 
-def test_no_threads_at_all_are_refused() -> None:
+def test_zero_threads_are_refused() -> None:
     with raises(LoadError, "load", "1024"):
         cpu(0)
 
@@ -78,7 +78,7 @@ def test_kernels_are_launched_from_many_python_threads_at_once() -> None:
         assert all(pool.map(work, range(1, 25)))
 
 
-def test_local_memory_beyond_the_machines_is_an_error_and_not_a_silence() -> None:
+def test_local_memory_above_the_machines_memory_is_an_error() -> None:
     ptx = """.version 8.0\n.target sm_80\n.address_size 64
     .visible .entry huge() { .local .b8 mine[70368744177664]; st.local.u8 [mine], 1; ret; }"""
     with raises(CujitError, "out-of-memory"):
@@ -108,7 +108,7 @@ def test_python_runs_on_while_a_kernel_runs() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_forked_child_runs_kernels_too() -> None:
+def test_forked_child_runs_kernels_too() -> None:
     device = cpu(2)
     kernel = jit(SPIN, device=device)["spin"]
     out = device.array(np.zeros(200 * 64, np.uint32))

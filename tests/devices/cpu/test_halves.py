@@ -104,7 +104,7 @@ BF16_FORMS = "add.rn sub mul fma.rn fma.rn.relu"
 
 
 @pytest.mark.parametrize("form", [f"{f}.f16" for f in F16_FORMS.split()] + [f"{f}.bf16" for f in BF16_FORMS.split()])
-def test_arithmetic_rounds_once_and_keeps_the_rules(form: str, elementwise: Elementwise) -> None:
+def test_half_arithmetic_rounds_once_and_follows_the_rules(form: str, elementwise: Elementwise) -> None:
     opcode, *modifiers, name = form.split(".")
     sources = samples(name, 3)
     if opcode == "fma":
@@ -120,7 +120,7 @@ def test_arithmetic_rounds_once_and_keeps_the_rules(form: str, elementwise: Elem
 
 
 @pytest.mark.parametrize("name", ["f16", "bf16"])
-def test_the_same_numbers_in_all_lanes_give_the_same_result(name: str, elementwise: Elementwise) -> None:
+def test_equal_numbers_in_all_lanes_give_equal_results(name: str, elementwise: Elementwise) -> None:
     x, y, z = middles(name)
     want = elementwise(f"fma.rn.{name}", np.uint16, x, y, z)
     for k in range(0, len(x), len(x) // 5):
@@ -129,7 +129,7 @@ def test_the_same_numbers_in_all_lanes_give_the_same_result(name: str, elementwi
 
 
 @pytest.mark.parametrize("name", ["f16", "bf16"])
-def test_oob_gives_zero_for_the_nan_of_copies_beyond_a_tensor(name: str, elementwise: Elementwise) -> None:
+def test_oob_turns_the_nan_of_tensor_copies_into_zero(name: str, elementwise: Elementwise) -> None:
     x = np.array([BEYOND, ONE[name], NAN, BEYOND | 0x8000, ONE[name]], np.uint16)
     y = np.array([ONE[name], BEYOND, BEYOND, ONE[name], NAN], np.uint16)
     z = np.full(5, ONE[name], np.uint16)
@@ -137,7 +137,7 @@ def test_oob_gives_zero_for_the_nan_of_copies_beyond_a_tensor(name: str, element
     assert elementwise(f"fma.rn.{name}", np.uint16, x, y, z).tolist() == [NAN] * 5
 
 
-def test_flushed_is_what_is_subnormal_when_rounded_to_11_bits(elementwise: Elementwise) -> None:
+def test_flush_applies_after_rounding_to_11_bits(elementwise: Elementwise) -> None:
     # 2^-14 - 2^-25 has 11 bits and is below 2^-14, although the nearest f16 is 2^-14; 2^-14 - 2^-26 rounds to 2^-14.
     x, y = np.array([0x0400, 0x2010], np.uint16), np.array([0x3BFF, 0x1FE0], np.uint16)
     zero = np.zeros(2, np.uint16)
@@ -181,7 +181,7 @@ def smaller_or_larger(f: Format, modifiers: list[str], x: int, y: int) -> int:
 @pytest.mark.parametrize("name", ["f16", "bf16"])
 @pytest.mark.parametrize("modifiers", ["", ".NaN", ".ftz", ".xorsign.abs", ".NaN.xorsign.abs"])
 @pytest.mark.parametrize("opcode", ["min", "max"])
-def test_the_smaller_and_the_larger_number(opcode: str, modifiers: str, name: str, elementwise: Elementwise) -> None:
+def test_smaller_and_the_larger_number(opcode: str, modifiers: str, name: str, elementwise: Elementwise) -> None:
     if "ftz" in modifiers and name == "bf16":
         pytest.skip("bf16 has no .ftz")
     x, y = samples(name, 2)
@@ -239,7 +239,7 @@ def test_predicates_join_and_sources_are_flushed(elementwise: Elementwise) -> No
     assert elementwise(body, np.uint16, x, y).tolist() == [1, 1, 1, 0]
 
 
-def test_set_writes_ones_of_the_type_that_it_names(elementwise: Elementwise) -> None:
+def test_set_writes_ones_of_its_named_type(elementwise: Elementwise) -> None:
     x, y = np.array([0x3C00, 0x4000], np.uint16), np.array([0x4000, 0x3C00], np.uint16)
     for to, true in (("f16", 0x3C00), ("u16", 0xFFFF), ("s16", 0xFFFF)):
         assert elementwise(f"set.lt.{to}.f16", np.uint16, x, y).tolist() == [true, 0]
@@ -301,7 +301,7 @@ def test_tangents_are_within_the_bound_for_every_number(name: str, elementwise: 
 
 @pytest.mark.parametrize("mode", ["rn", "rz", "rm", "rp"])
 @pytest.mark.parametrize("name", ["f16", "bf16"])
-def test_mixed_precision_is_that_of_f32(name: str, mode: str, elementwise: Elementwise) -> None:
+def test_mixed_precision_equals_f32(name: str, mode: str, elementwise: Elementwise) -> None:
     x, y = samples(name, 2)
     z = np.random.default_rng(3).standard_normal(len(x)).astype(np.float32)
     wide = [reals(name, v).astype(np.float32) for v in (x, y)]

@@ -132,7 +132,7 @@ def warned(at: int) -> contextlib.AbstractContextManager[object]:
 
 
 @pytest.mark.parametrize("kind", _views())
-def test_a_view_leads_as_far_as_what_it_is_a_view_of(kind: str, kernels: dict[str, Kernel]) -> None:
+def test_view_extends_to_the_end_of_its_base(kind: str, kernels: dict[str, Kernel]) -> None:
     view, first, last = _views()[kind]
     for touch in ("reads", "writes", "adds", "copies"):
         for at in (0, first, last):
@@ -143,7 +143,7 @@ def test_a_view_leads_as_far_as_what_it_is_a_view_of(kind: str, kernels: dict[st
                 kernels[touch][1, 1](view, at)
 
 
-def test_a_view_of_a_tensor_leads_as_far_as_its_storage(kernels: dict[str, Kernel]) -> None:
+def test_tensor_view_extends_to_the_end_of_its_storage(kernels: dict[str, Kernel]) -> None:
     view = _torch_view()
     for at in (0, -20, 79):
         with warned(at):
@@ -153,7 +153,7 @@ def test_a_view_of_a_tensor_leads_as_far_as_its_storage(kernels: dict[str, Kerne
             kernels["writes"][1, 1](view, at)
 
 
-def test_views_of_one_array_are_each_others_inside(kernels: dict[str, Kernel]) -> None:
+def test_views_of_one_array_overlap_correctly(kernels: dict[str, Kernel]) -> None:
     whole = np.zeros(100, np.float32)
     module = cujit.jit(_TWO, device=cujit.cpu(check="memory"))["two"]
     for at in (0, 9, 10, 19):
@@ -172,14 +172,14 @@ def test_arguments_of_one_array_are_one_range() -> None:
     assert [(each.begin, each.size) for each in both] == [(whole.ctypes.data, 400)] * 2
 
 
-def test_what_a_device_array_lends_is_the_devices(kernels: dict[str, Kernel]) -> None:
+def test_view_of_a_device_array_belongs_to_the_device(kernels: dict[str, Kernel]) -> None:
     device = cujit.cpu(check="memory")
     x = device.zeros(_ELEMENTS, np.float32)
     with raises(KernelFaultError, "fault-memory", "40-byte", "test_host_arrays"):
         kernels["writes"][1, 1](np.asarray(x), _ELEMENTS)
 
 
-def test_a_launch_in_a_graph_is_held_to_its_arrays(kernels: dict[str, Kernel]) -> None:
+def test_graph_launch_is_checked_against_its_arrays(kernels: dict[str, Kernel]) -> None:
     device = cujit.cpu(check="memory")
     x, stream = np.zeros(_ELEMENTS, np.float32), device.stream()
     with device.capture(stream) as graph:

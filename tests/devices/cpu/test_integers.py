@@ -122,7 +122,7 @@ def test_divisions_are_not_written_lane_by_lane(kind: type[np.uint32 | np.uint64
     assert all(len(emit_object(_emitted(name, kind), kernel=True)) < 2 * plain for name in names)
 
 
-def test_divisions_by_a_number_are_left_to_llvm() -> None:
+def test_divisions_by_constants_are_left_to_llvm() -> None:
     assert "cujit_udiv_64" in _emitted("div.u64", np.uint64)
     assert "cujit_udiv_64" not in _emitted("div.u64 d, a, 10;", np.uint64)
 
@@ -139,7 +139,7 @@ MODES = {
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_prmt_picks_bytes_by_its_modes(mode: str, elementwise: Elementwise) -> None:
+def test_prmt_selects_bytes_by_its_modes(mode: str, elementwise: Elementwise) -> None:
     def model(x: int, y: int, z: int) -> int:
         both = y << 32 | x
         return int.from_bytes(bytes(both >> 8 * int(n) & 255 for n in MODES[mode][z & 3]))
@@ -161,7 +161,7 @@ def test_sums_of_upper_halves_saturate(name: str, elementwise: Elementwise) -> N
 
 @pytest.mark.parametrize("join", ["or", "and"])
 @pytest.mark.parametrize("sink", [False, True])
-def test_lop3_tests_its_result(join: str, sink: bool, elementwise: Elementwise) -> None:
+def test_lop3_sets_its_predicate(join: str, sink: bool, elementwise: Elementwise) -> None:
     def model(x: int, y: int, z: int) -> int:
         q = x > y
         p = (x & y & z) != 0

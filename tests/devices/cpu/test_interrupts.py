@@ -70,12 +70,12 @@ print(interrupted > 10, int(out.numpy()[0]))
 
 
 @pytest.mark.parametrize("perf", ["0", "ptx"])
-def test_interrupted_launches_leave_no_lock_held(perf: str) -> None:
+def test_interrupted_launches_release_every_lock(perf: str) -> None:
     # For profilers, LLVM's own loader keeps the code, so that engines of LLVM's are freed as well.
     assert printed(INTERRUPTED, perf).split() == ["True", "77"]
 
 
-def test_a_handler_that_raises_cannot_leave_a_lock_held() -> None:
+def test_handler_that_raises_cannot_leave_a_lock_held() -> None:
     # No frame of Python's runs in it, and handlers run between such frames' instructions alone.
     assert {type(Lock.__enter__), type(Lock.__exit__)} == {type(list.append)}
 
@@ -95,7 +95,7 @@ def slow(monkeypatch: pytest.MonkeyPatch, seconds: float) -> cujit.Kernel:
     return cujit.load(text, cujit.cpu(1))["k"]
 
 
-def test_the_time_of_a_launch_covers_its_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_launch_time_limit_covers_its_compile(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = slow(monkeypatch, 3)
     begin = time.monotonic()
     with raises(ToolTimeoutError, "tool-timeout", "k", "32 x 1 x 1", "0.2") as error:
@@ -105,7 +105,7 @@ def test_the_time_of_a_launch_covers_its_compile(monkeypatch: pytest.MonkeyPatch
     kernel[1, 32](None)  # waits for the compile that goes on, and runs
 
 
-def test_a_compile_may_take_some_cpu_time_however_short_the_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compile_may_use_some_cpu_time_for_any_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel, write = slow(monkeypatch, 0), CpuKernel._write
 
     def work(self: CpuKernel, block: Dim3, ptx: str, *, of_source: bool) -> str:
@@ -122,7 +122,7 @@ def test_a_compile_may_take_some_cpu_time_however_short_the_launch(monkeypatch: 
         kernel.prepare(1, 64, timeout_s=0.01)(None)
 
 
-def test_a_compile_in_time_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compile_in_time_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     slow(monkeypatch, 0).prepare(1, 32, timeout_s=60)(None)
 
 
@@ -192,12 +192,12 @@ def _interrupted(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) ->
     return calls
 
 
-def test_llvm_leaves_an_interrupted_compile_before_its_next_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_llvm_leaves_an_interrupted_compile_before_the_next_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     ir = "define void @run() { ret void }"
     assert _interrupted(monkeypatch, lambda: jit.emit_object(ir)) == []
 
 
-def test_a_compile_whose_launch_is_late_is_done_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compile_of_a_late_launch_is_completed(monkeypatch: pytest.MonkeyPatch) -> None:
     ir = "define void @run() { ret void }"
     assert _interrupted(monkeypatch, lambda: jit.aside(lambda: jit.emit_object(ir), lambda: False)) == [
         "optimise",

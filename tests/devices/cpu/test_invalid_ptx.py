@@ -64,7 +64,7 @@ def kernel(body: str) -> str:
         ("add.s32 %r1, -%r2, %r3;", "a part of a register, or one with its sign changed", ""),
     ],
 )
-def test_what_no_assembler_takes_is_called_wrong_with_a_caret(cpu: Device, statement: str, why: str, try_: str) -> None:
+def test_ptx_that_no_assembler_accepts_gets_a_caret(cpu: Device, statement: str, why: str, try_: str) -> None:
     with pytest.raises(PtxSyntaxError) as caught:
         load(kernel(f"mov.u32 %r2, 1; {statement}").encode(), cpu)
     error = caught.value
@@ -75,7 +75,7 @@ def test_what_no_assembler_takes_is_called_wrong_with_a_caret(cpu: Device, state
     assert try_ in (error.help or "")
 
 
-def test_a_caret_stands_below_a_mnemonic_that_is_spread_over_lines(cpu: Device) -> None:
+def test_caret_is_below_a_mnemonic_spread_over_lines(cpu: Device) -> None:
     with pytest.raises(PtxSyntaxError) as caught:
         load(kernel("add.s32 %r1, %r2, %r3; add\n  .foo\n .s32 %r1, %r2, %r3;").encode(), cpu)
     assert (caught.value.line, caught.value.column) == (6, 24)
@@ -91,7 +91,7 @@ PARTLY = (
 )
 
 
-def test_what_is_not_executed_refuses_the_kernels_that_have_it_and_no_others(cpu: Device) -> None:
+def test_unsupported_instructions_refuse_only_their_kernels(cpu: Device) -> None:
     for _ in range(2):  # the second time from the cache
         module = load(PARTLY.encode(), cpu)
         assert list(module) == ["good", "bad"]
@@ -107,19 +107,19 @@ def test_what_is_not_executed_refuses_the_kernels_that_have_it_and_no_others(cpu
             _ = bad.max_block
 
 
-def test_a_module_of_which_nothing_is_executed_is_refused_when_it_is_loaded(cpu: Device) -> None:
+def test_module_of_only_unsupported_kernels_fails_to_load(cpu: Device) -> None:
     with raises(UnsupportedError, "unsupported", "6", "tcgen05"):
         load(kernel("tcgen05.mma.cta_group::1.kind::f16.ashift [%r1], [%r1], %a1, %r1, %p1;").encode(), cpu)
 
 
-def test_needs_list_what_single_kernels_have() -> None:
+def test_requirements_list_each_kernels_instructions() -> None:
     assert [(refusal.line, refusal.construct) for refusal in ptx_needs(PARTLY).refusals] == [
         (6, "tcgen05.mma.cta_group::1.kind::f16.ashift")
     ]
     assert ptx_needs(kernel("addd.s32 %r1, %r2, %r3;")).refusals[0].why == "PTX has no instruction 'addd'"
 
 
-def test_a_parameter_of_a_kernel_is_no_register(cpu: Device) -> None:
+def test_kernel_parameter_is_not_a_register(cpu: Device) -> None:
     text = kernel("ret;").replace(
         ".visible .entry k(", ".visible .entry other(.reg .u32 x) { ret; } .visible .entry k("
     )
@@ -145,20 +145,20 @@ def test_a_parameter_of_a_kernel_is_no_register(cpu: Device) -> None:
         ("{ .param .b32 x; ld.param.b32 {%r1, %r2}, [x]; }", (".param .b32 x",)),
     ],
 )
-def test_wrong_declarations_and_numbers_are_told(cpu: Device, body: str, why: tuple[str, ...]) -> None:
+def test_wrong_declarations_and_numbers_are_reported(cpu: Device, body: str, why: tuple[str, ...]) -> None:
     with raises(PtxSyntaxError, "ptx-syntax", *why) as caught:
         load(kernel(body).encode(), cpu)
     assert caught.value.line == 6
 
 
-def test_functions_of_the_device_take_no_arguments_of_odd_sizes(cpu: Device) -> None:
+def test_device_functions_reject_arguments_of_odd_sizes(cpu: Device) -> None:
     text = kernel("{ .param .b8 x[3]; .param .b32 z; call (z), vprintf, (x, x); }")
     declared = ".extern .func (.param .b32 r) vprintf(.param .b64 a, .param .b64 b);"
     with raises(PtxSyntaxError, "ptx-syntax", "vprintf", "3"):
         load(text.replace(HEAD, HEAD + declared).encode(), cpu)
 
 
-def test_one_name_may_stand_in_scopes_of_their_own(cpu: Device) -> None:
+def test_name_may_be_used_in_separate_scopes(cpu: Device) -> None:
     body = ".reg .b32 x; L: { .reg .b32 x; L: mov.u32 x, 0; } { .reg .b32 x; L: mov.u32 x, 1; } mov.u32 x, 2;"
     load(
         (".version 8.6\n.target sm_90\n.extern .global .u32 g; .global .u32 g;" + kernel(body)[len(HEAD) :]).encode(),
@@ -166,7 +166,7 @@ def test_one_name_may_stand_in_scopes_of_their_own(cpu: Device) -> None:
     )
 
 
-def test_a_call_by_an_address_that_no_function_has_faults(cpu: Device) -> None:
+def test_call_by_an_address_without_a_function_faults(cpu: Device) -> None:
     body = """ld.param.u64 %a1, [out]; { .param .b32 x; st.param.b32 [x], 1;
         p: .callprototype _ (.param .b32 _); call %a1, (x), p; }"""
     with raises(KernelFaultError, "fault-illegal-call"):

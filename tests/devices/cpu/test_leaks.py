@@ -16,7 +16,7 @@ MOST_EACH_KB = 25.0
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the memory of a process from /proc")
-def test_a_kernel_that_is_dropped_gives_its_memory_back() -> None:
+def test_dropped_kernel_frees_its_memory() -> None:
     done = subprocess.run([sys.executable, SCRIPT, "60", "60"], stdout=subprocess.PIPE, text=True, timeout=300)
     found = re.search(r"([-\d.]+) kB each", done.stdout)
     assert found is not None, done.stdout

@@ -33,7 +33,7 @@ def cpu() -> Device:
 
 @pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("name", bundles())
-def test_mma_is_exact_where_its_sums_are(name: str, cpu: Device) -> None:
+def test_mma_is_exact_if_its_sums_are(name: str, cpu: Device) -> None:
     forms = bundles()[name]
     left = run_scene(cpu, every_scene()[name])
     for form in forms:
@@ -44,14 +44,14 @@ def test_mma_is_exact_where_its_sums_are(name: str, cpu: Device) -> None:
 
 @pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("name", _WMMA)
-def test_wmma_is_exact_where_its_sums_are(name: str, cpu: Device) -> None:
+def test_wmma_is_exact_if_its_sums_are(name: str, cpu: Device) -> None:
     form = _WMMA[name]
     np.testing.assert_array_equal(run_scene(cpu, form.scene())[3], form.exact())
 
 
 @pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize("name", _WGMMA)
-def test_wgmma_is_exact_where_its_sums_are(name: str, cpu: Device) -> None:
+def test_wgmma_is_exact_if_its_sums_are(name: str, cpu: Device) -> None:
     form = _WGMMA[name]
     np.testing.assert_array_equal(run_scene(cpu, form.scene())[-1], form.exact())
 
@@ -125,7 +125,7 @@ def _assert_stored(words: Array, data: Array, rows: Array) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
-def test_stmatrix_puts_columns_of_sixteen_bytes_where_rows_are_stored(count: int, cpu: Device) -> None:
+def test_stmatrix_stores_columns_of_16_bytes_in_rows(count: int, cpu: Device) -> None:
     data, words = run_scene(cpu, _MOVES[f"stmatrix_m16n8_x{count}"])
     columns = np.zeros((count, 8, 16), np.uint8)
     for matrix, lanes in enumerate(_rows(data).reshape(4, 32, 4)[:count]):
@@ -158,7 +158,7 @@ def test_ldmatrix_transposes_sixteen_rows_of_bytes(count: int, cpu: Device) -> N
     np.testing.assert_array_equal(words, np.ascontiguousarray(turned).view(np.uint32).reshape(2 * count, 32))
 
 
-def test_a_predicate_that_is_false_keeps_addresses_unread(cpu: Device) -> None:
+def test_false_predicate_leaves_addresses_unread(cpu: Device) -> None:
     _, words = run_scene(cpu, _MOVES["ldmatrix_never"])
     np.testing.assert_array_equal(words, 5)
 
@@ -201,7 +201,7 @@ def _with_registers(a: str) -> Scene:
     return Scene("made up", entry(body, 1), (np.zeros(1),), 1, 32)
 
 
-def test_a_fragment_of_too_few_registers_is_refused_by_line_and_number(cpu: Device) -> None:
+def test_fragment_with_too_few_registers_is_refused(cpu: Device) -> None:
     with raises(FormatError, "format", "2", "mma", "3", "4"):
         run_scene(cpu, _with_registers("r0, r1, r2"))
     run_scene(cpu, _with_registers("r0, r1, r2, r3"))
@@ -215,7 +215,7 @@ def test_a_fragment_of_too_few_registers_is_refused_by_line_and_number(cpu: Devi
         "tcgen05.mma.sp.cta_group::1.kind::tf32.ashift [t], [t], d, [t], t, p",
     ],
 )
-def test_what_tensor_memory_does_not_do_yet_is_refused_by_name(name: str, cpu: Device) -> None:
+def test_unsupported_tensor_memory_is_refused_by_name(name: str, cpu: Device) -> None:
     text = f".reg .b32 t; .reg .b64 d; .reg .pred p; mov.u32 t, 0; {name};"
     with raises(UnsupportedError, "unsupported", name.split()[0]):
         run_scene(cpu, Scene("made up", entry(text, 1, target="sm_100a", version="8.8"), (np.zeros(1),), 1, 32))

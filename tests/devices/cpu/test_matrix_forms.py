@@ -144,7 +144,7 @@ def test_every_type_of_mma_is_multiplied_and_summed(name: str, cpu: Device) -> N
         np.testing.assert_array_equal(np.frombuffer(own, expected.dtype).reshape(expected.shape), expected, form.name)
 
 
-def test_selectors_of_scales_in_registers_are_what_constants_are(cpu: Device) -> None:
+def test_scale_selectors_in_registers_equal_constants(cpu: Device) -> None:
     forms = [form for form in mma_forms() if form.scale]
     scene = _together(forms)
     constants = re.compile(r"\{(\d), (\d)\}")
@@ -176,7 +176,7 @@ def test_every_type_of_wgmma_is_multiplied_and_summed(form: Wgmma, cpu: Device) 
 
 
 @pytest.mark.parametrize("part", range(3))
-def test_wgmma_has_the_numbers_of_columns_that_no_scene_has(part: int, cpu: Device) -> None:
+def test_wgmma_supports_column_counts_without_a_scene(part: int, cpu: Device) -> None:
     """Each number with the first columns of one B; of the registers of D, a sum by which each tells."""
     form = Wgmma(248, 16, "f16", "f16", "f16", keeps=False)
     scene, sizes = form.scene(), (88, *range(120, 249, 8))[part::3]  # more of them fill the stack of a warp
@@ -240,7 +240,7 @@ def _in_shared(scene: Scene, space: str) -> str:
 
 @pytest.mark.parametrize("space", ["shared", "shared::cta"])
 @pytest.mark.parametrize("form", _WMMA, ids=lambda form: form.name)
-def test_wmma_takes_matrices_in_shared_memory(form: Wmma, space: str, cpu: Device) -> None:
+def test_wmma_reads_matrices_in_shared_memory(form: Wmma, space: str, cpu: Device) -> None:
     scene = form.scene()
     got = run_scene(cpu, replace(scene, ptx=_in_shared(scene, space)))
     np.testing.assert_array_equal(got[3], form.exact())
@@ -248,9 +248,7 @@ def test_wmma_takes_matrices_in_shared_memory(form: Wmma, space: str, cpu: Devic
 
 @pytest.mark.parametrize(("count", "space"), [(1, "shared::cta"), (2, "shared")])
 @pytest.mark.parametrize(("packing", "bits"), [("b6x16_p32", 6), ("b4x16_p64", 4)])
-def test_ldmatrix_unpacks_codes_and_transposes_them(
-    packing: str, bits: int, count: int, space: str, cpu: Device
-) -> None:
+def test_ldmatrix_unpacks_and_transposes_codes(packing: str, bits: int, count: int, space: str, cpu: Device) -> None:
     scene = next(scene for scene in moves() if scene.name == f"ldmatrix_m16n16_x{count}")
     codes = np.random.default_rng(bits).integers(0, 1 << bits, (16 * count, 16), np.uint8)
     ones = np.unpackbits(codes[:, :, None], axis=2, count=bits, bitorder="little")

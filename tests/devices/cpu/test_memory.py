@@ -23,7 +23,7 @@ from instructions.scenes_memory import SCENES as LOADS_AND_STORES
 HEAD = ".version 7.8\n.target sm_80\n.address_size 64\n"
 
 
-def test_addresses_that_wrap_inside_a_warp_are_still_right(device: Device) -> None:
+def test_addresses_that_wrap_inside_a_warp_are_right(device: Device) -> None:
     # i wraps past 2**32 within one warp, so that the widened address is not one run of memory.
     module = jit(
         """extern "C" __global__ void k(const unsigned *in, unsigned *out, unsigned start) {
@@ -51,7 +51,7 @@ def test_addresses_that_wrap_inside_a_warp_are_still_right(device: Device) -> No
 
 
 @pytest.mark.parametrize("step", [16, 32])
-def test_counting_from_a_multiple_is_widened_where_it_wraps_and_where_it_does_not(step: int, device: Device) -> None:
+def test_multiple_of_a_count_is_widened_with_or_without_wrap(step: int, device: Device) -> None:
     text = f"""{HEAD}.visible .entry k(.param .u64 out, .param .u32 start) {{
 .reg .b32 i, t, n; .reg .b64 p, o; ld.param.u64 p, [out]; ld.param.u32 n, [start]; mov.u32 t, %tid.x;
 mad.lo.u32 i, n, {step}, t; mul.wide.u32 o, i, 4; mad.wide.u32 p, t, 8, p; st.global.u64 [p], o; ret; }}"""
@@ -63,7 +63,7 @@ mad.lo.u32 i, n, {step}, t; mul.wide.u32 o, i, 4; mad.wide.u32 p, t, 8, p; st.gl
 @pytest.mark.parametrize(
     ("kind", "factor"), [("u32", -1171354717), ("s32", 3123612579), ("u32", -4), ("s32", 2**32 - 4)]
 )
-def test_a_factor_of_a_wider_product_is_what_its_type_makes_of_it(kind: str, factor: int, cpu: Device) -> None:
+def test_factor_of_a_wide_product_is_extended_by_its_type(kind: str, factor: int, cpu: Device) -> None:
     code = f"mov.u32 r2, %tid.x; mul.wide.{kind} d0, r2, {factor}; shr.u64 d2, d0, 30; cvt.u32.u64 r1, d2;"
     out = run_ptx(cpu, f"{code} mul.wide.u32 d1, r0, 4; add.u64 d1, p0, d1; st.global.u32 [d1], r1;", blank(32))
     value = factor % 2**32 if kind == "u32" else (factor + 2**31) % 2**32 - 2**31
@@ -71,7 +71,7 @@ def test_a_factor_of_a_wider_product_is_what_its_type_makes_of_it(kind: str, fac
 
 
 @pytest.mark.parametrize(("step", "asks"), [(16, True), (32, False)])
-def test_a_warp_that_counts_from_a_multiple_of_its_lanes_does_not_ask_whether_it_wraps(step: int, asks: bool) -> None:
+def test_count_from_a_multiple_of_lanes_needs_no_wrap_check(step: int, asks: bool) -> None:
     index = f"mov.u32 t, %ctaid.x; mov.u32 i, %tid.x; mad.lo.u32 i, t, {step}, i; mad.wide.u32 a, i, 4, p0;"
     text = entry(f".reg .b32 i, t, r; .reg .b64 a; {index} ld.global.u32 r, [a]; st.global.u32 [a], r;", 1)
     assert ("@cujit_gather_32(" in emitted_ir(text)) == asks
@@ -130,7 +130,7 @@ def test_vectors_with_a_thrown_away_element_are_read(device: Device) -> None:
     np.testing.assert_array_equal(target.numpy().reshape(32, 2), values.reshape(32, 4)[:, [3, 0]])
 
 
-def test_local_arrays_with_moving_indices_belong_to_their_thread(device: Device) -> None:
+def test_local_arrays_with_variable_indices_are_per_thread(device: Device) -> None:
     text = """extern "C" __global__ void k(int *out, int n) {
         int mine[16];
         for (int i = 0; i < 16; i++) mine[(i * 5 + threadIdx.x) & 15] = i * 100 + threadIdx.x;
@@ -150,7 +150,7 @@ def test_local_arrays_with_moving_indices_belong_to_their_thread(device: Device)
     np.testing.assert_array_equal(target.numpy(), expected)
 
 
-def test_a_pointer_may_lead_to_any_space(device: Device) -> None:
+def test_pointer_may_lead_to_any_space(device: Device) -> None:
     text = """__device__ int table[4] = {10, 20, 30, 40};
     __device__ __noinline__ int read(const int *p, int i) { return p[i & 1]; }
     extern "C" __global__ void k(const int *in, int *out) {
@@ -186,7 +186,7 @@ def test_static_and_dynamic_shared_memory_do_not_overlap(device: Device) -> None
     assert kernel.resources.shared_bytes >= 32 * 4 + 8 * 8
 
 
-def test_variables_keep_what_kernels_write_and_hold_each_others_addresses(device: Device) -> None:
+def test_variables_keep_values_and_hold_each_others_addresses(device: Device) -> None:
     text = """__constant__ float scale[3] = {0.5f, 2.0f, -1.0f};
     __device__ int counter[2] = {5, 6}; __device__ int *where = &counter[1]; __device__ unsigned char byte = 200;
     extern "C" __global__ void write(int v) { if (threadIdx.x == 0) { counter[0] += v; *where += 10 * v; } }
@@ -201,7 +201,7 @@ def test_variables_keep_what_kernels_write_and_hold_each_others_addresses(device
     assert out.numpy().tolist() == [9.0, 46.0, 2.0, 200.0]
 
 
-def test_structures_by_value_are_read_at_constant_and_moving_offsets(device: Device) -> None:
+def test_structures_are_read_at_constant_and_variable_offsets(device: Device) -> None:
     text = """struct Box { char tag; double weight; int many[6]; float tail; };
     extern "C" __global__ void k(double *out, Box box, int shift) {
         int t = threadIdx.x;
@@ -216,7 +216,7 @@ def test_structures_by_value_are_read_at_constant_and_moving_offsets(device: Dev
     np.testing.assert_array_equal(target.numpy(), -3 + 0.25 + (t + 2) % 6 * 11 + 1.5)
 
 
-def test_the_last_lane_that_stores_to_one_address_wins(cpu: Device) -> None:
+def test_last_lane_that_stores_to_an_address_wins(cpu: Device) -> None:
     text = """extern "C" __global__ void k(int *out, int n) { if ((int)threadIdx.x < n) *out = threadIdx.x; }"""
     target = cpu.array(np.zeros(1, np.int32))
     jit(text, names=["k"], device=cpu)["k"][1, 32](target, 21)
@@ -254,7 +254,7 @@ def kernel_ir(ptx: str) -> str:
 
 
 @pytest.mark.parametrize("words", ["volatile", "relaxed.gpu", "mmio.relaxed.sys"])
-def test_a_strong_load_or_store_is_made_each_time(words: str) -> None:
+def test_strong_load_or_store_is_executed_each_time(words: str) -> None:
     body = f"""ld.{words}.global.u32 r, [p0]; ld.{words}.global.u32 r, [p0]; ld.{words}.global.u32 r, [p0];
         st.{words}.global.u32 [p1], 1; st.{words}.global.u32 [p1], 2; st.global.u32 [p1+4], r;"""
     strong = kernel_ir(entry(f".reg .b32 r;{body}", 2))
@@ -263,7 +263,7 @@ def test_a_strong_load_or_store_is_made_each_time(words: str) -> None:
     assert weak.count("store i32") == 2
 
 
-def test_wide_words_are_whole_for_other_threads(cpu: Device) -> None:
+def test_wide_words_are_atomic_for_other_threads(cpu: Device) -> None:
     # Blocks write words of 16 equal bytes while others read: a word of unequal bytes would be half of two writes.
     body = """.reg .b64 a, b; .reg .b32 n, bad, t; .reg .b128 w; .reg .pred p, q; mov.u32 n, 0; mov.u32 bad, 0;
         mov.u32 t, %ctaid.x; cvt.u64.u32 a, t; mul.lo.u64 a, a, 0x0101010101010101; mov.b128 w, {a, a};
@@ -276,7 +276,7 @@ def test_wide_words_are_whole_for_other_threads(cpu: Device) -> None:
 
 @pytest.mark.parametrize("apart", [0, 16])
 @pytest.mark.parametrize("kind", ["v2.u16", "v2.u32", "v4.u16", "v2.u64", "v2.f32", "v2.f64"])
-def test_strong_vectors_are_whole_for_other_threads(kind: str, apart: int, device: Device) -> None:
+def test_strong_vectors_are_atomic_for_other_threads(kind: str, apart: int, device: Device) -> None:
     # A scan over a grid hands a flag and a value over in one vector, and would take one with another's value for right.
     # Every second block writes. An H200 tears v4.u32.
     bits, names = kind[-2:], [f"w{k}" for k in range(int(kind[1]))]
@@ -292,7 +292,7 @@ def test_strong_vectors_are_whole_for_other_threads(kind: str, apart: int, devic
     assert run_scene(device, Scene("whole", entry(body, 2), given, 64, 32))[1].tolist() == [0]
 
 
-def test_a_flag_hands_data_over_between_blocks(cpu: Device) -> None:
+def test_flag_hands_data_over_between_blocks(cpu: Device) -> None:
     # Every block waits for the one before, reads what it left, and adds to it.
     body = """.reg .b32 i, n, seen, v; .reg .b64 at, off; .reg .pred p, first;
         mov.u32 i, %tid.x; mov.u32 n, %ctaid.x; mul.wide.u32 off, i, 4; add.u64 at, p1, off;
@@ -315,7 +315,7 @@ def test_vectors_of_32_bytes_are_read_and_written(cpu: Device, vector: str, type
     np.testing.assert_array_equal(got[1].reshape(32, 32), data.reshape(32, 32)[np.arange(32) ^ 9])
 
 
-def test_a_block_alone_is_a_cluster_of_one(cpu: Device) -> None:
+def test_single_block_is_a_cluster_of_one(cpu: Device) -> None:
     body = """.reg .b32 s, v, d; .reg .b64 g; .reg .pred p; .shared .b32 mem; mov.b32 s, mem; st.shared.u32 [s], 42;
         mapa.shared::cluster.u32 d, s, 0; ld.shared::cluster.u32 v, [d]; st.global.u32 [p0], v;
         cvt.u64.u32 g, s; cvta.shared.u64 g, g; mapa.u64 g, g, 0; ld.u32 v, [g]; st.global.u32 [p0+4], v;
@@ -332,7 +332,7 @@ def test_a_block_alone_is_a_cluster_of_one(cpu: Device) -> None:
 
 
 @pytest.mark.parametrize(("type_", "value"), [("u8", "r5"), ("u16", "h1"), ("u32", "r5"), ("u64", "d1")])
-def test_a_guarded_store_that_no_lane_does_may_have_any_address(device: Device, type_: str, value: str) -> None:
+def test_guarded_store_without_lanes_may_have_any_address(device: Device, type_: str, value: str) -> None:
     size = int(type_[1:]) // 8
     body = f""".reg .b16 h1; ld.global.u32 r1, [p1]; mul.lo.u32 r2, r1, 4194304; mad.lo.u32 r3, lane, {size}, box0;
     st.shared.u8 [box], r1; add.u32 r3, r3, r2; setp.gt.u32 q1, lane, r1;
@@ -345,7 +345,7 @@ def test_a_guarded_store_that_no_lane_does_may_have_any_address(device: Device, 
 
 
 @pytest.mark.parametrize("type_", ["b8", "b16", "b32", "b64", "f32", "f64"])
-def test_kernels_call_what_loads_and_stores_for_each_lane_and_have_none_of_their_own(type_: str) -> None:
+def test_kernels_call_shared_code_for_per_lane_accesses(type_: str) -> None:
     """Functions that each kernel had for itself were half of what there is to compile."""
     register = {"b8": "b16"}.get(type_, type_)
     text = (
@@ -360,7 +360,7 @@ def test_kernels_call_what_loads_and_stores_for_each_lane_and_have_none_of_their
     assert f"@cujit_scatter_{bits}(" in ir
 
 
-def test_no_basic_block_is_so_long_that_the_code_generator_takes_its_square(cpu: Device) -> None:
+def test_basic_blocks_stay_short_enough_for_the_code_generator(cpu: Device) -> None:
     # LLVM finds that no branch is taken, and would make one block of all.
     lines = "".join(
         f"ld.global.u32 r, [p0 + {4 * k}]; add.u32 s, s, r; st.global.u32 [p1 + {4 * k}], s; "

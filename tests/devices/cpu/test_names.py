@@ -33,7 +33,7 @@ GO:{body}
 _BARRIER = "\n    bar.sync 0;\n    add.u32 sum, sum, t;"
 
 
-def test_a_barrier_at_any_place_of_a_long_kernel_compiles() -> None:
+def test_barrier_at_any_place_of_a_long_kernel_compiles() -> None:
     blocks = [_BARRIER if k < 2 or k > 75 else f"\n    bra B{k};\nB{k}:\n    add.u32 sum, sum, 1;" for k in range(100)]
     out = cujit.cpu().array(np.ones(64, np.uint32))
     cujit.load(_SPIN.format(body="".join(blocks)), cujit.cpu())["k"][1, 64](out)
@@ -42,7 +42,7 @@ def test_a_barrier_at_any_place_of_a_long_kernel_compiles() -> None:
 
 @pytest.mark.skipif(not IS_LONG, reason="a minute; the test above does it in little, CUJIT_EFFORT=2 all of it")
 @pytest.mark.parametrize("loops", range(14, 41))
-def test_a_kernel_with_many_loops_around_barriers_compiles(loops: int) -> None:
+def test_kernel_with_many_loops_around_barriers_compiles(loops: int) -> None:
     body = "".join("for (int i = 0; i < m; i++) { s += i; __syncthreads(); }" for _ in range(loops))
     text = f"""extern "C" __global__ void k(volatile int *flag, int *out, int m) {{
         int s = 0;

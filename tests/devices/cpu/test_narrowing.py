@@ -43,7 +43,7 @@ bar.sync 0; atom.shared.add.u32 r6, [d5], r3; ld.shared.u32 r7, [d5]; add.u32 r5
 
 
 @pytest.mark.parametrize("way", _WAYS)
-def test_the_address_is_the_same(way: str, device: Device) -> None:
+def test_narrowed_address_is_equal(way: str, device: Device) -> None:
     words = np.arange(100, 164, dtype=np.uint32)
     got, _ = run_ptx(device, _SWAP.format(way=_WAYS[way]), words, np.zeros(2, np.uint32), block=64)
     other = words.reshape(-1, 2)[:, ::-1].reshape(-1)
@@ -57,14 +57,14 @@ def test_shared_memory_is_accessed_by_32_bits(way: str) -> None:
     assert _widths(narrowed(program)) == {32}
 
 
-def test_what_no_address_needs_any_more_goes() -> None:
+def test_unneeded_registers_are_removed() -> None:
     program = narrowed(_program(_SWAP.format(way=_WAYS["mul.wide"])))
     assert not [op for op in program.ops if op.name in ("add.s64", "mul.wide.u32", "mad.wide.s32")][1:]  # of ``at``
     wide = narrowed(_program(_SWAP.format(way=_WAYS["both widths read"])))
     assert [op.name for op in wide.ops].count("add.s64") == 1  # whose result is shifted, too
 
 
-def test_a_word_that_is_stored_at_itself_stays_whole(device: Device) -> None:
+def test_word_stored_at_itself_stays_whole(device: Device) -> None:
     body = """.shared .align 8 .b64 tile[32]; mov.u64 d0, tile; mad.wide.u32 d0, t, 8, d0;
         mov.u64 d1, 0x500000000; add.s64 d1, d0, d1; st.shared.u64 [d0], d1; ld.shared.u32 r1, [d0+4];
         st.global.u32 [at], r1;"""
@@ -72,14 +72,14 @@ def test_a_word_that_is_stored_at_itself_stays_whole(device: Device) -> None:
     np.testing.assert_array_equal(got, 5)
 
 
-def test_what_is_in_32_bits_already_stays_as_it_is() -> None:
+def test_values_of_32_bits_stay_unchanged() -> None:
     body = ".shared .b32 tile[32]; mov.u32 r1, tile; mad.lo.u32 r1, t, 4, r1; st.shared.u32 [r1], t;"
     program = _program(body)
     assert narrowed(program) is program
 
 
 @pytest.mark.parametrize("upper", [0x5, 0x7FFFFFFF, 0xFFFFFFFF])
-def test_the_upper_half_counts_for_nothing(upper: int, device: Device) -> None:
+def test_upper_half_is_ignored(upper: int, device: Device) -> None:
     body = """.shared .align 8 .b32 tile[32]; mov.u32 r1, tile; mad.lo.u32 r1, t, 4, r1; ld.global.u32 r2, [p1];
         mov.b64 d0, {r1, r2}; st.shared.u32 [d0], t; bar.sync 0; xor.b32 r3, t, 5; sub.s32 r3, r3, t;
         mad.wide.s32 d1, r3, 4, d0; ld.shared.u32 r4, [d1]; atom.shared.add.u32 r5, [d1], 1;
@@ -89,7 +89,7 @@ def test_the_upper_half_counts_for_nothing(upper: int, device: Device) -> None:
     np.testing.assert_array_equal(got, (lanes + 1) * 100 + (lanes ^ 5))
 
 
-def test_registers_of_a_circle_that_nothing_begins_are_zero_at_first(cpu: Device) -> None:
+def test_registers_of_an_uninitialized_cycle_start_at_zero(cpu: Device) -> None:
     body = """.shared .align 8 .b32 tile[32]; mov.u32 r3, tile; mad.lo.u32 r3, t, 4, r3; st.shared.u32 [r3], t;
         mov.u32 r4, 0; bar.sync 0; L: add.u32 r1, r2, 1024; atom.shared.inc.u32 r2, [r1], 99; and.b32 r2, r2, 124;
         add.u32 r4, r4, 1; setp.lt.u32 q0, r4, 2; @q0 bra L; ld.shared.u32 r5, [r3]; st.global.u32 [at], r5;"""

@@ -19,7 +19,7 @@ from instructions.scene import entry
         ("7.0", "sm_90", "mov.u32 r, %tid.x;", "came with PTX 7.8", "7.8"),
     ],
 )
-def test_what_came_later_than_the_text_says_is_wrong(
+def test_instruction_newer_than_the_version_is_reported(
     cpu: Device, version: str, target: str, statement: str, why: str, help: str
 ) -> None:
     text = entry(f".reg .b32 r; .reg .f32 f;\n{statement}", 0, version=version, target=target)

@@ -115,7 +115,7 @@ def test_set_compares_each_part_of_a_word(cpu: Device, type_: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["sin", "cos"])
-def test_turns_give_the_sine_that_their_angle_gives(cpu: Device, name: str) -> None:
+def test_sine_of_turns_equals_the_sine_of_the_angle(cpu: Device, name: str) -> None:
     """The usual form multiplies by 1 / (2 pi), toward zero, and does the same from there on."""
     x = floats()
     read = "cvt.u32.u64 r1, a; mov.b32 f1, r1;"
@@ -142,7 +142,7 @@ def test_turns_are_fractions_of_a_circle(cpu: Device, name: str, function: Calla
 @pytest.mark.parametrize("half", ["f16", "bf16"])
 @pytest.mark.parametrize("mode", ["", ".rn", ".rz", ".rm", ".rp"])
 @pytest.mark.parametrize("name", ["add", "sub", "fma"])
-def test_pairs_of_halves_and_of_f32_mix_as_numbers_do(cpu: Device, name: str, mode: str, half: str) -> None:
+def test_half_pairs_mix_with_f32(cpu: Device, name: str, mode: str, half: str) -> None:
     if name == "fma" and not mode:
         pytest.skip("it names its rounding")
     a = pairs(RANDOM.integers(0, 1 << 16, COUNT), RANDOM.integers(0, 1 << 16, COUNT), 16)
@@ -221,7 +221,7 @@ PZO = {
 
 
 @pytest.mark.parametrize("type_", PZO)
-def test_pzo_makes_a_negative_zero_positive(cpu: Device, type_: str) -> None:
+def test_pzo_makes_negative_zero_positive(cpu: Device, type_: str) -> None:
     x = floats()
     x[:64] = np.float32(-1e-30).view(np.uint32)
     x[64:128] = np.float32(-0.0).view(np.uint32)
@@ -279,7 +279,7 @@ def test_ue5m3_rounds_the_magnitude(cpu: Device, mode: str, satfinite: str) -> N
 
 
 @pytest.mark.parametrize("half", ["f16", "bf16"])
-def test_ue5m3_is_written_from_halves_and_read_as_such(cpu: Device, half: str) -> None:
+def test_ue5m3_is_converted_from_and_to_halves(cpu: Device, half: str) -> None:
     codes = np.arange(256, dtype=np.uint64)
     read = f"cvt.u16.u64 h1, a; cvt.rn.{half}x2.ue5m3x2 r1, h1;"
     got = computed(cpu, f"{read} cvt.u64.u32 d, r1;", codes << np.uint64(8) | codes[::-1])
@@ -353,7 +353,7 @@ def test_noftz_keeps_subnormal_sums(cpu: Device, opcode: str, vector: str, space
         assert not results[""].any()
 
 
-def test_bulk_reductions_keep_subnormal_sums_with_noftz(cpu: Device) -> None:
+def test_bulk_reductions_with_noftz_keep_subnormal_sums(cpu: Device) -> None:
     body = """mov.u32 r1, s; mad.lo.u32 r2, t, 4, r1; mov.f32 f1, 0f{bits:08X}; st.shared.f32 [r2], f1;
 fence.proxy.async.shared::cta; bar.sync 0; setp.ne.u32 q1, t, 0; @q1 bra DONE;
 cp.reduce.async.bulk.global.shared::cta.bulk_group.add{word}.f32 [p], [r1], 128;
@@ -366,7 +366,7 @@ cp.async.bulk.commit_group; cp.async.bulk.wait_group.sync_restrict::proxy::async
     assert not flushed.any()
 
 
-def test_newest_words_of_accesses_leave_their_values(cpu: Device) -> None:
+def test_newest_access_modifiers_keep_values(cpu: Device) -> None:
     body = """mad.wide.u32 g1, t, 8, p;
 ld.mmio.acquire.sys.global.u32 r1, [g1]; ld.proxy::readonly.global.u32 r2, [g1+4];
 ld.global.nc.v2.u32.proxy::readonly {r3, r4}, [g1]; add.u32 r1, r1, r4; add.u32 r2, r2, r3;
@@ -479,7 +479,7 @@ REFUSED: Sequence[tuple[str, str]] = (
 
 
 @pytest.mark.parametrize(("statement", "why"), REFUSED)
-def test_forms_that_only_a_gpu_decides_are_refused(cpu: Device, statement: str, why: str) -> None:
+def test_forms_that_need_hardware_are_refused(cpu: Device, statement: str, why: str) -> None:
     text = module_of([statement], "9.5", "sm_107a")
     with raises(UnsupportedError, "unsupported", why):
         cpu.load(Artifact.of(text))

@@ -25,7 +25,7 @@ _TEXT = """.version 8.0
 """
 
 
-def test_an_address_of_all_lanes_is_converted_there_and_back() -> None:
+def test_uniform_address_is_converted_in_both_directions() -> None:
     device = cujit.cpu()
     kernel = cujit.load(cujit.Artifact(cujit.ImageKind.PTX, _TEXT.encode()), device)["converted"]
     out = device.array(np.zeros(32, np.uint64))

@@ -50,7 +50,7 @@ def _function(b: Builder) -> str:
     return "\n".join([*body, *map(text_of, (*b.entry, *b.body)), "}"])
 
 
-def test_llvm_reads_every_kind_of_node_as_the_instruction_that_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_llvm_reads_every_node_as_its_instruction(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUJIT_PROMISES", raising=False)  # no kernel does what stands here
     b = Builder()
     _all_kinds(b)
@@ -73,11 +73,11 @@ def test_llvm_reads_every_kind_of_node_as_the_instruction_that_it_is(monkeypatch
         (Node("ret"), "  ret void"),
     ],
 )
-def test_a_node_is_one_line(node: Node, text: str) -> None:
+def test_node_is_one_line(node: Node, text: str) -> None:
     assert text_of(node) == text
 
 
-def test_what_is_reserved_stands_once_in_the_first_block() -> None:
+def test_reserved_memory_is_in_the_entry_block_once() -> None:
     b = Builder(IrModule(DebugInfo(PTX_ALONE)))
     b.come_to(3)
     for _ in range(2):
@@ -93,7 +93,7 @@ def test_what_is_reserved_stands_once_in_the_first_block() -> None:
 
 @pytest.mark.parametrize("first", ["value", "label"])
 @pytest.mark.parametrize("second", ["value", "label"])
-def test_no_name_is_given_twice(first: str, second: str) -> None:
+def test_names_are_unique(first: str, second: str) -> None:
     """Values and blocks share one namespace in LLVM."""
     b = Builder()
     give: dict[str, Callable[[], object]] = {
@@ -105,7 +105,7 @@ def test_no_name_is_given_twice(first: str, second: str) -> None:
         give[second]()
 
 
-def test_names_that_are_counted_are_none_that_are_chosen_or_counted() -> None:
+def test_counted_names_never_equal_chosen_names() -> None:
     b = Builder()
     hints = ["", "x", "x$1", "x", ""]
     names = [b.name(hint) for hint in hints] + [f"%{b.label(hint)}" for hint in hints if hint]

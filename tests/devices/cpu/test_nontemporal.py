@@ -92,7 +92,7 @@ def test_rows_of_tiles_are_written_whole(block: tuple[int, int]) -> None:
 
 
 @pytest.mark.usefixtures("forced")
-def test_a_thread_reads_what_it_wrote_by_another_name() -> None:
+def test_thread_reads_its_own_writes_through_an_alias() -> None:
     text = """extern "C" __global__ void k(const int *a, int *b) {
         int i = blockIdx.x * blockDim.x + threadIdx.x;
         b[i] = 7 * i;
@@ -111,7 +111,7 @@ def test_a_thread_reads_what_it_wrote_by_another_name() -> None:
 
 
 @pytest.mark.parametrize("store", ["st.global.u32", "st.weak.global.u32", "st.global.cs.u32", "st.global.v2.u32"])
-def test_a_store_of_whole_lines_to_what_is_not_read_may_go_past_the_cache(store: str) -> None:
+def test_whole_line_stores_to_unread_memory_may_bypass_caches(store: str) -> None:
     data, size = ("{r1, r2}", 8) if ".v2" in store else ("r1", 4)
     text = _ir(f"{COPY} mul.wide.u32 d2, r0, {size}; add.u64 d3, p0, d2; {store} [d3], {data};")
     assert PAST in text
@@ -134,34 +134,34 @@ def test_a_store_of_whole_lines_to_what_is_not_read_may_go_past_the_cache(store:
         pytest.param("ld.global.u64 d3, [p1]; add.u64 d4, d3, d0; st.global.u32 [d4], r1;", id="address from memory"),
     ],
 )
-def test_other_stores_go_through_the_cache(code: str) -> None:
+def test_other_stores_use_the_cache(code: str) -> None:
     text = _ir(f"{COPY} {code}")
     assert PAST not in text
     assert FENCE not in text
 
 
-def test_what_llvm_makes_of_them_still_goes_past_the_cache() -> None:
+def test_stores_rewritten_by_llvm_still_bypass_caches() -> None:
     text = str(optimise(_ir(f"{COPY} st.global.u32 [at], r1;"), kernel=True))
     assert text.count(PAST) == 1
 
 
-def test_a_kernel_whose_warps_have_stacks_stores_through_the_cache() -> None:
+def test_kernel_with_warp_stacks_stores_through_the_cache() -> None:
     body = _body(ptx_of(f"{COPY} bar.sync 0; st.global.u32 [at], r1;", 2))
     assert PAST in ir_of(body, Dim3(256, 1, 1))
     assert PAST not in ir_of(body, Dim3(256, 1, 1), stacks=True)
 
 
-def test_a_launch_is_measured_by_all_that_its_threads_write() -> None:
+def test_launch_size_counts_all_that_its_threads_write() -> None:
     text = _ir(f"{COPY} st.global.u32 [at], r1; st.global.u32 [at+65536], r1;", block=96)
     assert f"mul i64 %blocks, {96 * 8}\n" in text
 
 
-def test_the_cache_has_a_size() -> None:
+def test_cache_has_a_size() -> None:
     assert 32 << 10 <= cache_bytes() <= 8 << 30
 
 
 @pytest.mark.parametrize(("size", "counted"), [(1 << 20, 1 << 20), (300 << 20, 32 << 20)])
-def test_of_a_large_cache_others_have_their_part(size: int, counted: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_cache_is_shared_with_others(size: int, counted: int, monkeypatch: pytest.MonkeyPatch) -> None:
     ran = []
     monkeypatch.setattr(module, "cache_bytes", lambda: size)
     monkeypatch.setattr(Workers, "run", lambda *arguments: ran.append(arguments[2].cache_bytes))

@@ -81,13 +81,13 @@ def module() -> cujit.Module:
 
 
 @pytest.mark.parametrize("name", ACCESSES)
-def test_an_access_to_address_0_that_the_text_shows_ends_the_launch(module: cujit.Module, name: str) -> None:
+def test_visible_access_to_address_0_ends_the_launch(module: cujit.Module, name: str) -> None:
     out = cujit.cpu().array(np.zeros(64, np.uint32))
     with raises(cujit.errors.KernelFaultError, "fault-illegal-address", "0x0"):
         module[name][1, 64](out, 1)
 
 
-def test_what_was_stored_before_such_an_access_stays(module: cujit.Module) -> None:
+def test_stores_before_such_an_access_remain(module: cujit.Module) -> None:
     out = cujit.cpu().array(np.zeros(64, np.uint32))
     with pytest.raises(cujit.errors.KernelFaultError):
         module["store_volatile"][1, 64](out, 1)

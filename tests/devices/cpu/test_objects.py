@@ -149,7 +149,7 @@ def _kept(cache: Cache, kind: str) -> list[Path]:
     return [path for path in _entries(cache.store.root) if f'"work":"{kind}"'.encode() in path.read_bytes()]
 
 
-def test_a_second_process_optimises_nothing_and_does_the_same(runs: tuple[Run, Run, Run]) -> None:
+def test_second_process_optimizes_nothing_with_equal_results(runs: tuple[Run, Run, Run]) -> None:
     first, again, _ = runs
     said, added, resources, trap = again.results
     assert first.results == again.results
@@ -161,7 +161,7 @@ def test_a_second_process_optimises_nothing_and_does_the_same(runs: tuple[Run, R
 
 
 @pytest.mark.verbatim
-def test_a_launch_out_of_the_cache_imports_nothing_that_makes_machine_code(runs: tuple[Run, Run, Run]) -> None:
+def test_cached_launch_imports_no_code_generator(runs: tuple[Run, Run, Run]) -> None:
     first, again, _ = runs
     names = ("analysis.body", "frontend.flatten", "control.flow", "codegen.warp", "instructions.integer", "pipeline")
     makers = {f"cujit.devices.cpu.{name}" for name in names}
@@ -172,7 +172,7 @@ def test_a_launch_out_of_the_cache_imports_nothing_that_makes_machine_code(runs:
     assert not {name for name in again.modules if name.startswith(families)}
 
 
-def test_objects_of_two_processes_are_the_same_bytes(runs: tuple[Run, Run, Run], folder: Path) -> None:
+def test_objects_of_two_processes_have_equal_bytes(runs: tuple[Run, Run, Run], folder: Path) -> None:
     del runs
     one, two = ({path.name: _artifact(path) for path in _entries(folder / name)} for name in ("one", "two"))
     assert len(one) >= 5
@@ -187,7 +187,7 @@ def _artifact(path: Path) -> Artifact:
     return decode(path.read_bytes(), path.parent.name + path.name).artifact
 
 
-def test_another_block_shape_of_a_known_module_is_compiled(cache: Cache) -> None:
+def test_new_block_shape_of_a_known_module_is_compiled(cache: Cache) -> None:
     _added(Device(CpuBackend(1)))
     cache.forget()
     out = _added(Device(CpuBackend(1)), 32)
@@ -196,7 +196,7 @@ def test_another_block_shape_of_a_known_module_is_compiled(cache: Cache) -> None
     assert len(_kept(cache, "cpu module")) == 1
 
 
-def test_a_kernel_is_made_once(cache: Cache) -> None:
+def test_kernel_is_compiled_once(cache: Cache) -> None:
     _added(Device(CpuBackend(1)))
     makes = cache.counters.makes
     cache.forget()
@@ -219,7 +219,7 @@ def _run_alone(block: int) -> list[int]:
     return [int(n) for n in out.numpy()[:block]]
 
 
-def test_a_module_of_one_kernel_is_loaded_and_launched_from_one_entry(cache: Cache) -> None:
+def test_single_kernel_module_launches_from_one_entry(cache: Cache) -> None:
     expected = [[i + block for i in range(block)] for block in (64, 32)]
     assert _run_alone(64) == expected[0]
     assert len(_kept(cache, "cpu module with code")) == 1
@@ -235,7 +235,7 @@ def test_a_module_of_one_kernel_is_loaded_and_launched_from_one_entry(cache: Cac
     assert cache.counters.makes == before.makes + 1
 
 
-def test_a_damaged_entry_with_code_is_made_again(cache: Cache) -> None:
+def test_damaged_entry_with_code_is_recompiled(cache: Cache) -> None:
     expected = _run_alone(64)
     (path,) = _kept(cache, "cpu module with code")
     path.write_bytes(path.read_bytes()[:-100])
@@ -244,7 +244,7 @@ def test_a_damaged_entry_with_code_is_made_again(cache: Cache) -> None:
     assert cache.counters.damaged == 1
 
 
-def test_what_is_refused_is_refused_at_every_load(cache: Cache) -> None:
+def test_refused_module_is_refused_at_every_load(cache: Cache) -> None:
     head = HEAD.replace("8.0", "8.1")
     ptx = head + ".visible .entry k() { .reg .b32 %r<2>; multimem.red.global.add.u32 [0], %r1; ret; }"
     for _ in range(2):
@@ -253,7 +253,7 @@ def test_what_is_refused_is_refused_at_every_load(cache: Cache) -> None:
     assert not _kept(cache, "cpu module")
 
 
-def test_large_variables_are_not_kept(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_variables_are_not_cached(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preparation, "MOST_IMAGE_BYTES", 8)
     for _ in range(2):
         assert _added(Device(CpuBackend(1))) == ADDED.tolist()
@@ -263,7 +263,7 @@ def test_large_variables_are_not_kept(cache: Cache, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("kind", ["cpu module", "cpu kernel"])
 @pytest.mark.parametrize("damage", ["cut", "empty", "first", "middle", "last"])
-def test_a_damaged_entry_is_made_again(cache: Cache, kind: str, damage: str) -> None:
+def test_damaged_entry_is_recompiled(cache: Cache, kind: str, damage: str) -> None:
     _added(Device(CpuBackend(1)))
     (path,) = _kept(cache, kind)
     data = bytearray(path.read_bytes())
@@ -279,14 +279,14 @@ def test_a_damaged_entry_is_made_again(cache: Cache, kind: str, damage: str) -> 
     assert cache.counters.damaged == damaged + 1
 
 
-def test_without_a_cache_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_cache_nothing_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("CUJIT_CACHE", "0")
     assert _added(Device(CpuBackend(1))) == ADDED.tolist()
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_read_only_root_is_enough(cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_read_only_root_is_enough(cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _added(Device(CpuBackend(1)))
     monkeypatch.setenv("CUJIT_CACHE_ROOTS", str(tmp_path / "cache"))
     monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path / "other"))
@@ -295,7 +295,7 @@ def test_a_read_only_root_is_enough(cache: Cache, tmp_path: Path, monkeypatch: p
     del cache
 
 
-def test_a_root_that_others_may_write_to_is_not_believed(cache: Cache, tmp_path: Path) -> None:
+def test_root_writable_by_others_is_not_trusted(cache: Cache, tmp_path: Path) -> None:
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache").chmod(0o777)
     with pytest.warns(CacheWarning, match="writable"):
@@ -303,7 +303,7 @@ def test_a_root_that_others_may_write_to_is_not_believed(cache: Cache, tmp_path:
     assert cache.counters.makes == cache.counters.not_kept > 0
 
 
-def test_another_processor_has_other_entries(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_processor_has_other_entries(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     device = Device(CpuBackend(1))
     _added(device)
     makes = cache.counters.makes
@@ -313,7 +313,7 @@ def test_another_processor_has_other_entries(cache: Cache, monkeypatch: pytest.M
     assert cache.counters.makes == makes + 1  # the facts of the module are the same everywhere
 
 
-def test_code_that_changed_after_its_import_keeps_nothing(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_changed_after_its_import_stores_nothing(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(objects, "is_as_imported", lambda: False)
     assert _added(Device(CpuBackend(1))) == ADDED.tolist()
     assert not _kept(cache, "cpu kernel")
@@ -328,9 +328,7 @@ def test_modules_newer_than_their_import_are_noticed(monkeypatch: pytest.MonkeyP
     assert not sources.is_as_imported()
 
 
-def test_files_that_are_newer_than_the_import_are_noticed_when_they_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_newer_than_the_import_are_noticed_on_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "part.bc").write_bytes(b"code")
     assert sources.is_as_imported()
     monkeypatch.setattr(sources, "_is_settled", lambda _: False)
@@ -339,7 +337,7 @@ def test_files_that_are_newer_than_the_import_are_noticed_when_they_are_read(
     assert not sources.is_as_imported()
 
 
-def test_the_identity_of_the_code_is_that_of_its_text(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_identity_is_that_of_its_text(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     fresh = sources.code_identity.__wrapped__
     before = fresh()
     assert fresh() == before  # by the hint
@@ -373,17 +371,17 @@ PLAIN = "define i32 @k(i32 %x) { ret i32 %x }"
 
 
 @pytest.mark.parametrize("kept", [CALLS, "define i32 @other(i32 %x) { ret i32 %x }"], ids=["calls", "lacks"])
-def test_an_object_that_does_not_fit_this_process_is_made_again(kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_object_that_does_not_fit_this_process_is_recompiled(kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(objects, "keep", lambda *_, **__: _object(kept))
     assert machine_code(CompileTask("test", "k", (), lambda: PLAIN), "k").address
 
 
-def test_calls_of_functions_that_are_nowhere_are_an_error() -> None:
+def test_undefined_functions_are_an_error() -> None:
     with raises(CujitError, "internal", "nobody_has_this"):
         machine_code(CompileTask("test", "k", (), lambda: CALLS, keep=False), "k")
 
 
-def test_facts_come_back_as_they_were() -> None:
+def test_facts_are_restored_unchanged() -> None:
     kernel = KernelFacts(
         name="k",
         signature=Signature((Parameter(ParameterClass.POINTER, 8, 8, ".u64"),)),
@@ -403,7 +401,7 @@ def test_facts_come_back_as_they_were() -> None:
     assert Dim3(*kernel.directives["maxntid"]).volume == 64
 
 
-def test_threads_that_come_at_once_have_one_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_threads_share_one_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path))
     slow, found = Cache.of, []
 
@@ -421,7 +419,7 @@ def test_threads_that_come_at_once_have_one_cache(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("stays", [False, True])
-def test_what_was_parsed_is_dropped_after_others_unless_somebody_watches(stays: bool) -> None:
+def test_parsed_text_is_dropped_unless_an_observer_needs_it(stays: bool) -> None:
     prepared = Preparation(PTX, "<ptx>", stays=stays)
     prepared.facts()
     first = weakref.ref(prepared.body("add"))

@@ -34,7 +34,7 @@ def computed(device: Device, statement: str, *sources: Array, version: str = "8.
 
 
 @pytest.mark.parametrize("opcode", ["div", "rcp", "sqrt", "rsqrt", "sin", "cos", "lg2", "ex2", "mad"])
-def test_f32_without_a_rounding_is_approximate_and_flushed_as_in_ptx_1(cpu: Device, opcode: str) -> None:
+def test_f32_without_rounding_is_approximate_as_in_ptx_1(cpu: Device, opcode: str) -> None:
     operands = {"div": "fx, fy", "mad": "fx, fy, fx"}.get(opcode, "fx")
     today = {"div": "div.approx.ftz", "mad": "mad.rn.ftz"}.get(opcode, f"{opcode}.approx.ftz")
     values = REALS.copy()
@@ -80,7 +80,7 @@ def test_small_floats_become_bf16_times_a_scale(cpu: Device) -> None:
 
 
 @pytest.mark.parametrize("signs", ["-+", "--"])
-def test_vmad_takes_sources_with_their_sign_changed(cpu: Device, signs: str) -> None:
+def test_vmad_accepts_negated_sources(cpu: Device, signs: str) -> None:
     x, y, z = RANDOM.view(np.int32).astype(object)
     minus = ["-" if s == "-" else "" for s in signs]
     out = computed(cpu, f"vmad.s32.s32.s32 o, {minus[0]}x, {minus[1]}y, z;", *RANDOM)
@@ -88,7 +88,7 @@ def test_vmad_takes_sources_with_their_sign_changed(cpu: Device, signs: str) -> 
     assert [int(v) for v in out] == [(sign * a * b + c) & 0xFFFFFFFF for a, b, c in zip(x, y, z, strict=True)]
 
 
-def test_a_sign_before_a_register_is_refused_elsewhere_and_printed_as_it_was(cpu: Device) -> None:
+def test_sign_before_a_register_is_refused_elsewhere(cpu: Device) -> None:
     with raises(PtxSyntaxError, "ptx-syntax", "add.s32 o"):
         computed(cpu, "add.s32 o, -x, y;", *RANDOM[:2])
     body = ".reg .b32 r<4>; vmad.s32.s32.s32 r1, -r1, r2, r3;"
@@ -96,12 +96,12 @@ def test_a_sign_before_a_register_is_refused_elsewhere_and_printed_as_it_was(cpu
     assert "-r1, r2, r3" in print_module(parse(text))
 
 
-def test_stores_and_sums_that_release_are_done_at_once(cpu: Device) -> None:
+def test_releasing_stores_and_sums_complete_immediately(cpu: Device) -> None:
     body = "mov.u32 r1, 7;\nst.async.release.gpu.global.u32 [at], r1;\nred.async.release.gpu.global.add.u32 [at], t;"
     assert list(run_ptx(cpu, body, blank(32), version="8.7", target="sm_100")[0]) == [7 + k for k in range(32)]
 
 
-def test_try_cancel_finds_no_block_that_has_not_begun(cpu: Device) -> None:
+def test_try_cancel_finds_only_blocks_that_have_not_started(cpu: Device) -> None:
     body = """
 .shared .align 16 .b8 answer[16]; .shared .align 8 .b64 bar; .reg .b128 word; .reg .b64 s;
 setp.ne.u32 q1, t, 0; @q1 bra done;
@@ -138,12 +138,12 @@ selp.u32 r1, 2, 1, q3; st.global.u32 [at], r1;"""
     assert list(got) == [1] * 32 * blocks
 
 
-def test_what_is_refused_says_why(cpu: Device) -> None:
+def test_refusal_explains_the_reason(cpu: Device) -> None:
     with raises(UnsupportedError, "unsupported", "GPUs", "multimem.red.release.gpu.global.add.u32"):
         computed(cpu, "multimem.red.release.gpu.global.add.u32 [at], x;", RANDOM[0], version="8.1")
 
 
-def test_a_lookup_can_give_halves(cpu: Device) -> None:
+def test_texture_fetch_can_return_halves(cpu: Device) -> None:
     data = np.random.default_rng(5).standard_normal((1, 8, 4)).astype(np.float32)
     texture = cpu.texture(data, channels=4)
     words = np.arange(8, dtype=np.int32).reshape(8, 1)
@@ -158,12 +158,12 @@ def test_a_lookup_can_give_halves(cpu: Device) -> None:
     assert np.array_equal(paired[:, :2].copy().view(np.float16), expected)
 
 
-def test_one_of_two_signed_numbers_is_taken(cpu: Device) -> None:
+def test_selection_between_signed_numbers(cpu: Device) -> None:
     got = computed(cpu, "setp.lt.s32 q1, x, y; selp.s32 o, x, y, q1;", *RANDOM[:2])
     assert np.array_equal(got, np.minimum(*RANDOM[:2].view(np.int32)).view(np.uint32))
 
 
-def test_a_barrier_of_the_block_may_say_so(cpu: Device) -> None:
+def test_barrier_may_name_the_block_scope(cpu: Device) -> None:
     body = """
 .shared .align 4 .b8 word[4];
 setp.lt.u32 q0, t, 32; @q0 bra WAIT;

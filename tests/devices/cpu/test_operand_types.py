@@ -74,14 +74,14 @@ def disagreements(
     return only_assembler, only_here, count
 
 
-def test_an_operand_is_of_the_types_that_the_assembler_takes(assembler: Assembler) -> None:
+def test_operand_types_match_the_assembler(assembler: Assembler) -> None:
     for seed in range(SEED, SEED + times(1)):
         wrong, accepted, count = disagreements(assembler, seed, exchanged)
         assert (wrong, accepted) == ([], []), f"seed {seed}: refused here alone, or taken here alone"
         assert count > 1000
 
 
-def test_a_number_stands_where_the_assembler_takes_it(assembler: Assembler) -> None:
+def test_immediates_are_accepted_where_the_assembler_does(assembler: Assembler) -> None:
     for seed in range(SEED, SEED + times(1)):
         wrong, accepted, count = disagreements(assembler, seed, numbered)
         assert (wrong, accepted) == ([], []), f"seed {seed}: refused here alone, or taken here alone"
@@ -102,7 +102,7 @@ SAME = {
 
 
 @pytest.mark.parametrize("statements", SAME)
-def test_an_element_of_another_kind_is_its_bits(statements: str, cpu: Device) -> None:
+def test_element_of_another_kind_is_its_bits(statements: str, cpu: Device) -> None:
     begin = """.reg .u32 z; .reg .b32 r1, r2; .reg .f32 f1, f2; .reg .f64 e0, e1, e2, e3; .reg .u64 more;
     mad.lo.u32 z, t, 0x01010101, 0x3F800000; cvt.rn.f64.u32 e3, t; mul.wide.u32 more, t, 12; add.u64 at, at, more;\n"""
     first, second = (run_ptx(cpu, begin + text, blank(128), version="8.0") for text in (statements, SAME[statements]))

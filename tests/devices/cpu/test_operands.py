@@ -84,7 +84,7 @@ def ptx_among(statements: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("opcode", sorted(statements()))
-def test_whatever_the_operands_it_is_refused_in_words_or_made_code_of(opcode: str) -> None:
+def test_any_operands_are_refused_or_compiled(opcode: str) -> None:
     bad = ptx_among([each for statement in statements()[opcode] for each in dict.fromkeys(spoiled(statement))])
     reasons = refused(bad)
     for statement in bad:
@@ -97,7 +97,7 @@ def test_whatever_the_operands_it_is_refused_in_words_or_made_code_of(opcode: st
             ir_of(body, Dim3(32, 1, 1))
 
 
-def test_every_form_of_the_table_has_the_operands_that_loading_asks_for() -> None:
+def test_every_form_has_the_operands_that_loading_expects() -> None:
     every = [text for texts in statements().values() for text in texts]
     assert {text: why for text, why in refused(every).items() if "operands" in why} == {}
 
@@ -133,7 +133,7 @@ def test_every_form_of_the_table_has_the_operands_that_loading_asks_for() -> Non
         "bra;",
     ],
 )
-def test_a_wrong_number_or_kind_of_operands_is_refused_at_load(statement: str) -> None:
+def test_wrong_number_or_kind_of_operands_is_refused_at_load(statement: str) -> None:
     assert list(refused([statement])) == [statement]
 
 
@@ -148,7 +148,7 @@ def test_a_wrong_number_or_kind_of_operands_is_refused_at_load(statement: str) -
         "st.L2::evict_last.volatile.global.v4.b64 [a], {%rd1, %rd2, %rd3, %rd4};",
     ],
 )
-def test_operands_that_the_assembler_takes_are_taken(statement: str) -> None:
+def test_operands_that_the_assembler_accepts_are_accepted(statement: str) -> None:
     assert refused([statement]) == {}
 
 
@@ -158,7 +158,7 @@ def test_operands_that_the_assembler_takes_are_taken(statement: str) -> None:
     ("f32.tf32.tf32", 8, [(-1, 1), (1, -1)]),
     ("f16.e4m3.e5m2", 32, [(-1, 1), (1, -1)]),
 ])  # fmt: skip
-def test_matrices_of_a_warpgroup_are_scaled_by_1_and_turned_or_not(
+def test_warpgroup_matrices_scale_by_1_or_minus_1_and_transpose(
     sparse: bool, types: str, depth: int, good: list[tuple[int, ...]]
 ) -> None:
     """PTX ISA 9.1, "wgmma.mma_async": imm-scale-a and -b are -1 or 1, imm-trans-a and -b are 0 or 1."""

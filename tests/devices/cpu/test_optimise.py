@@ -39,14 +39,14 @@ end:
 """
 
 
-def test_a_kernel_keeps_no_code_that_is_never_reached() -> None:
+def test_kernel_keeps_no_unreachable_code() -> None:
     text = str(optimise(IR, kernel=True))
     assert "define void @run" in text
     assert "alloca" not in text
     assert "@unused" not in text
 
 
-def test_functions_of_a_kernel_take_no_arguments_that_they_do_not_read() -> None:
+def test_functions_lose_arguments_that_they_do_not_read() -> None:
     assert "@twice(i32 %x)" in str(optimise(IR, kernel=True))
 
 
@@ -60,9 +60,7 @@ def test_functions_of_a_kernel_take_no_arguments_that_they_do_not_read() -> None
         ('"cujit-long"="yes" "cujit-loops"="no"', 1),
     ],
 )
-def test_a_kernel_that_is_long_or_has_no_loops_gets_the_passes_that_take_time_in_proportion(
-    said: str, level: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_or_loop_free_kernel_gets_linear_passes(said: str, level: int, monkeypatch: pytest.MonkeyPatch) -> None:
     builder, levels = jit._pass_builder, []
 
     def watched(level: int, *, unrolls: bool) -> object:
@@ -83,7 +81,7 @@ def test_a_kernel_that_is_long_or_has_no_loops_gets_the_passes_that_take_time_in
         ('"cujit-long"="yes" "cujit-loops"="no"', 0, 1),
     ],
 )
-def test_a_kernel_without_loops_gets_few_passes_and_one_that_is_not_long_the_code_generator_of_all(
+def test_loop_free_kernel_gets_few_passes(
     said: str, simplified: int, generator: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiler, run, levels, runs = jit._compiler, FunctionPassManager.run, [], []
@@ -103,7 +101,7 @@ def test_a_kernel_without_loops_gets_few_passes_and_one_that_is_not_long_the_cod
 
 
 @pytest.mark.parametrize(("constants", "said"), [(100, "no"), (200_000, "yes")])
-def test_a_module_says_whether_it_is_long(constants: int, said: str) -> None:
+def test_module_reports_whether_it_is_long(constants: int, said: str) -> None:
     module, one = IrModule(), Value("1", "i32")
     module.constant("c", [one] * constants)
     module.define("run", [], [Node("ret")], linkage="")
@@ -111,7 +109,7 @@ def test_a_module_says_whether_it_is_long(constants: int, said: str) -> None:
 
 
 @pytest.mark.parametrize(("steps", "said"), [("x[0] = n;", "no"), ("for (int k = 0; k < n; k++) x[k] += n;", "yes")])
-def test_a_kernel_says_whether_it_has_loops(steps: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernel_reports_whether_it_has_loops(steps: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     texts: list[str] = []
     monkeypatch.setattr(jit, "_LOOKERS", [texts.append])
     kernel = cujit.jit(f'extern "C" __global__ void k(int *x, int n) {{ {steps} }}', device=cujit.cpu())["k"]
@@ -119,7 +117,7 @@ def test_a_kernel_says_whether_it_has_loops(steps: str, said: str, monkeypatch: 
     assert [f'"cujit-loops"="{said}"' in text for text in texts if "@run(" in text] == [True]
 
 
-def test_no_pass_builder_serves_for_long_or_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pass_builder_is_replaced_regularly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each module makes the next one of its builder take longer; ``jit`` says how much."""
     made: list[weakref.ref[PassBuilder]] = []
     served: list[int] = []
@@ -184,7 +182,7 @@ def refuse(text: str) -> None:
 
 
 @pytest.mark.parametrize("in_a_thread", [False, True])
-def test_the_frames_of_an_error_hold_no_module(in_a_thread: bool) -> None:
+def test_error_frames_hold_no_module(in_a_thread: bool) -> None:
     """The collector finalizes a module and its context in any order: in the wrong one the process ends."""
     modules: list[weakref.ref[object]] = []
 
@@ -205,7 +203,7 @@ def test_the_frames_of_an_error_hold_no_module(in_a_thread: bool) -> None:
         hold()
 
 
-def test_a_module_that_is_not_optimised_to_its_end_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partially_optimized_module_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jit, "_LOOKERS", [refuse])
     with pytest.raises(ValueError, match="twice") as caught:
         optimise(IR)

@@ -69,7 +69,7 @@ def _ir(text: str) -> str:
 
 
 @pytest.mark.parametrize("name", REPEATED)
-def test_what_is_called_computes_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outlined_code_computes_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUJIT_CACHE", "0")
     text = _text(name)
     assert '@"often' not in _ir(text)
@@ -82,7 +82,7 @@ def test_what_is_called_computes_the_same(name: str, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("shape", ["video", "functions of halves", "sines", "small formats"])
-def test_code_grows_by_a_call_where_an_operation_takes_much(shape: str) -> None:
+def test_outlined_operation_costs_one_call_of_code(shape: str) -> None:
     lengths = [_ir(_SHAPES[shape](count)).count("\n") for count in (500, 1000)]
     assert lengths[1] - lengths[0] < 500 * 20  # 6 operations at most, of up to 150 nodes each
 

@@ -272,7 +272,7 @@ def exponent(x: float, *, up: bool, saturates: bool) -> int:
 
 
 @pytest.mark.parametrize("mode", ["rz", "rp", "rz.satfinite", "rp.satfinite"])
-def test_exponents_alone(mode: str, cpu: Device) -> None:
+def test_values_with_only_an_exponent(mode: str, cpu: Device) -> None:
     edges = [0, 1, 0x3FFFFF, 0x400000, 0x400001, 0x7FFFFF, 0x800000, 0x800001, 0x7F000000, 0x7F7FFFFF, 0x7F800000]
     bits = np.concatenate([np.array([*edges, 0x7FC00000], np.uint32), np.arange(0, 1 << 32, 9999991).astype(np.uint32)])
     x = np.concatenate([bits, bits ^ 0x80000000]).view(np.float32)
@@ -360,7 +360,7 @@ def test_integers_in_pairs(form: str, elementwise: Elementwise) -> None:
 
 
 @pytest.mark.gpu
-def test_tf32_is_rounded_in_every_mode_and_its_nans_are_those_of_the_gpu(elementwise: Elementwise) -> None:
+def test_tf32_rounds_in_every_mode_with_nans_of_the_gpu(elementwise: Elementwise) -> None:
     x = singles(F16)
     bits = x.view(np.uint32).astype(np.int64)
     finite, size = np.isfinite(x), bits & 0x7FFFFFFF
@@ -411,7 +411,7 @@ PACKED_OF_LANES: dict[str, tuple[str, str, Callable[..., Array]]] = {
 
 
 @pytest.mark.parametrize("name", PACKED_OF_LANES)
-def test_elements_of_values_that_count_up_with_the_lane_are_added_one_by_one(cpu: Device, name: str) -> None:
+def test_elements_of_lane_counts_are_added_individually(cpu: Device, name: str) -> None:
     body, target, made = PACKED_OF_LANES[name]
     registers = ".reg .b32 t, a, c; .reg .b64 at; mov.u32 t, %tid.x;"
     text = f"{registers} {body} mad.wide.u32 at, t, 4, p0; st.global.b32 [at], c;"

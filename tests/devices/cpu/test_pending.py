@@ -18,16 +18,16 @@ NUMBERS = np.arange(64)
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_a_copy_that_is_waited_for_is_there(name: str, cpu: Device) -> None:
+def test_copy_is_complete_after_its_wait(name: str, cpu: Device) -> None:
     assert run(cpu, KERNELS[name], wait=1).tolist() == NUMBERS.tolist()
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_without_its_wait_a_copy_is_late(name: str, cpu: Device) -> None:
+def test_copy_without_its_wait_is_late(name: str, cpu: Device) -> None:
     assert run(cpu, KERNELS[name], wait=0).tolist() == [7] * 64
 
 
-def test_a_copy_lands_behind_what_other_warps_still_read(cpu: Device) -> None:
+def test_copy_lands_after_reads_of_other_warps(cpu: Device) -> None:
     # Warp 0 overwrites by copies what the others have yet to read: no barrier stands between.
     body = """
   __shared__ __align__(16) int s[256]; int t = threadIdx.x;
@@ -40,7 +40,7 @@ def test_a_copy_lands_behind_what_other_warps_still_read(cpu: Device) -> None:
     assert run(cpu, stacks, wait=1, count=256, block=256).tolist() == list(range(256))[::-1]
 
 
-def test_lanes_wait_for_groups_of_their_own(cpu: Device) -> None:
+def test_lanes_wait_for_their_own_groups(cpu: Device) -> None:
     # Odd lanes commit once more, an empty group, so that their first copy is no longer among the last two.
     body = """
   __shared__ __align__(128) int s[256]; int t = threadIdx.x;
@@ -52,7 +52,7 @@ def test_lanes_wait_for_groups_of_their_own(cpu: Device) -> None:
     assert run(cpu, body, wait=1).tolist() == [4 * t if t & 1 else 7 for t in range(64)]
 
 
-def test_wait_all_is_for_what_was_not_committed_and_wait_group_is_not(cpu: Device) -> None:
+def test_wait_all_covers_uncommitted_copies(cpu: Device) -> None:
     body = """
   __shared__ __align__(128) int s[256]; int t = threadIdx.x;
   for (int k = t; k < 256; k += 64) s[k] = 7;
@@ -64,7 +64,7 @@ def test_wait_all_is_for_what_was_not_committed_and_wait_group_is_not(cpu: Devic
     assert run(cpu, body, wait=0).tolist() == [7] * 64
 
 
-def test_more_copies_than_are_kept_land_by_themselves(cpu: Device) -> None:
+def test_copies_past_the_limit_complete_automatically(cpu: Device) -> None:
     body = """
   __shared__ __align__(128) int s[256]; int t = threadIdx.x;
   for (int k = 0; k < 5000; k++) { copy16(s + 4 * t, x + 4 * ((t + k) % 128)); GROUP(); }
@@ -72,7 +72,7 @@ def test_more_copies_than_are_kept_land_by_themselves(cpu: Device) -> None:
     assert run(cpu, body, wait=1).tolist() == [4 * ((t + 4999) % 128) for t in range(64)]
 
 
-def test_a_barrier_counts_one_arrival_more_for_each_copy_without_noinc(cpu: Device) -> None:
+def test_barrier_counts_an_arrival_for_copies_without_noinc(cpu: Device) -> None:
     body = """
   __shared__ __align__(128) int s[256]; __shared__ uint64_t bar; int t = threadIdx.x;
   for (int k = t; k < 256; k += 64) s[k] = 7;
@@ -86,7 +86,7 @@ def test_a_barrier_counts_one_arrival_more_for_each_copy_without_noinc(cpu: Devi
     assert run(cpu, body, wait=1).tolist() == NUMBERS.tolist()
 
 
-def test_what_nobody_waits_for_lands_before_a_thread_looks_for_ever(cpu: Device) -> None:
+def test_unawaited_copy_lands_before_an_endless_poll(cpu: Device) -> None:
     # Polling data is no wait, and still ends: copies make progress.
     body = """
   __shared__ __align__(128) int s[64]; __shared__ uint64_t bar; int t = threadIdx.x;
@@ -99,7 +99,7 @@ def test_what_nobody_waits_for_lands_before_a_thread_looks_for_ever(cpu: Device)
     assert run(cpu, body, wait=1).tolist() == NUMBERS.tolist()
 
 
-def test_a_store_that_nobody_waits_for_is_done_when_the_kernel_ends(cpu: Device) -> None:
+def test_unawaited_store_completes_at_kernel_exit(cpu: Device) -> None:
     body = """
   __shared__ __align__(128) int s[64]; int t = threadIdx.x;
   s[t] = x[t];
@@ -125,7 +125,7 @@ def test_reads_are_over_before_writes(cpu: Device) -> None:
     assert got[64:].tolist() == NUMBERS.tolist()
 
 
-def test_a_copy_that_faults_where_it_lands_names_its_own_line(cpu: Device) -> None:
+def test_copy_fault_names_the_line_of_the_copy(cpu: Device) -> None:
     body = """
   __shared__ __align__(128) int s[256];
   copy16(s + 4 * threadIdx.x, (const char *)16); GROUP();
@@ -136,7 +136,7 @@ def test_a_copy_that_faults_where_it_lands_names_its_own_line(cpu: Device) -> No
     run(cpu, KERNELS["cp.async"], wait=1)  # and the next launch goes well
 
 
-def test_every_block_has_copies_of_its_own(cpu: Device) -> None:
+def test_every_block_has_its_own_copies(cpu: Device) -> None:
     body = """
   __shared__ __align__(128) int s[256]; int t = threadIdx.x, b = blockIdx.x;
   for (int k = t; k < 256; k += 64) s[k] = 7;
@@ -156,7 +156,7 @@ def test_every_block_has_copies_of_its_own(cpu: Device) -> None:
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_the_race_check_names_a_copy_that_nobody_waited_for(name: str) -> None:
+def test_race_check_names_a_copy_without_a_wait(name: str) -> None:
     device = cujit.cpu(check="race")
     assert run(device, KERNELS[name], wait=1).tolist() == NUMBERS.tolist()
     with pytest.raises(cujit.errors.KernelFaultError) as caught:
@@ -178,7 +178,7 @@ def wait_of(name: str) -> str:
     return "mbarrier.try_wait" if "bulk" in name or name in ("st.async", "red.async") else "cp.async.wait_group"
 
 
-def test_the_race_check_finds_a_store_whose_source_ends_with_its_block() -> None:
+def test_race_check_finds_a_store_whose_source_ends_first() -> None:
     body = """
   __shared__ __align__(128) int s[64]; int t = threadIdx.x;
   s[t] = x[t];
@@ -193,7 +193,7 @@ def test_the_race_check_finds_a_store_whose_source_ends_with_its_block() -> None
     assert "cp.async.bulk.wait_group.read" in str(caught.value)
 
 
-def test_a_wait_orders_for_others_only_from_there_on() -> None:
+def test_wait_orders_other_threads_only_afterwards() -> None:
     # The barrier comes before the wait of the warp that copied: another warp reads at any time.
     body = """
   __shared__ __align__(128) int s[256]; int t = threadIdx.x;
@@ -213,7 +213,7 @@ def test_a_wait_orders_for_others_only_from_there_on() -> None:
 
 @pytest.mark.parametrize("issue", ["if (t < 32) copy16(s + 4 * t, x + 4 * t);",
                                    "if (t == 8) bulk_in(s + 32, x + 32, 128, &bar);"])  # fmt: skip
-def test_a_race_with_a_copy_names_both_threads(issue: str) -> None:
+def test_race_with_a_copy_names_both_threads(issue: str) -> None:
     # Word 32 is in what thread 8 copies.
     body = f"""
   __shared__ __align__(128) int s[256]; __shared__ uint64_t bar; int t = threadIdx.x;
@@ -231,7 +231,7 @@ def test_a_race_with_a_copy_names_both_threads(issue: str) -> None:
     assert "\n  against thread (32, 0, 0)\n  at PTX line" in str(caught.value)
 
 
-def test_a_copy_over_a_copy_is_a_race() -> None:
+def test_copy_over_a_copy_is_a_race() -> None:
     body = """
   __shared__ __align__(128) int s[256]; int t = threadIdx.x;
   copy16(s + 4 * t, x + 4 * t); GROUP();
@@ -264,12 +264,12 @@ PIPELINE = """
 
 
 @pytest.mark.parametrize("check", [None, "race", "all"])
-def test_a_pipeline_of_producer_and_consumers_is_right_and_silent(check: str | None) -> None:
+def test_producer_consumer_pipeline_is_right_and_silent(check: str | None) -> None:
     expected = [sum(64 * i + t for i in range(12)) for t in range(64)]
     assert run(cujit.cpu(check=check), PIPELINE, wait=1, block=96).tolist() == expected
 
 
-def test_a_producer_that_does_not_wait_for_consumers_is_found() -> None:
+def test_producer_that_does_not_wait_is_found() -> None:
     with pytest.raises(cujit.errors.KernelFaultError) as caught:
         run(cujit.cpu(check="race"), PIPELINE, wait=0, block=96)
     assert caught.value.kind == "race"
@@ -308,7 +308,7 @@ def test_tensor_copies_are_late_and_forgotten_waits_are_found(name: str, cpu: De
 
 
 @pytest.mark.parametrize("check", [None, "race", "all"])
-def test_a_cluster_shares_what_one_block_copies_to_all(check: str | None) -> None:
+def test_cluster_shares_a_multicast_copy(check: str | None) -> None:
     body = """
   __shared__ __align__(128) int s[64]; __shared__ uint64_t bar; int t = threadIdx.x;
   s[t] = 7;
@@ -334,7 +334,7 @@ def test_a_cluster_shares_what_one_block_copies_to_all(check: str | None) -> Non
 
 
 @pytest.mark.parametrize(("to", "source"), [("t", "t"), ("t ^ 1", "t"), ("t", "63 - t"), ("t ^ 3", "t ^ 3")])
-def test_copies_go_where_each_lane_says(to: str, source: str) -> None:
+def test_copies_use_each_lanes_address(to: str, source: str) -> None:
     body = f"""
   __shared__ __align__(128) int s[256]; int t = threadIdx.x;
   copy16(s + 4 * ({to}), x + 4 * ({source})); GROUP(); WAIT(0);

@@ -116,7 +116,7 @@ def read_lines(body: bytes, count: int) -> list[tuple[int, str, int]]:
     return rows
 
 
-def test_map_and_dump_have_every_function_and_the_lines_of_the_ptx_out_of_the_cache_too(tmp_path: Path) -> None:
+def test_map_and_dump_have_functions_and_ptx_lines_if_cached(tmp_path: Path) -> None:
     for _ in "made", "out of the cache":
         rows = [line.split(" ", 2) for line in run(script(MAP)).splitlines() if line]
         names = [name for _, _, name in rows]
@@ -140,9 +140,7 @@ SOURCED = PTX.replace("    add.u32 x", "    .loc 1 77 0\n    add.u32 x", 1) + '.
 
 
 @pytest.mark.parametrize(("asked", "begins"), [("1", "/somewhere/sums.cu"), ("ptx", None)])
-def test_lines_are_those_of_the_source_where_it_is_known_unless_the_ptx_is_asked_for(
-    tmp_path: Path, asked: str, begins: str | None
-) -> None:
+def test_lines_are_those_of_the_source_unless_ptx_is_requested(tmp_path: Path, asked: str, begins: str | None) -> None:
     run(script(MAP, ptx=SOURCED), asked)
     (dump,) = folder(tmp_path).glob("jit-*.dump")
     (ptx,) = folder(tmp_path).glob("*.ptx")
@@ -152,7 +150,7 @@ def test_lines_are_those_of_the_source_where_it_is_known_unless_the_ptx_is_asked
     assert ((str(ptx), added) in lines) == (begins is None)
 
 
-def test_lines_change_nothing_of_the_code() -> None:
+def test_lines_keep_the_code_unchanged() -> None:
     module, refusals = parse(PTX, name="sums"), Refusals()
     body = prepare(module.entries[0], ModuleLayout(module, refusals), refusals)
     lines = Lines(lambda: module, PTX)
@@ -170,7 +168,7 @@ def test_lines_change_nothing_of_the_code() -> None:
     assert {row.file for row in code_lines(lined)} == {"/sums.ptx"}
 
 
-def test_nothing_is_written_where_nobody_asks(tmp_path: Path) -> None:
+def test_nothing_is_written_by_default(tmp_path: Path) -> None:
     gone = """
 assert not os.path.exists(f'/tmp/perf-{os.getpid()}.map')
 assert 'cujit.devices.perf_files' not in sys.modules
@@ -180,13 +178,13 @@ assert 'cujit.devices.perf_files' not in sys.modules
     assert not folder(tmp_path).exists()
 
 
-def test_what_an_older_process_left_goes_and_what_this_one_wrote_stays() -> None:
+def test_files_of_dead_processes_are_removed() -> None:
     begin = "import os\npath = f'/tmp/perf-{os.getpid()}.map'\nopen(path, 'w').write('1 1 other\\n')\n"
     assert "1 1 other\n" in run(script(MAP, begin))
     assert "1 1 other\n" not in run(script(MAP, begin + "os.utime(path, (0, 0))\n"))
 
 
-def test_a_forked_child_has_a_map_and_a_dump_of_its_own(tmp_path: Path) -> None:
+def test_forked_child_has_its_own_map_and_dump(tmp_path: Path) -> None:
     end = f"""
 os.unlink(f'/tmp/perf-{{os.getpid()}}.map')
 if not os.fork():
@@ -208,12 +206,12 @@ def failing() -> str:
     return script().replace("    sums[", "    try:\n     sums[") + end
 
 
-def test_another_value_is_an_error() -> None:
+def test_invalid_value_is_an_error() -> None:
     said = run(failing(), "yes")
     assert said.startswith(f"{OptionError.__name__} CUJIT_PERF is 'yes', expected 0, 1 or ptx")
 
 
-def test_a_folder_that_is_none_is_an_error(tmp_path: Path) -> None:
+def test_invalid_folder_is_an_error(tmp_path: Path) -> None:
     folder(tmp_path).symlink_to(tmp_path)
     assert run(failing()).startswith(FileError.__name__)
 
@@ -235,7 +233,7 @@ def gdb(tmp_path: Path, *commands: str, code: str | None = None) -> str:
     return done.stdout
 
 
-def test_gdb_stops_in_a_kernel_by_name_and_at_a_line_and_shows_it_on_the_stack(tmp_path: Path) -> None:
+def test_gdb_stops_in_a_kernel_by_name_and_line(tmp_path: Path) -> None:
     line = PTX.splitlines().index("    add.u32 x, x, y;") + 1
     for _ in "made", "out of the cache":
         # The file of the text has its name when the kernel is there.
@@ -254,7 +252,7 @@ def test_gdb_stops_in_a_kernel_by_name_and_at_a_line_and_shows_it_on_the_stack(t
             assert "\n#1  sums () at" in behind
 
 
-def test_code_that_unwinds_is_the_same_and_says_how() -> None:
+def test_unwinding_code_is_equal_and_has_unwind_tables() -> None:
     text = "declare void @abort()\ndefine void @k(ptr %p) noinline {\n  call void @abort()\n  ret void\n}\n"
     plain, unwinds = (read_elf(emit_object(text, unwinds=unwinds)) for unwinds in (False, True))
     assert (plain.section(".eh_frame") is None, unwinds.section(".eh_frame") is None) == (True, False)
@@ -290,6 +288,6 @@ def test_perf_reports_kernels_by_name_and_by_line(tmp_path: Path) -> None:
             path.unlink()
 
 
-def test_the_page_records_as_these_tests_do() -> None:
+def test_page_records_as_these_tests_do() -> None:
     assert f"perf record {' '.join(FLAGS)} " in PAGE
     assert "set breakpoint pending on" in PAGE

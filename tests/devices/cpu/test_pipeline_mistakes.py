@@ -68,7 +68,7 @@ for name in ("named: no barrier for the free half", "named: right"):
 
 
 @pytest.mark.parametrize("fill", [1, 165])
-def test_race_check_ignores_what_memory_held_before(fill: int) -> None:
+def test_race_check_ignores_earlier_contents_of_memory(fill: int) -> None:
     """glibc fills memory that it gives with a byte that ``MALLOC_PERTURB_`` chooses."""
     environment = {**os.environ, "MALLOC_PERTURB_": str(fill), "PYTHONPATH": str(Path(__file__).parents[2])}
     command = [sys.executable, "-c", _APART]

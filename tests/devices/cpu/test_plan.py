@@ -48,7 +48,7 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("between", ["", "add.u32 r3, r3, 16;", "mov.u32 r3, 99;", "mov.u32 r4, 99;"])
-def test_a_branch_goes_by_what_was_compared_whatever_its_registers_hold_since(device: Device, between: str) -> None:
+def test_branch_uses_the_compared_values(device: Device, between: str) -> None:
     body = f"""
     mov.u32 r3, t; mov.u32 r4, 40; mov.u32 r5, 1;
     setp.lt.u32 q1, r3, r4; {between} @q1 bra SAME;
@@ -62,7 +62,7 @@ def test_a_branch_goes_by_what_was_compared_whatever_its_registers_hold_since(de
     np.testing.assert_array_equal(got, [(1 if t < 40 else 2) + r3[t] + r4 for t in threads])
 
 
-def test_operations_that_wait_stand_behind_what_only_computes(shown: dict[str, str]) -> None:
+def test_waiting_operations_follow_pure_computations(shown: dict[str, str]) -> None:
     ir_of(body_of(LATE), Dim3(32))
     assert (
         shown["plan"]
@@ -88,7 +88,7 @@ block 0, where all lanes are active
     ("access", "is_strong"),
     [("ld.relaxed.gpu", True), ("ld.acquire.gpu", True), ("ld.volatile", True), ("ld", False), ("ld.weak", False)],
 )
-def test_accesses_that_are_more_than_weak_stand_between_fences(access: str, is_strong: bool) -> None:
+def test_strong_accesses_are_between_fences(access: str, is_strong: bool) -> None:
     body = body_of(LATE.replace("ld.shared.u32", f"{access}.shared.u32"))
     opcodes = [op.opcode for op in fenced(body.graph).ops]
     around = ["access.begin", "ld", "access.end"] if is_strong else ["ld"]
@@ -114,7 +114,7 @@ def assigned(function: ast.FunctionDef) -> list[str]:
 
 
 @pytest.mark.parametrize("room", ["codegen", "control", "instructions"])
-def test_nothing_is_set_for_a_while_when_code_is_emitted(room: str) -> None:
+def test_code_emission_has_no_temporary_state(room: str) -> None:
     functions = [
         function
         for file in (SOURCE / room).rglob("*.py")
@@ -128,7 +128,7 @@ def test_nothing_is_set_for_a_while_when_code_is_emitted(room: str) -> None:
     assert not [f.name for f in functions if any(isinstance(n, ast.Yield) for n in ast.walk(f)) and assigned(f)]
 
 
-def test_an_emitter_and_a_plan_never_change() -> None:
+def test_emitter_and_a_plan_never_change() -> None:
     for frozen in (WarpEmitter, ControlPlan):
         (attribute, *_) = (field.name for field in fields(frozen))
         with pytest.raises(FrozenInstanceError):

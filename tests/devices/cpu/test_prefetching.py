@@ -35,7 +35,7 @@ def _fetched(code: str) -> list[str]:
         ("ld.global.u8 r2, [d1]", 1, ["32"]),
     ],
 )
-def test_a_loop_over_memory_has_the_row_of_the_next_warp_fetched(load: str, size: int, offsets: list[str]) -> None:
+def test_memory_loop_prefetches_the_row_of_the_next_warp(load: str, size: int, offsets: list[str]) -> None:
     assert _fetched(f"{BEGIN.format(size=size)} {load}; add.u64 d1, d1, 65536; {END}") == offsets
 
 
@@ -49,5 +49,5 @@ def test_a_loop_over_memory_has_the_row_of_the_next_warp_fetched(load: str, size
         pytest.param(f"{WIDE} ld.global.v4.u32 {{r2, r3, r4, r5}}, [d1]; add.u64 d1, d1, 65536; {END}", id="wide"),
     ],
 )
-def test_other_loads_fetch_nothing(code: str) -> None:
+def test_other_loads_prefetch_nothing(code: str) -> None:
     assert _fetched(code.replace("{size}", "4")) == []

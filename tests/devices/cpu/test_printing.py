@@ -91,7 +91,7 @@ def printed(format_: str, kinds: str = "", *values: object) -> str:
         ("", "", ()),
     ],
 )
-def test_formats_are_those_of_c(format_: str, kinds: str, values: tuple[object, ...]) -> None:
+def test_formats_match_those_of_c(format_: str, kinds: str, values: tuple[object, ...]) -> None:
     assert printed(format_, kinds, *values) == format_.replace("%i", "%d") % values
 
 
@@ -128,7 +128,7 @@ def test_strings_are_copied_when_they_are_printed() -> None:
     assert kernel.text() == "1 before 2 (null);1      aft| 2 (null)  ;ü"
 
 
-def test_a_string_with_a_precision_needs_no_end() -> None:
+def test_string_with_a_precision_needs_no_terminator() -> None:
     kernel = Kernel()
     text = np.frombuffer(b"abcdefgh", np.uint8).copy()
     kernel.print(b"%.3s|%.*s|%.0s|", packed("QiQQ", text.ctypes.data, 5, text.ctypes.data, text.ctypes.data))
@@ -136,13 +136,13 @@ def test_a_string_with_a_precision_needs_no_end() -> None:
 
 
 @pytest.mark.parametrize("format_", ["%", "%d %", "%-", "%5", "%d %y %d", "%d % d", "%d %.2-f %d", "%ll"])
-def test_what_c_does_not_know_is_printed_as_it_stands(format_: str) -> None:
+def test_unknown_formats_are_printed_verbatim(format_: str) -> None:
     text = printed(format_, "iid", 1, 2, 3.0)
     assert text.startswith(format_.replace("%d", "1", 1)[:2].rstrip("%") or format_[:1])
     assert "%" in text or format_ == "%d % d"
 
 
-def test_a_wide_field_is_narrowed() -> None:
+def test_wide_field_is_narrowed() -> None:
     assert len(printed("%*d|", "ii", (1 << 31) - 1, 5)) == (1 << 20) + 1
     assert len(printed("%999999999d|", "i", 5)) == (1 << 20) + 1
     assert len(printed("%300d|", "i", 5)) == 301
@@ -163,7 +163,7 @@ def specifications(draw: st.DrawFn) -> tuple[str, int]:
 
 
 @given(st.lists(specifications(), max_size=8), st.text("ab %\n", max_size=5))
-def test_any_row_of_formats_is_what_python_makes_of_it(rows: list[tuple[str, int]], between: str) -> None:
+def test_any_format_string_prints_as_in_python(rows: list[tuple[str, int]], between: str) -> None:
     kernel = Kernel()
     arguments: list[tuple[str, object]] = []
     expected = []
@@ -186,7 +186,7 @@ def test_any_row_of_formats_is_what_python_makes_of_it(rows: list[tuple[str, int
 
 
 @given(st.binary(max_size=40).filter(lambda b: b"s" not in b))
-def test_no_format_is_a_crash(format_: bytes) -> None:
+def test_no_format_crashes(format_: bytes) -> None:
     kernel = Kernel()
     kernel.print(format_, bytes(400))
     assert len(take_printed(kernel.launch)) == 1
@@ -195,21 +195,21 @@ def test_no_format_is_a_crash(format_: bytes) -> None:
 # -- results and order ------------------------------------------------------------------------------------
 
 
-def test_the_result_is_the_number_of_arguments() -> None:
+def test_result_is_the_number_of_arguments() -> None:
     kernel = Kernel()
     assert kernel.print(b"%d %% %*d %f %s\n", packed("iiidQ", 1, 2, 3, 4.0, 0))[0] == 5
     assert kernel.print(b"none")[0] == 0
     assert kernel.print(None)[0] == -1
 
 
-def test_lanes_print_in_order_and_only_those_that_run() -> None:
+def test_active_lanes_print_in_order() -> None:
     kernel = Kernel()
     assert kernel.print(b"%d", packed("i", 5), block=3, lanes=0b1010_0001)[:8] == [1, 0, 0, 0, 0, 1, 0, 1]
     assert take_printed(kernel.launch) == [(3, 64, b"5"), (3, 69, b"5"), (3, 71, b"5")]
     assert kernel.launch.output == 0
 
 
-def test_blocks_are_printed_one_after_the_other(capsys: pytest.CaptureFixture[str]) -> None:
+def test_blocks_print_in_order(capsys: pytest.CaptureFixture[str]) -> None:
     kernel = Kernel()
     for round_ in range(3):
         for block in (2, 0, 1):
@@ -218,7 +218,7 @@ def test_blocks_are_printed_one_after_the_other(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out == "0:0 0:1 0:2 1:0 1:1 1:2 2:0 2:1 2:2 "
 
 
-def test_blocks_that_wait_for_each_other_are_printed_as_they_came(capsys: pytest.CaptureFixture[str]) -> None:
+def test_cooperating_blocks_print_in_order_of_arrival(capsys: pytest.CaptureFixture[str]) -> None:
     kernel = Kernel()
     kernel.launch.together = 3
     for round_ in range(2):
@@ -228,7 +228,7 @@ def test_blocks_that_wait_for_each_other_are_printed_as_they_came(capsys: pytest
     assert capsys.readouterr().out == "2:0 0:0 1:0 2:1 0:1 1:1 "
 
 
-def test_a_fault_loses_nothing_that_was_printed_before(capsys: pytest.CaptureFixture[str]) -> None:
+def test_fault_keeps_earlier_output(capsys: pytest.CaptureFixture[str]) -> None:
     kernel = Kernel()
     kernel.print(b"last words\n")
     kernel.launch.fault_kind = FaultKind.TRAP
@@ -237,7 +237,7 @@ def test_a_fault_loses_nothing_that_was_printed_before(capsys: pytest.CaptureFix
     assert capsys.readouterr().out == "last words\n"
 
 
-def test_a_process_without_standard_output_prints_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_without_standard_output_prints_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = Kernel()
     kernel.print(b"unheard")
     monkeypatch.setattr(sys, "stdout", None)
@@ -258,7 +258,7 @@ def made(cpu: Device) -> Maker:
     return make
 
 
-def test_a_kernel_prints_every_kind(cpu: Device, made: Maker, capsys: pytest.CaptureFixture[str]) -> None:
+def test_kernel_prints_every_kind(cpu: Device, made: Maker, capsys: pytest.CaptureFixture[str]) -> None:
     module = made(
         'out[threadIdx.x] = printf("%d %u %5.2f %s %c %lld %p %%\\n", '
         "n, threadIdx.x, n / 4.0f, s, 'A' + threadIdx.x, 1ll << 40, (void *)16);"
@@ -270,7 +270,7 @@ def test_a_kernel_prints_every_kind(cpu: Device, made: Maker, capsys: pytest.Cap
     assert out.numpy().tolist() == [7] * 4
 
 
-def test_threads_of_many_blocks_print_whole_and_in_their_own_order(
+def test_threads_of_many_blocks_print_whole_lines_in_order(
     cpu: Device, made: Maker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     module = made(
@@ -285,14 +285,14 @@ def test_threads_of_many_blocks_print_whole_and_in_their_own_order(
         assert [i for b, t, i in lines if (b, t) == (7, thread)] == ([0, 1, 2] if thread % 3 < 2 else [])
 
 
-def test_what_was_printed_before_a_trap_is_there(cpu: Device, made: Maker, capsys: pytest.CaptureFixture[str]) -> None:
+def test_output_before_a_trap_is_printed(cpu: Device, made: Maker, capsys: pytest.CaptureFixture[str]) -> None:
     module = made('printf("%d\\n", threadIdx.x); if (threadIdx.x == 3) __trap(); printf("after\\n");')
     with pytest.raises(KernelFaultError):
         module["k"][1, 4](cpu.array(np.zeros(1, np.int32)), None, 0)
     assert capsys.readouterr().out == "0\n1\n2\n3\n"
 
 
-def test_a_wild_string_is_a_fault(cpu: Device, made: Maker) -> None:
+def test_wild_string_is_a_fault(cpu: Device, made: Maker) -> None:
     module = made('printf("%s", (const char *)(64 + (long long)n));')
     with raises(KernelFaultError, "fault-illegal-address", "0x48"):
         module["k"][1, 1](cpu.array(np.zeros(1, np.int32)), None, 8)

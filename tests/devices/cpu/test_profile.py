@@ -292,7 +292,7 @@ some = settings(max_examples=40, deadline=None)
 
 @some
 @given(type_=st.sampled_from(sorted(TYPES)), at=st.one_of(places, clustered, strided), does=doing)
-def test_lanes_at_any_place_of_global_memory_move_the_sectors_that_they_touch(
+def test_global_accesses_move_the_sectors_that_they_touch(
     lanes: Callable[..., ProfiledKernel], type_: str, at: list[int], does: list[int]
 ) -> None:
     x = np.zeros(1024, TYPES[type_])
@@ -308,7 +308,7 @@ def test_lanes_at_any_place_of_global_memory_move_the_sectors_that_they_touch(
 
 @some
 @given(type_=st.sampled_from(sorted(TYPES)), at=st.one_of(places, clustered, strided), does=doing)
-def test_lanes_at_any_place_of_shared_memory_take_the_wavefronts_of_their_banks(
+def test_shared_accesses_take_the_wavefronts_of_their_banks(
     lanes: Callable[..., ProfiledKernel], type_: str, at: list[int], does: list[int]
 ) -> None:
     x = np.zeros(1024, TYPES[type_])
@@ -334,7 +334,7 @@ def test_lanes_at_any_place_of_shared_memory_take_the_wavefronts_of_their_banks(
     type_=st.sampled_from(["float", "double"]), block=st.sampled_from([32, 16, 8]), first=st.integers(40, 72),
     many=st.sampled_from([32, 31, 17, 1, 0]),
 )  # fmt: skip
-def test_lanes_in_rows_cost_what_each_address_does(
+def test_rows_of_lanes_cost_the_same_as_single_addresses(
     lanes: Callable[..., ProfiledKernel], type_: str, block: int, first: int, many: int
 ) -> None:
     x = np.zeros(4096, TYPES[type_])
@@ -358,7 +358,7 @@ def test_lanes_in_rows_cost_what_each_address_does(
     type_=st.sampled_from(["unsigned char", "float"]), at=st.one_of(places, clustered, strided),
     turns=st.lists(st.tuples(st.sampled_from([0, 8, 1, 31, 200]), st.one_of(doing, st.just([1] * 32))), max_size=9),
 )  # fmt: skip
-def test_an_access_that_comes_again_elsewhere_or_in_other_lanes_costs_what_it_costs_there(
+def test_repeated_access_pattern_costs_what_it_costs_there(
     lanes: Callable[..., ProfiledKernel], type_: str, at: list[int], turns: list[tuple[int, list[int]]]
 ) -> None:
     x = np.zeros(512, TYPES[type_])
@@ -378,7 +378,7 @@ def test_an_access_that_comes_again_elsewhere_or_in_other_lanes_costs_what_it_co
     kind=st.sampled_from(SWEPT), block=st.sampled_from([32, 16, 8, 4]), step=st.integers(-9, 9),
     gap=st.sampled_from([0, 1, 8, 16, 40, -3]), many=st.integers(1, 12),
 )  # fmt: skip
-def test_rows_that_move_on_cost_what_they_cost_at_each_place(
+def test_moving_rows_cost_what_they_cost_at_each_address(
     lanes: Callable[..., ProfiledKernel], kind: tuple[str, int], block: int, step: int, gap: int, many: int
 ) -> None:
     x = np.zeros(2048, TYPES[kind[0]])
@@ -399,7 +399,7 @@ def test_rows_that_move_on_cost_what_they_cost_at_each_place(
 
 @some
 @given(at=st.one_of(places, clustered, strided), does=doing)
-def test_atomic_operations_at_one_word_come_one_after_the_other(
+def test_atomics_at_one_word_are_serialized(
     lanes: Callable[..., ProfiledKernel], at: list[int], does: list[int]
 ) -> None:
     asked = [np.array(each, np.int32) for each in (at, does)]
@@ -442,7 +442,7 @@ def _stride(places: Mapping[int, int]) -> float | None:
     at=st.one_of(places, clustered, strided),
     turns=st.lists(st.tuples(st.sampled_from([1, 2, 3]), doing), min_size=1, max_size=6),
 )
-def test_strides_are_what_most_lanes_are_from_the_next(
+def test_stride_is_the_most_common_distance_between_lanes(
     lanes: Callable[..., ProfiledKernel], at: list[int], turns: list[tuple[int, list[int]]]
 ) -> None:
     x = np.zeros(512, np.float32)
@@ -510,7 +510,7 @@ def _check_arithmetic(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", part(CASES, 4))
-def test_counters_are_those_of_a_gpu_or_explained(name: str) -> None:
+def test_counters_match_a_gpu_or_are_explained(name: str) -> None:
     found = counted(name).metrics
     assert sum(kernel.launches for kernel in counted(name).kernels) == CASES[name].launches
     assert set(found) == set(counters_record.METRICS)
@@ -521,13 +521,13 @@ def test_counters_are_those_of_a_gpu_or_explained(name: str) -> None:
         _check_arithmetic(name)
 
 
-def test_what_is_explained_is_a_case_that_a_gpu_counted() -> None:
+def test_explained_differences_are_cases_from_a_gpu() -> None:
     assert set(GOLDEN["cases"]) == set(CASES)
     assert set(GOLDEN["explained"]) | set(GOLDEN["of_code"]) <= set(GOLDEN["cases"])
     assert all(each["why"] and each["metrics"] for each in GOLDEN["explained"].values())
 
 
-def test_no_more_differs_from_a_gpu_than_did() -> None:
+def test_differences_from_a_gpu_do_not_increase() -> None:
     """What is counted right again leaves the list, and the numbers here and in docs/profile.md get smaller."""
     assert len(GOLDEN["cases"]) == 499
     assert len(GOLDEN["explained"]) == 48
@@ -549,7 +549,7 @@ def _whole(threads: int) -> list[dict[str, object]]:
     return [kernel.to_json() for kernel in kernels]
 
 
-def test_what_is_counted_does_not_depend_on_the_number_of_threads() -> None:
+def test_counts_do_not_depend_on_the_number_of_threads() -> None:
     assert _whole(1) == _whole(2) == _whole(5)
 
 
@@ -580,7 +580,7 @@ def _pictures(kernel: ProfiledKernel, text: str) -> list[WarpAccess]:
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
-def test_one_access_of_a_warp_is_that_of_the_first_block_that_came(threads: int) -> None:
+def test_picture_shows_an_access_of_the_first_block(threads: int) -> None:
     launch = _launched([], PICTURED, threads)
     kernel = launch("pictured", 40, 32, np.zeros(40_000, np.float32), np.zeros(40_000, np.float32), np.int32(512))
     load = next(access for access in _pictures(kernel, "ld.global") if access.block == 5)
@@ -594,13 +594,13 @@ def test_one_access_of_a_warp_is_that_of_the_first_block_that_came(threads: int)
 
 
 @pytest.mark.parametrize(("at", "space", "begin"), [(0, "global", 0), (1, "shared", 16)])
-def test_an_address_that_may_lead_anywhere_is_pictured_where_it_leads(at: int, space: str, begin: int) -> None:
+def test_generic_address_is_pictured_in_its_space(at: int, space: str, begin: int) -> None:
     launch = _launched([], PICTURED)
     (access,) = _pictures(launch("anywhere", 2, 32, np.zeros(32, np.float32), np.int32(at)), "st.")
     assert access == WarpAccess(space, 0, tuple((t, begin + 4 * (t % 4), 4) for t in range(32)))
 
 
-def test_a_picture_is_of_the_first_launch_until_it_is_forgotten() -> None:
+def test_picture_shows_the_first_launch_until_cleared() -> None:
     profile = Profile()
     device = cujit.cpu(profile=profile)
     kernel = cujit.jit(PICTURED, device=device)["anywhere"]
@@ -614,7 +614,7 @@ def test_a_picture_is_of_the_first_launch_until_it_is_forgotten() -> None:
     assert spaces == [["shared"], ["global", "shared"], ["global"]]
 
 
-def test_a_copy_to_shared_memory_has_a_picture_of_each_end() -> None:
+def test_copy_to_shared_memory_has_a_picture_of_each_end() -> None:
     code = r"""#include <cuda_pipeline.h>
     extern "C" __global__ void copy(const float4 *x, float4 *y) {
         __shared__ float4 s[64];
@@ -631,7 +631,7 @@ def test_a_copy_to_shared_memory_has_a_picture_of_each_end() -> None:
     assert (target.space, target.lanes[3]) == ("shared", (3, 96, 16))
 
 
-def test_a_kernel_that_is_cut_at_its_barriers_counts_as_one_that_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernel_split_at_barriers_has_equal_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     cut = _whole(1)
     monkeypatch.setattr(observing._Profiler, "begin_region", None)
     assert _whole(1) == cut
@@ -679,7 +679,7 @@ def meetings() -> tuple[Callable[..., ProfiledKernel], ...]:
     turns=st.lists(st.tuples(st.sampled_from([0, 8, 1, 31, 200]), doing), max_size=5),
     far=st.sampled_from([0, 1, 8, 300, 1 << 17]), apart=st.sampled_from([0, 1, 7, 250, 1 << 18]),
 )  # fmt: skip
-def test_sectors_that_an_instruction_a_line_and_a_kernel_access_count_once_for_each(
+def test_distinct_sectors_count_once_per_line_and_kernel(
     meetings: tuple[Callable[..., ProfiledKernel], ...], type_: str, at: list[int],
     turns: list[tuple[int, list[int]]], far: int, apart: int,
 ) -> None:  # fmt: skip
@@ -710,7 +710,7 @@ def test_sectors_that_an_instruction_a_line_and_a_kernel_access_count_once_for_e
     assert kernel.distinct_sectors <= sum(line.distinct_sectors for line in kernel.lines())
 
 
-def test_distinct_sectors_of_lines_add_up_over_launches_until_they_are_forgotten() -> None:
+def test_distinct_sectors_accumulate_until_cleared() -> None:
     profile = Profile()
     device = cujit.cpu(profile=profile)
     kernel, texts = cujit.jit(WHOLE, device=device, name="whole.cu")["exchange"], WHOLE.splitlines()
@@ -736,7 +736,7 @@ def test_local_memory_has_no_distinct_sectors() -> None:
     assert (walked.distinct_sectors, walked.reuse) == (0, 0)
 
 
-def test_lines_that_are_not_known_have_their_distinct_sectors_together() -> None:
+def test_unknown_lines_share_their_distinct_sectors() -> None:
     profile = Profile()
     device = cujit.cpu(profile=profile)
     x = device.zeros(4000, np.float32)
@@ -761,7 +761,7 @@ MMA = """.version 8.0
 
 
 @as_written
-def test_products_of_matrices_count_their_flops() -> None:
+def test_matrix_products_count_their_flops() -> None:
     profile = Profile()
     cujit.load(MMA, cujit.cpu(profile=profile))["product"][2, 64]()
     (kernel,) = profile.kernels
@@ -785,7 +785,7 @@ SIGNALS = """.version 9.0
 """
 
 
-def test_stores_that_release_by_themselves_run_and_are_not_counted() -> None:
+def test_releasing_stores_run_and_are_not_counted() -> None:
     profile = Profile()
     device = cujit.cpu(profile=profile)
     x = device.zeros(1, np.uint32)
@@ -808,14 +808,14 @@ extern "C" __global__ void called(float *y, const int *at) {
 """
 
 
-def test_local_memory_of_a_kernel_is_that_in_functions_that_it_calls() -> None:
+def test_local_memory_includes_that_of_called_functions() -> None:
     launch = _launched([], CALLS)
     kernel = launch("called", 1, 32, np.zeros(64, np.float32), np.full(32, 5, np.int32))
     walked = {row.source.line: row.measures for row in kernel.lines() if row.source is not None}[3]
     assert (walked.local_requests, walked.local_sectors, walked.requests) == (8, 32, 0)
 
 
-def test_what_a_launch_that_failed_did_is_counted() -> None:
+def test_failed_launch_is_counted() -> None:
     profile = Profile()
     device = cujit.cpu(profile=profile)
     code = 'extern "C" __global__ void fail(int *x) { x[threadIdx.x] = 1; __syncthreads(); __trap(); }'

@@ -78,7 +78,7 @@ coordinates = st.lists(st.integers(0, 4 * HEIGHT - 1).map(lambda q: q / 4), min_
 
 @some
 @given(at=at_32, does=st.lists(st.integers(0, 1), min_size=32, max_size=32))
-def test_lookups_in_linear_memory_move_the_sectors_of_their_addresses(at: list[int], does: list[int]) -> None:
+def test_linear_fetches_move_the_sectors_of_their_addresses(at: list[int], does: list[int]) -> None:
     _, device, _ = _module()
     texture = device.texture(device.zeros(256, np.float32))
     cost = _lookups("line", texture, np.array(at, np.int32), np.array(does, np.int32))
@@ -87,7 +87,7 @@ def test_lookups_in_linear_memory_move_the_sectors_of_their_addresses(at: list[i
     assert cost.requests == 0
 
 
-def test_what_lies_outside_is_read_from_nowhere() -> None:
+def test_fetches_outside_read_nothing() -> None:
     _, device, _ = _module()
     texture = device.texture(device.zeros(256, np.float32))
     at = np.array([*range(-8, 8), *range(248, 264)], np.int32)
@@ -97,7 +97,7 @@ def test_what_lies_outside_is_read_from_nowhere() -> None:
 
 @some
 @given(u=coordinates, v=coordinates, type_=st.sampled_from([np.uint8, np.float16, np.float32]))
-def test_lookups_of_the_nearest_in_an_array_move_sectors_of_two_rows(
+def test_nearest_fetches_in_an_array_move_sectors_of_two_rows(
     u: list[float], v: list[float], type_: type[np.generic]
 ) -> None:
     _, device, _ = _module()
@@ -109,7 +109,7 @@ def test_lookups_of_the_nearest_in_an_array_move_sectors_of_two_rows(
     assert (cost.texture_bytes, cost.texture_sectors) == (32 * size, _plane_sectors(texels, size))
 
 
-def test_rows_of_an_array_of_the_device_are_one_after_the_other() -> None:
+def test_rows_of_a_device_array_are_contiguous() -> None:
     _, device, _ = _module()
     texture = device.texture(device.zeros((HEIGHT, 64), np.float32))
     u, v = np.arange(32) % 8 + 0.5, np.arange(32) // 8 + 0.5
@@ -123,7 +123,7 @@ def test_rows_of_an_array_of_the_device_are_one_after_the_other() -> None:
 
 @some
 @given(u=coordinates, v=coordinates)
-def test_means_read_the_neighbours_that_count(u: list[float], v: list[float]) -> None:
+def test_linear_fetches_read_the_neighbors_that_count(u: list[float], v: list[float]) -> None:
     _, device, _ = _module()
     texture = device.texture(np.zeros((HEIGHT, WIDTH), np.float32), filter="linear")
     cost = _lookups("plane", texture, np.array(u, np.float32), np.array(v, np.float32))
@@ -137,7 +137,7 @@ def test_means_read_the_neighbours_that_count(u: list[float], v: list[float]) ->
     assert cost.texture_bytes >= 4 * 32
 
 
-def test_four_neighbours_of_pairs_are_gathered_whichever_part_is_asked_for() -> None:
+def test_gather_reads_four_neighbors_for_any_component() -> None:
     _, device, _ = _module()
     texture = device.texture(np.zeros((HEIGHT, WIDTH, 2), np.float32), channels=2)
     lane = np.arange(32)
@@ -162,7 +162,7 @@ def _rounds(threads: int) -> ProfiledKernel:
     return profile.kernels[0]
 
 
-def test_lookups_between_barriers_are_counted_once_for_any_number_of_threads() -> None:
+def test_fetches_between_barriers_count_once_for_any_threads() -> None:
     one, three = _rounds(1), _rounds(3)
     assert one == three
     totals = one.totals
@@ -173,7 +173,7 @@ def test_lookups_between_barriers_are_counted_once_for_any_number_of_threads() -
 
 
 @pytest.mark.parametrize("name", ["texels", "plane of texels"])
-def test_a_gpu_counted_as_many_sectors(name: str) -> None:
+def test_gpu_counted_as_many_sectors(name: str) -> None:
     profile, device, _ = _module()
     profile.clear()
     next(case for case in counters_cases.cases() if case.name == name).run(device)

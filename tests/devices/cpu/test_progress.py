@@ -196,7 +196,7 @@ WAYS: dict[str, tuple[dict[str, Any], int]] = {
 
 
 @pytest.mark.parametrize("how", WAYS)
-def test_a_lane_that_polls_and_the_rest_of_its_warp_go_on(how: str) -> None:
+def test_polling_lane_and_the_rest_of_its_warp_proceed(how: str) -> None:
     more, every = WAYS[how]
     device = cujit.cpu(**more)
     for name, ptx in part(_CASES.items(), every):
@@ -214,7 +214,7 @@ _WHAT = {
 
 @pytest.mark.parametrize("how", ["default", "schedule 4", "checks"])
 @pytest.mark.parametrize("poll", _REPORTED)
-def test_a_loop_that_nobody_ends_is_a_deadlock_that_names_all_lanes(poll: str, how: str) -> None:
+def test_endless_loop_is_a_deadlock_that_names_all_lanes(poll: str, how: str) -> None:
     device = cujit.cpu(**WAYS[how][0])
     for wait in part(JOINT, 4 if how == "default" else 10):
         with pytest.raises(KernelFaultError) as caught:
@@ -226,7 +226,7 @@ def test_a_loop_that_nobody_ends_is_a_deadlock_that_names_all_lanes(poll: str, h
         assert "threads 1-31" in text, (poll, wait, text)
 
 
-def test_a_loop_over_global_memory_is_not_called_a_deadlock_for_the_host_may_end_it() -> None:
+def test_loop_over_global_memory_is_not_a_deadlock() -> None:
     device = cujit.cpu(1)
     kernel = load(joint("ld.volatile.global", "cluster", "nobody"), device)["k"].prepare(2, 128, timeout_s=2)
     with pytest.raises(KernelFaultError) as caught:
@@ -247,14 +247,14 @@ BOUNDED = {
 @pytest.mark.parametrize("name", BOUNDED)
 @pytest.mark.parametrize("read", ["mbarrier.test_wait.parity.shared.b64 q, [r1], 0; not.pred q, q;",
                                   "ld.volatile.shared.u32 r7, [r2]; setp.ne.u32 q, r7, 12345;"])  # fmt: skip
-def test_a_loop_that_gives_up_is_no_deadlock(name: str, read: str) -> None:
+def test_loop_that_gives_up_is_not_a_deadlock(name: str, read: str) -> None:
     begin = "mov.u32 r5, 0; mov.u64 state, %globaltimer; add.u64 state, state, 60000000;"
     ptx = _kernel(f"@!poller bra ALL; {begin} AGAIN: {read} {BOUNDED[name]} ALL: ", 1)
     assert run(ptx, cujit.cpu(1)) == []
     assert run(ptx, cujit.cpu(schedule=2)) == []
 
 
-def test_a_loop_ends_by_what_a_loop_that_waits_for_it_counts() -> None:
+def test_loops_that_wait_for_each_other_end() -> None:
     # Each of the two only polls shared memory, but the first counts its turns there: the second ends by these.
     body = """@!near bra ALL; @!two bra ALL; setp.eq.u32 q2, w, 0; @q2 bra COUNTS;
     AGAIN: ld.volatile.shared.u32 r5, [r3]; setp.lt.u32 q, r5, 20000; @q bra AGAIN;

@@ -32,7 +32,7 @@ _FORMS = (
 
 
 @pytest.mark.parametrize("form", _FORMS)
-def test_code_is_made_of_it(form: str, cpu: Device) -> None:
+def test_form_is_compiled(form: str, cpu: Device) -> None:
     opcode, *modifiers = form.split()
     assert lookup(Instruction(opcode, tuple(modifiers), (), None, 0)) is not None
     statement = minimal(opcode, tuple(modifiers))

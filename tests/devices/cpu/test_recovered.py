@@ -32,7 +32,7 @@ def kernel_of(name: str, device: cujit.Device | None = None) -> Kernel:
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_120"])
-def test_a_softmax_of_triton(arch: str) -> None:
+def test_softmax_of_triton(arch: str) -> None:
     kernel, x = kernel_of(f"triton-softmax-{arch}"), numbers(6, 100) * 4
     given, out = kernel.device.array(x), kernel.device.zeros(x.shape, np.float32)
     kernel.prepare(6, 128, shared_bytes=16)(out, given, 100, 100, None, None)
@@ -40,7 +40,7 @@ def test_a_softmax_of_triton(arch: str) -> None:
     np.testing.assert_allclose(out.numpy(), e / e.sum(axis=1, keepdims=True), rtol=1e-5)
 
 
-def test_an_access_out_of_bounds_of_triton_is_found() -> None:
+def test_access_out_of_bounds_of_triton_is_found() -> None:
     kernel = kernel_of("triton-softmax-sm_90")
     given, out = kernel.device.array(numbers(6, 100)), kernel.device.zeros((5, 100), np.float32)
     with raises(KernelFaultError, "fault-memory", "4", "Invalid"):
@@ -53,7 +53,7 @@ def strided(array: cujit.DeviceArray) -> tuple[object, ...]:
     return (array, *array.shape, *strides)
 
 
-def test_an_addition_of_cutile() -> None:
+def test_addition_of_cutile() -> None:
     kernel = kernel_of("cutile-add-sm_90")
     a, b = numbers(2, 500)
     x, y, z = kernel.device.array(a), kernel.device.array(b), kernel.device.zeros(500, np.float32)
@@ -61,7 +61,7 @@ def test_an_addition_of_cutile() -> None:
     np.testing.assert_array_equal(z.numpy(), a + b)
 
 
-def test_a_product_of_cutile() -> None:
+def test_product_of_cutile() -> None:
     kernel = kernel_of("cutile-product-sm_80")
     a, b = numbers(70, 90).astype(np.float16), numbers(90, 50).astype(np.float16)
     x, y, z = kernel.device.array(a), kernel.device.array(b), kernel.device.zeros((70, 50), np.float32)
@@ -69,7 +69,7 @@ def test_a_product_of_cutile() -> None:
     np.testing.assert_allclose(z.numpy(), a.astype(np.float32) @ b.astype(np.float32), atol=2e-3)
 
 
-def test_an_addition_of_cute_dsl() -> None:
+def test_addition_of_cute_dsl() -> None:
     kernel = kernel_of("cute-added-sm_90a")
     a, b = numbers(2, 512)
     x, y, z = kernel.device.array(a), kernel.device.array(b), kernel.device.zeros(512, np.float32)
@@ -79,7 +79,7 @@ def test_an_addition_of_cute_dsl() -> None:
 
 
 @pytest.mark.parametrize("name", ["nvcc-axpy-sm_75", "nvcc-axpy-debug-sm_120", "nvcc-axpy-rdc-sm_90a"])
-def test_an_axpy_of_nvcc(name: str) -> None:
+def test_axpy_of_nvcc(name: str) -> None:
     module = cujit.load(LINED / f"{name}.cubin", cujit.cpu(check="all"))
     assert module.route == "PTX recovered from the cubin, compiled for this processor"
     x = numbers(300)
@@ -89,7 +89,7 @@ def test_an_axpy_of_nvcc(name: str) -> None:
     assert module.variable("launches", np.int32).numpy() == [1]
 
 
-def test_a_profile_is_that_of_the_ptx() -> None:
+def test_profile_equals_that_of_the_ptx() -> None:
     counted = []
     for kind, arch in (("cubin", "sm_90"), ("ptx", "compute_90")):
         profile = cujit.profile.Profile()
@@ -101,7 +101,7 @@ def test_a_profile_is_that_of_the_ptx() -> None:
     assert counted[0] == counted[1]
 
 
-def test_a_fatbin_without_ptx_gives_that_of_its_best_cubin() -> None:
+def test_fatbin_without_ptx_uses_the_ptx_of_its_best_cubin() -> None:
     fatbin = cujit.build(AXPY, ["sm_80", "sm_90", "sm_120"], names=["axpy<float>"], options={"lineinfo": True})
     module = cujit.load(fatbin, cujit.cpu())
     assert module.route == "PTX recovered from the cubin sm_90 of the fatbin, compiled for this processor"
@@ -112,7 +112,7 @@ def test_a_fatbin_without_ptx_gives_that_of_its_best_cubin() -> None:
     assert "cubin sm_86" in cujit.load(cujit.bundle([plain, lined]), cujit.cpu()).route
 
 
-def test_a_cubin_without_line_information_is_refused_with_what_to_do() -> None:
+def test_cubin_without_line_information_is_refused_with_a_hint() -> None:
     plain = cujit.compile(AXPY, names=["axpy<float>"], to="cubin", arch="sm_90")
     with raises(LoadError, "load", "CPU", "PTX", "recover") as caught:
         cujit.load(plain, cujit.cpu())
@@ -151,7 +151,7 @@ _ROOM = """
     [("sm_80", ".language 7", 166_912), ("sm_89", ".language 7", 101_376), ("sm_90", ".language 7", 232_448),
      ("sm_120a", ".language 7", 101_376), ("sm_80", ".language 5", 49_152), ("sm_80", "", 49_152)],
 )  # fmt: skip
-def test_kernels_of_tile_ir_have_all_shared_memory_of_a_block(target: str, language: str, most: int) -> None:
+def test_tile_kernels_have_all_shared_memory_of_a_block(target: str, language: str, most: int) -> None:
     """As ptxas 13.5 takes with ``--enable-extended-smem=true``, by which tileiras calls it."""
     cpu, text = cujit.cpu(), _ROOM.format(target=target, language=language, size=most, last=most - 4)
     out = cpu.zeros(1, np.uint32)

@@ -39,7 +39,7 @@ def write_shared(directory: Path) -> Path:
 
 @needs_clang
 @pytest.mark.parametrize("sources", [SOURCES], ids=["run-time"])
-def test_the_bitcode_of_the_package_is_that_of_its_sources(tmp_path: Path, sources: Path) -> None:
+def test_packaged_bitcode_matches_its_sources(tmp_path: Path, sources: Path) -> None:
     made = make(tmp_path, sources)
     assert made.returncode == 0, made.stderr
     there = {path.relative_to(tmp_path).as_posix(): path.read_bytes() for path in tmp_path.rglob("*.*")}
@@ -48,7 +48,7 @@ def test_the_bitcode_of_the_package_is_that_of_its_sources(tmp_path: Path, sourc
 
 
 @pytest.mark.parametrize(("was", "now"), [("i32 width, height", "i32 height, width"), ("i64 row,", "i32 row,")])
-def test_a_structure_that_python_sees_otherwise_does_not_compile(tmp_path: Path, was: str, now: str) -> None:
+def test_structure_that_differs_in_python_does_not_compile(tmp_path: Path, was: str, now: str) -> None:
     header = write_shared(tmp_path)
     compiler = shutil.which("clang") or shutil.which("gcc")
     if compiler is None:
@@ -63,13 +63,13 @@ def test_a_structure_that_python_sees_otherwise_does_not_compile(tmp_path: Path,
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
-def test_every_part_is_there_for_a_processor(machine: str) -> None:
+def test_every_part_exists_for_each_processor(machine: str) -> None:
     assert {path.stem for path in (SOURCES / machine).glob("*.bc")} == {
         part.name for part in library.PARTS if part.text is None
     }
 
 
-def test_a_processor_without_a_run_time_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsupported_processor_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "_RUNTIME", tmp_path)
     with raises(UnsupportedError, "unsupported", "CPU", "aarch64") as caught:
         library.PARTS[0].bitcode()
@@ -105,7 +105,7 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", ["threads", "turns", "profiled", "landing", "known"])
 @pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
-def test_the_run_time_is_sound_under_sanitizers(sanitizer: str, name: str, objects: Path, tmp_path: Path) -> None:
+def test_run_time_is_sound_under_sanitizers(sanitizer: str, name: str, objects: Path, tmp_path: Path) -> None:
     compiler = compiler_with(sanitizer)
     hold(name, sanitizer, [compiler], compiler, objects, tmp_path)
 
@@ -122,9 +122,7 @@ FOREIGN = {
     ("sanitizer", "name"),
     [*(("address,undefined", name) for name in ("checked", "samples", "lanes", "tensors")), ("thread", "checked")],
 )
-def test_what_only_clang_compiles_is_sound_under_sanitizers(
-    sanitizer: str, name: str, objects: Path, tmp_path: Path
-) -> None:
+def test_code_for_clang_passes_the_sanitizers(sanitizer: str, name: str, objects: Path, tmp_path: Path) -> None:
     """The wheel's clang has no sanitizers of its own, and calls those of the compiler that links.
 
     It compiles in a third of the time without its optimiser, which leaves all accesses to be looked at.

@@ -45,7 +45,7 @@ def kernel(name: str, device: cujit.Device) -> cujit.Kernel:
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_right_kernels_with_copies_give_the_same_under_schedules(name: str) -> None:
+def test_right_copy_kernels_are_equal_under_schedules(name: str) -> None:
     device = cujit.cpu()
     ptx = cujit.compile(source_of(KERNELS[name]), arch="compute_90")
     x, o = device.array(np.arange(1024, dtype=np.int32)), device.zeros(64, np.int32)
@@ -56,7 +56,7 @@ def test_right_kernels_with_copies_give_the_same_under_schedules(name: str) -> N
 
 
 @pytest.mark.parametrize(("name", "seed"), part(itertools.product(KERNELS, range(6)), 6))
-def test_a_forgotten_wait_is_found_under_every_schedule(name: str, seed: int) -> None:
+def test_forgotten_wait_is_found_under_every_schedule(name: str, seed: int) -> None:
     device = cujit.cpu(schedule=seed, check="race")
     assert run(device, KERNELS[name], wait=1).tolist() == NUMBERS.tolist()
     with pytest.raises(cujit.errors.KernelFaultError) as caught:
@@ -65,7 +65,7 @@ def test_a_forgotten_wait_is_found_under_every_schedule(name: str, seed: int) ->
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_schedules_differ_where_a_wait_was_forgotten(name: str) -> None:
+def test_schedules_differ_if_a_wait_is_missing(name: str) -> None:
     device = cujit.cpu()
     ptx = cujit.compile(source_of(KERNELS[name]), arch="compute_90")
     x, o = device.array(np.arange(1024, dtype=np.int32)), device.zeros(64, np.int32)
@@ -75,7 +75,7 @@ def test_schedules_differ_where_a_wait_was_forgotten(name: str) -> None:
     assert report.difference.argument == 1
 
 
-def test_a_difference_names_seeds_the_element_and_the_writes_behind_it() -> None:
+def test_difference_names_seeds_element_and_writes() -> None:
     device = cujit.cpu()
     report = kernel("races", device)[2, 128].under_schedules(device.zeros(4, np.int32))
     assert not report.equal
@@ -90,7 +90,7 @@ def test_a_difference_names_seeds_the_element_and_the_writes_behind_it() -> None
     assert f"schedule {found.second.seed}: {found.second.value}" in str(report)
 
 
-def test_a_seed_repeats_its_order_and_others_have_others() -> None:
+def test_seed_repeats_its_order_and_others_differ() -> None:
     seen = []
     for seed in (*range(5), *range(5)):
         device = cujit.cpu(schedule=seed)
@@ -107,7 +107,7 @@ def test_a_seed_repeats_its_order_and_others_have_others() -> None:
     assert len(orders) > 1
 
 
-def test_atomic_sums_are_a_category_of_their_own() -> None:
+def test_atomic_sums_are_their_own_category() -> None:
     device = cujit.cpu()
     x = device.array(np.random.default_rng(1).normal(size=256).astype(np.float32))
     report = kernel("sums", device)[2, 128].under_schedules(x, device.zeros(1, np.float32))
@@ -120,7 +120,7 @@ def test_atomic_sums_are_a_category_of_their_own() -> None:
     assert kernel("counts", device)[2, 128].under_schedules(device.zeros(2, np.int32)).difference is None
 
 
-def test_a_kernel_with_barriers_is_equal_and_without_them_is_not() -> None:
+def test_kernel_needs_its_barriers_for_equal_schedules() -> None:
     device = cujit.cpu()
     x, o = device.array(np.arange(128, dtype=np.int32)), device.zeros(128, np.int32)
     assert kernel("scan", device)[1, 128].under_schedules(x, o).difference is None
@@ -128,7 +128,7 @@ def test_a_kernel_with_barriers_is_equal_and_without_them_is_not() -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_blocks_start_in_ascending_order_and_all_make_progress(seed: int) -> None:
+def test_blocks_start_in_order_and_all_make_progress(seed: int) -> None:
     device = cujit.cpu(schedule=seed, timeout_s=60)
     o = device.zeros(40, np.int32)
     kernel("looks_back", device)[40, 64](o)
@@ -147,12 +147,12 @@ def test_blocks_may_start_in_any_order() -> None:
 
 
 @pytest.mark.parametrize("wrong", [-1, 1.5, True, "7", 2**64])
-def test_what_is_no_seed_is_refused(wrong: object) -> None:
+def test_invalid_seed_is_refused(wrong: object) -> None:
     with raises(cujit.errors.OptionError, "option", "seed"):
         cujit.cpu(schedule=wrong)  # type: ignore[arg-type]
 
 
-def test_what_cannot_be_compared_is_refused() -> None:
+def test_incomparable_arguments_are_refused() -> None:
     device = cujit.cpu()
     launch = kernel("counts", device)[1, 32]
     with raises(cujit.errors.OptionError, "option", "1", "schedules=50"):
@@ -163,7 +163,7 @@ def test_what_cannot_be_compared_is_refused() -> None:
         Schedule(0, "down")
 
 
-def test_the_numbers_of_a_seed_are_those_of_its_source() -> None:
+def test_random_numbers_of_a_seed_match_the_source() -> None:
     # Source: the reference implementation of SplitMix64, seed 1234567.
     numbers = numbers_of(1234567)
     assert [next(numbers) for _ in range(2)] == [6457827717110365317, 3203168211198807973]
@@ -183,7 +183,7 @@ def test_arrays_behind_tensor_maps_are_copied_and_compared(wait: int) -> None:
     assert wait == 0 or np.array_equal(left.reshape(-1), np.arange(64))
 
 
-def test_a_later_comparison_finds_it_too() -> None:
+def test_later_comparison_finds_the_difference_too() -> None:
     """Shared memory that an earlier launch left would hold what the kernel has to wait for."""
     launch = kernel("unsynced", cujit.cpu())[1, 128]
     x, out = np.arange(128, dtype=np.int32), np.zeros(128, np.int32)

@@ -32,7 +32,7 @@ def opcodes_of(row: semantics.Meaning) -> list[str]:
     return row.form.split()[0].split("|")
 
 
-def test_every_form_of_the_instruction_table_has_a_meaning_and_every_meaning_a_form() -> None:
+def test_instruction_forms_and_meanings_correspond() -> None:
     met = {form.meaning for form in forms()}
     assert UNKNOWN not in met
     own = {row for row in TABLE if not isa.opcodes().intersection(opcodes_of(row))}
@@ -40,7 +40,7 @@ def test_every_form_of_the_instruction_table_has_a_meaning_and_every_meaning_a_f
     assert all("." in opcode or opcode == "label" for row in own for opcode in opcodes_of(row))
 
 
-def test_every_word_of_a_meaning_is_one_of_its_opcodes() -> None:
+def test_every_word_of_a_meaning_belongs_to_an_opcode() -> None:
     known: dict[str, set[str]] = {}
     for form in isa.rows():
         known.setdefault(form.opcode, set()).update(*(place.choices for place in form.modifiers))
@@ -50,12 +50,12 @@ def test_every_word_of_a_meaning_is_one_of_its_opcodes() -> None:
             assert all(any(word in known[opcode] for opcode in opcodes_of(row)) for word in words), row.form
 
 
-def test_whatever_has_a_rule_has_a_meaning() -> None:
+def test_every_rule_has_a_meaning() -> None:
     known = {opcode for row in TABLE for opcode in opcodes_of(row)}
     assert set(all_rules().opcodes()) <= known
 
 
-def test_of_the_rules_that_say_most_of_a_form_there_is_one_and_each_rule_has_a_form() -> None:
+def test_most_specific_rule_is_unique_and_each_has_a_form() -> None:
     rules = all_rules()
     unmet = {rule.form for opcode in rules.opcodes() if opcode in isa.opcodes() for rule in rules.rules_of(opcode)}
     for form in forms():
@@ -66,13 +66,13 @@ def test_of_the_rules_that_say_most_of_a_form_there_is_one_and_each_rule_has_a_f
     assert not unmet
 
 
-def test_an_opcode_without_a_meaning_ends_the_import(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_opcode_without_a_meaning_ends_the_import(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isa, "opcodes", lambda: frozenset({"add", "frobnicate"}))
     with pytest.raises(LookupError, match="have no semantics: frobnicate"):
         runpy.run_path(semantics.__file__, run_name="semantics_again")
 
 
-def test_statements_that_the_assembler_takes_read_and_write_what_the_table_says() -> None:
+def test_statements_read_and_write_what_the_table_says() -> None:
     statements: dict[tuple[str, int], str] = {}
     for number, row in enumerate(isa.rows()):
         for words in concrete_forms(row):
@@ -117,7 +117,7 @@ def test_effect_and_lanes(mnemonic: str, effect: Effect, lanes: Lanes) -> None:
     assert (meaning.effect, meaning.lanes) == (effect, lanes)
 
 
-def test_a_form_has_its_modifiers_as_fields() -> None:
+def test_form_has_its_modifiers_as_fields() -> None:
     form = form_of("atom", "acq_rel", "gpu", "shared::cluster", "add", "noftz", "v4", "f16x2")
     assert (form.order, form.scope, form.space, form.vector) == (Order.ACQ_REL, "gpu", "cluster", 4)
     assert (form.types, form.words) == (("f16x2",), ("acq_rel", "gpu", "shared::cluster", "add", "noftz", "v4"))
@@ -160,7 +160,7 @@ _NUMBERS: list[tuple[str, list[int], list[int]]] = [
 ]
 
 
-def test_numbers_are_taken_where_an_assembler_takes_them() -> None:
+def test_immediates_are_accepted_as_by_an_assembler() -> None:
     def refused(numbers: list[tuple[str, int]]) -> list[str]:
         lines = [re.sub(r"\bN\b", str(n), f"{statement};") for statement, n in numbers]
         module = parse(module_of(lines, "9.5", "sm_100a"), name="x")

@@ -36,7 +36,7 @@ def _words(values: list[int], bits: int) -> list[int]:
 
 @pytest.mark.parametrize(("bits", "count", "type_"), _SPLITS, ids=str)
 @pytest.mark.parametrize("through", ["a number", "a register"])
-def test_a_number_is_split_into_its_parts(bits: int, count: int, type_: str, through: str, cpu: Device) -> None:
+def test_number_is_split_into_its_parts(bits: int, count: int, type_: str, through: str, cpu: Device) -> None:
     part = bits // count
     lines, expected = [f".reg .{type_} e<{count}>; .reg .b{bits} v;"], []
     for n, number in enumerate(_NUMBERS):
@@ -49,7 +49,7 @@ def test_a_number_is_split_into_its_parts(bits: int, count: int, type_: str, thr
     assert out[::2].tolist() == expected
 
 
-def test_a_number_of_128_bits_has_the_number_below_and_its_sign_above(cpu: Device) -> None:
+def test_128_bit_immediate_is_sign_extended(cpu: Device) -> None:
     """Source: the code that ptxas 13.5 makes of it."""
     body = ".reg .b64 x, y; mov.b128 {x, y}, 7; st.global.v2.b64 [p0], {x, y};"
     (out,) = run_ptx(cpu, body, np.ones(4, np.uint32), block=1, target="sm_90")
@@ -77,7 +77,7 @@ def test_a_number_of_128_bits_has_the_number_below_and_its_sign_above(cpu: Devic
         ("mov.b64 d1, {1, 2, 3, 4}; mov.b64 {r1, r2}, d1;", [0x20001, 0x40003, 9, 9]),
     ],
 )
-def test_a_move_of_parts(statement: str, expected: list[int], cpu: Device) -> None:
+def test_move_of_parts(statement: str, expected: list[int], cpu: Device) -> None:
     body = f"setp.eq.u32 q0, t, 0; {' '.join(f'mov.u32 r{k}, 9;' for k in range(1, 5))} {statement}"
     (out,) = run_ptx(cpu, f"{body} st.global.v4.b32 [p0], {{r1, r2, r3, r4}};", blank(4), block=1)
     assert out.tolist() == expected
@@ -99,7 +99,7 @@ def test_a_move_of_parts(statement: str, expected: list[int], cpu: Device) -> No
         "mov.v2.f32 {r1, r2}, {1.5, 1};",
     ],
 )
-def test_a_move_of_parts_that_no_assembler_takes(statement: str, cpu: Device) -> None:
+def test_move_of_parts_that_no_assembler_accepts_is_refused(statement: str, cpu: Device) -> None:
     with raises(PtxSyntaxError, "ptx-syntax", "mov"):
         run_ptx(cpu, statement, blank(1))
 
@@ -107,7 +107,7 @@ def test_a_move_of_parts_that_no_assembler_takes(statement: str, cpu: Device) ->
 @pytest.mark.parametrize("parts", ["{s, r}", "{r, s}"])
 @pytest.mark.parametrize("how", ["@!q0 mov.b64 PARTS, d0;", "@q0 bra L; mov.b64 PARTS, d0; L:"])
 @pytest.mark.parametrize("moves", [0, 1])
-def test_results_that_lanes_hold_in_other_shapes(parts: str, how: str, moves: int, cpu: Device) -> None:
+def test_results_of_other_shapes(parts: str, how: str, moves: int, cpu: Device) -> None:
     """``r`` is the same in each row of eight lanes, ``s`` differs in each, and both are written at once."""
     body = f"""
         .reg .b32 s, r; ld.global.u32 n, [p1]; setp.eq.u32 q0, n, 0;
@@ -196,7 +196,7 @@ def _module(pairs: list[tuple[str, str]], target: str) -> tuple[str, int]:
 
 
 @pytest.mark.parametrize("shard", range(4))
-def test_a_number_does_what_a_register_does_that_holds_it(shard: int, cpu: Device) -> None:
+def test_immediate_acts_as_a_register_with_its_value(shard: int, cpu: Device) -> None:
     """In every place that takes one, and in every vector form: the results are the same to the last bit."""
     pairs: dict[str, list[tuple[str, str]]] = {"sm_100a": [], "sm_120a": []}
     for statement in sorted(_pure())[shard::4]:
@@ -227,7 +227,7 @@ def test_a_number_does_what_a_register_does_that_holds_it(shard: int, cpu: Devic
 # -- no pass looks at the first result alone ------------------------------------------------------------------
 
 
-def test_no_pass_looks_at_the_first_result_alone() -> None:
+def test_no_pass_reads_only_the_first_result() -> None:
     """``Op.result`` is the one register that an operation writes, and None where there are several."""
     root = Path(cujit.__file__).parent / "devices" / "cpu"
     pattern = re.compile(r"\.(results|written)\[-?\d+\]")
@@ -237,7 +237,7 @@ def test_no_pass_looks_at_the_first_result_alone() -> None:
     assert found == ["ir/program.py.results[0]"]
 
 
-def test_a_move_of_several_parts_is_no_move_to_any_pass() -> None:
+def test_move_of_several_parts_is_not_a_copy_for_any_pass() -> None:
     """So that no rule for ``mov``, which copies one value, is asked for the parts of one."""
     for opcode, bits in itertools.product(("mov.join", "mov.split"), ("b32", "b64", "b128")):
         assert form_of(opcode, bits).meaning is not form_of("mov", bits).meaning

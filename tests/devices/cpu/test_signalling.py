@@ -62,7 +62,7 @@ def _memory(types: list[str], seed: int) -> Array:
     return memory
 
 
-def test_a_reduction_that_signals_does_its_operation_and_tells_its_bytes(cpu: Device) -> None:
+def test_signaling_reduction_updates_and_reports_its_bytes(cpu: Device) -> None:
     """Each thread reduces twice into a place of its own; all wait for the bytes of all."""
     types = [type_ for _, type_ in _SIGNALLING]
     old, by = _memory(types, 0), _memory(types, 50)
@@ -107,7 +107,7 @@ _RELEASING = (
 )  # fmt: skip
 
 
-def test_stores_and_sums_that_release_have_every_type(cpu: Device) -> None:
+def test_releasing_stores_and_sums_support_every_type(cpu: Device) -> None:
     types = [name.rpartition(".")[2].replace("f", "u").replace("b", "u") for name in _RELEASING]
     old, by = _memory(types, 100), _memory(types, 200)
     lines = [".reg .b16 h; .reg .b32 w1; .reg .b64 u; .reg .f32 g; .reg .f64 v;"]
@@ -142,7 +142,7 @@ def test_stores_and_sums_that_release_have_every_type(cpu: Device) -> None:
         }),
     ],
 )  # fmt: skip
-def test_a_scene_in_other_words_leaves_what_the_gpu_left(name: str, words: dict[str, str], cpu: Device) -> None:
+def test_scene_in_other_words_leaves_what_the_gpu_left(name: str, words: dict[str, str], cpu: Device) -> None:
     scene = every_scene()[name]
     text = scene.ptx
     for before, after in words.items():

@@ -98,7 +98,7 @@ def test_findings_name_the_header_and_the_calls(name: str, program: cujit.Artifa
         assert each in _shown(_error_records(caught.value)[0]["text"])
 
 
-def test_every_call_of_a_function_has_a_chain_of_its_own(program: cujit.Artifact) -> None:
+def test_every_call_of_a_function_has_its_own_call_chain(program: cujit.Artifact) -> None:
     text = program.data.decode()
     lines = Lines(lambda: parse(text), text)
     chains = {lines.chain_of(k + 1) for k in range(text.count("\n"))}
@@ -108,7 +108,7 @@ def test_every_call_of_a_function_has_a_chain_of_its_own(program: cujit.Artifact
     assert {chain[0] for chain in chains if chain} == {lines.source_of(k + 1) for k in range(text.count("\n"))} - {None}
 
 
-def test_a_place_whose_call_has_no_line_of_its_own_ends_there() -> None:
+def test_call_chain_ends_at_a_call_without_a_line() -> None:
     text = """.version 8.0
 .target sm_80
 .address_size 64

@@ -61,7 +61,7 @@ def _reading(name: str, row: SpecialRegister) -> str:
     return f"mov.{row.type} t, {name};\ncvt.u64.u32 d, t;"
 
 
-def test_every_special_register_of_the_isa_is_there() -> None:
+def test_every_special_register_of_the_isa_is_supported() -> None:
     assert {name[1:] for name in NAMES} == set(READABLE)
     assert {name[1:] for name in SPECIAL_REGISTERS} >= REFUSED
 
@@ -87,7 +87,7 @@ def test_without_a_cluster_each_block_is_one(device: Device) -> None:
         assert (got[4:] == 0).all()
 
 
-def test_lane_masks_are_those_of_the_lane(device: Device) -> None:
+def test_lane_masks_match_the_lane(device: Device) -> None:
     names = ["%laneid", *(f"%lanemask_{m}" for m in ("eq", "le", "lt", "ge", "gt"))]
     got = read(device, names, Dim3(1), Dim3(13, 5)).astype(object)
     thread = np.arange(65)
@@ -104,7 +104,7 @@ def test_sizes_of_shared_memory(device: Device) -> None:
     assert (got[1] == 384).all()  # 300 bytes and more, in units of 128
 
 
-def test_the_timer_counts_nanoseconds(cpu: Device) -> None:
+def test_timer_counts_nanoseconds(cpu: Device) -> None:
     names = ["%globaltimer", "%globaltimer_hi", "%clock64", "%clock_hi"]
     before = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
     first = read(cpu, names, Dim3(1), Dim3(1))[:, 0]
@@ -117,7 +117,7 @@ def test_the_timer_counts_nanoseconds(cpu: Device) -> None:
     assert int(second[3]) - (int(second[2]) >> 32) in (0, 1)
 
 
-def test_a_special_register_is_read_as_a_vector(cpu: Device) -> None:
+def test_special_register_is_read_as_a_vector(cpu: Device) -> None:
     text = """.version 8.0\n.target sm_90\n.address_size 64
     .visible .entry k(.param .u64 po) { .reg .b32 a, b, c, t; .reg .b64 o, x; ld.param.u64 o, [po];
     mov.v4.u32 {a, b, c, _}, %tid; mad.lo.u32 t, c, 3, b; mad.lo.u32 t, t, 8, a; mul.wide.u32 x, t, 4;
@@ -129,7 +129,7 @@ def test_a_special_register_is_read_as_a_vector(cpu: Device) -> None:
     assert out.numpy().tolist() == expected
 
 
-def test_a_cluster_tells_its_blocks_where_they_are(cpu: Device) -> None:
+def test_cluster_registers_give_block_positions(cpu: Device) -> None:
     names = ["%clusterid.x", "%cluster_ctaid.x", "%nclusterid.x", "%cluster_nctaid.x", "%cluster_ctarank",
              "%cluster_nctarank", "%is_explicit_cluster"]  # fmt: skip
     stores = "".join(

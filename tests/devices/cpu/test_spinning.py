@@ -44,7 +44,7 @@ LOCKS = {
 
 
 @pytest.mark.parametrize("form", LOCKS)
-def test_every_lane_takes_a_lock_in_its_turn(device: Device, form: str) -> None:
+def test_every_lane_acquires_a_lock_in_turn(device: Device, form: str) -> None:
     body = LOCKS[form].replace("BODY", "__threadfence(); *count = *count + 1 + threadIdx.x; __threadfence();")
     text = f"""extern "C" __global__ void k(int *lock, volatile int *count) {{ {body} }}"""
     lock, count = device.zeros(2, np.int32), device.zeros(1, np.int32)
@@ -52,7 +52,7 @@ def test_every_lane_takes_a_lock_in_its_turn(device: Device, form: str) -> None:
     assert count.numpy().tolist() == [5 * (70 + 69 * 35)]
 
 
-def test_a_constant_in_the_loop_does_not_make_a_lock_a_retry(device: Device) -> None:
+def test_constant_in_a_lock_loop_is_not_a_retry(device: Device) -> None:
     body = """AGAIN: mov.u32 r1, 0; atom.global.cas.b32 r2, [p1], r1, 1; setp.ne.u32 q1, r2, 0; @q1 bra AGAIN;
     ld.volatile.global.u32 r3, [p1+4]; add.u32 r3, r3, 1; st.volatile.global.u32 [p1+4], r3; membar.gl;
     atom.global.exch.b32 r2, [p1], 0; st.global.u32 [at], 1;"""
@@ -61,7 +61,7 @@ def test_a_constant_in_the_loop_does_not_make_a_lock_a_retry(device: Device) -> 
     assert lock.tolist() == [0, 66]
 
 
-def test_an_update_that_tries_again_loses_nothing(device: Device) -> None:
+def test_retried_update_loses_nothing(device: Device) -> None:
     text = """extern "C" __global__ void k(float *sum, unsigned *tries) {
         unsigned *word = (unsigned *)sum, old = *word, assumed;
         do { assumed = old; old = atomicCAS(word, assumed, __float_as_uint(__uint_as_float(assumed) + 1.0f)); }
@@ -77,7 +77,7 @@ def test_an_update_that_tries_again_loses_nothing(device: Device) -> None:
 
 
 @pytest.mark.parametrize("waits", ["t < 16", "t >= 16", "t % 2 == 0", "t != 5"])
-def test_lanes_wait_for_a_flag_that_others_of_their_warp_set(device: Device, waits: str) -> None:
+def test_lanes_wait_for_a_flag_of_their_warp(device: Device, waits: str) -> None:
     text = f"""extern "C" __global__ void k(int *out) {{
         __shared__ volatile int flag, value; unsigned t = threadIdx.x;
         if (t == 0) flag = value = 0;
@@ -112,7 +112,7 @@ def test_warps_hand_a_value_round_by_flags(device: Device) -> None:
     assert out.numpy().view(np.uint32).tolist() == [value] * 256
 
 
-def test_lanes_pass_a_baton_there_and_back(device: Device) -> None:
+def test_lanes_pass_a_token_in_both_directions(device: Device) -> None:
     text = """extern "C" __global__ void k(int *out) {
         __shared__ volatile int turn; int t = threadIdx.x;
         if (t == 0) turn = 0;
@@ -129,7 +129,7 @@ def test_lanes_pass_a_baton_there_and_back(device: Device) -> None:
     assert out.numpy().tolist() == list(range(32))
 
 
-def test_polling_loops_inside_one_another(device: Device) -> None:
+def test_nested_polling_loops_end(device: Device) -> None:
     # Stage s of lane t waits for stage s of lane t - 1, and every lane in an outer loop for the end of the one before.
     text = """extern "C" __global__ void k(int *out) {
         __shared__ volatile int stage[64], ready; int t = threadIdx.x, n = 0;
@@ -151,7 +151,7 @@ def test_polling_loops_inside_one_another(device: Device) -> None:
     assert out.numpy().tolist() == [3] * 64
 
 
-def test_a_barrier_is_met_while_lanes_of_the_same_warps_poll(cpu: Device) -> None:
+def test_barrier_is_reached_while_lanes_of_the_warps_poll(cpu: Device) -> None:
     # An H200 hangs here: its barriers wait for the lanes that poll.
     text = """extern "C" __global__ void k(int *out) {
         __shared__ volatile int flag; int t = threadIdx.x, seen = 0;
@@ -167,7 +167,7 @@ def test_a_barrier_is_met_while_lanes_of_the_same_warps_poll(cpu: Device) -> Non
     assert out.numpy().tolist() == [5, 9] * 32
 
 
-def test_a_thread_waits_for_a_function_that_polls(device: Device) -> None:
+def test_thread_waits_for_a_polling_function(device: Device) -> None:
     # Nothing in the loop itself reads memory that others write: the function does, and is called by its address.
     text = """__device__ __noinline__ bool take(int *lock) { return atomicCAS(lock, 0, 1) == 0; }
     __device__ __noinline__ bool never(int *lock) { return lock == nullptr; }
@@ -181,7 +181,7 @@ def test_a_thread_waits_for_a_function_that_polls(device: Device) -> None:
     assert count.numpy().tolist() == [120]
 
 
-def test_a_polling_loop_that_ends_in_the_turn_in_which_deadlocks_are_sought_is_none() -> None:
+def test_poll_ending_during_a_deadlock_search_is_no_deadlock() -> None:
     # One warp polls for some turns, completes the phase that the other one awaits, and exits. The other has looked in
     # that turn already. After turns without progress the scheduler seeks deadlocks, every 64 turns.
     text = """extern "C" __global__ void k(int polls, int *out) {
@@ -220,7 +220,7 @@ LOOK_BACK = """extern "C" __global__ void k(volatile int *state, volatile int *s
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
-def test_blocks_look_back_at_those_before_them(threads: int) -> None:
+def test_blocks_wait_for_earlier_blocks(threads: int) -> None:
     device, blocks = Device(CpuBackend(threads)), 700
     state, sums, counter = (device.zeros(n, np.int32) for n in (blocks, 2 * blocks, 1))
     jit(LOOK_BACK, names=["k"], device=device)["k"][blocks, 64](state, sums, counter)
@@ -260,7 +260,7 @@ extern "C" __global__ void k(int *data, int *arrived, int rounds) {
 
 
 @pytest.mark.parametrize("text", [BY_HAND, BY_GROUP], ids=["by_hand", "by_group"])
-def test_a_cooperative_grid_waits_for_all_its_blocks(device: Device, text: str) -> None:
+def test_cooperative_grid_waits_for_all_its_blocks(device: Device, text: str) -> None:
     grid, block, rounds = 12, 96, 7
     n = grid * block
     first = np.arange(2 * n, dtype=np.int32)
@@ -288,7 +288,7 @@ def _rounds(place: Device, grid: int, seed: int) -> bool:
 
 @pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize(("grid", "shares"), [(8, (3, 2)), (13, (3, 4)), (32, (3, 8)), (7, (0, 7))])
-def test_every_thread_has_its_part_of_a_cooperative_grid(
+def test_every_thread_takes_part_in_a_cooperative_grid(
     grid: int, shares: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran, mine = [], threading.get_ident()
@@ -328,7 +328,7 @@ extern "C" __global__ void k(const int *x, int *y, int *sums, int n, int rounds)
 
 
 @pytest.mark.usefixtures("unoptimised")
-def test_warps_go_over_memory_side_by_side() -> None:
+def test_warps_traverse_memory_together() -> None:
     # Lanes leave the loops at different turns, some threads are gone, and the last warp of a block is not whole.
     grid, block, rounds = 6, 100, 3
     n = 13 * grid * block + 45
@@ -354,14 +354,14 @@ def test_warps_go_over_memory_side_by_side() -> None:
         np.testing.assert_array_equal(totals.numpy(), sums)
 
 
-def test_cooperative_grids_at_a_time_have_the_threads_in_turn() -> None:
+def test_concurrent_cooperative_grids_take_turns() -> None:
     """Whoever finds the threads busy runs all blocks in its own."""
     place = cpu(4)
     with ThreadPoolExecutor(6) as callers:
         assert all(callers.map(lambda seed: _rounds(place, 13, seed), range(24)))
 
 
-def test_a_cooperative_grid_without_memory_is_an_error_and_not_a_wait() -> None:
+def test_cooperative_grid_without_memory_is_an_error() -> None:
     ptx = """.version 8.0\n.target sm_80\n.address_size 64
     .visible .entry huge() { .local .b8 mine[70368744177664]; st.local.u8 [mine], 1; ret; }"""
     with raises(KernelFaultError, "fault-no-memory") as caught:
@@ -370,7 +370,7 @@ def test_a_cooperative_grid_without_memory_is_an_error_and_not_a_wait() -> None:
 
 
 @pytest.mark.parametrize("watched", [None, "all"])
-def test_grids_meet_where_an_h200_lets_them(watched: str | None) -> None:
+def test_grids_synchronize_where_an_h200_allows(watched: str | None) -> None:
     # On an H200, driver of CUDA 13.0: a stream has the memory for it from its first cooperative launch on, and a kernel
     # that finds none traps, be it one block or many.
     place = cpu(check=watched)
@@ -393,7 +393,7 @@ def test_grids_meet_where_an_h200_lets_them(watched: str | None) -> None:
     assert meet(100_000, stream=own) == "trap"  # more than run at a time: a GPU hangs
 
 
-def test_a_grid_of_a_graph_meets_if_it_is_cooperative() -> None:
+def test_graph_grid_synchronizes_if_cooperative() -> None:
     # On an H200, driver of CUDA 13.0, whatever ran in the stream before.
     place = cpu()
     kernel = jit(BY_GROUP, names=["k"], device=place)["k"]
@@ -414,7 +414,7 @@ def test_a_grid_of_a_graph_meets_if_it_is_cooperative() -> None:
         graph(cooperative=False).launch(stream)
 
 
-def test_a_grid_is_valid_behind_a_cooperative_launch(device: Device) -> None:
+def test_grid_is_valid_after_a_cooperative_launch(device: Device) -> None:
     text = (
         GROUPS
         + """
@@ -431,7 +431,7 @@ def test_a_grid_is_valid_behind_a_cooperative_launch(device: Device) -> None:
         device.synchronize()
 
 
-def test_a_thread_sleeps_and_goes_on(device: Device) -> None:
+def test_nanosleep_pauses_a_thread(device: Device) -> None:
     body = "and.b32 r1, t, 7; mul.lo.u32 r1, r1, 50; nanosleep.u32 r1; nanosleep.u32 20; st.global.u32 [at], r1;"
     (got,) = run_ptx(device, body, blank(64), block=64)
     np.testing.assert_array_equal(got, np.arange(64) % 8 * 50)

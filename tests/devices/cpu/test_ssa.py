@@ -57,7 +57,7 @@ def _by_label(nodes: Sequence[Node]) -> dict[str, list[Node]]:
     return found
 
 
-def test_each_read_finds_what_was_written_last() -> None:
+def test_each_read_finds_the_last_write() -> None:
     draw, reads = random.Random(7), 0
     for _ in range(300):
         body = _Body(draw)
@@ -78,7 +78,7 @@ def test_each_read_finds_what_was_written_last() -> None:
     assert reads > 1000
 
 
-def test_phis_stand_where_writes_meet_and_nowhere_else() -> None:
+def test_phis_are_placed_exactly_where_writes_join() -> None:
     draw, phis = random.Random(8), 0
     for _ in range(300):
         body = _Body(draw)

@@ -57,7 +57,7 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[Stage]:
 
 
 @pytest.mark.verbatim
-def test_stages_are_shown_in_order_with_what_they_left(
+def test_stages_are_listed_in_order_with_their_results(
     cpu: Device, shown: list[Stage], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUJIT_DUMP", "times")  # has it compiled, whatever the cache has
@@ -79,7 +79,7 @@ def test_stages_are_shown_in_order_with_what_they_left(
     assert "define void @run(" in texts["emit"]
 
 
-def test_the_environment_has_stages_printed_though_the_cache_has_the_kernel(
+def test_stages_are_printed_even_for_a_cached_kernel(
     cpu: Device, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     launch(cpu)
@@ -98,7 +98,7 @@ def test_the_environment_has_stages_printed_though_the_cache_has_the_kernel(
     assert all(line.startswith("; ") for line in lines)
 
 
-def test_no_stage_of_that_name_is_an_error(cpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_stage_is_an_error(cpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUJIT_DUMP", "fision")
     with raises(OptionError, "option-unknown", "CUJIT_DUMP", "fision") as caught:
         launch(cpu)
@@ -106,12 +106,12 @@ def test_no_stage_of_that_name_is_an_error(cpu: Device, monkeypatch: pytest.Monk
 
 
 @pytest.mark.usefixtures("shown")
-def test_the_page_of_the_compiler_is_as_the_stages_write_it() -> None:
+def test_compiler_page_matches_the_stages() -> None:
     assert PAGE.read_text() == compiler_page.page(), "run: python tools/compiler_page.py > docs/cpu-compiler.md"
 
 
 @pytest.mark.parametrize("often", [0, 700, 1_000_000])
-def test_the_collector_looks_rarely_while_a_kernel_is_compiled_and_then_as_before(
+def test_garbage_collector_runs_rarely_during_a_compile(
     cpu: Device, monkeypatch: pytest.MonkeyPatch, often: int
 ) -> None:
     seen: set[int] = set()

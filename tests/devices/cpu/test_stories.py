@@ -87,7 +87,7 @@ def fault(code: str, name: str, grid: int = 1, block: int = 64, check: str = "ra
     return caught.value
 
 
-def test_a_race_is_two_threads_and_the_barrier_that_is_missing() -> None:
+def test_race_story_shows_two_threads_and_the_missing_barrier() -> None:
     error = fault(TURNED, "turned")
     assert error.story == Story(
         ("thread (31, 0, 0)", "thread (32, 0, 0)"),
@@ -109,13 +109,13 @@ def test_a_race_is_two_threads_and_the_barrier_that_is_missing() -> None:
     ]
 
 
-def test_a_race_within_a_warp_lacks_syncwarp() -> None:
+def test_race_within_a_warp_lacks_syncwarp() -> None:
     error = fault(TURNED.replace("63 -", "31 ^"), "turned", block=32)
     assert error.story is not None
     assert error.story.missing == "missing: __syncwarp()"
 
 
-def test_a_race_between_blocks_names_them() -> None:
+def test_race_story_between_blocks_names_them() -> None:
     story = fault(ACROSS, "across", grid=2, block=1).story
     assert story is not None
     assert story.actors == ("thread (0, 0, 0) of block (0, 0, 0)", "thread (0, 0, 0) of block (1, 0, 0)")
@@ -173,26 +173,24 @@ def test_copies_and_clusters_tell_which_wait_or_barrier_is_missing(
         ),
     ],
 )  # fmt: skip
-def test_a_deadlock_is_two_groups_of_threads(
-    code: str, name: str, block: int, sides: set[tuple[str, str, str]]
-) -> None:
+def test_deadlock_is_two_groups_of_threads(code: str, name: str, block: int, sides: set[tuple[str, str, str]]) -> None:
     story = fault(code, name, block=block, check="memory").story
     assert story is not None
     assert {(story.actors[step.actor], step.action, step.place) for step in story.steps} == sides
     assert story.after == len(story.steps)
 
 
-def test_a_fault_of_one_thread_has_no_story() -> None:
+def test_fault_of_one_thread_has_no_story() -> None:
     wild = 'extern "C" __global__ void wild(float *out) { out[threadIdx.x + 64] = 1; }'
     assert fault(wild, "wild", check="memory").story is None
 
 
-def test_an_error_keeps_its_story_as_it_travels() -> None:
+def test_error_keeps_its_story_through_pickle() -> None:
     error = fault(TURNED, "turned")
     assert pickle.loads(pickle.dumps(error)).story == error.story
 
 
-def test_a_saved_launch_tells_the_story_again(tmp_path: Path) -> None:
+def test_saved_launch_repeats_the_story(tmp_path: Path) -> None:
     device = cujit.cpu()
     kernel = cujit.jit(TURNED, device=device, name="turned.cu", options={"lineinfo": True})["turned"]
     path = kernel[1, 64].save(tmp_path / "race.launch", device.zeros(64, np.float32))
@@ -204,7 +202,7 @@ def test_a_saved_launch_tells_the_story_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"steps": [[2, "a", "b"]]}, {"steps": [[0, "a"]]}, {"actors": ["one"]}])
-def test_a_damaged_story_is_refused(wrong: dict[str, object]) -> None:
+def test_damaged_story_is_refused(wrong: dict[str, object]) -> None:
     story = fault(TURNED, "turned").story
     assert story is not None
     assert Story.from_json(story.to_json()) == story
@@ -213,12 +211,12 @@ def test_a_damaged_story_is_refused(wrong: dict[str, object]) -> None:
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="earlier tracebacks have no notes")
-def test_a_traceback_ends_with_the_story() -> None:
+def test_traceback_ends_with_the_story() -> None:
     error = fault(TURNED, "turned")
     assert str(error.story) in "".join(traceback.format_exception(error))
 
 
-def test_the_command_line_prints_the_story(tmp_path: Path) -> None:
+def test_command_line_prints_the_story(tmp_path: Path) -> None:
     path = tmp_path / "turned.cu"
     path.write_text(TURNED)
     launch = ["--grid", "1", "--block", "64", "--arg", "zeros:f32:64", "--check", "race", "-O", "lineinfo"]
@@ -228,7 +226,7 @@ def test_the_command_line_prints_the_story(tmp_path: Path) -> None:
     assert " missing: __syncthreads() " in result.stderr
 
 
-def test_the_command_line_gives_the_story_as_json(tmp_path: Path) -> None:
+def test_command_line_gives_the_story_as_json(tmp_path: Path) -> None:
     path = tmp_path / "turned.cu"
     path.write_text(TURNED)
     launch = ["--grid", "1", "--block", "64", "--arg", "zeros:f32:64", "-O", "lineinfo", "--json"]
@@ -245,7 +243,7 @@ def test_the_command_line_gives_the_story_as_json(tmp_path: Path) -> None:
     assert story.missing == "the kernel doesn't fix the order of these writes"
 
 
-def test_the_picture_holds_hostile_names_as_text() -> None:
+def test_picture_holds_hostile_names_as_text() -> None:
     name = "</text><script>alert(1)</script>\"'&"
     story = Story((name, name), (StoryStep(0, name, name), StoryStep(1, "x" * 99, "")), name, 1)
     found = ElementTree.fromstring(story.svg())
@@ -255,7 +253,7 @@ def test_the_picture_holds_hostile_names_as_text() -> None:
     assert f"{'x' * 41}…" in "".join(found.itertext())
 
 
-def test_a_notebook_draws_the_story() -> None:
+def test_notebook_draws_the_story() -> None:
     error = fault(TURNED, "turned")
     html = html_of(RENDERERS["cujit.errors", "KernelFaultError"](error))
     assert html.count("<svg ") == 1
@@ -263,7 +261,7 @@ def test_a_notebook_draws_the_story() -> None:
     assert "cujit explain fault-race" in html
 
 
-def test_a_difference_between_schedules_is_two_schedules_and_their_writes() -> None:
+def test_schedule_difference_story_shows_both_schedules() -> None:
     device = cujit.cpu()
     last = cujit.jit(ACROSS, device=device, name="across.cu", options={"lineinfo": True})["across"]
     difference = last[8, 1].under_schedules(device.zeros(1, np.float32), schedules=50).difference

@@ -67,7 +67,7 @@ SOME: dict[str, tuple[str, Callable[[Any], Any]]] = {
 
 @pytest.mark.parametrize("some", SOME)
 @pytest.mark.parametrize("barrier", ["", "bar.sync 0;"], ids=["alone", "with barriers"])
-def test_lanes_that_pass_a_loop_by_keep_their_values(device: Device, some: str, barrier: str) -> None:
+def test_lanes_that_skip_a_loop_keep_their_values(device: Device, some: str, barrier: str) -> None:
     test, away = SOME[some]
     data = words(64)
     text = barrier + MIX.format(before=f"{test} @q0 bra AFTER;", after=f"AFTER: {barrier}")
@@ -95,7 +95,7 @@ cvt.rn.f{bits}.u32 f2, r2; add.f{bits} f3, f3, f2; st.global.f{bits} [d1], f3;
 
 @pytest.mark.parametrize("some", ["all", *SOME])
 @pytest.mark.parametrize("bits", [32, 64])
-def test_a_loop_with_as_many_turns_for_all_lanes_runs_in_parts(device: Device, bits: int, some: str) -> None:
+def test_loop_with_as_many_turns_for_all_lanes_runs_in_parts(device: Device, bits: int, some: str) -> None:
     numbers = range(3, 11)
     test, away = SOME.get(some, ("", lambda lane: lane < 0))
     body = f".reg .f{bits} f<16>;" + SUMS.format(
@@ -122,11 +122,11 @@ def runs_in_parts(body: str) -> bool:
     return ".all = alloca" in ir_of(preparation.body("k"), Dim3(64))
 
 
-def test_such_a_loop_is_emitted_in_parts() -> None:
+def test_divergent_loop_is_emitted_in_parts() -> None:
     assert runs_in_parts(MIX.format(before="", after=""))
 
 
-def test_a_loop_that_reads_what_others_write_is_not_run_in_parts() -> None:
+def test_loop_that_reads_shared_data_is_not_split() -> None:
     body = """
     mov.u32 r6, 1; mov.u32 r7, 0;
     LOOP:
@@ -162,7 +162,7 @@ bar.warp.sync -1; ld.shared.u32 r8, [r3]; add.u32 r7, r7, r8; st.global.u32 [at]
         "red.shared.add.u32 [r5], 2; red.shared.add.u32 [r2], 1; red.shared.max.s32 [r5], 9;",
     ],
 )
-def test_what_is_put_off_comes_in_the_order_of_the_operations(cpu: Device, operations: str) -> None:
+def test_deferred_operations_keep_their_order(cpu: Device, operations: str) -> None:
     # On a GPU the lanes' operations on one cell come in any order.
     data = words(32)
     body = ("mov.u32 r7, 0;" + PLACES).format(operations=operations)

@@ -21,7 +21,7 @@ _GOLDEN: dict[str, Any] = json.loads(GOLDEN.read_text())
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", _FORMS)
-def test_sums_are_those_of_an_h200(name: str, device: Device) -> None:
+def test_sums_match_an_h200(name: str, device: Device) -> None:
     if device.is_gpu and device.arch.number != 90:
         pytest.skip("recorded on a GPU of sm_90, whose rule is not that of others")
     found = measured(device, _FORMS[name])
@@ -40,7 +40,7 @@ _WHOLE = {
 
 
 @pytest.mark.parametrize("name", _WHOLE)
-def test_the_rule_in_the_page_is_what_is_followed(name: str) -> None:
+def test_page_states_the_rule_of_the_code(name: str) -> None:
     """In whole numbers, for some elements of every kind."""
     form, (width, kept) = _FORMS[name], _WHOLE[name]
     a, b, c, _ = form.operands()

@@ -32,7 +32,7 @@ WHOLE = [
 
 @pytest.mark.parametrize("block", [32, 33, 96])
 @pytest.mark.parametrize("barrier", WHOLE)
-def test_no_thread_passes_a_barrier_before_all_have_come(device: Device, barrier: str, block: int) -> None:
+def test_no_thread_passes_a_barrier_before_all_arrive(device: Device, barrier: str, block: int) -> None:
     count = (block + 31) // 32 * 32
     body = NEIGHBOUR.format(barrier=barrier.format(count=count), count=count)
     (got,) = run_ptx(device, body, blank(3 * block), grid=3, block=block, outside=SHARED)
@@ -40,7 +40,7 @@ def test_no_thread_passes_a_barrier_before_all_have_come(device: Device, barrier
     np.testing.assert_array_equal(got, np.tile(((t + 33) % block) ** 2, 3))
 
 
-def test_a_block_of_the_largest_size_waits(device: Device) -> None:
+def test_block_of_the_largest_size_waits(device: Device) -> None:
     body = NEIGHBOUR.format(barrier="bar.sync 0", count=1024)
     (got,) = run_ptx(device, body, blank(1024), block=1024, outside=SHARED)
     np.testing.assert_array_equal(got, ((np.arange(1024) + 33) % 1024) ** 2)
@@ -69,7 +69,7 @@ REDUCTIONS = {
 @pytest.mark.parametrize("operands", ["0", "r7", "9, {count}", "r7, r8"])
 @pytest.mark.parametrize("form", ["bar", "barrier.cta"])
 @pytest.mark.parametrize("kind", REDUCTIONS)
-def test_a_barrier_reduces_predicates(device: Device, kind: str, form: str, operands: str) -> None:
+def test_barrier_reduces_predicates(device: Device, kind: str, form: str, operands: str) -> None:
     block = 96
     text, reference = REDUCTIONS[kind]
     operation = text.format(form=form, operands=operands.format(count=block))
@@ -82,7 +82,7 @@ def test_a_barrier_reduces_predicates(device: Device, kind: str, form: str, oper
     assert got.tolist() == [expected] * block
 
 
-def test_threads_that_have_exited_do_not_count(device: Device) -> None:
+def test_exited_threads_do_not_count(device: Device) -> None:
     # Each round a third of the threads that are left leave; the others count who is still there.
     text = """extern "C" __global__ void k(unsigned *out) {
         unsigned left = threadIdx.x, seen = 0;
@@ -106,7 +106,7 @@ def test_threads_that_have_exited_do_not_count(device: Device) -> None:
 # -- some of the warps ------------------------------------------------------------------------------------
 
 
-def test_a_guard_keeps_warps_from_a_barrier(device: Device) -> None:
+def test_guard_keeps_warps_from_a_barrier(device: Device) -> None:
     body = """setp.lt.u32 q1, w, 2; mov.u32 r1, 0; mov.u32 r3, 99;
     mov.u32 r2, cells; mad.lo.u32 r4, t, 4, r2; xor.b32 r5, t, 32; mad.lo.u32 r5, r5, 4, r2;
     AGAIN: add.u32 r6, r1, t; @q1 st.shared.u32 [r4], r6; @q1 bar.sync 1, 64; @q1 ld.shared.u32 r3, [r5];
@@ -136,7 +136,7 @@ def test_producers_arrive_and_consumers_wait(device: Device) -> None:
     np.testing.assert_array_equal(got, np.concatenate([np.zeros(32, np.uint32), total, total]))
 
 
-def test_pairs_of_warps_meet_at_barriers_of_their_own(device: Device) -> None:
+def test_pairs_of_warps_use_their_own_barriers(device: Device) -> None:
     body = """shr.u32 r9, w, 1; mov.u32 r1, 0; mov.u32 r2, cells; mad.lo.u32 r3, t, 4, r2;
     xor.b32 r4, t, 32; mad.lo.u32 r4, r4, 4, r2; mov.u32 r5, t;
     AGAIN: st.shared.u32 [r3], r5; bar.sync r9, 64; ld.shared.u32 r6, [r4]; mad.lo.u32 r5, r5, 3, r6; bar.sync r9, 64;
@@ -175,7 +175,7 @@ def test_guards_of_both_kinds_meet(device: Device, guard: str) -> None:
     assert got.tolist() == list(range(63, -1, -1))
 
 
-def test_threads_that_wait_less_often_leave_the_others_to_themselves(device: Device) -> None:
+def test_threads_with_fewer_waits_do_not_block_others(device: Device) -> None:
     # Thread t passes t % 5 + 1 barriers, counts who is there, and exits.
     body = """rem.u32 r1, t, 5; mov.u32 r6, 0; setp.eq.u32 q1, t, t;
     AGAIN: barrier.red.popc.u32 r2, 0, q1; mad.lo.u32 r6, r6, 128, r2; st.global.u32 [at], r6;
@@ -189,7 +189,7 @@ def test_threads_that_wait_less_often_leave_the_others_to_themselves(device: Dev
     np.testing.assert_array_equal(got, seen.astype(np.uint32))
 
 
-def test_a_barrier_in_one_arm_waits_for_the_exits_of_the_other(device: Device) -> None:
+def test_barrier_in_one_branch_waits_for_exits_in_the_other(device: Device) -> None:
     body = """and.b32 r1, t, 3; setp.eq.u32 q1, r1, 0; @q1 bra LEAVE;
     barrier.sync 0; mov.u32 r2, cells; ld.shared.u32 r3, [r2]; st.global.u32 [at], r3; bra DONE;
     LEAVE: mov.u32 r2, cells; atom.shared.add.u32 r3, [r2], 1; st.global.u32 [at], 7; DONE:"""
@@ -237,7 +237,7 @@ def test_lanes_leave_a_loop_while_others_wait_in_it(cpu: Device) -> None:
     np.testing.assert_array_equal(out.numpy(), seen.astype(np.uint32))
 
 
-def test_every_warp_has_its_own_way_to_the_barrier(device: Device) -> None:
+def test_every_warp_has_its_own_path_to_the_barrier(device: Device) -> None:
     # Warps take different numbers of steps between barriers, and lanes within them, too.
     text = """extern "C" __global__ void k(unsigned *out, int rounds) {
         __shared__ unsigned sum[2];

@@ -70,7 +70,7 @@ _LOADS = (*(f"{rank}d over" for rank in range(1, 6)), *(f"im2col {rank}d" for ra
 
 
 @pytest.mark.parametrize(("name", "second"), [*((name, 0) for name in _LOADS), ("3d over", 1), ("im2col 4d", 1)])
-def test_a_load_is_the_same_into_every_kind_of_shared_memory(name: str, second: int, cpu: Device) -> None:
+def test_load_is_equal_into_every_kind_of_shared_memory(name: str, second: int, cpu: Device) -> None:
     got, expected = run(cpu, _CASES[name], _in_three_ways(second)), _golden(name)
     for k in range(len(_WORDS)):
         np.testing.assert_array_equal(got[k * _SLOT :][:_SLOT], expected[:_SLOT], _WORDS[k][0])
@@ -79,7 +79,7 @@ def test_a_load_is_the_same_into_every_kind_of_shared_memory(name: str, second: 
 @pytest.mark.parametrize(
     "name", ["2d store over", "add uint32", "2d prefetch over", "im2col 4d prefetch", "im2col store"]
 )
-def test_a_hint_changes_nothing_in_a_copy(name: str, cpu: Device) -> None:
+def test_hint_keeps_a_copy_unchanged(name: str, cpu: Device) -> None:
     np.testing.assert_array_equal(run(cpu, _CASES[name], _hinted), _golden(name))
 
 
@@ -117,7 +117,7 @@ _IMAGES = {
 
 
 @pytest.mark.parametrize("name", _IMAGES)
-def test_every_reduction_is_made_in_the_pixels_of_an_image(name: str, cpu: Device) -> None:
+def test_every_reduction_works_on_the_pixels_of_an_image(name: str, cpu: Device) -> None:
     """Which pixels those are, a load from an image of numbers tells."""
     shape, corners, start = _IMAGES[name]
     more: dict[str, Any] = {

@@ -80,7 +80,7 @@ def word_of(operation: str, shape: str, times: int, packs: bool) -> str:
 
 
 @pytest.mark.parametrize("shape", COUNTS)
-def test_loads_take_the_cells_that_shape_algebra_names(cpu: Device, shape: str) -> None:
+def test_loads_read_the_cells_of_shape_algebra(cpu: Device, shape: str) -> None:
     cells = np.random.default_rng(1).integers(0, 1 << 32, (COLUMNS, LANES), np.uint32)
     body, wanted = [START, whole(False), "bar.sync 0;"], []
     offset = 0
@@ -102,7 +102,7 @@ def test_loads_take_the_cells_that_shape_algebra_names(cpu: Device, shape: str) 
 
 
 @pytest.mark.parametrize(("shape", "packs"), [(shape, packs) for shape in COUNTS for packs in (False, True)])
-def test_stores_fill_the_cells_that_shape_algebra_names(cpu: Device, shape: str, packs: bool) -> None:
+def test_stores_write_the_cells_of_shape_algebra(cpu: Device, shape: str, packs: bool) -> None:
     most = max(times for times, p, split in forms(shape) if p == packs and moved(shape, times, p, split) is not None)
     for times in (1, most):
         split = next(s for t, p, s in forms(shape) if (t, p) == (times, packs))
@@ -182,14 +182,14 @@ def test_loads_reduce_what_each_thread_loads(cpu: Device, shape: str, words: str
     np.testing.assert_array_equal(got, expected)
 
 
-def test_what_was_not_stored_is_no_number(cpu: Device) -> None:
+def test_unwritten_tensor_memory_is_not_a_number(cpu: Device) -> None:
     load = "tcgen05.ld.sync.aligned.32x32b.x1.b32 {r0}, [t];"
     body = f"{START} {load} mad.wide.u32 a, i, 4, p0; st.global.b32 [a], r0; {END}"
     assert np.isnan(run_scene(cpu, Scene("raw", kernel(body), (np.zeros(128, np.float32),), 1, 128))[0]).all()
 
 
 @pytest.mark.parametrize("stored", ["", "t", "t+1"])
-def test_a_load_of_what_nobody_wrote(stored: str) -> None:
+def test_load_of_unwritten_tensor_memory_is_found(stored: str) -> None:
     """Two columns are loaded; that one of them was stored is enough."""
     store = f"tcgen05.st.sync.aligned.32x32b.x1.b32 [{stored}], {{i}};" if stored else ""
     load = "tcgen05.ld.sync.aligned.32x32b.x2.b32 {r0, r1}, [t];"
@@ -226,7 +226,7 @@ def test_columns_are_given_out_again(cpu: Device, frees: int) -> None:
         ("memory", "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [place+64];"),
     ],
 )
-def test_checks_see_what_goes_to_shared_memory(check: str, statement: str) -> None:
+def test_checks_see_copies_to_shared_memory(check: str, statement: str) -> None:
     with raises(KernelFaultError, f"fault-{check}", "tcgen05"):
         run_scene(cujit.cpu(check=check), Scene("seen", kernel(f"{HEAD}\n{statement}"), (np.zeros(1),), 1, 128))
 

@@ -78,7 +78,7 @@ MASK = (0xF0F0F0F0, 0, 0xFFFFFFFF, 1, 2, 4, 8, 0x80000000)
      {"masked": MASK, "m": 128, "scale": 1}],
     ids=str,
 )  # fmt: skip
-def test_what_a_product_may_say(cpu: Device, more: dict[str, Any]) -> None:
+def test_product_accepts_every_modifier(cpu: Device, more: dict[str, Any]) -> None:
     exactly(cpu, replace(PAIR, **more))
 
 
@@ -108,7 +108,7 @@ def test_scale_factors(cpu: Device, x: Product) -> None:
 
 @pytest.mark.parametrize("check", [None, "all"])
 @pytest.mark.parametrize("schedule", [None, *range(1, 5)])
-def test_every_schedule_and_no_check_finds_anything(schedule: int | None, check: str | None) -> None:
+def test_pair_kernel_is_silent_under_every_schedule(schedule: int | None, check: str | None) -> None:
     for issuer, m in enumerate((128, 256)):
         exactly(cujit.cpu(schedule=schedule, check=check), Product(m=m, issuer=issuer))
 
@@ -180,7 +180,7 @@ def test_wrong_uses_end_the_launch_at_their_line(cpu: Device, name: str) -> None
     run_scene(cpu, Scene("right", right, (np.zeros(1),), 4, 32))  # nothing of it is left
 
 
-def test_a_pair_waits_for_columns_that_both_free(cpu: Device) -> None:
+def test_pair_waits_for_columns_that_both_free(cpu: Device) -> None:
     """One warp of each block asks for more than there is, and another one frees it; both get the same columns again."""
     body = f""".reg .pred first; .reg .b32 i, t, u, rank; .reg .b64 a; .shared .align 4 .b32 place;
         .shared .align 4 .b32 other; mov.u32 i, %tid.x; setp.lt.u32 first, i, 32; mov.u32 rank, %cluster_ctarank;
@@ -194,7 +194,7 @@ def test_a_pair_waits_for_columns_that_both_free(cpu: Device) -> None:
 
 
 @pytest.mark.parametrize("waits", ["late", "never"])
-def test_who_does_not_wait_for_a_product_is_told(cpu: Device, waits: str) -> None:
+def test_missing_wait_for_a_product_is_reported(cpu: Device, waits: str) -> None:
     a, b = codes("f16", 256, 16, 1), codes("f16", 32, 16, 2)
     before = words_of(np.full((256, 32), 7.0), "f32")
     with raises(KernelFaultError, "fault-tensor-memory", "tcgen05.ld", "tcgen05.mma", "try_wait"):
@@ -202,7 +202,7 @@ def test_who_does_not_wait_for_a_product_is_told(cpu: Device, waits: str) -> Non
 
 
 @pytest.mark.parametrize("block", [0, 1])
-def test_a_product_of_what_a_block_has_not_stored_yet(cpu: Device, block: int) -> None:
+def test_product_of_data_that_a_block_has_not_stored_is_found(cpu: Device, block: int) -> None:
     """``tcgen05.wait::st`` is missing in one block."""
     late = f"setp.eq.u32 done, n, {block}; @done tcgen05.st.sync.aligned.32x32b.x1.b32 [t], {{r0}};"
     late = f"mov.u32 n, %cluster_ctarank; {late}"
@@ -231,7 +231,7 @@ def test_products_that_do_not_exist_end_the_launch(cpu: Device, x: Product) -> N
 
 @pytest.mark.verbatim
 @pytest.mark.parametrize("inside", [True, False])
-def test_one_kernel_has_one_group(cpu: Device, inside: bool) -> None:
+def test_kernel_has_one_cta_group(cpu: Device, inside: bool) -> None:
     """Ptxas refuses others, and so does cujit, whether the other group is in the kernel or in a function."""
     other = "tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;"
     body = f"{START} {END}\n{other if inside else 'call f, ();'}"
@@ -244,7 +244,7 @@ def test_one_kernel_has_one_group(cpu: Device, inside: bool) -> None:
 
 @pytest.mark.verbatim
 @pytest.mark.parametrize(("blocks", "words", "right"), [(1, 4, True), (2, 8, True), (1, 8, False), (2, 4, False)])
-def test_a_mask_of_lanes_has_four_words_of_each_block(cpu: Device, blocks: int, words: int, right: bool) -> None:
+def test_lane_mask_has_four_words_per_block(cpu: Device, blocks: int, words: int, right: bool) -> None:
     """As for ptxas."""
     mask = ", ".join(["n"] * words)
     product = f"setp.ne.u32 odd, n, n; @odd tcgen05.mma.cta_group::{blocks}.kind::f16 [t], d, d, t, {{{mask}}}, 1;"

@@ -73,7 +73,7 @@ def test_every_shape(cpu: Device, m: int, n: int) -> None:
     exactly(cpu, Product(m=m, n=n))
 
 
-def test_a_product_of_64_rows_may_have_the_upper_lanes(cpu: Device) -> None:
+def test_product_of_64_rows_may_use_the_upper_lanes(cpu: Device) -> None:
     exactly(cpu, Product(m=64, n=8, first_lane=16))
 
 
@@ -91,7 +91,7 @@ def test_a_in_tensor_memory(cpu: Device, type_: str, m: int) -> None:
      {"masked": (0xF0F0F0F0, 0, 0xFFFFFFFF, 1)}, {"masked": (1, 2, 4, 8), "m": 64, "scale": 1}],
     ids=str,
 )  # fmt: skip
-def test_what_a_product_may_say(cpu: Device, more: dict[str, Any]) -> None:
+def test_product_accepts_every_modifier(cpu: Device, more: dict[str, Any]) -> None:
     exactly(cpu, replace(Product(), **more))
 
 
@@ -305,7 +305,7 @@ def test_who_does_not_wait_for_a_shift_is_told(cpu: Device, column: int) -> None
 
 @pytest.mark.parametrize("schedule", [None, *range(1, 5)])
 @pytest.mark.parametrize("waits", ["late", "never"])
-def test_who_does_not_wait_for_a_product_is_told(waits: str, schedule: int | None) -> None:
+def test_missing_wait_for_a_product_is_reported(waits: str, schedule: int | None) -> None:
     a, b = codes("f16", 128, 16, 1), codes("f16", 32, 16, 2)
     before = words_of(np.full((128, 32), 7.0), "f32")
     with raises(KernelFaultError, "fault-tensor-memory", "tcgen05.ld", "tcgen05.mma", "try_wait"):
@@ -313,7 +313,7 @@ def test_who_does_not_wait_for_a_product_is_told(waits: str, schedule: int | Non
 
 
 @pytest.mark.parametrize("operand", ["d", "a", "factors"])
-def test_a_product_of_what_is_not_stored_yet(cpu: Device, operand: str) -> None:
+def test_product_of_data_not_yet_stored_is_found(cpu: Device, operand: str) -> None:
     """``tcgen05.wait::st`` is missing."""
     x = Product("mxf8f6f4", "e4m3", "e4m3", chunks=1, from_tensor=True)
     column = {"d": 0, "a": A_COLUMN, "factors": FACTORS[0]}[operand]
@@ -329,7 +329,7 @@ def test_a_product_of_what_is_not_stored_yet(cpu: Device, operand: str) -> None:
 
 @pytest.mark.parametrize(("operand", "chunk"), [("d", 0), ("a", 256), ("factors", 320)])
 @pytest.mark.parametrize("issuer", [None, 1])
-def test_a_product_of_what_nobody_wrote(operand: str, chunk: int, issuer: int | None) -> None:
+def test_product_of_unwritten_data_is_found(operand: str, chunk: int, issuer: int | None) -> None:
     """Nobody stores the 64 columns that begin at ``chunk``; of a pair, in its first block."""
     x = Product("mxf8f6f4", "e4m3", "e4m3", m=128, chunks=1, from_tensor=True, issuer=issuer)
     a, b = (codes("e4m3", rows, 32, 1) for rows in (x.m, x.n))
@@ -382,7 +382,7 @@ def ends_with_shared_memory(cpu: Device, instruction: str, descriptor: int, desc
 
 
 @pytest.mark.parametrize(("kind", "type_", "across"), ALL)
-def test_no_product_reads_beyond_shared_memory(cpu: Device, kind: str, type_: str, across: bool) -> None:
+def test_product_past_shared_memory_ends_the_launch(cpu: Device, kind: str, type_: str, across: bool) -> None:
     chunks = {"mxf8f6f4": 1, "mxf4": 2, "mxf4nvf4": 4}.get(kind, 0)
     d = "s32" if kind == "i8" else "f32"
     x = Product(kind, type_, type_, d, n=128, across=(across, across), chunks=chunks)
@@ -398,7 +398,7 @@ def test_no_product_reads_beyond_shared_memory(cpu: Device, kind: str, type_: st
 
 @pytest.mark.parametrize("packed", PACKED)
 @pytest.mark.parametrize("copy", [copy for copy in COPIED if copy != "4x256b"])
-def test_no_copy_reads_beyond_shared_memory(cpu: Device, copy: str, packed: str) -> None:
+def test_copy_past_shared_memory_ends_the_launch(cpu: Device, copy: str, packed: str) -> None:
     rows, size, _ = COPIED[copy]
     for mode in (0, 2, 4, 6):
         descriptor, end = at_the_end(PACKED[packed], mode, False, rows, size)
@@ -456,7 +456,7 @@ def test_scale_factors_in_columns_that_the_block_never_allocated(cpu: Device) ->
 
 
 @pytest.mark.parametrize("waits", [True, False])
-def test_a_commit_to_an_mbarrier_that_nobody_waits_for(cpu: Device, waits: bool) -> None:
+def test_commit_to_an_mbarrier_that_nobody_waits_for(cpu: Device, waits: bool) -> None:
     """Who waits at another mbarrier waits forever; who does not wait deallocates too early."""
     x = Product()
     text = text_of(x).replace(".shared .align 8 .b64 bar;", ".shared .align 8 .b64 bar; .shared .align 8 .b64 other;")
@@ -473,7 +473,7 @@ def test_a_commit_to_an_mbarrier_that_nobody_waits_for(cpu: Device, waits: bool)
         run_scene(cpu, Scene("elsewhere", text, arrays, 1, 128))
 
 
-def test_a_commit_tells_several_blocks(cpu: Device) -> None:
+def test_commit_signals_several_blocks(cpu: Device) -> None:
     """Block 0 of a cluster commits for both blocks, and each waits at a barrier of its own."""
     body = """.shared .align 8 .b64 bar; .reg .pred one, done; .reg .b32 i, rank; .reg .b16 mask; .reg .b64 a;
         mov.u32 i, %tid.x; setp.eq.u32 one, i, 0; mov.u32 rank, %cluster_ctarank; mov.u16 mask, 3;
@@ -489,7 +489,7 @@ def test_a_commit_tells_several_blocks(cpu: Device) -> None:
 
 
 @pytest.mark.parametrize("waits", [True, False])
-def test_a_commit_to_another_block_lets_it_write(waits: bool) -> None:
+def test_commit_to_another_block_lets_it_write(waits: bool) -> None:
     """Block 1 writes to a matrix in block 0 when the product that reads the matrix is done, or too early."""
     again = "WAIT: mbarrier.try_wait.parity.shared::cta.b64 done, [bar], 0; @!done bra WAIT;"
     body = f""".shared .align 1024 .b8 all[8192]; .shared .align 8 .b64 bar; .shared .align 4 .b32 place;

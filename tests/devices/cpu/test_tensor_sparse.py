@@ -54,14 +54,14 @@ def product(kind: tuple[str, str, str], **more: Any) -> Product:
 
 @pytest.mark.parametrize("m", [32, 64, 128])
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_a_stationary_a(cpu: Device, kind: tuple[str, str, str], m: int) -> None:
+def test_stationary_a(cpu: Device, kind: tuple[str, str, str], m: int) -> None:
     for n, from_tensor in ((64, False), (256, True)):
         exactly(cpu, product(kind, m=m, n=n, stationary=True, from_tensor=from_tensor))
     exactly(cpu, product(kind, m=m, n=128, stationary=True))
 
 
 @pytest.mark.parametrize("m", [32, 64, 128])
-def test_a_stationary_a_in_every_pattern(cpu: Device, m: int) -> None:
+def test_stationary_a_in_every_pattern(cpu: Device, m: int) -> None:
     for mode in (0, 2, 4, 6):
         for across in (False, True):
             exactly(cpu, Product(m=m, n=64, stationary=True, modes=(mode, mode), across=(across, across)))
@@ -85,7 +85,7 @@ EXAMPLES = {
 
 
 @pytest.mark.parametrize("given", EXAMPLES, ids=str)
-def test_a_mask_of_columns_is_that_of_the_manual(given: tuple[int, int]) -> None:
+def test_mask_of_columns_is_that_of_the_manual(given: tuple[int, int]) -> None:
     m, zeros = given
     expected = "".join((first + 40 * rest)[: 128 * m // 128] for first, rest in EXAMPLES[given])
     found = used_columns(Product(m=m, n=128, stationary=True, zeros=zeros), np.ones((160, 1)))
@@ -132,7 +132,7 @@ PLACES = [
 
 @pytest.mark.parametrize("place", PLACES, ids=str)
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_a_sparse_a(cpu: Device, kind: tuple[str, str, str], place: tuple[int, int, int | None, bool]) -> None:
+def test_sparse_a(cpu: Device, kind: tuple[str, str, str], place: tuple[int, int, int | None, bool]) -> None:
     m, first_lane, issuer, from_tensor = place
     more = {"first_lane": first_lane, "issuer": issuer, "from_tensor": from_tensor}
     selector = int(from_tensor and kind[0] in ("f16", "tf32"))
@@ -141,7 +141,7 @@ def test_a_sparse_a(cpu: Device, kind: tuple[str, str, str], place: tuple[int, i
 
 @pytest.mark.parametrize("m", [32, 64, 128])
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_a_sparse_stationary_a(cpu: Device, kind: tuple[str, str, str], m: int) -> None:
+def test_sparse_stationary_a(cpu: Device, kind: tuple[str, str, str], m: int) -> None:
     x = product(kind, m=m, n=64, sparse=True, stationary=True)
     exactly(cpu, x)
     exactly(cpu, replace(x, n=128, from_tensor=True, zeros=mask((3,), (1,), 5, 6)))
@@ -156,7 +156,7 @@ SCALED = [
 
 
 @pytest.mark.parametrize("x", SCALED, ids=str)
-def test_a_sparse_a_with_scale_factors(cpu: Device, x: Product) -> None:
+def test_sparse_a_with_scale_factors(cpu: Device, x: Product) -> None:
     near = {"ue8m0": range(124, 131), "ue4m3": [0x30, 0x38, 0x3C, 0x40]}[x.factor]
     for m, issuer, from_tensor in ((128, None, False), (128, None, True), (256, 0, True)):
         rng = np.random.default_rng(5)
@@ -242,7 +242,7 @@ def test_products_that_do_not_exist_end_the_launch(cpu: Device, name: str) -> No
         run_scene(cpu, scene)
 
 
-def test_a_sparse_a_of_128_rows_has_no_scale_factors_in_a_pair(cpu: Device) -> None:
+def test_sparse_a_of_128_rows_has_no_scale_factors_in_a_pair(cpu: Device) -> None:
     x = Product("mxf8f6f4", "e4m3", "e4m3", chunks=1, sparse=True, issuer=0)
     with raises(KernelFaultError, "fault-tensor-memory", "instruction descriptor", "mma"):
         run_scene(cpu, scene_of(x))
@@ -272,7 +272,7 @@ def test_checks_see_metadata(missing: str) -> None:
         run_scene(cujit.cpu(), replace(scene, ptx=changed))
 
 
-def test_a_product_of_metadata_that_nobody_wrote() -> None:
+def test_product_of_metadata_that_nobody_wrote() -> None:
     x = replace(SP, keeps=False)
     scene = scene_of(x)
     kept = "setp.eq.u32 done, n, 320; add.u32 at, t, n; @done bra KEPT; tcgen05.st"

@@ -113,7 +113,7 @@ BOXES = {
 
 
 @pytest.mark.parametrize("name", BOXES)
-def test_a_load_takes_the_box_and_fills_what_lies_outside(cpu: Device, name: str) -> None:
+def test_load_copies_the_box_and_fills_outside(cpu: Device, name: str) -> None:
     shape, start, box, steps = BOXES[name]
     rng = np.random.default_rng(len(name))
     tensor = Tensor(cpu, rng.integers(1, 2**31, shape).astype(np.uint32), pad=-shape[-1] % 4 + 4)
@@ -139,7 +139,7 @@ def test_elements_of_every_size_are_cut_at_the_end(cpu: Device, type_: DataType)
 
 
 @pytest.mark.parametrize("span", [32, 64, 128])
-def test_a_swizzle_exchanges_pieces_within_its_span(cpu: Device, span: int) -> None:
+def test_swizzle_exchanges_pieces_within_its_span(cpu: Device, span: int) -> None:
     mode = {32: Swizzle.BYTES_32, 64: Swizzle.BYTES_64, 128: Swizzle.BYTES_128}[span]
     rows = 2048 // span
     tensor = Tensor(cpu, np.arange(rows * span // 2, dtype=np.uint16).reshape(rows, span // 2))
@@ -148,7 +148,7 @@ def test_a_swizzle_exchanges_pieces_within_its_span(cpu: Device, span: int) -> N
     np.testing.assert_array_equal(got, swizzled(tensor.values.view(np.uint8).reshape(-1), span))
 
 
-def test_what_lies_outside_can_be_a_nan(cpu: Device) -> None:
+def test_fill_value_can_be_a_nan(cpu: Device) -> None:
     tensor = Tensor(cpu, np.ones((4, 7), np.float32), pad=1)
     map_ = tensor.map(DataType.FLOAT32, [4, 8], fill=OutOfBoundsFill.NAN)
     got = loaded(cpu, map_, [2, 4], 128)[:128].view(np.float32).reshape(4, 8)
@@ -177,7 +177,7 @@ def put(device: Device, map_: Array, start: list[int], data: Array, operation: s
 
 @pytest.mark.parametrize("swizzle", [Swizzle.NONE, Swizzle.BYTES_64], ids=lambda s: s.name)
 @pytest.mark.parametrize("start", [[0, 0], [17, 24], [-3, 8]], ids=str)
-def test_a_store_leaves_out_what_lies_outside(cpu: Device, start: list[int], swizzle: Swizzle) -> None:
+def test_store_omits_elements_outside(cpu: Device, start: list[int], swizzle: Swizzle) -> None:
     tensor = Tensor(cpu, np.zeros((20, 32), np.uint32), pad=4)
     box = np.arange(1, 129, dtype=np.uint32).reshape(8, 16)
     data = swizzled(box.view(np.uint8).reshape(-1), 64 if swizzle else 0)
@@ -192,7 +192,7 @@ def test_a_store_leaves_out_what_lies_outside(cpu: Device, start: list[int], swi
 @pytest.mark.parametrize("operation", ["store", "add"])
 @pytest.mark.parametrize("shape", [[5, 14], [14]], ids=str)
 @pytest.mark.parametrize("room", [1, 0], ids=["padded", "to the end"])
-def test_a_store_is_cut_at_16_bytes_and_at_the_end_of_the_array(
+def test_store_is_cut_at_16_bytes_and_at_the_end_of_the_array(
     cpu: Device, operation: str, shape: list[int], room: int
 ) -> None:
     tensor = Tensor(cpu, np.zeros(shape, np.uint32), pad=2)
@@ -207,7 +207,7 @@ def test_a_store_is_cut_at_16_bytes_and_at_the_end_of_the_array(
     np.testing.assert_array_equal(tensor.memory.numpy(), expected)
 
 
-def test_a_store_keeps_to_the_part_that_its_map_was_made_of(cpu: Device) -> None:
+def test_store_stays_within_the_mapped_part(cpu: Device) -> None:
     x = cpu.zeros(64, np.uint32)
     for part, shape, written in ((x[:14], 14, 14), (x[16:32], 13, 16)):
         map_ = cpu.tensor_map(part, 16, shape=shape)
@@ -217,7 +217,7 @@ def test_a_store_keeps_to_the_part_that_its_map_was_made_of(cpu: Device) -> None
 
 
 @pytest.mark.parametrize("span", [32, 64, 128])
-def test_rows_that_are_narrower_than_the_swizzle_take_its_span(cpu: Device, span: int) -> None:
+def test_rows_narrower_than_the_swizzle_use_its_span(cpu: Device, span: int) -> None:
     mode = {32: Swizzle.BYTES_32, 64: Swizzle.BYTES_64, 128: Swizzle.BYTES_128}[span]
     rows = np.arange(1, 16 * 4 + 1, dtype=np.uint32).reshape(16, 4)
     padded = np.pad(rows, ((0, 0), (0, span // 4 - 4)))
@@ -242,7 +242,7 @@ REDUCTIONS = {
 
 
 @pytest.mark.parametrize("operation", REDUCTIONS)
-def test_a_reduction_takes_the_type_of_the_map(cpu: Device, operation: str) -> None:
+def test_reduction_uses_the_type_of_the_map(cpu: Device, operation: str) -> None:
     type_, function = REDUCTIONS[operation]
     dtype = np.dtype({"FLOAT32": "f4", "INT32": "i4", "FLOAT16": "f2", "UINT64": "u8", "UINT32": "u4"}[type_.name])
     rng = np.random.default_rng(3)
@@ -256,7 +256,7 @@ def test_a_reduction_takes_the_type_of_the_map(cpu: Device, operation: str) -> N
 
 
 @pytest.mark.parametrize(("space", "scope"), [("shared::cta", x) for x in ("cta", "gpu", "sys")] + [("global", "sys")])
-def test_a_map_that_a_kernel_changes_describes_the_new_tensor(cpu: Device, space: str, scope: str) -> None:
+def test_map_changed_by_a_kernel_describes_the_new_tensor(cpu: Device, space: str, scope: str) -> None:
     first, second = (
         Tensor(cpu, np.arange(k, k + 32 * n, dtype=np.uint32).reshape(-1, n)) for k, n in ((0, 16), (900, 32))
     )
@@ -299,7 +299,7 @@ SPECIALS = [
 
 
 @pytest.mark.parametrize("kind", ["TFLOAT32", "TFLOAT32_FTZ", "FLOAT32_FTZ", "FLOAT32"])
-def test_a_load_rounds_as_the_type_says_and_flushes_nothing(cpu: Device, kind: str) -> None:
+def test_load_rounds_by_its_type_and_flushes_nothing(cpu: Device, kind: str) -> None:
     words = np.array(SPECIALS, np.uint32)
     tensor = Tensor(cpu, words.view(np.float32).reshape(1, 16))
     got = loaded(cpu, tensor.map(DataType[kind], [1, 16]), [0, 0], 64)[:64].view(np.uint32)
@@ -319,7 +319,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_map_that_is_none_for_the_load_ends_the_launch(cpu: Device, name: str) -> None:
+def test_invalid_map_for_a_load_ends_the_launch(cpu: Device, name: str) -> None:
     changes, why = WRONG[name]
     tensor = Tensor(cpu, np.ones((4, 8), np.float32))
     data = TensorMap.from_buffer_copy(bytes(tensor.map(DataType.FLOAT32, [4, 8])))
@@ -335,7 +335,7 @@ def test_a_map_that_is_none_for_the_load_ends_the_launch(cpu: Device, name: str)
     ("operation", "name"),
     [("add", "UINT8"), ("add", "INT64"), ("add", "FLOAT64"), ("and", "INT64"), ("or", "INT64"), ("xor", "INT64")],
 )
-def test_a_reduction_that_the_type_does_not_have_ends_the_launch(cpu: Device, operation: str, name: str) -> None:
+def test_reduction_that_the_type_lacks_ends_the_launch(cpu: Device, operation: str, name: str) -> None:
     tensor = Tensor(cpu, np.zeros((4, 16), {"UINT8": "u1", "INT64": "i8", "FLOAT64": "f8"}[name]))
     with raises(KernelFaultError, "fault-tensor-map"):
         put(cpu, tensor.map(DataType[name], [4, 16]), [0, 0], tensor.values, operation)
@@ -343,7 +343,7 @@ def test_a_reduction_that_the_type_does_not_have_ends_the_launch(cpu: Device, op
 
 @pytest.mark.parametrize("operation", ["store", "add"])
 @pytest.mark.parametrize("rank", range(1, 6))
-def test_a_store_that_begins_before_the_tensor_ends_the_launch(cpu: Device, operation: str, rank: int) -> None:
+def test_store_that_begins_before_the_tensor_ends_the_launch(cpu: Device, operation: str, rank: int) -> None:
     shape = [4, 3, 2, 2, 16][-rank:]
     tensor = Tensor(cpu, np.zeros(shape, np.float32))
     box = [1] * (rank - 1) + [16]
@@ -355,7 +355,7 @@ def test_a_store_that_begins_before_the_tensor_ends_the_launch(cpu: Device, oper
 
 
 @pytest.mark.parametrize("value", [1, 0x807FFFFF], ids=hex)
-def test_a_reduction_adds_subnormal_numbers(cpu: Device, value: int) -> None:
+def test_reduction_adds_subnormal_numbers(cpu: Device, value: int) -> None:
     words = np.full((4, 8), value, np.uint32)
     tensor = Tensor(cpu, words.view(np.float32))
     put(cpu, tensor.map(DataType.FLOAT32, [4, 8]), [0, 0], words.view(np.float32), "add")
@@ -374,7 +374,7 @@ STARTS = {"u1": (-8, 16), "f2": (4, -8), "u4": (-5, 8), "u8": (1, -2)}
 
 
 @pytest.mark.parametrize(("copy", "dtype"), [x for x in itertools.product(COPIES, STARTS) if x != ("reduction", "u1")])
-def test_a_box_that_begins_between_multiples_of_16_bytes_ends_the_launch(cpu: Device, copy: str, dtype: str) -> None:
+def test_box_not_aligned_to_16_bytes_ends_the_launch(cpu: Device, copy: str, dtype: str) -> None:
     kind = {"u1": DataType.UINT8, "f2": DataType.FLOAT16, "u4": DataType.UINT32, "u8": DataType.UINT64}[dtype]
     tensor = Tensor(cpu, np.zeros((4, 32), dtype))
     map_, wrong, right = tensor.map(kind, [4, 16]), *STARTS[dtype]
@@ -391,7 +391,7 @@ def test_a_box_that_begins_between_multiples_of_16_bytes_ends_the_launch(cpu: De
     assert (e.value.kind, e.value.address) == ("bulk_align", begin)
 
 
-def test_a_box_that_begins_between_multiples_of_128_bytes_ends_the_launch(cpu: Device) -> None:
+def test_box_not_aligned_to_128_bytes_ends_the_launch(cpu: Device) -> None:
     tensor = Tensor(cpu, np.ones((4, 8), np.float32))
     ptx = load_ptx(2, [0, 0], 128).replace("[mem], [p0", "[mem+64], [p0")
     arrays = (tensor.map(DataType.FLOAT32, [4, 8]), np.zeros(BYTES, np.uint8))
@@ -399,7 +399,7 @@ def test_a_box_that_begins_between_multiples_of_128_bytes_ends_the_launch(cpu: D
         run_scene(cpu, Scene("askew", ptx, arrays, 1, 32))
 
 
-def test_a_tensor_that_begins_between_multiples_of_16_bytes_ends_the_launch(cpu: Device) -> None:
+def test_tensor_not_aligned_to_16_bytes_ends_the_launch(cpu: Device) -> None:
     tensor = Tensor(cpu, np.ones((5, 8), np.float32))
     data = TensorMap.from_buffer_copy(bytes(tensor.map(DataType.FLOAT32, [4, 8])))
     data.global_address += 4  # as tensormap.replace could write it

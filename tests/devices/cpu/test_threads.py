@@ -38,7 +38,7 @@ WHO = """extern "C" __global__ void who(uint4 *out) {
         (31, 33, 1),
     ],
 )
-def test_every_thread_of_every_block_shape_knows_who_it_is(device: Device, block: tuple[int, int, int]) -> None:
+def test_threads_of_every_block_shape_have_their_indices(device: Device, block: tuple[int, int, int]) -> None:
     grid = (3, 2, 2)
     threads, blocks = int(np.prod(block)), int(np.prod(grid))
     out = device.array(np.zeros((blocks * threads, 4), np.uint32))
@@ -53,7 +53,7 @@ def test_every_thread_of_every_block_shape_knows_who_it_is(device: Device, block
     np.testing.assert_array_equal(out.numpy(), expected)
 
 
-def test_a_grid_of_many_blocks_runs_each_block_once(device: Device) -> None:
+def test_grid_of_many_blocks_runs_each_block_once(device: Device) -> None:
     text = """extern "C" __global__ void k(unsigned char *out) { out[blockIdx.x * blockDim.x + threadIdx.x] += 1; }"""
     out = device.array(np.zeros(5003 * 64, np.uint8))
     jit(text, names=["k"], device=device)["k"][5003, 64](out)
@@ -80,7 +80,7 @@ def test_calls_pass_structures_and_results(device: Device) -> None:
     np.testing.assert_array_equal(out.numpy(), expected)
 
 
-def test_jump_tables_part_lanes_and_bring_them_together(device: Device) -> None:
+def test_jump_tables_diverge_and_reconverge_lanes(device: Device) -> None:
     ptx = (
         HEAD
         + """.visible .entry k(.param .u64 out) {
@@ -99,7 +99,7 @@ def test_jump_tables_part_lanes_and_bring_them_together(device: Device) -> None:
     np.testing.assert_array_equal(out.numpy(), np.select([t % 4 == 1, t % 4 == 2], [7 * t + 1, 8], 107))
 
 
-def test_lanes_that_return_early_are_left_alone(device: Device) -> None:
+def test_lanes_that_return_early_keep_their_values(device: Device) -> None:
     text = """extern "C" __global__ void k(int *out, int n) {
         int t = threadIdx.x;
         if (t % 3 == 0) return;
@@ -154,7 +154,7 @@ def test_counting_bits_may_be_read_as_floats(device: Device) -> None:
 
 
 @pytest.mark.verbatim
-def test_everything_that_is_not_executed_is_listed_at_load_with_its_lines(cpu: Device) -> None:
+def test_unsupported_instructions_are_listed_with_their_lines(cpu: Device) -> None:
     ptx = """.version 8.6\n.target sm_100a\n.address_size 64
 .extern .func (.param .b32 r) nobody(.param .b64 a);
 
@@ -175,7 +175,7 @@ def test_everything_that_is_not_executed_is_listed_at_load_with_its_lines(cpu: D
         assert text in str(caught.value)
 
 
-def test_a_register_that_is_never_written_hides_nothing(device: Device) -> None:
+def test_register_that_is_never_written_hides_nothing(device: Device) -> None:
     # Compilers leave such registers in where a byte of the result does not matter.
     ptx = (
         HEAD
@@ -189,7 +189,7 @@ def test_a_register_that_is_never_written_hides_nothing(device: Device) -> None:
 
 
 @pytest.mark.parametrize("arch", ["compute_75", "compute_90", "compute_100", "compute_120"])
-def test_bit_fields_keep_to_themselves(cpu: Device, arch: str) -> None:
+def test_bit_fields_keep_their_neighbors(cpu: Device, arch: str) -> None:
     text = """struct C { unsigned a : 5, b : 9; unsigned long long e : 33; };
     extern "C" __global__ void k(unsigned *out, int p) {
         C s; s.a = threadIdx.x; s.e = threadIdx.x * 3ull; if (p) s.a += 9;
@@ -201,7 +201,7 @@ def test_bit_fields_keep_to_themselves(cpu: Device, arch: str) -> None:
     np.testing.assert_array_equal(out.numpy(), ((t & 31) + 9 & 31) + 3 * t)
 
 
-def test_negative_numbers_are_taken_where_only_ptx_is_known(cpu: Device) -> None:
+def test_negative_numbers_are_accepted_for_ptx_signatures(cpu: Device) -> None:
     image = compile('extern "C" __global__ void k(int *x, int v, short s) { x[0] = v + s; }', to="ptx")
     out = cpu.array(np.zeros(1, np.int32))
     load(image.data, cpu)["k"][1, 1](out, -1, -2)
@@ -218,7 +218,7 @@ def test_variables_larger_than_memory_are_refused(cpu: Device) -> None:
         load((HEAD + ".global .b8 s[99999999999999]; .visible .entry k() { ret; }").encode(), cpu)
 
 
-def test_only_the_block_shapes_used_last_are_kept(cpu: Device) -> None:
+def test_only_recently_used_block_shapes_are_kept(cpu: Device) -> None:
     kernel = jit(WHO, names=["who"], device=cpu)["who"]
     for threads in range(1, 41):
         out = cpu.array(np.zeros((threads, 4), np.uint32))
@@ -227,7 +227,7 @@ def test_only_the_block_shapes_used_last_are_kept(cpu: Device) -> None:
     assert len(kernel._loaded._compiled) == 32  # type: ignore[attr-defined]
 
 
-def test_an_uninitialised_register_is_no_crash(cpu: Device) -> None:
+def test_uninitialized_register_does_not_crash(cpu: Device) -> None:
     ptx = (
         HEAD
         + """.visible .entry k(.param .u64 out) { .reg .b32 %r<4>; .reg .b64 %a<3>; .reg .pred %p;

@@ -104,13 +104,13 @@ def test_addresses_are_shown_whole() -> None:
     assert values(load_)[1] == ["%r2 = 0"]
 
 
-def test_registers_that_only_hold_bits_are_read_by_their_other_uses() -> None:
+def test_untyped_registers_are_read_by_their_other_uses() -> None:
     body = "ld.global.b32 %r2, [%rd3];\n add.rn.f32 %r3, %r2, 0f3F800000;\n st.global.b32 [%rd3], %r3;"
     _, _, store = steps_of(body)
     assert values(store)[0][1] == "%r3 = 1.0 (0x3f800000)"
 
 
-def test_a_false_predicate_holds_an_instruction_back() -> None:
+def test_false_predicate_holds_an_instruction_back() -> None:
     body = "setp.eq.u32 %p1, %r1, 5;\n @!%p1 mov.u32 %r2, 7;\n @%p1 mov.u32 %r2, 8;"
     _, no, yes = steps_of(body)
     assert (no.ran, yes.ran) == (False, True)
@@ -118,7 +118,7 @@ def test_a_false_predicate_holds_an_instruction_back() -> None:
     assert values(yes)[1] == ["%r2 = 8"]
 
 
-def test_only_the_threads_own_side_of_a_branch_is_there() -> None:
+def test_trace_has_only_the_threads_side_of_a_branch() -> None:
     body = """
     setp.lt.u32 %p1, %r1, 40;
     @%p1 bra LOW;
@@ -135,7 +135,7 @@ END:
     assert "not taken" not in str(steps_of(body, 39)[1])
 
 
-def test_every_turn_of_a_loop_is_there() -> None:
+def test_trace_has_every_iteration_of_a_loop() -> None:
     body = """
     mov.u32 %r2, 0;
 L:
@@ -146,7 +146,7 @@ L:
     assert [step.writes[0].value for step in steps if step.text.startswith("add")] == list(range(1, 34))
 
 
-def test_barriers_and_warpwide_operations_are_there() -> None:
+def test_trace_has_barriers_and_warp_wide_operations() -> None:
     body = """
     bar.sync 0;
     setp.lt.u32 %p1, %r1, 3;
@@ -192,7 +192,7 @@ DONE:
 """
 
 
-def test_functions_that_are_called_are_traced_inside() -> None:
+def test_called_functions_are_traced() -> None:
     body = """
     { .param .b32 a; .param .b32 b;
       st.param.b32 [a], 3;
@@ -232,7 +232,7 @@ def test_block_and_thread_are_linear_or_indices(
     ],
     ids=["block", "thread", "index"],
 )
-def test_a_thread_that_is_not_there_is_told(trace: Trace, words: str) -> None:
+def test_missing_thread_is_reported(trace: Trace, words: str) -> None:
     (launch,) = traced("", trace).launches
     assert launch.steps == ()
     assert launch.missing == words
@@ -240,14 +240,14 @@ def test_a_thread_that_is_not_there_is_told(trace: Trace, words: str) -> None:
 
 
 @pytest.mark.parametrize("bad", [-1, "0", 1.5, True, (1, 2, 3, 4), ()], ids=repr)
-def test_what_is_no_index_is_refused(bad: object) -> None:
+def test_invalid_index_is_refused(bad: object) -> None:
     with raises(OptionError, "option", "trace"):
         Trace(bad)  # type: ignore[arg-type]
     with raises(OptionError, "option", "trace"):
         Trace(0, bad)  # type: ignore[arg-type]
 
 
-def test_beyond_the_limit_instructions_are_counted_and_not_kept() -> None:
+def test_instructions_past_the_limit_are_only_counted() -> None:
     trace = traced("mov.u32 %r2, 1;\n mov.u32 %r3, 2;\n mov.u32 %r4, 3;", Trace(limit=5))
     (launch,) = trace.launches
     assert [step.text for step in launch.steps][-1] == "mov.u32 %r2, 1"
@@ -256,7 +256,7 @@ def test_beyond_the_limit_instructions_are_counted_and_not_kept() -> None:
     assert str(trace).endswith("… and 3 instructions more, beyond the trace's limit")
 
 
-def test_the_limit_is_that_of_all_launches_until_they_are_cleared() -> None:
+def test_limit_covers_all_launches_until_cleared() -> None:
     trace = Trace(limit=8)
     device = cpu(trace=trace)
     kernel = load(Artifact(ImageKind.PTX, PTX.format(body="", rest="").encode(), Arch.parse("compute_90")), device)["k"]
@@ -269,7 +269,7 @@ def test_the_limit_is_that_of_all_launches_until_they_are_cleared() -> None:
     assert [(len(launch.steps), launch.dropped) for launch in trace.launches] == [(5, 0)]
 
 
-def test_a_long_trace_is_kept_whole() -> None:
+def test_long_trace_is_kept_whole() -> None:
     body = "mov.u32 %r2, 0;\nL:\n add.u32 %r2, %r2, 1;\n setp.lt.u32 %p1, %r2, 20000;\n @%p1 bra L;"
     steps = steps_of(body)
     assert len(steps) == 1 + 3 * 20000
@@ -288,7 +288,7 @@ _DEADLOCK = "setp.eq.u32 %p1, %r1, 5;\n @%p1 bra L;\n bar.sync 0;\n bra M;\nL:\n
     ],
     ids=["address", "trap", "deadlock"],
 )  # fmt: skip
-def test_a_fault_loses_nothing_that_was_done_before(body: str, last: str, code: str, value: str) -> None:
+def test_fault_keeps_the_earlier_trace(body: str, last: str, code: str, value: str) -> None:
     trace = Trace(0, 5)
     with raises(KernelFaultError, code, value):
         traced(body, trace)
@@ -311,7 +311,7 @@ def _module(device: Device, **options: object) -> Module:
     return jit(SOURCE, name="root.cu", device=device, **options)  # type: ignore[arg-type]
 
 
-def test_source_lines_are_printed_once_where_they_change() -> None:
+def test_source_lines_are_printed_once_when_they_change() -> None:
     trace = Trace(0, 2)
     device = cpu(trace=trace)
     arrays = device.array(np.full(4, 9, np.float32)), device.array(np.zeros(4, np.float32))
@@ -323,7 +323,7 @@ def test_source_lines_are_printed_once_where_they_change() -> None:
     assert re.search(r"st\.global\.f32 .* = 3\.5 \(0x40600000\)", str(trace))
 
 
-def test_without_line_information_there_are_the_lines_of_the_ptx() -> None:
+def test_ptx_lines_replace_missing_line_information() -> None:
     trace = Trace(0, 2)
     device = cpu(trace=trace)
     arrays = device.array(np.full(4, 9, np.float32)), device.array(np.zeros(4, np.float32))
@@ -332,7 +332,7 @@ def test_without_line_information_there_are_the_lines_of_the_ptx() -> None:
     assert all(step.ptx_line and step.source is None for step in trace.steps)
 
 
-def test_results_are_those_of_an_untraced_launch() -> None:
+def test_results_equal_those_without_a_trace() -> None:
     numbers = np.arange(256, dtype=np.float32)
     results = []
     for device in (cpu(trace=Trace(1, 3)), cpu()):
@@ -342,7 +342,7 @@ def test_results_are_those_of_an_untraced_launch() -> None:
     assert results[0].tobytes() == results[1].tobytes()
 
 
-def test_a_launch_of_another_device_is_replayed_with_a_trace() -> None:
+def test_launch_of_another_device_is_replayed_with_a_trace() -> None:
     device = cpu()
     x, y = device.array(np.full(4, 4, np.float32)), device.array(np.zeros(4, np.float32))
     trace = Trace(0, 1)
@@ -361,11 +361,11 @@ def test_a_launch_of_another_device_is_replayed_with_a_trace() -> None:
     ],
     ids=["s32", "u32", "f16", "bf16", "f16x2", "pred", "s8", "f64"],
 )  # fmt: skip
-def test_bits_have_the_meaning_of_their_type(type_: str, bits: int, value: object) -> None:
+def test_bits_are_read_by_their_type(type_: str, bits: int, value: object) -> None:
     assert TracedValue("%x", type_, bits).value == value
 
 
-def test_nothing_of_it_is_in_the_code_of_other_devices() -> None:
+def test_code_of_other_devices_contains_no_tracing() -> None:
     preparation = Preparation(PTX.format(body="", rest=""), "<ptx>")
     body = preparation.body("k")
     watch = Trace().watch("k", body, Lines(lambda: preparation.ptx(), ""))

@@ -137,7 +137,7 @@ def picks() -> Iterator[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize("name", ["vadd", "vsub", "vabsdiff", "vmin", "vmax"])
-def test_scalar_arithmetic_has_types_parts_saturation_and_a_second_operation(name: str, device: Device) -> None:
+def test_scalar_arithmetic_saturates_and_has_a_second_operation(name: str, device: Device) -> None:
     def model(x: int, y: int, z: int, *m: str) -> int:
         d, a, b, sat, part, left, right, second = m
         value = basic(name, extract(x, a, left), extract(y, b, right))
@@ -260,7 +260,7 @@ SELECTORS = {
 
 @pytest.mark.parametrize("count", [2, 4])
 @pytest.mark.parametrize("name", ["vadd", "vsub", "vavrg", "vabsdiff", "vmin", "vmax", "vset"])
-def test_halves_and_bytes_are_picked_computed_and_merged_or_added(name: str, count: int, device: Device) -> None:
+def test_halves_and_bytes_are_selected_computed_and_merged(name: str, count: int, device: Device) -> None:
     statements: dict[str, Any] = {}
     types = list(itertools.product(("u32", "s32"), repeat=2 if name == "vset" else 3))
     modes = ("", ".add") if name == "vset" else ("", ".sat", ".add")

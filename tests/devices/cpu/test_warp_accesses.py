@@ -65,7 +65,7 @@ def ways(code: str, *shape: int) -> set[str]:
         ("ld.shared.b128 w, [b];", {"16 bytes"}),
     ],
 )
-def test_a_load_is_done_by_what_its_lanes_read(code: str, way: set[str]) -> None:
+def test_load_is_chosen_by_what_its_lanes_read(code: str, way: set[str]) -> None:
     assert ways(code) == way
 
 
@@ -82,15 +82,15 @@ def test_a_load_is_done_by_what_its_lanes_read(code: str, way: set[str]) -> None
         ("mov.b128 w, {p, p}; st.shared.b128 [b], w;", {"16 bytes"}),
     ],
 )
-def test_a_store_is_done_by_what_its_lanes_write(code: str, way: set[str]) -> None:
+def test_store_is_chosen_by_what_its_lanes_write(code: str, way: set[str]) -> None:
     assert ways(code) == way
 
 
-def test_what_each_row_of_lanes_has_in_common_is_loaded_once_a_row() -> None:
+def test_common_data_of_a_row_of_lanes_is_loaded_once() -> None:
     assert ways("ld.shared.u32 x, [row];", 16, 2) == {"uniform"}
 
 
-def test_a_row_of_lanes_has_its_quotient_and_each_of_its_lanes_a_rest(device: Device) -> None:
+def test_row_of_lanes_has_a_quotient_and_each_lane_a_remainder(device: Device) -> None:
     source = """template <int SIZE> __global__ void split(const int *x, int *quotient, int *rest) {
         unsigned t = threadIdx.x;
         quotient[t] = x[t / SIZE] * 64 + t / SIZE;
@@ -106,18 +106,18 @@ def test_a_row_of_lanes_has_its_quotient_and_each_of_its_lanes_a_rest(device: De
 
 
 @pytest.mark.parametrize("code", ["ld.relaxed.gpu.global.b128 w, [wide];", "st.relaxed.gpu.global.b128 [wide], w;"])
-def test_strong_words_of_16_bytes_are_whole_whatever_their_addresses_are(code: str) -> None:
+def test_strong_16_byte_words_are_atomic_at_any_address(code: str) -> None:
     assert ways(code) == {"16 bytes"}
 
 
 @pytest.mark.parametrize("code", ["ld.global.u32 x, [wide];", "@q st.global.u32 [wide], u;"])
-def test_where_an_address_may_wrap_it_is_seen_at_run_time_which_way_is_right(code: str) -> None:
+def test_wrapping_addresses_select_the_code_at_run_time(code: str) -> None:
     assert ways(code) == {"vector"}, "the lanes of a warp count from a multiple of 32: none wraps alone"
     from_anywhere = "cvt.u32.u64 far, p; add.u32 other, far, t; mul.wide.u32 d, other, 4; add.u64 wide, p, d;"
     assert ways(from_anywhere + code) == {"vector", "each lane", "either"}
 
 
-def test_lanes_that_change_places_load_the_vectors_that_hold_all_of_theirs() -> None:
+def test_permuted_lanes_load_the_vectors_that_hold_them() -> None:
     swap = "xor.b32 z, t, 1; shl.b32 far, z, 2; add.u32 other, b, far;"
     assert ways(f"st.shared.u32 [apart], t; bar.sync 0; {swap} ld.shared.u32 x, [other];", 64) == {
         "window",
@@ -126,14 +126,14 @@ def test_lanes_that_change_places_load_the_vectors_that_hold_all_of_theirs() -> 
 
 
 @pytest.mark.parametrize(("align", "places"), [(64, range(1, 33)), (4, range(32))])
-def test_vectors_begin_at_a_multiple_of_their_size_where_it_is_known(align: int, places: range) -> None:
+def test_vectors_are_aligned_to_their_size_if_it_is_known(align: int, places: range) -> None:
     swapped = [places[lane ^ 1] for lane in range(32)]
     found = _laid_out(Pattern(align, tuple(4 * place for place in swapped)), 0, 4)
     assert found is not None
     assert found.places == tuple(swapped), "each of the vectors holds 16"
 
 
-def test_pairs_of_a_loop_over_distances_lie_in_the_same_vectors() -> None:
+def test_pairs_in_a_distance_loop_are_in_the_same_vectors() -> None:
     """So that what one store of a pair leaves in registers need not come out of memory for the other."""
     text = f"""{HEAD}.visible .entry k(.param .u64 p0) {{ .reg .pred q; .reg .b32 b, t, d, x, y, low, high, r<8>;
     .shared .align 16 .b8 box[4096]; mov.u32 t, %tid.x; mov.u32 b, box; mov.u32 d, 16;
@@ -159,7 +159,7 @@ def test_pairs_of_a_loop_over_distances_lie_in_the_same_vectors() -> None:
         (128, "side", 1), (32, "own", 1), (0, "side", 1),
     ],
 )  # fmt: skip
-def test_a_load_across_two_rows_takes_both_where_one_may_come_of_a_store(offset: int, stored: str, rows: int) -> None:
+def test_load_across_two_rows_reads_both_after_a_store(offset: int, stored: str, rows: int) -> None:
     text = f"""{HEAD}.visible .entry k() {{ .reg .b32 b, t, u, o, x, side, own; .shared .align 16 .b8 box[4096];
     mov.u32 t, %tid.x; mov.u32 b, box; mul.lo.u32 u, t, t; and.b32 u, u, 127; shl.b32 u, u, 2; add.u32 own, b, u;
     shl.b32 o, t, 2; add.u32 side, b, o; st.shared.u32 [side], t; bar.sync 0;

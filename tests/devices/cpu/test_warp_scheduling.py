@@ -88,14 +88,14 @@ def _runs(log: Array) -> list[tuple[int, int]]:
 
 
 @as_written
-def test_the_warps_of_a_block_take_turns(module: cujit.Module) -> None:
+def test_warps_of_a_block_take_turns(module: cujit.Module) -> None:
     got = _launch(module, "turns_of_warps", np.zeros(2560, np.int32), np.zeros(2560, np.int32), 1, 128)
     rounds = [(warp, turns * 32) for turns in (8, 8, 4) for warp in range(4)]
     assert _runs(got) == rounds
 
 
 @as_written
-def test_the_warps_of_several_blocks_take_turns(module: cujit.Module) -> None:
+def test_warps_of_several_blocks_take_turns(module: cujit.Module) -> None:
     got = _launch(module, "turns_of_blocks", np.zeros(64 * 32 * 12, np.int32), np.zeros(1 + 64 * 12, np.int32), 64, 32)
     groups = [range(first, first + 8) for first in range(0, 64, 8)]
     assert _runs(got[1:]) == [(block, turns) for group in groups for turns in (8, 4) for block in group]
@@ -145,7 +145,7 @@ def _joins(x: Array, threads: int, block: int) -> Array:
 
 
 @pytest.mark.parametrize(("grid", "block"), [(2, 64), (3, 100), (40, 32), (1, 256)])
-def test_each_warp_has_what_it_would_have_alone(module: cujit.Module, grid: int, block: int) -> None:
+def test_each_warp_computes_what_it_would_alone(module: cujit.Module, grid: int, block: int) -> None:
     threads = grid * block
     x = np.random.default_rng(grid).integers(0, 1000, threads * 21 + threads // 2 + 5).astype(np.int32)
 

@@ -18,7 +18,7 @@ from raising import raises
 # -- the scope of every instruction ---------------------------------------------------------------------------
 
 
-def test_every_instruction_for_several_lanes_has_their_scope() -> None:
+def test_every_multi_lane_instruction_has_its_scope() -> None:
     """An instruction that a manual's word makes one of several lanes is never done by a lane alone."""
     for row in rows():
         for words in concrete_forms(row):
@@ -88,7 +88,7 @@ def program() -> cujit.Artifact:
 
 @pytest.mark.parametrize("late", [(0, 0, 0, 0), (0, 40, 80, 120), (90, 0, 60, 30), (0, 0, 0, 200)])
 @pytest.mark.parametrize("block", [128, 256])
-def test_products_read_what_all_four_warps_wrote_and_before_any_overwrites_it(
+def test_products_read_the_writes_of_all_four_warps(
     late: tuple[int, ...], block: int, program: cujit.Artifact, cpu: Device
 ) -> None:
     rng = np.random.default_rng(0)
@@ -132,7 +132,7 @@ _APART = {
 
 @pytest.mark.parametrize("name", _APART)
 @pytest.mark.parametrize("check", [None, "all"])
-def test_warps_that_do_not_come_are_named_with_their_lines(name: str, check: str | None) -> None:
+def test_missing_warps_are_named_with_their_lines(name: str, check: str | None) -> None:
     body, block, words = _APART[name]
     device = cujit.cpu(check=check)
     kernel = cujit.load(_HEAD + body.replace("; ", ";\n  "), device)["k"]
@@ -144,7 +144,7 @@ def test_warps_that_do_not_come_are_named_with_their_lines(name: str, check: str
     assert caught.value.block == (0, 0, 0)
 
 
-def test_warps_that_wait_for_a_barrier_meanwhile_are_a_deadlock_with_both_places(cpu: Device) -> None:
+def test_warps_at_a_barrier_are_a_deadlock_with_both_places(cpu: Device) -> None:
     body = "@p bra OTHER;\n  wgmma.fence.sync.aligned;\n bra END;\n OTHER: bar.sync 0;\n END: ret; }"
     with pytest.raises(KernelFaultError) as caught:
         cujit.load(_HEAD + body, cpu)["k"][1, 128](cpu.zeros(1, np.uint64))
@@ -153,20 +153,20 @@ def test_warps_that_wait_for_a_barrier_meanwhile_are_a_deadlock_with_both_places
     assert "threads 96-127 at barrier 0" in str(caught.value)
 
 
-def test_lanes_that_do_not_come_are_named(cpu: Device) -> None:
+def test_missing_lanes_are_named(cpu: Device) -> None:
     body = "@q bra OTHER;\n wgmma.fence.sync.aligned;\n bra END;\n OTHER: bar.warp.sync -1;\n END: ret; }"
     with raises(KernelFaultError, "fault-lanes-apart", "7-31", "0xffffffff") as caught:
         cujit.load(_HEAD + body, cpu)["k"][1, 128](cpu.zeros(1, np.uint64))
     assert caught.value.kind == "lanes_apart"
 
 
-def test_a_group_whose_lanes_come_on_two_ways_meets_when_all_have_come(cpu: Device) -> None:
+def test_warpgroup_on_two_paths_waits_for_all_lanes(cpu: Device) -> None:
     # The lanes of each warp part before, and come together again at the instruction.
     body = "@q bra OTHER;\n add.u32 w, w, 1;\n OTHER: wgmma.fence.sync.aligned;\n @p exit;\n ret; }"
     cujit.load(_HEAD + body, cpu)["k"][1, 128](cpu.zeros(1, np.uint64))
 
 
-def test_a_predicate_that_holds_in_no_warp_holds_nobody(cpu: Device) -> None:
+def test_false_predicate_in_all_warps_blocks_none(cpu: Device) -> None:
     body = "setp.eq.u32 p, w, 9;\n @p wgmma.fence.sync.aligned;\n ret; }"
     cujit.load(_HEAD + body, cpu)["k"][1, 64](cpu.zeros(1, np.uint64))
 
@@ -186,7 +186,7 @@ _PARTS = """.version 8.0
   E: ret; }"""
 
 
-def test_lanes_that_come_to_an_aligned_barrier_of_a_cluster_in_parts_are_found() -> None:
+def test_divergent_arrival_at_a_cluster_barrier_is_found() -> None:
     device = cujit.cpu(check="sync")
     with raises(KernelFaultError, "fault-sync", "7-31") as caught:
         cujit.load(_PARTS, device)["k"].prepare(2, 64)(device.zeros(1, np.uint64))

@@ -59,7 +59,7 @@ def test_shuffles_by_constants(device: Device, mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", CLAMPS)
-def test_shuffles_by_what_is_known_at_run_time(device: Device, mode: str) -> None:
+def test_shuffles_with_run_time_arguments(device: Device, mode: str) -> None:
     rng = np.random.default_rng(9)
     rounds = 24
     by = rng.integers(0, 40, (rounds, 32)).astype(np.uint32)
@@ -76,7 +76,7 @@ def test_shuffles_by_what_is_known_at_run_time(device: Device, mode: str) -> Non
         np.testing.assert_array_equal(words[k], np.stack([out, good], 1))
 
 
-def test_a_shuffle_may_have_no_predicate_and_may_be_thrown_away(device: Device) -> None:
+def test_shuffle_without_a_predicate_or_a_used_result(device: Device) -> None:
     body = """mul.lo.u32 r1, t, 3; shfl.sync.down.b32 r2, r1, 1, 0x1f, -1; shfl.sync.idx.b32 r3|_, r1, 7, 0x1f, -1;
     shfl.sync.bfly.b32 _|q1, r1, 16, 0xf, -1; selp.u32 r4, 100, 0, q1; add.u32 r2, r2, r3; add.u32 r2, r2, r4;
     st.global.u32 [at], r2;"""
@@ -86,7 +86,7 @@ def test_a_shuffle_may_have_no_predicate_and_may_be_thrown_away(device: Device) 
     np.testing.assert_array_equal(got, np.minimum(LANES + 1, 31) * 3 + 21 + 100 * good)
 
 
-def test_arms_of_a_branch_shuffle_among_their_own_lanes(device: Device) -> None:
+def test_branches_shuffle_among_their_own_lanes(device: Device) -> None:
     text = """extern "C" __global__ void k(int *out) {
         int t = threadIdx.x, v = t * t;
         if (t % 4 < 2) { for (int i = 0; i < 3; i++) v += __shfl_xor_sync(0x33333333, v, 1); }
@@ -105,7 +105,7 @@ def test_arms_of_a_branch_shuffle_among_their_own_lanes(device: Device) -> None:
     np.testing.assert_array_equal(out.numpy(), v)
 
 
-def test_lanes_that_come_at_different_times_shuffle_together(device: Device) -> None:
+def test_lanes_arriving_at_different_times_shuffle_together(device: Device) -> None:
     # Every lane comes by a loop of its own length, and they go on apart again.
     text = """extern "C" __global__ void k(int *out, int n) {
         int t = threadIdx.x, v = t;
@@ -130,7 +130,7 @@ def test_lanes_that_come_at_different_times_shuffle_together(device: Device) -> 
     np.testing.assert_array_equal(out.numpy().view(np.uint32), v)
 
 
-def test_the_last_warp_shuffles_with_the_lanes_that_it_has(device: Device) -> None:
+def test_last_warp_shuffles_with_its_existing_lanes(device: Device) -> None:
     body = "mul.lo.u32 r1, t, 9; shfl.sync.bfly.b32 r2, r1, 1, 0x1f, 0x3ff; st.global.u32 [at], r2;"
     body = "setp.lt.u32 q1, t, 32; mov.u32 r3, 0x3ff; @q1 mov.u32 r3, -1;" + body.replace("0x3ff", "r3")
     (got,) = run_ptx(device, body, blank(42), block=42)
@@ -199,7 +199,7 @@ def test_groups_of_lanes_agree(device: Device, kind: str, way: str) -> None:
 
 
 @pytest.mark.parametrize("bits", [32, 64])
-def test_lanes_find_those_with_the_same_value(device: Device, bits: int) -> None:
+def test_match_finds_lanes_with_the_same_value(device: Device, bits: int) -> None:
     data = np.random.default_rng(2).integers(0, 5, 32).astype(np.uint64) << np.uint64(bits - 8)
     body = f"""mad.wide.u32 d1, t, 8, p1; ld.global.u64 d2, [d1]; .reg .b{bits} value; cvt.u{bits}.u64 value, d2;
     match.any.sync.b{bits} r1, value, -1; st.global.u32 [at], r1;"""
@@ -207,7 +207,7 @@ def test_lanes_find_those_with_the_same_value(device: Device, bits: int) -> None
     assert got.tolist() == [sum(1 << int(k) for k in np.flatnonzero(data == x)) for x in data]
 
 
-def test_a_lane_knows_who_is_there(device: Device) -> None:
+def test_activemask_shows_the_active_lanes(device: Device) -> None:
     body = """and.b32 r1, t, 3; setp.eq.u32 q1, r1, 0; @q1 bra FOURTH; activemask.b32 r2; bra END;
     FOURTH: activemask.b32 r2; END: bar.warp.sync -1; activemask.b32 r3; xor.b32 r3, r3, r2; st.global.u32 [at], r2;
     mad.wide.u32 d0, t, 4, p1; st.global.u32 [d0], r3;"""
@@ -234,7 +234,7 @@ def test_lanes_meet_in_different_arms(device: Device) -> None:
     assert got.tolist() == [6, 7] * 32
 
 
-def test_lanes_that_have_left_are_not_waited_for(device: Device) -> None:
+def test_exited_lanes_are_not_waited_for(device: Device) -> None:
     text = """extern "C" __global__ void k(int *out) {
         int t = threadIdx.x;
         if (t % 3 == 1) return;

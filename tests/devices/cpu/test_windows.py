@@ -33,7 +33,7 @@ extern "C" __global__ void addresses(unsigned long long *out) {
 
 
 @pytest.mark.parametrize(("size", "align"), [(1, 1), (100, 16), (1024, 128), (5000, 1024)])
-def test_the_low_bits_of_a_generic_address_are_the_shared_address(size: int, align: int, device: Device) -> None:
+def test_low_bits_of_a_generic_address_are_the_shared_address(size: int, align: int, device: Device) -> None:
     if device.is_gpu and device.arch.number < 90:
         pytest.skip("addresses were recorded on sm_90")
     code = _ADDRESSES.replace("SIZE", str(size)).replace("ALIGN", str(align))
@@ -64,7 +64,7 @@ def _recorded(name: str) -> Any:
 
 
 @pytest.mark.usefixtures("unoptimised")
-def test_sizes_and_places_of_shared_memory_are_those_of_an_h200(device: Device) -> None:
+def test_sizes_and_places_of_shared_memory_match_an_h200(device: Device) -> None:
     _of_sm_90(device)
     rows = [row for row in _recorded("sizes") if row[2] in (0, 100, 8192)]
     kernels: dict[tuple[int, ...], Any] = {}
@@ -86,7 +86,7 @@ def test_sizes_and_places_of_shared_memory_are_those_of_an_h200(device: Device) 
         assert out.numpy().tolist() == wanted, (static, align, dynamic, dynamic_align)
 
 
-def test_larger_alignments_count_from_the_first_byte_of_the_block(device: Device) -> None:
+def test_larger_alignments_count_from_the_blocks_first_byte(device: Device) -> None:
     _of_sm_90(device)
     for static, align, dynamic, dynamic_align, total, fixed, behind in _recorded("aligned"):
         names = ("%total_smem_size", "fixed", "dyn")
@@ -115,7 +115,7 @@ barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"""
 
 
 @pytest.mark.parametrize(("grid", "cluster"), [(2, 2), (4, 2), (4, 4)])
-def test_addresses_in_clusters_are_those_of_an_h200(grid: int, cluster: int, device: Device) -> None:
+def test_addresses_in_clusters_match_an_h200(grid: int, cluster: int, device: Device) -> None:
     _of_sm_90(device)
     kernel = cujit.load(cujit.Artifact.of(_HEAD + _ENTRY.format(more="", body=_CLUSTER)), device)["k"]
     out = device.zeros((grid, 24), np.uint32)
@@ -147,7 +147,7 @@ barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"""
 
 
 @pytest.mark.parametrize(("name", "blocks"), [("edges", 1), ("edges in rank 1", 2)])
-def test_the_edges_of_windows_are_those_of_an_h200(name: str, blocks: int, device: Device) -> None:
+def test_window_edges_match_an_h200(name: str, blocks: int, device: Device) -> None:
     _of_sm_90(device)
     recorded = np.array(_recorded(name), np.int64)
     window = recorded[:, 0] + _SYSTEM + (blocks - 1) * _WINDOW
@@ -184,7 +184,7 @@ extern "C" __global__ void product(const unsigned short *a, float *d) {
 }"""
 
 
-def test_a_descriptor_may_be_made_of_a_generic_address(device: Device) -> None:
+def test_descriptor_may_be_built_from_a_generic_address(device: Device) -> None:
     if device.is_gpu and device.arch.number != 90:
         pytest.skip("wgmma is of sm_90a")
     a = np.random.default_rng(0).integers(-3, 4, (64, 64)).astype(np.float32)
@@ -204,7 +204,7 @@ extern "C" __global__ void over(float *out, int n) {
 }"""
 
 
-def test_dynamic_shared_memory_that_a_launch_forgot_is_a_fault_with_what_to_type(cpu: Device) -> None:
+def test_missing_dynamic_shared_memory_is_a_fault_with_a_hint(cpu: Device) -> None:
     kernel = cujit.jit(_OVER, device=cpu)["over"]
     with pytest.raises(KernelFaultError) as caught:
         kernel[3, 64](cpu.zeros(32, np.float32), 1)
@@ -215,7 +215,7 @@ def test_dynamic_shared_memory_that_a_launch_forgot_is_a_fault_with_what_to_type
     assert caught.value.line
 
 
-def test_a_window_is_guarded_when_a_launch_before_had_more(cpu: Device) -> None:
+def test_window_is_guarded_after_a_larger_launch(cpu: Device) -> None:
     kernel, out = cujit.jit(_OVER, device=cpu)["over"], cpu.zeros(32, np.float32)
     for _ in range(3):
         kernel[1, 64, 48 << 10](out, 12 << 10)
@@ -224,7 +224,7 @@ def test_a_window_is_guarded_when_a_launch_before_had_more(cpu: Device) -> None:
 
 
 @pytest.mark.parametrize(("static", "far", "is_written"), _recorded("overruns"))
-def test_writes_past_shared_memory_end_launches_where_they_do_on_an_h200(
+def test_writes_past_shared_memory_fault_where_an_h200_does(
     static: int, far: int, is_written: bool, cpu: Device
 ) -> None:
     body = (

@@ -72,7 +72,7 @@ def test_clusters_are_refused(gpu_memory: Device) -> None:
         assert "sm_90" in str(caught.value)
 
 
-def test_a_thread_that_asks_for_less_shared_memory_does_not_take_back_what_another_got(gpu_memory: Device) -> None:
+def test_smaller_request_keeps_another_threads_shared_memory(gpu_memory: Device) -> None:
     kernel = kernel_on(9, gpu_memory)
     kernel.__dict__["resources"] = Resources(1, 0, 0, 0, 1024)
     driver = cast(Any, kernel._context.driver)

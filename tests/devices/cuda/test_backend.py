@@ -110,7 +110,7 @@ def asked(driver: WritingDriver) -> Callable[[Callable[[], object]], list[str]]:
     return ask
 
 
-def test_a_gpu_is_described_by_its_back_end(driver: WritingDriver) -> None:
+def test_gpu_is_described_by_its_back_end(driver: WritingDriver) -> None:
     gpu = gpu_of(driver)
     assert repr(gpu) == "<Device cuda:1: Writing (sm_90)>"
     assert (gpu.is_gpu, gpu.ordinal, gpu.limits.processors, gpu.cache_bytes) == (True, 1, 512, 512)
@@ -118,7 +118,7 @@ def test_a_gpu_is_described_by_its_back_end(driver: WritingDriver) -> None:
         gpu_of(driver, 2)
 
 
-def test_arrays_are_copied_by_the_default_stream_or_by_their_own(driver: WritingDriver, asked: Any) -> None:
+def test_arrays_are_copied_in_the_default_or_their_own_stream(driver: WritingDriver, asked: Any) -> None:
     gpu, host = gpu_of(driver), np.arange(8, dtype=np.float32)
     x = gpu.array(host)
     assert x.numpy().tolist() == host.tolist()
@@ -132,7 +132,7 @@ def test_arrays_are_copied_by_the_default_stream_or_by_their_own(driver: Writing
     assert asked(lambda: x.copy_from(other)) == ["cuMemcpyPeerAsync"]
 
 
-def test_streams_and_events_work_in_the_context_of_their_gpu(driver: WritingDriver, asked: Any) -> None:
+def test_streams_and_events_use_the_context_of_their_gpu(driver: WritingDriver, asked: Any) -> None:
     gpu, other = gpu_of(driver), gpu_of(driver, 0)
     stream, second = gpu.stream(priority=-1), gpu.stream()
     assert (stream.priority, stream.done, gpu.stream(stream) is stream, gpu.queue(None).handle) == (-1, True, True, 0)
@@ -150,7 +150,7 @@ def test_streams_and_events_work_in_the_context_of_their_gpu(driver: WritingDriv
     assert asked(stream.close) == ["cuStreamDestroy"]
 
 
-def test_a_graph_keeps_the_pinned_memory_of_its_copies(driver: WritingDriver, asked: Any) -> None:
+def test_graph_keeps_the_pinned_memory_of_its_copies(driver: WritingDriver, asked: Any) -> None:
     gpu = gpu_of(driver)
     stream, pinned = gpu.stream(), gpu.pinned(8, np.float32)
     x = gpu.zeros(8, np.float32, stream=stream)
@@ -165,7 +165,7 @@ def test_a_graph_keeps_the_pinned_memory_of_its_copies(driver: WritingDriver, as
     assert driver.calls.count("cuMemFreeHost") == 1
 
 
-def test_textures_wait_for_kernels_before_they_go_but_in_a_capture(driver: WritingDriver, asked: Any) -> None:
+def test_textures_wait_for_kernels_unless_capturing(driver: WritingDriver, asked: Any) -> None:
     gpu = gpu_of(driver)
     texture, surface = gpu.texture(np.zeros((4, 8), np.float32)), gpu.surface(gpu.texels(np.zeros(8, np.float32)))
     assert asked(texture.close) == ["cuStreamIsCapturing", "cuCtxSynchronize", "cuTexObjectDestroy"]
@@ -177,7 +177,7 @@ def test_textures_wait_for_kernels_before_they_go_but_in_a_capture(driver: Writi
     assert asked(lambda: gpu.tensor_map(plane, (8, 8))) == ["cuTensorMapEncodeTiled"]
 
 
-def test_memory_of_streams_is_trimmed_where_there_is_some(driver: WritingDriver, asked: Any) -> None:
+def test_stream_memory_is_trimmed_if_there_is_some(driver: WritingDriver, asked: Any) -> None:
     gpu = gpu_of(driver)
     assert asked(gpu.trim) == []
     x = gpu.zeros(8, np.float32, stream=gpu.stream())

@@ -31,7 +31,7 @@ def only(image: Any, **where: Any) -> Verdict:
     return verdict
 
 
-def test_machine_code_loads_on_its_own_capability_from_its_minor_on() -> None:
+def test_sass_loads_on_its_capability_from_its_minor_version() -> None:
     cubin = compile(CODE, arch="sm_80")
     assert only(cubin) == Verdict("cubin sm_80", True, "machine code, on sm_80 and later ones of capability 8.x")
     assert only(cubin, device="sm_86") == Verdict("cubin sm_80", True, "machine code")
@@ -41,7 +41,7 @@ def test_machine_code_loads_on_its_own_capability_from_its_minor_on() -> None:
     assert not only(compile(CODE, arch="sm_90a"), device="sm_100").loads
 
 
-def test_machine_code_loads_with_every_driver_of_its_major_version() -> None:
+def test_sass_loads_with_every_driver_of_its_major_version() -> None:
     major, minor = toolchain().nvrtc.version
     cubin = compile(CODE, arch="sm_80")
     assert only(cubin, driver=(major, 0)).loads
@@ -52,7 +52,7 @@ def test_machine_code_loads_with_every_driver_of_its_major_version() -> None:
     assert "update the driver to r" in verdict.help
 
 
-def test_machine_code_for_a_gpu_that_the_driver_does_not_know_does_not_load() -> None:
+def test_sass_for_a_gpu_unknown_to_the_driver_does_not_load() -> None:
     if toolchain().nvrtc.version < (13, 4):
         pytest.skip("sm_107 came with CUDA 13.4")
     verdict = only(compile(CODE, arch="sm_107"), driver=(13, 0))
@@ -60,7 +60,7 @@ def test_machine_code_for_a_gpu_that_the_driver_does_not_know_does_not_load() ->
     assert "r615" in verdict.help
 
 
-def test_what_is_to_be_linked_does_not_load() -> None:
+def test_image_that_needs_linking_does_not_load() -> None:
     assert "relocatable" in only(compile(CODE, arch="sm_80", rdc=True)).why
     ltoir = only(compile(CODE, to="ltoir", arch="sm_80"))
     assert (ltoir.entry, ltoir.loads, ltoir.why) == ("ltoir lto_80", False, "it must be linked first")
@@ -77,16 +77,16 @@ def test_what_is_to_be_linked_does_not_load() -> None:
         ("sm_100f", "sm_120", False),
     ],
 )
-def test_ptx_loads_on_its_architecture_and_later_but_variants_stay(target: str, device: str, loads: bool) -> None:
+def test_ptx_loads_on_later_architectures_but_variants_do_not(target: str, device: str, loads: bool) -> None:
     assert only(ptx("9.0", target), driver=(13, 0), device=device).loads is loads
 
 
-def test_ptx_as_old_as_the_driver_goes_through_its_jit() -> None:
+def test_ptx_as_old_as_the_driver_is_compiled_by_its_jit() -> None:
     assert only(ptx("9.0"), driver=580).why == "PTX 9.0, through the driver's JIT, on sm_80 and later"
     assert only(ptx("9.4"), driver=(13, 9)).loads
 
 
-def test_newer_ptx_loads_where_it_can_be_lowered() -> None:
+def test_newer_ptx_loads_if_it_can_be_lowered() -> None:
     verdict = only(ptx(), driver=(13, 0), device="sm_90")
     assert verdict.loads
     assert verdict.why == (
@@ -96,7 +96,7 @@ def test_newer_ptx_loads_where_it_can_be_lowered() -> None:
     assert older.why == "lowered from PTX 9.4 to 8.8, through the driver's JIT"
 
 
-def test_newer_ptx_that_cannot_be_lowered_names_the_construct_and_the_ways_out() -> None:
+def test_newer_ptx_with_new_constructs_names_the_alternatives() -> None:
     verdict = only(ptx(body=NEW), driver=(13, 0), device="sm_90")
     assert not verdict.loads
     assert "line 7: ld.volatile.local.u32 came with PTX 9.1" in verdict.why
@@ -107,18 +107,18 @@ def test_newer_ptx_that_cannot_be_lowered_names_the_construct_and_the_ways_out()
     assert "nvJitLink" not in only(ptx(body=NEW), driver=(12, 9)).help
 
 
-def test_without_a_driver_ptx_tells_the_smallest_that_takes_it() -> None:
+def test_ptx_without_a_driver_names_the_smallest_that_loads_it() -> None:
     assert only(ptx()).why == "PTX 9.4, through the JIT of drivers of r445 (CUDA 11.0) and later, on sm_80 and later"
     assert "r590 (CUDA 13.1)" in only(ptx(body=NEW)).why
 
 
-def test_ptx_that_cannot_be_read_is_judged_by_its_first_lines() -> None:
+def test_unreadable_ptx_is_judged_by_its_first_lines() -> None:
     assert "r615" in only(ptx(body="a newer + syntax")).why
     assert "its text is not readable" in only(ptx(body="a newer + syntax"), driver=(13, 0)).why
     assert only(".version 9.0\n").why == "it has no .target sm_… line"
 
 
-def test_a_fatbin_tells_of_every_entry_and_which_would_be_picked() -> None:
+def test_fatbin_lists_every_entry_and_the_selected_one() -> None:
     fatbin = build(CODE, ["sm_80", "sm_90", "compute_75", "lto_80"])
     verdicts = {v.entry: v for v in compat(fatbin, driver=(13, 9), device="sm_86")}
     assert {entry: v.loads for entry, v in verdicts.items()} == {
@@ -132,7 +132,7 @@ def test_a_fatbin_tells_of_every_entry_and_which_would_be_picked() -> None:
     assert not any(v.picked for v in compat(fatbin))
 
 
-def test_an_image_may_be_bytes_text_or_a_path(tmp_path: Path) -> None:
+def test_image_may_be_bytes_text_or_a_path(tmp_path: Path) -> None:
     path = compile(CODE, arch="sm_80").save(tmp_path / "k.cubin")
     assert only(path) == only(str(path)) == only(path.read_bytes()) == only(Artifact.open(path))
     assert only(bundle([path])).entry == "cubin sm_80"
@@ -164,17 +164,17 @@ def test_llvm_ir_is_compiled_first() -> None:
         (None, None),
     ],
 )
-def test_a_driver_is_a_cuda_version_or_a_branch(given: Any, version: Version | None) -> None:
+def test_driver_is_a_cuda_version_or_a_branch(given: Any, version: Version | None) -> None:
     assert driver_version(given) == version
 
 
 @pytest.mark.parametrize("given", ["", "new", "13.0.x", (13,), 13.0, 12, "12", True, (8, 0), "r", "1.2.3.4"])
-def test_a_malformed_driver_is_refused(given: Any) -> None:
+def test_malformed_driver_is_refused(given: Any) -> None:
     with raises(OptionError, "option-unknown", "driver"):
         driver_version(given)
 
 
-def test_each_fatbin_of_a_linked_host_file_is_judged_by_itself() -> None:
+def test_each_fatbin_of_a_linked_host_file_is_judged_alone() -> None:
     first, second = build(CODE, ["sm_80", "compute_75"]).data, build(CODE, ["sm_90"]).data
     for kind in (2, 3):  # executable, shared library
         verdicts = compat(host_elf(first + second, kind), driver=(13, 9), device="sm_86")
@@ -186,14 +186,14 @@ def test_each_fatbin_of_a_linked_host_file_is_judged_by_itself() -> None:
         assert "build for sm_86" in verdicts[2].help
 
 
-def test_what_is_in_objects_and_archives_is_linked_first() -> None:
+def test_objects_and_archives_are_linked_first() -> None:
     device_code = build(CODE, ["sm_80"]).data
     for image in (host_elf(device_code, 1), archive([host_elf(device_code, 3)])):
         assert only(image, device="sm_80").why == "it must be linked first"
     assert only(host_elf(b"", 3, b".data")).why == "it contains no device code"
 
 
-def test_a_shared_library_of_nvcc_tells_what_the_runtime_would_take_of_it() -> None:
+def test_shared_library_of_nvcc_lists_what_the_runtime_loads() -> None:
     library = Path(__file__).parents[2] / "goldens/fatbins/nvcc-13.5-library.so"
     verdicts = compat(library, driver=(13, 9), device="sm_121")
     assert {v.entry.rpartition(" of ")[2] for v in verdicts} == {"fatbin 0"}

@@ -57,7 +57,7 @@ def context_of(result: str) -> Gpu:
     return Gpu(cast(Any, FailingDriver(result)), 0)
 
 
-def test_the_launches_in_flight_are_told_newest_first() -> None:
+def test_launches_in_flight_are_listed_newest_first() -> None:
     ring = LaunchRing()
     for name in ("a", "b", "a"):
         ring.note(ring.label(name))
@@ -65,7 +65,7 @@ def test_the_launches_in_flight_are_told_newest_first() -> None:
     assert ring.count == 3
 
 
-def test_launches_that_are_done_are_not_told() -> None:
+def test_completed_launches_are_not_listed() -> None:
     context = context_of("")
     first, second = context.ring.label("first"), context.ring.label("second")
     context.ring.note(first)
@@ -74,7 +74,7 @@ def test_launches_that_are_done_are_not_told() -> None:
     assert context.ring.in_flight() == ["second: grid (2, 3, 4), block (5, 6, 7), stream 0x70"]
 
 
-def test_the_ring_keeps_the_last_launches() -> None:
+def test_ring_keeps_the_last_launches() -> None:
     ring = LaunchRing()
     for i in range(RING_SIZE + 5):
         ring.note(ring.label(f"k{i}"))
@@ -130,7 +130,7 @@ class Owner:
 
 @pytest.mark.skipif(not is_supported(), reason="this interpreter takes no machine code")
 @pytest.mark.parametrize("options", [PLAIN, LaunchOptions(overlap=True)], ids=["plain", "extended"])
-def test_machine_code_writes_its_launches_down(gpu_memory: Device, options: LaunchOptions) -> None:
+def test_native_code_records_its_launches(gpu_memory: Device, options: LaunchOptions) -> None:
     driver = IdleDriver()
     context = Gpu(cast(Any, driver), 0)
     launches = [
@@ -158,7 +158,7 @@ def test_machine_code_writes_its_launches_down(gpu_memory: Device, options: Laun
 NAMED = (("a", "the default stream"), ("b", "stream 0x55"))
 
 
-def test_labels_are_made_once_and_the_oldest_forgotten() -> None:
+def test_labels_are_created_once_and_the_oldest_dropped() -> None:
     ring = LaunchRing(most_labels=2)
     a = ring.label("a")
     assert ring.label("a") == a
@@ -184,7 +184,7 @@ def test_labels_of_many_threads_are_all_different() -> None:
     assert len(set(labels)) == 400
 
 
-def test_the_error_of_a_failed_kernel_names_the_launches() -> None:
+def test_error_of_a_failed_kernel_names_the_launches() -> None:
     context = context_of("CUDA_ERROR_ILLEGAL_ADDRESS")
     for name in ("fill: grid (1, 1, 1)", *["scale: grid (2, 1, 1)"] * 3):
         context.ring.note(context.ring.label(name))
@@ -244,7 +244,7 @@ LATE: dict[str, Callable[[Any, Device], object]] = {
 
 
 @pytest.mark.parametrize("late", list(LATE))
-def test_a_fault_that_is_told_by_a_look_up_names_the_launches(
+def test_fault_found_by_a_look_up_names_the_launches(
     late: str, gpu_memory: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(driver_module, "driver_options", lambda *_: {})
@@ -252,7 +252,7 @@ def test_a_fault_that_is_told_by_a_look_up_names_the_launches(
     assert "this was running, the newest first:\n    stray: grid (1, 1, 1)" in text
 
 
-def test_no_more_launches_are_told_than_one_can_read() -> None:
+def test_listed_launches_are_bounded() -> None:
     context = context_of("CUDA_ERROR_LAUNCH_FAILED")
     for i in range(20):
         context.ring.note(context.ring.label(f"k{i}"))
@@ -261,7 +261,7 @@ def test_no_more_launches_are_told_than_one_can_read() -> None:
 
 
 @pytest.mark.parametrize("result", ["CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_INVALID_VALUE"])
-def test_the_error_of_a_call_says_nothing_of_launches(result: str) -> None:
+def test_error_of_a_call_does_not_mention_launches(result: str) -> None:
     context = context_of(result)
     context.ring.note(context.ring.label("k"))
     with pytest.raises(DriverError) as caught:
@@ -269,13 +269,13 @@ def test_the_error_of_a_call_says_nothing_of_launches(result: str) -> None:
     assert "running" not in str(caught.value)
 
 
-def test_without_launches_the_error_is_as_it_was() -> None:
+def test_error_without_launches_is_unchanged() -> None:
     with pytest.raises(DriverError) as caught:
         context_of("CUDA_ERROR_ILLEGAL_ADDRESS").call("cuCtxSynchronize")
     assert "running" not in str(caught.value)
 
 
-def test_done_and_not_done_are_told_apart() -> None:
+def test_completed_and_pending_launches_are_distinguished() -> None:
     context = context_of("")
     assert context.is_done("cuEventQuery", 0)
     cast(Any, context.driver).attempt = lambda *_: (RESULTS.CUDA_ERROR_NOT_READY,)
@@ -288,7 +288,7 @@ extern "C" __global__ void stray(int *p, long long i) { p[i] = 1; }"""
 
 @pytest.mark.gpu
 @pytest.mark.ends_context
-def test_a_stray_write_is_told_with_the_launches_in_flight(gpu: Device) -> None:
+def test_stray_write_is_reported_with_the_launches_in_flight(gpu: Device) -> None:
     module = jit(STRAY, device=gpu)
     p, stream = gpu.zeros(1, np.int32), gpu.stream()
     good, stray = module["good"][2, 1], module["stray"][3, 64, 0, stream]

@@ -61,7 +61,7 @@ def current_context(gpu: Device) -> int:
     return int(context_of(gpu).driver.call("cuCtxGetCurrent"))
 
 
-def test_a_gpu_knows_its_name_and_limits(gpu: Device) -> None:
+def test_gpu_has_its_name_and_limits(gpu: Device) -> None:
     assert gpu.product
     assert gpu.name == "cuda:0"
     assert gpu.limits.max_threads == 1024
@@ -72,12 +72,12 @@ def test_a_gpu_knows_its_name_and_limits(gpu: Device) -> None:
     assert str(gpu.arch) in repr(gpu)
 
 
-def test_a_gpu_beyond_the_last_says_how_many_there_are(gpu: Device) -> None:
+def test_gpu_past_the_last_reports_the_count(gpu: Device) -> None:
     with raises(DeviceNotFoundError, "device-not-found", context_of(gpu).driver.device_count()):
         CudaBackend(context_of(gpu).driver.device_count())
 
 
-def test_kernels_are_found_with_their_layout_and_resources(module: Any) -> None:
+def test_kernels_are_found_with_layout_and_resources(module: Any) -> None:
     assert set(module.kernels) == {"scale", "mixed", "fixed", "trap", "slow", "look"}
     assert module.kernels["mixed"].signature.offsets == (0, 8, 16, 24)
     assert [p.size for p in module.kernels["mixed"].signature] == [1, 8, 2, 8]
@@ -88,7 +88,7 @@ def test_kernels_are_found_with_their_layout_and_resources(module: Any) -> None:
     assert module.kernels["scale"].resources.registers > 0
 
 
-def test_parameters_arrive_at_their_places(gpu: Device, module: Any) -> None:
+def test_parameters_arrive_at_their_offsets(gpu: Device, module: Any) -> None:
     kernel, p = module.kernels["mixed"], gpu.zeros(1, np.float32)
     packer = Packer(kernel.signature, gpu)
     kernel.launch(LaunchShape(Dim3(1), Dim3(1)), packer.pack([1, np.float64(0.5), 2, p]))
@@ -113,7 +113,7 @@ def test_occupancy_is_the_drivers(module: Any, gpu: Device) -> None:
     assert kernel.best_block() % 32 == 0
 
 
-def test_the_thread_keeps_the_context_that_it_had(gpu: Device) -> None:
+def test_thread_keeps_its_current_context(gpu: Device) -> None:
     before = current_context(gpu)
     loaded = gpu.load(compile(CODE, arch=gpu.arch))
     array = gpu.zeros(10, np.float32)
@@ -125,7 +125,7 @@ def test_the_thread_keeps_the_context_that_it_had(gpu: Device) -> None:
     assert current_context(gpu) == before
 
 
-def test_ptx_goes_through_the_drivers_compiler_and_its_log_is_kept(gpu: Device) -> None:
+def test_ptx_is_compiled_by_the_driver_with_its_log(gpu: Device) -> None:
     text = "\n".join([".version 7.0", ".target sm_75", ".address_size 64", ".visible .entry k() {", "ret;", "}"])
     loaded = gpu.load(Artifact.of(text))
     assert list(loaded.kernels) == ["k"]
@@ -134,7 +134,7 @@ def test_ptx_goes_through_the_drivers_compiler_and_its_log_is_kept(gpu: Device) 
 
 
 @pytest.mark.hardware
-def test_ptx_that_does_not_assemble_gives_the_compilers_log(gpu: Device) -> None:
+def test_invalid_ptx_returns_the_compilers_log(gpu: Device) -> None:
     text = ".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry k() { nonsense.f32 %r1; }\n"
     with pytest.raises(DriverError) as caught:
         gpu.load(Artifact.of(text))
@@ -143,7 +143,7 @@ def test_ptx_that_does_not_assemble_gives_the_compilers_log(gpu: Device) -> None
 
 
 @pytest.mark.hardware
-def test_the_driver_takes_a_fatbin_and_chooses_as_we_say(gpu: Device) -> None:
+def test_driver_selects_the_same_image_of_a_fatbin(gpu: Device) -> None:
     loaded = gpu.load(build(CODE, [gpu.arch, "compute_75"]))
     assert loaded.route == f"cubin {gpu.arch} of the fatbin"
     assert "scale" in loaded.kernels
@@ -151,7 +151,7 @@ def test_the_driver_takes_a_fatbin_and_chooses_as_we_say(gpu: Device) -> None:
         gpu.load(build(CODE, ["sm_75"] if gpu.arch.number >= 80 else ["sm_120"]))
 
 
-def test_a_closed_module_refuses_and_closing_again_is_harmless(gpu: Device) -> None:
+def test_closed_module_refuses_and_closing_again_is_harmless(gpu: Device) -> None:
     loaded = gpu.load(compile(CODE, arch=gpu.arch))
     kernel = loaded.kernels["fixed"]
     loaded.close()
@@ -162,7 +162,7 @@ def test_a_closed_module_refuses_and_closing_again_is_harmless(gpu: Device) -> N
         loaded.variable("table")
 
 
-def test_more_memory_than_there_is_says_so(gpu: Device) -> None:
+def test_allocation_above_the_gpus_memory_is_an_error(gpu: Device) -> None:
     with pytest.raises(DriverError) as caught:
         gpu.empty(1 << 50, np.float32)
     assert caught.value.result == "CUDA_ERROR_OUT_OF_MEMORY"
@@ -196,7 +196,7 @@ def test_work_on_a_stream_is_waited_for_by_the_stream(gpu: Device, module: Any) 
 
 @pytest.mark.hardware
 @pytest.mark.usefixtures("gpu")
-def test_a_kernel_that_dies_is_reported_and_the_process_ends_well() -> None:
+def test_crashed_kernel_is_reported_and_the_process_exits() -> None:
     code = (
         "import cujit.machine as c\nimport cujit.loading as k\n"
         "from cujit.errors import DriverError\n"

@@ -32,7 +32,7 @@ def refused(artifact: Artifact, arch: Arch = SM_90) -> str:
     return str(caught.value)
 
 
-def test_ptx_of_an_older_architecture_goes_to_the_drivers_compiler() -> None:
+def test_ptx_of_an_older_architecture_goes_to_the_driver() -> None:
     assert chosen(ptx()) == "PTX compute_80 through the driver's JIT"
     assert choose_image(ptx(), RoutePlace(SM_90, "cuda:0", (13, 0))).image.endswith(b"\n\0")
 
@@ -52,7 +52,7 @@ def test_ptx_of_an_older_architecture_goes_to_the_drivers_compiler() -> None:
         ("sm_120", "sm_121", True),
     ],
 )
-def test_ptx_of_a_target_that_does_not_run_here_names_both(target: str, device: str, runs: bool) -> None:
+def test_ptx_of_an_incompatible_target_names_both(target: str, device: str, runs: bool) -> None:
     if runs:
         chosen(ptx(target=target), Arch.parse(device))
     else:
@@ -61,7 +61,7 @@ def test_ptx_of_a_target_that_does_not_run_here_names_both(target: str, device: 
         assert f"cuda:0 is {device}" in message
 
 
-def test_ptx_as_new_as_the_driver_passes_and_a_driver_beyond_the_table_decides_itself() -> None:
+def test_ptx_as_new_as_the_driver_passes() -> None:
     chosen(ptx("9.0"))
     chosen(ptx("11.3"), driver=(15, 2))
 
@@ -71,7 +71,7 @@ def test_ptx_without_a_target_is_refused(text: str) -> None:
     assert ".target" in refused(Artifact.of(text))
 
 
-def test_a_cubin_runs_on_its_own_capability_from_its_minor_on() -> None:
+def test_cubin_runs_on_its_capability_from_its_minor_version() -> None:
     cubin = compile(CODE, arch="sm_80")
     assert chosen(cubin, Arch.parse("sm_86")) == "cubin sm_80"
     message = refused(cubin)
@@ -79,28 +79,28 @@ def test_a_cubin_runs_on_its_own_capability_from_its_minor_on() -> None:
     assert "build for sm_90" in message
 
 
-def test_a_cubin_that_is_still_to_be_linked_is_refused() -> None:
+def test_cubin_that_needs_linking_is_refused() -> None:
     assert "cujit.link" in refused(compile(CODE, arch="sm_90", options={"rdc": True}))
 
 
-def test_a_cubin_cut_off_is_refused_before_the_driver_sees_it() -> None:
+def test_truncated_cubin_is_refused_before_the_driver() -> None:
     cubin = compile(CODE, arch="sm_90")
     with pytest.raises(FormatError):
         chosen(Artifact.of(cubin.data[: len(cubin) // 2]))
 
 
-def test_a_fatbin_says_which_image_runs() -> None:
+def test_fatbin_names_the_image_that_runs() -> None:
     fatbin = build(CODE, ["sm_80", "sm_90", "compute_75"])
     assert chosen(fatbin) == "cubin sm_90 of the fatbin"
 
 
-def test_a_fatbin_with_nothing_for_this_device_lists_what_it_has() -> None:
+def test_fatbin_without_a_matching_image_lists_its_images() -> None:
     message = refused(build(CODE, ["sm_80", "sm_120"]))
     assert "cubin sm_80, cubin sm_120" in message
     assert "cuda:0, which is sm_90" in message
 
 
-def test_ptx_of_a_fatbin_goes_the_ways_of_ptx() -> None:
+def test_ptx_of_a_fatbin_is_routed_as_ptx() -> None:
     fatbin = bundle([compile(CODE, arch="compute_75")])
     found = choose_image(fatbin, RoutePlace(Arch.parse("sm_100"), "cuda:0", (13, 5)))
     assert found.route == "PTX compute_75 of the fatbin, through the driver's JIT"
@@ -111,7 +111,7 @@ def test_ptx_of_a_fatbin_goes_the_ways_of_ptx() -> None:
     assert found.route.endswith(" to 8.4, through the driver's JIT")
 
 
-def test_a_fatbin_whose_ptx_is_too_new_for_the_driver_names_its_entry() -> None:
+def test_too_new_ptx_in_a_fatbin_names_its_entry() -> None:
     new = compile("__global__ void k(int*p,int i){volatile int a[4]={1,2,3,4};*p=a[i];}", arch="compute_80")
     if b"ld.volatile.local" not in new.data:
         pytest.skip("this NVRTC writes nothing here that is newer than CUDA 12.4")
@@ -119,7 +119,7 @@ def test_a_fatbin_whose_ptx_is_too_new_for_the_driver_names_its_entry() -> None:
         chosen(bundle([new]), driver=(12, 4))
 
 
-def test_a_fatbin_cut_off_is_refused() -> None:
+def test_fatbin_cut_off_is_refused() -> None:
     fatbin = build(CODE, ["sm_90"])
     with pytest.raises(FormatError):
         chosen(Artifact.of(fatbin.data[:-100]))
@@ -135,7 +135,7 @@ def stand_in(target: str = "sm_90", *, rdc: bool = False) -> Artifact:
     return Artifact(ImageKind.CUBIN, data, arch, name="k.cubin")
 
 
-def test_a_gpu_that_is_emulated_takes_what_stands_for_a_cubin_by_the_rules_of_cubins() -> None:
+def test_emulated_gpu_applies_cubin_rules_to_its_containers() -> None:
     image = stand_in()
     assert choose_image(image, EMULATED) == (image.data, "cubin sm_90, which is PTX under cujit emulate", "")
     for wrong, word in ((stand_in("sm_80"), "k.cubin"), (stand_in(rdc=True), "cujit.link")):
@@ -145,7 +145,7 @@ def test_a_gpu_that_is_emulated_takes_what_stands_for_a_cubin_by_the_rules_of_cu
     assert found.route == "cubin sm_90 of the fatbin, which is PTX under cujit emulate"
 
 
-def test_machine_code_is_refused_by_an_emulated_gpu_and_what_stands_for_it_by_every_other() -> None:
+def test_emulated_and_real_gpus_refuse_each_others_code() -> None:
     real, ours, text = compile(CODE, arch="sm_90"), stand_in(), compile(CODE, arch="compute_80")
     for image in (real, bundle([real])):
         with raises(LoadError, "load", "GPU", "execute"):

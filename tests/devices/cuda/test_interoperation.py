@@ -21,21 +21,21 @@ def library(name: str) -> Any:
     return pytest.importorskip(name)
 
 
-def test_torch_tensors_go_in_as_they_are(gpu: Device) -> None:
+def test_torch_tensors_are_passed_directly(gpu: Device) -> None:
     torch = library("torch")
     x = torch.arange(20, dtype=torch.float32, device="cuda")
     jit(SCALE, device=gpu)["scale"][1, 32](x, 3.0, 20)
     assert x.cpu().tolist() == [3.0 * k for k in range(20)]
 
 
-def test_cupy_arrays_go_in_as_they_are(gpu: Device) -> None:
+def test_cupy_arrays_are_passed_directly(gpu: Device) -> None:
     cupy = library("cupy")
     x = cupy.arange(20, dtype=cupy.float32)
     jit(SCALE, device=gpu)["scale"][1, 32](x, 3.0, 20)
     assert x.get().tolist() == [3.0 * k for k in range(20)]
 
 
-def test_numba_arrays_go_in_as_they_are(gpu: Device) -> None:
+def test_numba_arrays_are_passed_directly(gpu: Device) -> None:
     cuda = library("numba.cuda")
     launch = jit(SCALE, device=gpu)["scale"][1, 32]
     launches.attach(launch)
@@ -47,7 +47,7 @@ def test_numba_arrays_go_in_as_they_are(gpu: Device) -> None:
         launch(cuda.to_device(np.zeros(20)), 3.0, 20)
 
 
-def test_cupy_arrays_go_in_by_machine_code(gpu: Device) -> None:
+def test_cupy_arrays_are_read_by_native_code(gpu: Device) -> None:
     cupy = library("cupy")
     launch = jit(SCALE, device=gpu)["scale"][1, 32]
     launches.attach(launch)
@@ -68,7 +68,7 @@ def test_cupy_arrays_go_in_by_machine_code(gpu: Device) -> None:
         launch(cupy.zeros(20, cupy.float32)[::2], 3.0, 20)
 
 
-def test_jax_arrays_go_in_where_they_are_only_read(gpu: Device) -> None:
+def test_jax_arrays_are_passed_to_const_pointers(gpu: Device) -> None:
     jax = library("jax")
     text = """extern "C" __global__ void copy(const float *x, float *y, int n) {
         if (threadIdx.x < n) y[threadIdx.x] = x[threadIdx.x];
@@ -88,7 +88,7 @@ def test_jax_arrays_go_in_where_they_are_only_read(gpu: Device) -> None:
 
 
 @pytest.mark.parametrize("by_machine_code", [False, True])
-def test_an_array_that_jax_has_yet_to_compute_is_waited_for(gpu: Device, by_machine_code: bool) -> None:
+def test_pending_jax_array_is_waited_for(gpu: Device, by_machine_code: bool) -> None:
     jax = library("jax")
     text = """extern "C" __global__ void copy(const float *x, float *y, int n) {
         if (threadIdx.x < n) y[threadIdx.x] = x[threadIdx.x];
@@ -105,7 +105,7 @@ def test_an_array_that_jax_has_yet_to_compute_is_waited_for(gpu: Device, by_mach
 
 
 @pytest.mark.parametrize("name", ["torch", "cupy"])
-def test_our_arrays_are_seen_by_others_without_a_copy(gpu: Device, name: str) -> None:
+def test_device_arrays_are_shared_without_a_copy(gpu: Device, name: str) -> None:
     x = gpu.array(np.arange(20, dtype=np.float32))
     seen = library(name).from_dlpack(x)
     jit(SCALE, device=gpu)["scale"][1, 32](x, 3.0, 20)
@@ -113,12 +113,12 @@ def test_our_arrays_are_seen_by_others_without_a_copy(gpu: Device, name: str) ->
     assert [float(v) for v in seen] == [3.0 * k for k in range(20)]
 
 
-def test_a_torch_tensor_of_the_wrong_type_is_refused(gpu: Device) -> None:
+def test_torch_tensor_of_the_wrong_type_is_refused(gpu: Device) -> None:
     torch = library("torch")
     with pytest.raises(TypeError, match="float"):
         jit(SCALE, device=gpu)["scale"][1, 32](torch.zeros(20, dtype=torch.float64, device="cuda"), 3.0, 20)
 
 
-def test_a_host_array_for_a_kernel_on_a_gpu_is_refused(gpu: Device) -> None:
+def test_host_array_for_a_kernel_on_a_gpu_is_refused(gpu: Device) -> None:
     with pytest.raises(TypeError, match=r"host|memory of"):
         jit(SCALE, device=gpu)["scale"][1, 32](np.zeros(20, np.float32), 3.0, 20)

@@ -38,13 +38,13 @@ def test_options_are_read_from_a_mapping() -> None:
         (3, "a mapping, not int"),
     ],
 )
-def test_a_wrong_option_is_refused_with_what_it_takes(given: Any, message: str) -> None:
+def test_wrong_option_is_refused_with_valid_values(given: Any, message: str) -> None:
     with pytest.raises(OptionError) as caught:
         JitOptions.of(given)
     assert message in str(caught.value)
 
 
-def test_nvjitlink_is_told_the_same_in_its_own_words() -> None:
+def test_nvjitlink_gets_the_options_in_its_spelling() -> None:
     said = JitOptions(max_registers=40, opt_level=4, line_info=True, debug=True, cache_mode="ca")
     assert said.nvjitlink_arguments == ("-maxrregcount=40", "-O3", "-lineinfo", "-g", "-Xptxas=-dlcm=ca")
     assert JitOptions(opt_level=0).nvjitlink_arguments == ("-O0",)
@@ -56,7 +56,7 @@ def test_nvjitlink_is_told_the_same_in_its_own_words() -> None:
     assert JitOptions().nvjitlink_arguments == ()
 
 
-def test_the_driver_is_told_each_in_its_own_words() -> None:
+def test_driver_gets_the_options_in_its_spelling() -> None:
     bindings = pytest.importorskip("cuda.bindings.driver")
     option, logs = bindings.CUjit_option, JitLogs()
     if not hasattr(option, "CU_JIT_SPLIT_COMPILE"):
@@ -78,7 +78,7 @@ def test_the_driver_is_told_each_in_its_own_words() -> None:
     }
 
 
-def test_bindings_without_an_option_are_told_and_serve_without_it() -> None:
+def test_bindings_without_an_option_are_reported_and_work() -> None:
     bindings = pytest.importorskip("cuda.bindings.driver")
     without = {n: m for n, m in bindings.CUjit_option.__members__.items() if n != "CU_JIT_SPLIT_COMPILE"}
     older = SimpleNamespace(CUjit_option=SimpleNamespace(**without), CUjit_cacheMode=bindings.CUjit_cacheMode)
@@ -88,7 +88,7 @@ def test_bindings_without_an_option_are_told_and_serve_without_it() -> None:
         driver_options(driver, JitOptions(split_compile=4), JitLogs())
 
 
-def test_load_takes_them_on_every_device_and_refuses_wrong_ones() -> None:
+def test_load_accepts_options_on_every_device() -> None:
     text = ".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k() { ret; }\n"
     module = load(text, "cpu", jit={"max_registers": 32})
     assert list(module) == ["k"]

@@ -123,7 +123,7 @@ def test_elements_of_any_shape_are_copied(monkeypatch: pytest.MonkeyPatch) -> No
     assert (out == data).all()
 
 
-def test_the_driver_copies_where_it_is_as_fast_and_while_another_thread_has_the_memory(
+def test_driver_copies_if_as_fast_or_the_buffer_is_in_use(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     data = np.ones(3 * PIECE, np.uint8)
@@ -137,7 +137,7 @@ def test_the_driver_copies_where_it_is_as_fast_and_while_another_thread_has_the_
     assert not LargeCopies(gpu).copy(gpu.native, gpu.memory.ctypes.data, data, is_in=True)  # type: ignore[arg-type]
 
 
-def test_a_refusal_is_an_error_and_the_next_copy_works(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refusal_is_an_error_and_the_next_copy_works(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu, data = Gpu(monkeypatch), np.ones(9 * PIECE, np.uint8)
     gpu.status = 719
     with raises(DriverError, "driver", "refused"):
@@ -158,7 +158,7 @@ def test_without_threads_one_copies_all(monkeypatch: pytest.MonkeyPatch) -> None
     assert gpu.threads == {threading.get_ident()}
 
 
-def test_a_forked_child_has_none_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forked_child_has_no_copy_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu, data = Gpu(monkeypatch), np.ones(3 * PIECE, np.uint8)
     gpu.copy(data, is_in=True)
     with gpu.copies._lock:
@@ -167,7 +167,7 @@ def test_a_forked_child_has_none_of_the_memory(monkeypatch: pytest.MonkeyPatch) 
     assert len(gpu.pinned) == 3
 
 
-def test_another_context_of_the_same_handle_has_none_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_context_of_the_same_handle_has_no_copy_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu, data = Gpu(monkeypatch), np.ones(3 * PIECE, np.uint8)
     gpu.copy(data, is_in=True)
     gpu.id = 6
@@ -188,7 +188,7 @@ def test_another_context_of_the_same_handle_has_none_of_the_memory(monkeypatch: 
         ({"cpu.max": "broken"}, None),
     ],
 )
-def test_processors_are_those_of_the_control_group(
+def test_processor_count_respects_the_control_group(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], count: int | None
 ) -> None:
     for name, text in files.items():

@@ -98,13 +98,13 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Counter[str]
     }
 
 
-def test_load_and_first_launch_of_a_plain_kernel_take_three_calls(calls: Mapping[str, Counter[str]]) -> None:
+def test_load_and_first_launch_take_three_driver_calls(calls: Mapping[str, Counter[str]]) -> None:
     assert calls["load"] == {"cuModuleLoadData": 1}
     assert calls["find"] == {"cuModuleGetFunction": 1}
     assert calls["first"] == {"cuLaunchKernel": 1}
 
 
-def test_each_later_launch_takes_one_call_in_any_shape(calls: Mapping[str, Counter[str]]) -> None:
+def test_each_later_launch_takes_one_driver_call(calls: Mapping[str, Counter[str]]) -> None:
     assert calls["second"] == {"cuLaunchKernel": 2}
     assert calls["little shared"] == {"cuLaunchKernel": 1}
 
@@ -114,12 +114,12 @@ def test_much_shared_memory_is_allowed_once_for_the_kernel(calls: Mapping[str, C
     assert calls["much shared"]["cuLaunchKernel"] == 2
 
 
-def test_what_clusters_a_kernel_has_is_asked_where_its_image_speaks_of_them(calls: Mapping[str, Counter[str]]) -> None:
+def test_cluster_attributes_are_read_only_if_the_image_has_any(calls: Mapping[str, Counter[str]]) -> None:
     assert calls["cluster"]["cuFuncGetAttribute"] >= 3
     assert calls["cluster"]["cuLaunchKernel"] == 1
 
 
-def test_attributes_are_asked_when_somebody_reads_them_and_the_image_goes_once(
+def test_attributes_are_read_on_demand_and_images_unloaded_once(
     calls: Mapping[str, Counter[str]],
 ) -> None:
     assert calls["resources"] == {"cuFuncGetAttribute": 5, "cuModuleGetFunction": 1}
@@ -128,7 +128,7 @@ def test_attributes_are_asked_when_somebody_reads_them_and_the_image_goes_once(
     assert [mark for mark, found in calls.items() if "cuFuncLoad" in found] == ["preload"]
 
 
-def test_code_is_loaded_ahead_where_somebody_asks_for_that(calls: Mapping[str, Counter[str]]) -> None:
+def test_code_is_loaded_eagerly_on_request(calls: Mapping[str, Counter[str]]) -> None:
     count = calls["preload"]["cuFuncLoad"]
     assert count == 7, "the kernels of the image"
     assert calls["preload"]["cuModuleGetFunction"] == count
@@ -152,7 +152,7 @@ def facts_of(kernels: Mapping[str, CubinKernelFacts]) -> dict[str, tuple[object,
 
 @needs_native
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_86", "sm_90", "sm_90a", "sm_100", "sm_103a", "sm_120"])
-def test_native_code_reads_of_a_cubin_what_the_whole_reader_does(arch: str) -> None:
+def test_native_and_full_cubin_readers_agree(arch: str) -> None:
     data = compile(SOURCE, to="cubin", arch=arch).data
     facts = cubin_facts(data)
     assert facts is not None
@@ -172,7 +172,7 @@ def test_many_kernels_of_one_image_are_read() -> None:
 
 
 @needs_native
-def test_kernels_that_speak_of_clusters_are_known() -> None:
+def test_cluster_kernels_are_recognized() -> None:
     bounded = 'extern "C" __global__ void __launch_bounds__(128, 1, 4) most(int* a) { *a = 1; }'
     for text, name in ((CLUSTERS, "pair"), (bounded, "most")):
         facts = cubin_facts(compile(text, to="cubin", arch="sm_90").data)
@@ -182,17 +182,17 @@ def test_kernels_that_speak_of_clusters_are_known() -> None:
 
 @needs_native
 @pytest.mark.parametrize("what", [b"", b"\x7fELF", b"\x7fELF" + bytes(60), b"no image at all" * 20])
-def test_what_is_no_cubin_is_left_to_the_whole_reader(what: bytes) -> None:
+def test_other_files_are_left_to_the_full_reader(what: bytes) -> None:
     assert cubin_facts(what) is None
 
 
 @needs_native
-def test_a_cubin_that_is_still_to_be_linked_is_left_to_the_whole_reader() -> None:
+def test_cubin_that_needs_linking_is_left_to_the_full_reader() -> None:
     assert cubin_facts(compile(SOURCE, to="cubin", arch="sm_90", rdc=True).data) is None
 
 
 @needs_native
-def test_damaged_cubins_crash_nothing_and_have_the_kernels_that_the_whole_reader_finds() -> None:
+def test_damaged_cubins_never_crash_the_native_reader() -> None:
     """What a launch may ask of an image is decided by the driver; a damaged one only has to be read without harm."""
     data, random_ = compile(SOURCE, to="cubin", arch="sm_90").data, random.Random(4)
     for cut in range(0, len(data), 7):
@@ -300,7 +300,7 @@ print("done")
 
 
 @needs_native
-def test_native_code_makes_the_launches_that_python_makes(tmp_path: Path) -> None:
+def test_native_and_python_launches_are_equal(tmp_path: Path) -> None:
     assert printed_beside_an_image(LAUNCHES, tmp_path) == "done\n"
 
 
@@ -400,7 +400,7 @@ print("done")
 
 
 @needs_native
-def test_native_code_makes_the_modules_and_kernels_that_python_makes(tmp_path: Path) -> None:
+def test_native_and_python_modules_and_kernels_are_equal(tmp_path: Path) -> None:
     assert printed_beside_an_image(MADE, tmp_path) == "done\n"
     found = null_driver.calls(tmp_path)["exit"]
     assert 0 <= found["cuModuleLoadData"] + found["cuModuleLoadDataEx"] - found["cuModuleUnload"] < 20, found
@@ -448,7 +448,7 @@ for name, use in {
 
 
 @needs_native
-def test_another_stream_waits_for_what_is_new_and_the_default_one_does_not(tmp_path: Path) -> None:
+def test_other_stream_waits_for_new_memory_but_default_does_not(tmp_path: Path) -> None:
     printed_beside_an_image(ORDER, tmp_path)
     waits = {mark: found["cuStreamSynchronize"] for mark, found in null_driver.calls(tmp_path).items()}
     assert [waits[step] for step in ("made", "default stream", "another stream")] == [0, 0, 1], (

@@ -45,7 +45,7 @@ def asked(name: str, *arguments: Any) -> Any:
     return values[0] if values else None
 
 
-def test_a_second_context_of_the_thread_stays_its_current_one(gpu: Device) -> None:
+def test_second_context_of_the_thread_stays_current(gpu: Device) -> None:
     device = context_of(gpu).device
     second = asked("cuCtxCreate", None, 0, device)
     try:
@@ -60,7 +60,7 @@ def test_a_second_context_of_the_thread_stays_its_current_one(gpu: Device) -> No
 
 
 @pytest.mark.hardware
-def test_a_stream_of_another_context_is_refused_by_name(gpu: Device) -> None:
+def test_stream_of_another_context_is_refused_by_name(gpu: Device) -> None:
     add = cujit.jit(f"{ADD}// 1005", device=gpu, cache=False)["add"]
     x, y = gpu.array(np.ones(N, np.float32)), gpu.zeros(N, np.float32)
     second = asked("cuCtxCreate", None, 0, context_of(gpu).device)
@@ -75,7 +75,7 @@ def test_a_stream_of_another_context_is_refused_by_name(gpu: Device) -> None:
 
 
 @pytest.mark.hardware
-def test_a_green_context_of_the_thread_stays_its_current_one(gpu: Device) -> None:
+def test_green_context_of_the_thread_stays_current(gpu: Device) -> None:
     device = context_of(gpu).device
     resource = asked("cuDeviceGetDevResource", device, driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM)
     description = asked("cuDevResourceGenerateDesc", [resource], 1)
@@ -110,7 +110,7 @@ def test_first_launches_and_new_arrays_are_captured(gpu: Device) -> None:
 
 
 @pytest.mark.hardware
-def test_a_first_launch_waits_for_no_kernel_that_runs(gpu: Device) -> None:
+def test_first_launch_waits_for_no_running_kernel(gpu: Device) -> None:
     hold = cujit.jit(HOLD, device=gpu)["hold"]
     ahead = cujit.jit(f"{ADD}// ahead", device=gpu, cache=False)["add"]
     flag = gpu.pinned(1, np.int32)
@@ -161,5 +161,5 @@ print("no crash")
 """
 
 
-def test_a_reset_of_the_device_is_an_error_and_no_crash() -> None:
+def test_device_reset_is_an_error_without_a_crash() -> None:
     assert printed(f"CODE = {ADD!r}\n{RESET}").splitlines()[-1] == "no crash"

@@ -116,7 +116,7 @@ class Driver:
         return heard
 
 
-def test_memory_is_got_and_given_back_in_the_relaxed_mode_of_captures() -> None:
+def test_memory_is_allocated_in_relaxed_capture_mode() -> None:
     driver = Driver()
     assert driver.ask("get", 400) == 0x5000
     assert driver.ask("put", 0x5000) == 0
@@ -126,14 +126,14 @@ def test_memory_is_got_and_given_back_in_the_relaxed_mode_of_captures() -> None:
 
 
 @pytest.mark.parametrize("current", [OTHERS, 0])
-def test_another_context_is_put_back(current: int) -> None:
+def test_previous_context_is_restored(current: int) -> None:
     driver = Driver(current)
     assert driver.ask("get", 8) == 0x5000
     assert driver.heard == [("push", OURS), ("mode", 2), ("allocate", 8), ("mode", 0), ("pop",)]
 
 
 @pytest.mark.parametrize("refused", ["push", "mode", "allocate"])
-def test_a_refusal_is_the_answer_and_leaves_context_and_mode_as_they_were(refused: str) -> None:
+def test_failed_allocation_restores_context_and_mode(refused: str) -> None:
     driver = Driver(OTHERS, **{refused: 719})
     assert driver.ask("get", 8) == -719
     names = [name for name, *_ in driver.heard]
@@ -141,7 +141,7 @@ def test_a_refusal_is_the_answer_and_leaves_context_and_mode_as_they_were(refuse
     assert names.count("mode") == {"push": 0, "mode": 1, "allocate": 2}[refused]
 
 
-def test_bytes_are_copied_and_set_and_what_is_in_no_stream_is_waited_for() -> None:
+def test_copies_outside_streams_are_waited_for() -> None:
     driver, out = Driver(OTHERS), bytearray(3)
     assert driver.ask("upload", 0x5000, b"abc") == driver.ask("fill", 0x5000, 9, 7) == 0
     assert driver.ask("download", 0x5000, out) == 0
@@ -157,7 +157,7 @@ def test_bytes_are_copied_and_set_and_what_is_in_no_stream_is_waited_for() -> No
         driver.ask("download", 0x5000, b"read-only")
 
 
-def test_what_is_new_is_waited_for_when_somebody_asks() -> None:
+def test_new_memory_is_waited_for_on_demand() -> None:
     driver = Driver()
     unsettled = driver.ring.unsettled
     assert driver.ask("place", 0x5000, b"abc") == driver.ask("clear", 0x6000, 9) == 0
@@ -172,7 +172,7 @@ def test_what_is_new_is_waited_for_when_somebody_asks() -> None:
     assert (refusing.ring.unsettled.issued, refusing.ring.unsettled.settled) == (1, 0), "it is still to be waited for"
 
 
-def test_small_copies_go_through_page_locked_memory_once_there_is_some() -> None:
+def test_small_copies_use_page_locked_memory() -> None:
     driver, out = Driver(), bytearray(4)
     unsettled = driver.ring.unsettled
     answers = [driver.ask("place", 0x5000, b"abc") for _ in range(STAGED_AFTER)] + [driver.ask("download", 0x5000, out)]
@@ -200,7 +200,7 @@ def test_small_copies_go_through_page_locked_memory_once_there_is_some() -> None
     assert driver.heard_of_bytes() == [("copy out", 0x5000, 4), ("copy in", 0x5000, b"abc")], "the device was reset"
 
 
-def test_page_locked_memory_serves_again_only_after_its_copies() -> None:
+def test_page_locked_memory_is_reused_after_its_copies() -> None:
     driver = Driver()
     unsettled = driver.ring.unsettled
     staging = ctypes.create_string_buffer(STAGING_BYTES)
@@ -220,7 +220,7 @@ def test_page_locked_memory_serves_again_only_after_its_copies() -> None:
 
 @pytest.mark.parametrize("size", [1, 63, 64, 65, 256, 1000])
 @pytest.mark.parametrize("offset", [0, 1])
-def test_a_large_copy_is_made_piece_by_piece(size: int, offset: int) -> None:
+def test_large_copy_is_split_into_pieces(size: int, offset: int) -> None:
     driver, host = Driver(), ctypes.create_string_buffer(bytes(range(250)) * 4, 1001)
     begin, staging = ctypes.addressof(host) + offset, ctypes.create_string_buffer(128)
     before = host.raw
@@ -246,7 +246,7 @@ def test_a_large_copy_is_made_piece_by_piece(size: int, offset: int) -> None:
     assert copied(is_in=True).status == 719
 
 
-def test_an_array_takes_two_calls_besides_the_mode_and_the_context(tmp_path: Any) -> None:
+def test_array_takes_two_calls_besides_mode_and_context(tmp_path: Any) -> None:
     if not null_driver.is_buildable():
         pytest.skip("needs ziglang")
     text = """
@@ -321,7 +321,7 @@ def blocks_of(context: Context) -> memory.Blocks:
     return memory.Blocks(context)  # type: ignore[arg-type]
 
 
-def test_a_block_serves_again_only_after_the_driver_has_waited_for_all_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_block_is_reused_after_the_driver_waited_for_all_work(monkeypatch: pytest.MonkeyPatch) -> None:
     context = Context(monkeypatch)
     blocks = blocks_of(context)
     seen = set()
@@ -336,7 +336,7 @@ def test_a_block_serves_again_only_after_the_driver_has_waited_for_all_work(monk
     assert blocks.allocate(512).address not in seen, "a block serves arrays of its size alone"
 
 
-def test_kept_blocks_are_bounded_and_trimmed_and_large_ones_freed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kept_blocks_are_bounded_trimmed_and_small(monkeypatch: pytest.MonkeyPatch) -> None:
     context = Context(monkeypatch)
     blocks = blocks_of(context)
     blocks.allocate(memory._SMALL_BYTES + 1)
@@ -351,7 +351,7 @@ def test_kept_blocks_are_bounded_and_trimmed_and_large_ones_freed_at_once(monkey
     assert sorted(context.put) == [0x1000 * (n + 1) for n in range(len(context.got))]
 
 
-def test_memory_that_runs_out_is_asked_for_again_without_kept_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_out_of_memory_retries_without_kept_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     context = Context(monkeypatch)
     blocks = blocks_of(context)
     blocks.allocate(256)
@@ -364,7 +364,7 @@ def test_memory_that_runs_out_is_asked_for_again_without_kept_blocks(monkeypatch
         blocks.allocate(1024)
 
 
-def test_a_dead_context_and_a_fork_leave_no_block_to_serve_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dead_context_or_fork_leaves_no_reusable_block(monkeypatch: pytest.MonkeyPatch) -> None:
     context = Context(monkeypatch)
     blocks = blocks_of(context)
     held = [blocks.allocate(256) for _ in range(memory._WAITING)]
@@ -380,7 +380,7 @@ def test_a_dead_context_and_a_fork_leave_no_block_to_serve_again(monkeypatch: py
     assert len(context.got) == asked + memory._WAITING + 1
 
 
-def test_under_emulation_every_array_is_memory_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_emulation_gives_every_array_its_own_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     context = Context(monkeypatch, is_emulated=True)
     blocks = blocks_of(context)
     for _ in range(3):

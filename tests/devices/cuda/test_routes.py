@@ -62,7 +62,7 @@ def refusal(text: bytes, driver: Version = (13, 0), assembler: Written | None = 
     return caught.value
 
 
-def test_ptx_that_the_driver_takes_never_asks_for_an_assembler() -> None:
+def test_ptx_that_the_driver_loads_needs_no_assembler() -> None:
     def find() -> None:
         raise AssertionError
 
@@ -90,7 +90,7 @@ def test_ptx_for_a_variant_is_assembled_for_that_variant(target: str, device: st
     assert assembler.given[1] == assembled
 
 
-def test_the_installed_nvjitlink_makes_a_cubin_that_runs_on_the_device() -> None:
+def test_installed_nvjitlink_creates_a_cubin_that_runs() -> None:
     assembler = installed_assembler()
     assert isinstance(assembler, NvJitLinkAssembler)
     assert installed_assembler() is assembler
@@ -125,18 +125,18 @@ def test_options_reach_the_installed_nvjitlink() -> None:
     assert registers(JitOptions(assembler="nvjitlink", split_compile=2))
 
 
-def test_without_an_assembler_the_version_is_lowered_to_the_drivers() -> None:
+def test_without_an_assembler_the_version_is_lowered() -> None:
     found = route(ptx())
     assert found == Chosen(ptx("9.0") + b"\0", "PTX compute_80 lowered from 9.4 to 9.0, through the driver's JIT")
 
 
-def test_an_assembler_that_is_not_wanted_is_not_used() -> None:
+def test_disabled_assembler_is_not_used() -> None:
     assembler = Written((13, 4))
     assert b".version 9.0" in route(ptx(), assembler=assembler, options=JitOptions(assembler="driver")).image
     assert assembler.given is None
 
 
-def test_where_compiling_is_forbidden_the_driver_may_compile_and_nvjitlink_may_not() -> None:
+def test_forbidden_compiling_excludes_nvjitlink_but_not_driver() -> None:
     assembler = Written((13, 4))
     never = JitOptions().under(Compiling.NEVER)
     assert route(ptx("8.0"), assembler=assembler, options=never).route == "PTX compute_80 through the driver's JIT"
@@ -149,7 +149,7 @@ def test_where_compiling_is_forbidden_the_driver_may_compile_and_nvjitlink_may_n
     assert assembler.given is None
 
 
-def test_an_assembler_that_was_asked_for_is_used_even_where_the_driver_would_do() -> None:
+def test_requested_assembler_is_used_always() -> None:
     wanted = JitOptions(assembler="nvjitlink")
     assert route(ptx("8.0"), assembler=Written((13, 0)), options=wanted).image == b"a cubin"
     with raises(LoadError, "load", "nvJitLink"):
@@ -158,13 +158,13 @@ def test_an_assembler_that_was_asked_for_is_used_even_where_the_driver_would_do(
         route(ptx("8.0"), assembler=Written((13, 0), "no"), options=wanted)
 
 
-def test_an_assembler_of_a_later_major_version_than_the_driver_is_passed_over() -> None:
+def test_assembler_of_a_later_major_version_is_skipped() -> None:
     assembler = Written((13, 4))
     assert b".version 8.8" in route(ptx(), (12, 9), assembler).image
     assert assembler.given is None
 
 
-def test_an_assembler_older_than_the_ptx_gets_it_lowered_to_its_own_version() -> None:
+def test_older_assembler_gets_lowered_ptx() -> None:
     assembler = Written((13, 2))
     found = route(ptx(body=NEW), assembler=assembler)
     assert found.route == "PTX compute_80 lowered from 9.4 to 9.2, assembled by nvJitLink 13.2 to a cubin for sm_90"
@@ -172,11 +172,11 @@ def test_an_assembler_older_than_the_ptx_gets_it_lowered_to_its_own_version() ->
     assert assembler.given[0] == ptx("9.2", body=NEW)
 
 
-def test_a_text_that_the_assembler_refuses_is_lowered_for_the_driver() -> None:
+def test_text_refused_by_the_assembler_is_lowered_for_the_driver() -> None:
     assert b".version 9.0" in route(ptx(), assembler=Written((13, 4), "it crashed")).image
 
 
-def test_no_way_left_names_versions_construct_line_driver_and_wheels() -> None:
+def test_without_a_route_the_error_names_versions_and_wheels() -> None:
     error = refusal(ptx(body=NEW), assembler=Written((13, 4), "ptxas fatal : what it said"))
     for part in (
         "the ptx k.ptx is of PTX ISA 9.4 (CUDA 13.4)",
@@ -191,25 +191,25 @@ def test_no_way_left_names_versions_construct_line_driver_and_wheels() -> None:
         assert part in str(error), part
 
 
-def test_the_smallest_driver_is_that_of_the_newest_construct_not_of_the_header() -> None:
+def test_smallest_driver_follows_the_newest_construct() -> None:
     assert "r590 or later" in str(refusal(ptx(body=NEW)))
     assert "r615 or later" in str(refusal(ptx(target="sm_90", body="frobnicate.b32 %r1;")))
 
 
-def test_a_driver_of_an_older_major_version_is_not_sent_to_a_linker_that_it_cannot_use() -> None:
+def test_driver_of_an_older_major_version_skips_the_linker() -> None:
     message = str(refusal(ptx(body=NEW), (12, 9), Written((13, 4))))
     assert "nvidia-nvjitlink" not in message
     assert "nvidia-cuda-nvrtc-cu12==12.9.*" in message
     assert "nvJitLink 13.4 generates code for CUDA 13" in message
 
 
-def test_a_version_whose_driver_is_not_known_yet_still_names_its_wheel() -> None:
+def test_unknown_driver_for_a_version_still_names_its_wheel() -> None:
     message = str(refusal(ptx("9.5", body="frobnicate.b32 %r1;")))
     assert "PTX ISA 9.5 (CUDA 13.5)" in message
     assert "nvidia-nvjitlink>=13.5,<14" in message
 
 
-def test_a_version_beyond_every_table_is_refused_in_words() -> None:
+def test_version_beyond_every_table_is_refused_in_words() -> None:
     message = str(refusal(ptx("10.7", body="frobnicate.b32 %r1;")))
     assert "PTX ISA 10.7; the driver is of CUDA 13.0" in message
     assert "update the driver" in message

@@ -49,7 +49,7 @@ def check(module: Module, gpu: Device) -> None:
     np.testing.assert_array_equal(y.numpy(), np.arange(1000, dtype=np.float32) * 2 + 1)
 
 
-def test_the_driver_itself_refuses_that_header(gpu: Device, newer: Artifact) -> None:
+def test_driver_itself_refuses_that_header(gpu: Device, newer: Artifact) -> None:
     with context_of(gpu) as driver:
         status, *_ = driver.attempt("cuModuleLoadData", newer.data + b"\0")
     assert status.name == "CUDA_ERROR_UNSUPPORTED_PTX_VERSION"
@@ -64,7 +64,7 @@ def test_newer_ptx_is_assembled_by_nvjitlink_and_runs(gpu: Device, newer: Artifa
     check(module, gpu)
 
 
-def test_newer_ptx_is_lowered_where_nvjitlink_is_not_used_and_runs(gpu: Device, newer: Artifact) -> None:
+def test_newer_ptx_is_lowered_without_nvjitlink_and_runs(gpu: Device, newer: Artifact) -> None:
     module = load(newer, gpu, jit={"assembler": "driver"})
     major, minor = newest_ptx(context_of(gpu).driver.version) or (0, 0)
     assert module.route.endswith(f"to {major}.{minor}, through the driver's JIT")
@@ -72,7 +72,7 @@ def test_newer_ptx_is_lowered_where_nvjitlink_is_not_used_and_runs(gpu: Device, 
     check(module, gpu)
 
 
-def test_newer_ptx_of_a_fatbin_goes_both_ways(gpu: Device, newer: Artifact) -> None:
+def test_newer_ptx_of_a_fatbin_takes_both_routes(gpu: Device, newer: Artifact) -> None:
     fatbin = bundle([newer])
     for options in ({}, {"assembler": "driver"}):
         module = load(fatbin, gpu, jit=options)
@@ -80,7 +80,7 @@ def test_newer_ptx_of_a_fatbin_goes_both_ways(gpu: Device, newer: Artifact) -> N
         check(module, gpu)
 
 
-def test_a_construct_newer_than_the_driver_is_named(gpu: Device) -> None:
+def test_construct_newer_than_the_driver_is_named(gpu: Device) -> None:
     if (newest_ptx(context_of(gpu).driver.version) or (99, 0)) >= (9, 1):
         pytest.skip("the driver takes what came with PTX 9.1")
     text = (
@@ -93,12 +93,12 @@ def test_a_construct_newer_than_the_driver_is_named(gpu: Device) -> None:
     assert caught.value.result == "CUDA_ERROR_UNSUPPORTED_PTX_VERSION"
 
 
-def test_what_nvrtc_makes_for_this_gpu_as_ptx_loads_by_load_alone(gpu: Device) -> None:
+def test_ptx_of_nvrtc_for_this_gpu_loads(gpu: Device) -> None:
     check(load(compile(CODE, arch=Arch(ArchKind.VIRTUAL, gpu.arch.number)), gpu), gpu)
     check(load(compile(CODE, arch="compute_75"), gpu, jit={"assembler": "driver"}), gpu)
 
 
-def test_the_lowest_version_runs_too(gpu: Device) -> None:
+def test_lowest_version_runs_too(gpu: Device) -> None:
     text = retarget(compile(CODE, arch="compute_75"), version="6.3")
     assert parse(text.text).version == (6, 3)
     check(load(text, gpu), gpu)
@@ -117,7 +117,7 @@ MANY = (
 
 @pytest.mark.hardware
 @pytest.mark.parametrize("assembler", ["driver", "nvjitlink"])
-def test_the_most_registers_can_be_said(gpu: Device, assembler: str) -> None:
+def test_register_limit_can_be_specified(gpu: Device, assembler: str) -> None:
     if assembler == "nvjitlink" and installed_assembler() is None:
         pytest.skip("nvJitLink is not installed")
     text = retarget(compile(MANY, arch="compute_75"), version="8.0")
@@ -129,7 +129,7 @@ def test_the_most_registers_can_be_said(gpu: Device, assembler: str) -> None:
     assert few <= 32 < free
 
 
-def test_every_option_is_taken_by_the_driver(gpu: Device) -> None:
+def test_every_option_is_accepted_by_the_driver(gpu: Device) -> None:
     text = retarget(compile(CODE, arch="compute_75", options={"lineinfo": True}), version="8.0")
     given: list[dict[str, Any]] = [
         {"opt_level": 0, "debug": True},
@@ -141,7 +141,7 @@ def test_every_option_is_taken_by_the_driver(gpu: Device) -> None:
 
 
 @pytest.mark.hardware
-def test_the_log_of_the_jit_is_the_modules(gpu: Device) -> None:
+def test_log_of_the_jit_is_the_modules(gpu: Device) -> None:
     name = f"axpy_{os.getpid()}"  # what the driver compiled before, it does not compile again
     text = retarget(compile(CODE.replace("axpy", name), arch="compute_75"), version="8.0")
     assert name in load(text, gpu, jit={"assembler": "driver"}).log
@@ -159,7 +159,7 @@ def rdc(source: str, arch: str) -> Artifact:
 
 
 @pytest.mark.parametrize("kind", ["ptx", "mixed"])
-def test_the_driver_links_ptx_and_cubins(gpu: Device, kind: str) -> None:
+def test_driver_links_ptx_and_cubins(gpu: Device, kind: str) -> None:
     callee = rdc(CALLEE, "compute_75" if kind == "ptx" else str(gpu.arch))
     try:
         linked = link_with_driver(context_of(gpu), gpu.arch, [rdc(CALLER, "compute_75"), callee])
@@ -172,7 +172,7 @@ def test_the_driver_links_ptx_and_cubins(gpu: Device, kind: str) -> None:
     assert out.numpy()[0] == 42
 
 
-def test_the_driver_links_files(gpu: Device, tmp_path: Any) -> None:
+def test_driver_links_files(gpu: Device, tmp_path: Any) -> None:
     with DriverLinker(context_of(gpu), JitOptions()) as linker:
         for number, source in enumerate((CALLER, CALLEE)):
             made = rdc(source, "compute_75")
@@ -181,7 +181,7 @@ def test_the_driver_links_files(gpu: Device, tmp_path: Any) -> None:
     assert "k" in load(cubin, gpu)
 
 
-def test_what_does_not_link_says_why_in_the_drivers_words(gpu: Device) -> None:
+def test_link_failure_has_the_drivers_reason(gpu: Device) -> None:
     # A name of its own: the driver's cache has been seen to answer for a link of the same PTX with its other half.
     name = f"helper_{uuid.uuid4().hex}"
     with pytest.raises(LinkError) as caught:
@@ -190,13 +190,13 @@ def test_what_does_not_link_says_why_in_the_drivers_words(gpu: Device) -> None:
     assert caught.value.call == "cuLinkComplete"
 
 
-def test_a_kind_that_the_driver_does_not_link_is_refused(gpu: Device) -> None:
+def test_kind_that_the_driver_does_not_link_is_refused(gpu: Device) -> None:
     ltoir = compile(CALLEE, to="ltoir", arch="compute_80")
     with raises(LinkError, "link", "ltoir"):
         link_with_driver(context_of(gpu), gpu.arch, [ltoir])
 
 
-def test_a_link_that_is_closed_refuses(gpu: Device) -> None:
+def test_closed_link_is_refused(gpu: Device) -> None:
     linker = DriverLinker(context_of(gpu), JitOptions())
     linker.close()
     linker.close()
@@ -219,7 +219,7 @@ extern "C" __global__ void meet(unsigned* counter, unsigned* seen) {
 
 
 @pytest.mark.hardware
-def test_that_many_blocks_do_run_together(gpu: Device) -> None:
+def test_reported_number_of_blocks_is_resident(gpu: Device) -> None:
     kernel = jit(BARRIER, device=gpu)["meet"]
     shape = kernel.cooperative_shape()
     seen = gpu.zeros(shape.blocks, np.uint32)

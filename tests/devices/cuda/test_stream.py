@@ -36,12 +36,12 @@ def test_streams_of_every_library_give_their_handle(stream: object, handle: int)
 
 
 @pytest.mark.parametrize("bad", ["default", 1.5, -1, 2**64, object(), SimpleNamespace(__cuda_stream__=3)])
-def test_what_is_no_stream_is_refused(bad: object) -> None:
+def test_invalid_stream_is_refused(bad: object) -> None:
     with raises(LaunchError, "stream", "stream"):
         stream_handle(bad)
 
 
-def test_a_capture_is_asked_for_and_changed_with_the_edges_of_its_graph() -> None:
+def test_capture_is_queried_and_updated_with_its_edges() -> None:
     bindings = pytest.importorskip("cuda.bindings.driver")
     told = getattr(bindings, versioned(bindings, "cuStreamGetCaptureInfo", 3)).__doc__
     results = ["captureStatus_out", "id_out", "graph_out", "dependencies_out", "edgeData_out", "numDependencies_out"]
@@ -50,13 +50,13 @@ def test_a_capture_is_asked_for_and_changed_with_the_edges_of_its_graph() -> Non
     assert re.search(r"hStream, dependencies.*, dependencyData.*, size_t numDependencies, unsigned int flags", changed)
 
 
-def test_a_function_of_one_version_goes_by_its_version_where_there_is_one() -> None:
+def test_versioned_driver_function_is_used_if_it_exists() -> None:
     old, new = SimpleNamespace(f=1, f_v3=1), SimpleNamespace(f=1)
     assert (versioned(old, "f", 3), versioned(new, "f", 3)) == ("f_v3", "f")
 
 
 @pytest.mark.gpu
-def test_a_stream_has_a_handle_until_it_is_closed(gpu: Device) -> None:
+def test_stream_has_a_handle_until_it_is_closed(gpu: Device) -> None:
     stream = gpu.stream()
     assert stream_handle(stream) == stream.handle > 2
     gpu.order(0, stream.handle)

@@ -55,7 +55,7 @@ def prepared(module: Module, x: Any, stream: object) -> Launch:
 
 
 @pytest.mark.hardware
-def test_a_stream_goes_on_beside_python(gpu: Device, module: Module) -> None:
+def test_stream_runs_in_parallel_with_python(gpu: Device, module: Module) -> None:
     stream = gpu.stream()
     start = stream.record()
     module["spin"][1, 1, 0, stream](LONG)
@@ -66,7 +66,7 @@ def test_a_stream_goes_on_beside_python(gpu: Device, module: Module) -> None:
     assert end.elapsed_ms(start) > 20
 
 
-def test_a_stream_waits_for_the_work_of_another_one(gpu: Device, module: Module) -> None:
+def test_stream_waits_for_the_work_of_another_one(gpu: Device, module: Module) -> None:
     first, second, x = gpu.stream(), gpu.stream(), gpu.zeros(32, np.float32)
     gpu.synchronize()
     module["spin"][1, 1, 0, first](LONG)
@@ -75,7 +75,7 @@ def test_a_stream_waits_for_the_work_of_another_one(gpu: Device, module: Module)
     assert (x.numpy(stream=second) == 1).all()
 
 
-def test_priorities_are_those_of_the_gpu(gpu: Device) -> None:
+def test_priorities_match_those_of_the_gpu(gpu: Device) -> None:
     assert gpu.stream().priority == 0
     assert gpu.stream(priority=-1).priority == -1
     with raises(LaunchError, "launch", -100, "cuda:0"):
@@ -83,7 +83,7 @@ def test_priorities_are_those_of_the_gpu(gpu: Device) -> None:
 
 
 @pytest.mark.hardware
-def test_a_pinned_copy_goes_on_beside_python_and_outlives_its_array(gpu: Device, module: Module) -> None:
+def test_pinned_copy_is_asynchronous_and_outlives_its_array(gpu: Device, module: Module) -> None:
     stream = gpu.stream()
     host = gpu.pinned(1 << 20, np.float32)
     host[:] = 4
@@ -97,7 +97,7 @@ def test_a_pinned_copy_goes_on_beside_python_and_outlives_its_array(gpu: Device,
 
 
 @pytest.mark.hardware
-def test_memory_of_a_stream_is_reused_in_its_order(gpu: Device, module: Module) -> None:
+def test_stream_memory_is_reused_in_stream_order(gpu: Device, module: Module) -> None:
     stream = gpu.stream()
     assert context_of(gpu).has_pools
     x = gpu.zeros(1 << 20, np.float32, stream=stream)
@@ -143,7 +143,7 @@ def test_memory_of_streams_is_right_under_load(gpu: Device, module: Module) -> N
 
 
 @pytest.mark.hardware
-def test_memory_of_streams_is_kept_for_the_next_arrays_until_it_is_trimmed(gpu: Device) -> None:
+def test_stream_memory_is_kept_until_it_is_trimmed(gpu: Device) -> None:
     bindings = context_of(gpu).driver.bindings
 
     def told(pool: object, name: str) -> int:
@@ -171,7 +171,7 @@ def test_memory_of_streams_is_kept_for_the_next_arrays_until_it_is_trimmed(gpu: 
 
 
 @pytest.mark.usefixtures("gpu")
-def test_an_array_outlives_the_pool_that_it_came_from() -> None:
+def test_array_outlives_its_memory_pool() -> None:
     mine = Device(CudaBackend(0))
     x = mine.array(np.arange(1 << 20, dtype=np.int32), stream=mine.stream())
     pool = context_of(mine).__dict__.pop("pool")
@@ -181,7 +181,7 @@ def test_an_array_outlives_the_pool_that_it_came_from() -> None:
     np.testing.assert_array_equal(x.numpy(), y.numpy())
 
 
-def test_memory_of_a_stream_is_shared_with_other_libraries(gpu: Device) -> None:
+def test_stream_memory_is_shared_with_other_libraries(gpu: Device) -> None:
     torch, stream = library("torch"), gpu.stream()
     x = gpu.array(np.arange(1 << 10, dtype=np.float32), stream=stream)
     seen = torch.from_dlpack(x)
@@ -190,7 +190,7 @@ def test_memory_of_a_stream_is_shared_with_other_libraries(gpu: Device) -> None:
     assert seen.sum().item() == x.numpy().sum() == sum(range(1 << 10)) + (1 << 10)
 
 
-def test_an_array_of_a_stream_says_so_to_other_libraries(gpu: Device, module: Module) -> None:
+def test_array_exposes_its_stream_to_other_libraries(gpu: Device, module: Module) -> None:
     stream = gpu.stream()
     x = gpu.zeros(1 << 10, np.float32, stream=stream)
     assert x.__cuda_array_interface__["stream"] == stream.handle
@@ -251,7 +251,7 @@ def test_numba_streams_are_streams(gpu: Device, module: Module) -> None:
     assert x.copy_to_host().tolist() == [1.0] * 32
 
 
-def test_cuda_core_streams_are_streams_and_take_ours(gpu: Device, module: Module) -> None:
+def test_cuda_core_streams_are_accepted_in_both_directions(gpu: Device, module: Module) -> None:
     core = library("cuda.core")
     there = core.Device(0)
     there.set_current()
@@ -265,7 +265,7 @@ def test_cuda_core_streams_are_streams_and_take_ours(gpu: Device, module: Module
     assert int(there.create_stream(ours).handle) == ours.handle
 
 
-def test_jax_arrays_go_into_a_stream(gpu: Device) -> None:
+def test_jax_arrays_are_passed_in_a_stream(gpu: Device) -> None:
     jax = library("jax")
     text = 'extern "C" __global__ void copy(const float *x, float *y) { y[threadIdx.x] = x[threadIdx.x]; }'
     stream, x = gpu.stream(), jax.numpy.arange(32, dtype="float32")
@@ -277,7 +277,7 @@ def test_jax_arrays_go_into_a_stream(gpu: Device) -> None:
 # -- graphs -----------------------------------------------------------------------------------------------
 
 
-def test_launches_are_captured_on_the_streams_of_others(gpu: Device, module: Module) -> None:
+def test_launches_are_captured_on_streams_of_other_libraries(gpu: Device, module: Module) -> None:
     torch = library("torch")
     theirs, x = torch.cuda.Stream(), torch.zeros(32, device="cuda")
     torch.cuda.synchronize()
@@ -310,7 +310,7 @@ def test_launches_are_captured_on_our_stream(gpu: Device, module: Module) -> Non
     assert x.numpy(stream=stream).tolist() == [36.0] * 32
 
 
-def test_a_graph_goes_into_a_graph_of_torch(gpu: Device, module: Module) -> None:
+def test_graph_is_added_to_a_torch_graph(gpu: Device, module: Module) -> None:
     torch = library("torch")
     x = torch.zeros(32, device="cuda")
     torch.cuda.synchronize()
@@ -327,7 +327,7 @@ def test_a_graph_goes_into_a_graph_of_torch(gpu: Device, module: Module) -> None
     assert x.cpu().tolist() == [10.0] * 32
 
 
-def test_a_graph_is_not_added_to_a_capture_that_failed(gpu: Device) -> None:
+def test_graph_is_not_added_to_a_failed_capture(gpu: Device) -> None:
     stream, x = gpu.stream(), gpu.zeros(4, np.int32)
     gpu.synchronize()
     with gpu.capture() as inner:
@@ -345,7 +345,7 @@ def test_a_graph_is_not_added_to_a_capture_that_failed(gpu: Device) -> None:
     assert x.numpy(stream=stream).tolist() == [1] * 4
 
 
-def test_launches_go_into_a_graph_of_torch(gpu: Device, module: Module) -> None:
+def test_launches_are_captured_in_a_torch_graph(gpu: Device, module: Module) -> None:
     torch = library("torch")
     x = torch.zeros(32, device="cuda")
     torch.cuda.synchronize()
@@ -367,7 +367,7 @@ def test_launches_go_into_a_graph_of_torch(gpu: Device, module: Module) -> None:
     assert x.cpu().tolist() == [6.0] * 32
 
 
-def test_launches_go_into_a_graph_of_cupy(module: Module) -> None:
+def test_launches_are_captured_in_a_cupy_graph(module: Module) -> None:
     cupy = library("cupy")
     x, stream = cupy.zeros(32, cupy.float32), cupy.cuda.Stream(non_blocking=True)
     cupy.cuda.Device().synchronize()
@@ -385,7 +385,7 @@ def test_launches_go_into_a_graph_of_cupy(module: Module) -> None:
     assert x.get().tolist() == [6.0] * 32
 
 
-def test_what_others_do_that_cannot_be_captured_is_told_at_the_end_of_the_block(gpu: Device) -> None:
+def test_work_that_breaks_a_capture_is_reported_at_its_end(gpu: Device) -> None:
     stream = gpu.stream()
     with raises(DriverError, "stream-capture") as caught, gpu.capture(stream):
         context_of(gpu).driver.attempt("cuStreamSynchronize", stream.handle)
@@ -394,7 +394,7 @@ def test_what_others_do_that_cannot_be_captured_is_told_at_the_end_of_the_block(
     stream.synchronize()
 
 
-def test_a_stream_that_is_not_waited_for_at_the_end_is_told(gpu: Device) -> None:
+def test_unjoined_stream_is_reported_at_the_end_of_a_capture(gpu: Device) -> None:
     stream, other = gpu.stream(), gpu.stream()
     x = gpu.zeros(4, np.int32)
     gpu.synchronize()
@@ -409,7 +409,7 @@ def test_a_stream_that_is_not_waited_for_at_the_end_is_told(gpu: Device) -> None
     assert "stream.wait(other)" in (caught.value.help or "")
 
 
-def test_a_graph_of_many_launches_is_faster_than_the_launches(quiet_gpu: Device, module: Module) -> None:
+def test_graph_of_many_launches_is_faster_than_the_launches(quiet_gpu: Device, module: Module) -> None:
     stream, x = quiet_gpu.stream(), quiet_gpu.zeros(32, np.float32)
     add = module["add"][1, 32, 0, stream]
     quiet_gpu.synchronize()
@@ -424,7 +424,7 @@ def test_a_graph_of_many_launches_is_faster_than_the_launches(quiet_gpu: Device,
     assert float(x.numpy(stream=stream)[0]) == before + 100
 
 
-def test_a_short_kernel_is_measured_without_the_way_to_it(quiet_gpu: Device, module: Module) -> None:
+def test_short_kernel_is_timed_without_launch_overhead(quiet_gpu: Device, module: Module) -> None:
     x = quiet_gpu.zeros(32, np.float32)
     timing = time(module["add"][1, 32], x, 1.0, 32)
     assert timing.calls > 10
@@ -456,7 +456,7 @@ def test_arrays_are_copied_between_gpus(gpu: Device) -> None:
         x.numpy(stream=stream)
 
 
-def test_what_is_made_in_no_stream_is_done_before_another_stream_writes_it(gpu: Device) -> None:
+def test_streamless_array_is_complete_before_a_stream_writes_it(gpu: Device) -> None:
     stream = gpu.stream()
     for _ in range(20):
         x = gpu.zeros(64 << 20, np.uint8)  # long enough to be under way still if nobody waited

@@ -36,7 +36,7 @@ def asked(tiling: Tiling) -> list[Any]:
     return context.arguments
 
 
-def test_the_axes_of_a_tiling_are_turned_round() -> None:
+def test_axes_of_a_tiling_are_turned_round() -> None:
     tiling = Tiling(
         DataType.BFLOAT16, 4096, (5, 20, 32), (2048, 64, 2), (1, 4, 8), (3, 2, 1), swizzle=Swizzle.BYTES_64,
         fill=OutOfBoundsFill.NAN, promotion=Promotion.BYTES_128,
@@ -46,12 +46,12 @@ def test_the_axes_of_a_tiling_are_turned_round() -> None:
     ]  # fmt: skip
 
 
-def test_a_line_has_no_strides_but_the_call_an_array_of_them() -> None:
+def test_one_dimensional_map_passes_an_empty_stride_array() -> None:
     tiling = Tiling(DataType.UINT8, 4096, (1000,), (1,), (64,), (1,))
     assert asked(tiling) == ["cuTensorMapEncodeTiled", 0, 1, 4096, [1000], [0], [64], [1], 0, 0, 0, 0]
 
 
-def test_the_corners_of_images_are_turned_round_too() -> None:
+def test_corners_of_images_are_turned_round_too() -> None:
     images = Im2col(
         DataType.FLOAT16, 4096, (8, 30, 40, 64), (153600, 5120, 128, 2), (1, 1, 1, 32), (1, 2, 2, 1),
         lower=(-1, -2), upper=(-3, -4), pixels=100,

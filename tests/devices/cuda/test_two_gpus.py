@@ -76,7 +76,7 @@ def refused(call: Callable[[], object], error: type[CujitError], *words: str) ->
 
 
 @pytest.mark.parametrize("swapped", [False, True])
-def test_an_array_of_the_other_gpu_is_refused(
+def test_array_of_the_other_gpu_is_refused(
     two_gpus: Gpus, modules: tuple[cujit.Module, cujit.Module], swapped: bool
 ) -> None:
     here, there = two_gpus[::-1] if swapped else two_gpus
@@ -93,7 +93,7 @@ def test_an_array_of_the_other_gpu_is_refused(
     assert other.numpy().tolist() == [0.0] * N
 
 
-def test_a_copy_of_an_array_of_the_other_gpu_is_taken(
+def test_copy_of_an_array_of_the_other_gpu_is_accepted(
     two_gpus: Gpus, modules: tuple[cujit.Module, cujit.Module]
 ) -> None:
     first, second = two_gpus
@@ -107,7 +107,7 @@ def test_a_copy_of_an_array_of_the_other_gpu_is_taken(
 
 
 @pytest.mark.parametrize("library", ["torch", "cupy"])
-def test_arrays_of_a_library_on_the_second_gpu_go_in_there_alone(
+def test_arrays_on_the_second_gpu_are_accepted_only_there(
     modules: tuple[cujit.Module, cujit.Module], library: str
 ) -> None:
     other: Any = pytest.importorskip(library)
@@ -132,7 +132,7 @@ def test_streams_and_maps_of_the_other_gpu_are_refused(
     refused(lambda: first.tensor_map(x, (4, 8)), ArgumentError, "another device than cuda:0")
 
 
-def test_threads_on_each_launch_at_the_same_time(two_gpus: Gpus, modules: tuple[cujit.Module, cujit.Module]) -> None:
+def test_threads_launch_on_both_gpus_at_once(two_gpus: Gpus, modules: tuple[cujit.Module, cujit.Module]) -> None:
     failures: list[BaseException] = []
 
     def work(gpu: Device, module: cujit.Module) -> None:
@@ -157,7 +157,7 @@ def test_threads_on_each_launch_at_the_same_time(two_gpus: Gpus, modules: tuple[
         raise failures[0]
 
 
-def test_one_thread_of_two_gpus_leaves_the_current_device_of_torch(
+def test_thread_using_two_gpus_keeps_torchs_current_device(
     two_gpus: Gpus, modules: tuple[cujit.Module, cujit.Module]
 ) -> None:
     torch: Any = pytest.importorskip("torch")

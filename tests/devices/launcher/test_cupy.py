@@ -51,7 +51,7 @@ def array(shape: Any = (8,), dtype: Any = np.float32, ordinal: int = 1, **more: 
     return cupy.ndarray(shape, dtype, memptr=cupy.cuda.MemoryPointer(memory, 0), **more)
 
 
-def test_an_array_is_told_from_everything_else(current: Any) -> None:
+def test_array_is_distinguished_from_other_objects(current: Any) -> None:
     class Mine(cupy.ndarray):  # type: ignore[misc]
         pass
 
@@ -79,7 +79,7 @@ def test_machine_code_reads_arrays_without_python(gpu_memory: Any, machine: Any,
 
 
 @pytest.mark.parametrize(("theirs", "ours", "waits"), [(7, 0, True), (0, 7, True), (7, 7, False), (1, 0, False)])
-def test_the_kernel_waits_for_the_stream_that_cupy_works_in(
+def test_kernel_waits_for_cupys_current_stream(
     gpu_memory: Any, route: Any, current: Any, theirs: int, ours: int, waits: bool
 ) -> None:
     launch, current.ptr = route(gpu_memory, FLOATS, stream=ours), theirs
@@ -89,7 +89,7 @@ def test_the_kernel_waits_for_the_stream_that_cupy_works_in(
         assert gpu_memory.backend.ordered == ([(theirs, ours)] if waits else [])
 
 
-def test_the_stream_is_asked_at_every_launch(gpu_memory: Any, route: Any, current: Any) -> None:
+def test_stream_is_queried_at_every_launch(gpu_memory: Any, route: Any, current: Any) -> None:
     launch = route(gpu_memory, FLOATS, stream=7)
     current.ptr = 7
     for _ in range(3):
@@ -109,7 +109,7 @@ def test_the_stream_is_asked_at_every_launch(gpu_memory: Any, route: Any, curren
     ],
     ids=["double", "transposed", "strided", "another GPU"],
 )
-def test_an_array_that_does_not_fit_is_refused(
+def test_unsuitable_array_is_refused(
     gpu_memory: Any, route: Any, current: Any, make: Any, why: tuple[str, ...]
 ) -> None:
     del current
@@ -120,14 +120,14 @@ def test_an_array_that_does_not_fit_is_refused(
             launch.send(make())
 
 
-def test_an_empty_array_is_null(gpu_memory: Any, route: Any, current: Any) -> None:
+def test_empty_array_is_null(gpu_memory: Any, route: Any, current: Any) -> None:
     del current
     launch = route(gpu_memory, FLOATS)
     for _ in range(3):
         assert launch.send(array((0,))) == bytes(8)
 
 
-def test_an_error_of_cupy_is_told(gpu_memory: Any, route: Any, current: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cupy_error_is_reported(gpu_memory: Any, route: Any, current: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     launch = route(gpu_memory, FLOATS)
     launch.send(array())
     monkeypatch.setattr(type(current), "ptr", property(lambda _self: 1 / 0))
@@ -136,7 +136,7 @@ def test_an_error_of_cupy_is_told(gpu_memory: Any, route: Any, current: Any, mon
             launch.send(array())
 
 
-def test_an_array_of_a_gpu_does_not_go_to_the_host(host: Any, route: Any, current: Any) -> None:
+def test_gpu_array_is_refused_on_the_host(host: Any, route: Any, current: Any) -> None:
     del current
     with raises(ArgumentError, "argument-type", "argument 1"):
         route(host, FLOATS).send(array())

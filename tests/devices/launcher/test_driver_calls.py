@@ -45,7 +45,7 @@ class OldDriver:
         return (0 if name == b"cuLaunchKernelEx" else 0x1000), 0
 
 
-def test_a_driver_that_lacks_a_function_is_told_to_be_old() -> None:
+def test_driver_without_a_function_is_reported_as_old() -> None:
     with raises(DriverError, "driver", "cuLaunchKernelEx") as error:
         driver_entries(OldDriver())
     assert "update the driver" in str(error.value)
@@ -166,31 +166,31 @@ def bound(
 BUFFER = struct.pack("<b7xdi", 7, 0.5, -2)
 
 
-def test_the_driver_hears_function_sizes_stream_and_the_buffer(driver: Driver, gpu_memory: Device) -> None:
+def test_driver_hears_function_sizes_stream_and_the_buffer(driver: Driver, gpu_memory: Device) -> None:
     bound(driver, gpu_memory)(7, 0.5, -2)
     assert driver.heard == [("launch", 77, [2, 3, 4, 5, 6, 7, 1024], 99, OURS, "buffer", BUFFER)]
 
 
-def test_the_driver_hears_the_address_of_each_parameter(driver: Driver, gpu_memory: Device) -> None:
+def test_driver_hears_the_address_of_each_parameter(driver: Driver, gpu_memory: Device) -> None:
     bound(driver, gpu_memory, each=True)(7, 0.5, -2)
     values = [b"\7", struct.pack("<d", 0.5), struct.pack("<i", -2)]
     assert driver.heard == [("launch", 77, [2, 3, 4, 5, 6, 7, 1024], 99, OURS, "each", values)]
 
 
 @pytest.mark.parametrize("each", [False, True], ids=["buffer", "each"])
-def test_a_kernel_without_parameters_gives_the_driver_none(driver: Driver, gpu_memory: Device, each: bool) -> None:
+def test_kernel_without_parameters_passes_no_array(driver: Driver, gpu_memory: Device, each: bool) -> None:
     bound(driver, gpu_memory, each=each, signature=Signature())()
     assert driver.heard[0][-2:] == ("none", b"")
 
 
-def test_options_go_by_the_extended_launch(driver: Driver, gpu_memory: Device) -> None:
+def test_options_use_the_extended_launch(driver: Driver, gpu_memory: Device) -> None:
     options = LaunchOptions(cluster=Dim3(2, 1, 1), cooperative=True, overlap=True, priority=-3)
     bound(driver, gpu_memory, options)(7, 0.5, -2)
     attributes = [(4, [2, 1, 1]), (2, [1, 0, 0]), (6, [1, 0, 0]), (8, [-3, 0, 0])]
     assert driver.heard == [("extended", 77, (2, 3, 4), 99, attributes, "buffer", BUFFER)]
 
 
-def test_the_structures_have_the_sizes_that_the_driver_reads() -> None:
+def test_structures_have_the_sizes_that_the_driver_reads() -> None:
     from cujit.devices.cuda.launching import _Attribute
 
     assert ctypes.sizeof(LaunchConfig) == 56
@@ -198,7 +198,7 @@ def test_the_structures_have_the_sizes_that_the_driver_reads() -> None:
     assert LaunchConfig.stream.offset == 32
 
 
-def test_the_numbers_of_attributes_are_the_bindings() -> None:
+def test_numbers_of_attributes_are_the_bindings() -> None:
     bindings = pytest.importorskip("cuda.bindings.driver")
     import cujit.devices.cuda.launching as ours
 
@@ -209,14 +209,14 @@ def test_the_numbers_of_attributes_are_the_bindings() -> None:
     assert int(flags.CU_GET_PROC_ADDRESS_LEGACY_STREAM) == ours._LEGACY_STREAM
 
 
-def test_another_context_is_put_back(driver: Driver, gpu_memory: Device) -> None:
+def test_previous_context_is_restored(driver: Driver, gpu_memory: Device) -> None:
     driver.stack = [OTHERS]
     bound(driver, gpu_memory)(7, 0.5, -2)
     assert driver.heard[0][4] == OURS
     assert driver.stack == [OTHERS]
 
 
-def test_a_thread_without_a_context_keeps_ours(driver: Driver, gpu_memory: Device) -> None:
+def test_thread_without_a_context_keeps_cujits(driver: Driver, gpu_memory: Device) -> None:
     driver.stack = []
     launch = bound(driver, gpu_memory)
     launch(7, 0.5, -2)
@@ -228,7 +228,7 @@ def test_a_thread_without_a_context_keeps_ours(driver: Driver, gpu_memory: Devic
 @pytest.mark.parametrize(
     ("stack", "answer"), [([OURS], "launch"), ([OTHERS], "push"), ([], "set"), ([OTHERS], "launch")]
 )
-def test_a_refusal_of_the_driver_is_told_by_its_number(
+def test_driver_error_is_reported_by_its_number(
     driver: Driver, gpu_memory: Device, stack: list[int], answer: str
 ) -> None:
     driver.stack, driver.answers = list(stack), {answer: 719}

@@ -46,7 +46,7 @@ def numba_array(
     return array
 
 
-def test_an_array_of_numba_is_told_from_everything_else() -> None:
+def test_numba_array_is_distinguished_from_other_objects() -> None:
     class Mine(type(numba_array())):  # type: ignore[misc]
         pass
 
@@ -75,9 +75,7 @@ def test_machine_code_reads_arrays_of_numba(gpu_memory: Device, machine: Any) ->
     ],
     ids=["double", "transposed", "strided"],
 )
-def test_an_array_of_numba_that_does_not_fit_is_refused(
-    gpu_memory: Device, route: Any, change: Any, why: tuple[str, ...]
-) -> None:
+def test_unsuitable_numba_array_is_refused(gpu_memory: Device, route: Any, change: Any, why: tuple[str, ...]) -> None:
     launch = route(gpu_memory, FLOATS)
     for _ in range(3):
         launch.send(numba_array())
@@ -85,7 +83,7 @@ def test_an_array_of_numba_that_does_not_fit_is_refused(
             launch.send(numba_array(**change))
 
 
-def test_a_kernel_waits_for_the_stream_of_an_array_of_numba(gpu_memory: Any, route: Any) -> None:
+def test_kernel_waits_for_the_stream_of_an_array_of_numba(gpu_memory: Any, route: Any) -> None:
     launch = route(gpu_memory, FLOATS, stream=3)
     for _ in range(2):
         launch.send(numba_array())
@@ -94,16 +92,14 @@ def test_a_kernel_waits_for_the_stream_of_an_array_of_numba(gpu_memory: Any, rou
     assert gpu_memory.backend.ordered == [(9, 3)]
 
 
-def test_an_empty_array_of_numba_is_null(gpu_memory: Device, route: Any) -> None:
+def test_empty_array_of_numba_is_null(gpu_memory: Device, route: Any) -> None:
     launch = route(gpu_memory, FLOATS)
     for _ in range(3):
         launch.send(numba_array())
         assert launch.send(numba_array((0,))) == bytes(8)
 
 
-def test_of_several_gpus_the_one_that_has_the_memory_is_asked_for(
-    gpu_memory: Any, route: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gpu_that_owns_the_memory_is_found(gpu_memory: Any, route: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_memory.backend, "ordinal_of", lambda address: 1 if address == ADDRESS else 0)
     launch = route(gpu_memory, FLOATS)
     for _ in range(3):
@@ -115,7 +111,7 @@ def test_of_several_gpus_the_one_that_has_the_memory_is_asked_for(
 @pytest.mark.parametrize(
     "change", [{"data": (64, False)}, {"strides": (4,)}, {"stream": 7}, {"typestr": "<i4"}, {"shape": (2,)}], ids=str
 )
-def test_a_numba_that_says_something_else_is_left_to_python(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
+def test_unexpected_numba_object_is_left_to_python(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
     kind, known = type(numba_array()), inspect.unwrap(numba_interface)
     own = kind.__cuda_array_interface__
     assert known() is not None
@@ -219,7 +215,7 @@ def test_each_array_of_jax_is_waited_for(gpu_memory: Device, route: Any, kind: A
         launch.send(failed)
 
 
-def test_machine_code_asks_an_array_that_is_made_for_nothing_more(gpu_memory: Device, machine: Any) -> None:
+def test_native_code_reads_only_the_address_of_a_known_array(gpu_memory: Device, machine: Any) -> None:
     launch = machine(gpu_memory, CONST)
     launch.send(Array())
     no_more_python(launch)
@@ -232,13 +228,13 @@ def test_machine_code_asks_an_array_that_is_made_for_nothing_more(gpu_memory: De
     assert Array.waited == before + 1
 
 
-def test_an_array_with_a_stream_is_not_waited_for(gpu_memory: Device, route: Any) -> None:
+def test_array_with_a_stream_is_not_waited_for(gpu_memory: Device, route: Any) -> None:
     launch, before = route(gpu_memory, CONST), Array.waited
     launch.send(Array(stream=9))
     assert Array.waited == before
 
 
-def test_an_array_that_describes_itself_in_python_is_asked_by_python() -> None:
+def test_array_with_a_python_interface_is_read_by_python() -> None:
     assert is_described(Array())
     assert not is_described(Written())
     assert not is_described(Waiting())
@@ -254,7 +250,7 @@ def test_machine_code_reads_arrays_of_jax(gpu_memory: Device, machine: Any) -> N
     assert launch.send(*others) == struct.pack("<2Q", ADDRESS + 8, 64)
 
 
-def test_of_rows_alike_machine_code_asks_the_address_alone(gpu_memory: Device, machine: Any) -> None:
+def test_native_code_reads_only_addresses_of_similar_rows(gpu_memory: Device, machine: Any) -> None:
     launch = machine(gpu_memory, CONST)
     launch.send(Row())
     no_more_python(launch)
@@ -271,7 +267,7 @@ def test_of_rows_alike_machine_code_asks_the_address_alone(gpu_memory: Device, m
     ("change", "why"), [({"typestr": "<f8"}, "float64"), ({"strides": (8,)}, "numpy.ascontiguousarray(x)")]
 )
 @pytest.mark.parametrize("first", [Row(), Row(shape=(2, 4)), Row(shape=(0,))], ids=["row", "plane", "empty"])
-def test_what_is_unlike_a_row_is_looked_at(gpu_memory: Device, route: Any, first: Any, change: Any, why: str) -> None:
+def test_dissimilar_rows_are_inspected(gpu_memory: Device, route: Any, first: Any, change: Any, why: str) -> None:
     launch = route(gpu_memory, CONST)
     for _ in range(3):
         launch.send(first)
@@ -294,9 +290,7 @@ BAD: list[tuple[Any, tuple[str, ...]]] = [
 
 
 @pytest.mark.parametrize(("change", "why"), BAD, ids=[str(change) for change, _ in BAD])
-def test_a_description_that_does_not_fit_is_refused(
-    gpu_memory: Device, route: Any, change: Any, why: tuple[str, ...]
-) -> None:
+def test_invalid_interface_is_refused(gpu_memory: Device, route: Any, change: Any, why: tuple[str, ...]) -> None:
     launch = route(gpu_memory, CONST)
     for _ in range(3):
         launch.send(Array())
@@ -304,7 +298,7 @@ def test_a_description_that_does_not_fit_is_refused(
             launch.send(Array(**change))
 
 
-def test_an_array_that_may_only_be_read_does_not_go_where_a_kernel_may_write(gpu_memory: Device, route: Any) -> None:
+def test_read_only_array_is_refused_for_a_non_const_pointer(gpu_memory: Device, route: Any) -> None:
     launch = route(gpu_memory, FLOATS)
     for _ in range(3):
         launch.send(Array(data=(ADDRESS, False)))
@@ -312,14 +306,14 @@ def test_an_array_that_may_only_be_read_does_not_go_where_a_kernel_may_write(gpu
             launch.send(Array())
 
 
-def test_an_empty_array_of_jax_is_null(gpu_memory: Device, route: Any) -> None:
+def test_empty_array_of_jax_is_null(gpu_memory: Device, route: Any) -> None:
     launch = route(gpu_memory, CONST)
     for _ in range(3):
         launch.send(Array())
         assert launch.send(Array(shape=(3, 0))) == bytes(8)
 
 
-def test_a_kernel_waits_for_the_stream_of_a_description(gpu_memory: Any, route: Any) -> None:
+def test_kernel_waits_for_the_stream_of_a_description(gpu_memory: Any, route: Any) -> None:
     launch = route(gpu_memory, CONST, stream=3)
     for _ in range(2):
         launch.send(Array())
@@ -328,7 +322,7 @@ def test_a_kernel_waits_for_the_stream_of_a_description(gpu_memory: Any, route: 
     assert gpu_memory.backend.ordered == [(9, 3)]
 
 
-def test_arrays_that_take_turns_arrive(gpu_memory: Device, route: Any) -> None:
+def test_alternating_arrays_arrive(gpu_memory: Device, route: Any) -> None:
     launch, ours = route(gpu_memory, CONST), gpu_memory.zeros(8, np.float32)
     for _ in range(3):
         assert launch.send(Array()) == struct.pack("<Q", ADDRESS)

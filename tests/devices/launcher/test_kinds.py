@@ -78,7 +78,7 @@ def bytes_of(x: Any) -> bytes:
 
 
 @pytest.mark.parametrize("cxx", list(TYPES))
-def test_a_kernel_stores_what_c_plus_plus_would_have_passed(device: Device, kinds: Any, cxx: str) -> None:
+def test_kernel_stores_what_cpp_would_have_passed(device: Device, kinds: Any, cxx: str) -> None:
     value, expected = TYPES[cxx]
     launch = load(kinds, device)[f"store<{cxx}>"][1, 1]
     dtype = {"__half": "f2", "__half2": "f2", "float4": "f4"}.get(cxx, WORDS[len(expected)])
@@ -98,7 +98,7 @@ def test_grid_constants_are_passed_as_structures(device: Device, kinds: Any) -> 
         module["structure"][1, 1](np.zeros((), "f4,f8,f4")[()], out)
 
 
-def test_a_tensor_map_arrives_whole(device: Device, kinds: Any) -> None:
+def test_tensor_map_arrives_whole(device: Device, kinds: Any) -> None:
     words = device.zeros(16, np.uint64)
     load(kinds, device)["map"][1, 1](struct.pack("<16Q", *range(16)), words)
     assert words.numpy().tolist() == list(range(16))
@@ -107,7 +107,7 @@ def test_a_tensor_map_arrives_whole(device: Device, kinds: Any) -> None:
 # -- what a kernel says of itself -------------------------------------------------------------------------
 
 
-def test_overloads_are_told_apart_by_their_parameters(overloads: Module) -> None:
+def test_overloads_are_distinguished_by_their_parameters(overloads: Module) -> None:
     x = overloads.device.array(np.ones(4, np.float32))
     y = overloads.device.array(np.ones(4, np.float64))
     overloads["scale(float*)"][1, 4](x)
@@ -117,17 +117,17 @@ def test_overloads_are_told_apart_by_their_parameters(overloads: Module) -> None
         overloads["scale(float*)"][1, 4](y)
 
 
-def test_a_kernel_prints_as_it_is_declared(overloads: Module) -> None:
+def test_kernel_prints_its_declaration(overloads: Module) -> None:
     assert str(overloads["scale(float*)"]) == "void scale(float*)"
     assert str(overloads["shift"]) == "void shift(const int*, int*, int)"
     assert str(overloads["shift"].signature) == "(const int*, int*, int)"
 
 
-def test_a_kernel_has_the_image_that_it_was_loaded_from(overloads: Module) -> None:
+def test_kernel_has_the_image_that_it_was_loaded_from(overloads: Module) -> None:
     assert overloads["shift"].artifact is overloads.artifact
 
 
-def test_an_image_from_a_file_tells_the_types_by_its_names(cpu: Device) -> None:
+def test_image_from_a_file_has_types_from_its_names(cpu: Device) -> None:
     text = compile("struct S { int a, b; }; __global__ void k(S s, float* x, unsigned short n, float2 v) {}").data
     signature = load(text, cpu)["k"].signature
     assert str(signature) == "(S, float*, unsigned short, float2)"
@@ -142,7 +142,7 @@ def test_an_image_from_a_file_tells_the_types_by_its_names(cpu: Device) -> None:
 # -- cooperative launches ---------------------------------------------------------------------------------
 
 
-def test_a_cooperative_launch_has_no_more_blocks_than_run_at_a_time(overloads: Module) -> None:
+def test_cooperative_launch_is_bounded_by_resident_blocks(overloads: Module) -> None:
     kernel = overloads["shift"]
     whole = kernel.cooperative()
     assert whole.options.cooperative
@@ -157,12 +157,12 @@ def test_a_cooperative_launch_has_no_more_blocks_than_run_at_a_time(overloads: M
 
 
 @pytest.mark.parametrize("size", [0, (4, 0), -1, 1.5, "5"])
-def test_a_cooperative_launch_over_nothing_is_refused(overloads: Module, size: Any) -> None:
+def test_empty_cooperative_launch_is_refused(overloads: Module, size: Any) -> None:
     with pytest.raises(LaunchError):
         overloads["shift"].cooperative(size)
 
 
-def test_a_cluster_has_to_be_the_one_that_the_kernel_was_compiled_for() -> None:
+def test_cluster_must_match_the_compiled_cluster() -> None:
     check_own_cluster("k", None, Dim3(2), must_be_set=False)
     check_own_cluster("k", Dim3(2), Dim3(2), must_be_set=False)
     check_own_cluster("k", Dim3(4), None, must_be_set=True)
@@ -183,7 +183,7 @@ def portable(device: Device) -> Iterator[Module]:
         yield module
 
 
-def test_a_replay_gives_what_the_launch_would_and_changes_nothing(portable: Module) -> None:
+def test_replay_returns_results_and_changes_nothing(portable: Module) -> None:
     x = portable.device.array(np.arange(100, dtype=np.int32))
     y = portable.device.zeros((10, 10), np.int32)
     launch = portable["shift"].over(100)
@@ -198,14 +198,14 @@ def test_a_replay_gives_what_the_launch_would_and_changes_nothing(portable: Modu
     assert np.array_equal(y.numpy(), to)
 
 
-def test_arguments_that_share_memory_share_it_in_a_replay(portable: Module) -> None:
+def test_overlapping_arguments_overlap_in_a_replay(portable: Module) -> None:
     x = portable.device.array(np.arange(8, dtype=np.int32))
     whole, part, _ = portable["shift"].over(4).replay_on_cpu(x, x[4:], 4)
     assert np.asarray(whole).tolist() == [0, 1, 2, 3, 1, 2, 3, 4]
     assert np.asarray(part).tolist() == [1, 2, 3, 4]
 
 
-def test_a_replay_checks_its_arguments_and_takes_none_whose_size_is_not_known(portable: Module) -> None:
+def test_replay_checks_its_arguments_and_requires_known_sizes(portable: Module) -> None:
     x, launch = portable.device.zeros(8, np.int32), portable["shift"].over(8)
     with raises(ArgumentError, "argument-type", "3", "argument"):
         launch.replay_on_cpu(x, x, 1.5)
@@ -217,14 +217,14 @@ def test_a_replay_checks_its_arguments_and_takes_none_whose_size_is_not_known(po
         launch.replay_on_cpu(x, x, 8)
 
 
-def test_a_replay_runs_on_a_cpu_device_by_name_and_on_no_gpu(portable: Module, gpu_memory: Device) -> None:
+def test_replay_runs_on_a_named_cpu_device_and_on_no_gpu(portable: Module, gpu_memory: Device) -> None:
     x, launch = portable.device.zeros(8, np.int32), portable["shift"].over(8)
     assert len(launch.replay_on_cpu(x, x, 8, device="cpu")) == 3
     with raises(ArgumentError, "device-mismatch", "CPU", "cuda:1", "cujit.cpu(threads)"):
         launch.replay_on_cpu(x, x, 8, device=gpu_memory)
 
 
-def test_a_replay_over_nothing_runs_nothing(portable: Module) -> None:
+def test_empty_replay_runs_nothing(portable: Module) -> None:
     x = portable.device.zeros(8, np.int32)
     results = portable["shift"].over(0).replay_on_cpu(x, x, 0)
     assert np.asarray(results[0]).tolist() == [0] * 8
@@ -232,7 +232,7 @@ def test_a_replay_over_nothing_runs_nothing(portable: Module) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.hardware
-def test_an_image_without_ptx_is_not_replayed(gpu: Device) -> None:
+def test_image_without_ptx_is_not_replayed(gpu: Device) -> None:
     x = gpu.zeros(8, np.int32)
     launch = load(build(OVERLOADS, [gpu.arch]), gpu)["shift"].over(8)
     with raises(LoadError, "load", "shift", "PTX"):
@@ -240,7 +240,7 @@ def test_an_image_without_ptx_is_not_replayed(gpu: Device) -> None:
     assert not process_devices().cpu().is_gpu
 
 
-def test_what_jit_made_machine_code_of_is_replayed_from_its_source(device: Device) -> None:
+def test_sass_of_jit_is_replayed_from_its_source(device: Device) -> None:
     module = jit(OVERLOADS, device=device)
     if not device.is_gpu:  # as on a GPU, where the image is machine code
         module._image._given = compile(OVERLOADS, arch="sm_90")

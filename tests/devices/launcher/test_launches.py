@@ -58,7 +58,7 @@ def is_native(launch: Launch) -> bool:
     return launch._prepared is not None or launch._state is not None
 
 
-def test_a_launch_runs_the_first_time_and_every_time_after(module: Module) -> None:
+def test_launch_runs_the_first_time_and_every_time_after(module: Module) -> None:
     p = module.device.zeros(64, np.int32)
     launch = module["fill"][2, 32]
     for value in range(5):
@@ -77,7 +77,7 @@ def test_all_kinds_of_arguments_reach_the_kernel(module: Module) -> None:
         assert sum_.numpy()[0] == 6
 
 
-def test_a_launch_enters_machine_code(module: Module) -> None:
+def test_launch_enters_machine_code(module: Module) -> None:
     if not is_supported():
         pytest.skip("this interpreter takes no machine code")
     launch = module["fill"][1, 32]
@@ -97,7 +97,7 @@ def test_a_launch_enters_machine_code(module: Module) -> None:
 @pytest.mark.skipif(
     struct.calcsize("P") != 8 or hasattr(sys, "gettotalrefcount"), reason="not a usual build of 64 bits"
 )
-def test_a_launch_enters_machine_code_in_every_usual_python(cpu: Device) -> None:
+def test_launch_enters_machine_code_in_every_usual_python(cpu: Device) -> None:
     launch, p = jit(CODE, device=cpu)["fill"][1, 32], cpu.zeros(32, np.int32)
     assert launches.attach(launch)
     launch(p, 32, 3)
@@ -129,7 +129,7 @@ def test_without_machine_code_a_launch_is_written_in_python(
         launch(p, 32, value=1)
 
 
-def test_a_launch_is_compiled_ahead_without_being_run(
+def test_launch_is_compiled_ahead_without_being_run(
     device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUJIT_CACHE_DIR", str(tmp_path))  # where no other process writes
@@ -144,7 +144,7 @@ def test_a_launch_is_compiled_ahead_without_being_run(
     assert p.numpy().tolist() == [7]
 
 
-def test_a_launch_of_a_closed_module_is_not_compiled(device: Device) -> None:
+def test_launch_of_a_closed_module_is_not_compiled(device: Device) -> None:
     module = jit('extern "C" __global__ void late(int *p) { *p = 8; }', device=device)
     launch = module["late"].prepare(1, 96)
     module.close()
@@ -152,7 +152,7 @@ def test_a_launch_of_a_closed_module_is_not_compiled(device: Device) -> None:
         launch.compile()
 
 
-def test_the_same_launch_is_kept(module: Module) -> None:
+def test_equal_launch_is_cached(module: Module) -> None:
     kernel = module["fill"]
     assert kernel[1, 32] is kernel[1, 32]
     assert kernel[(1,), (32,)] is kernel[1, 32]
@@ -175,7 +175,7 @@ def test_the_same_launch_is_kept(module: Module) -> None:
         ((1, (32.0, 1)), ("grid-size", "block.x", "float 32.0")),
     ],
 )
-def test_a_float_is_refused_where_an_equal_int_was_kept(module: Module, shape: Any, values: tuple[str, ...]) -> None:
+def test_float_is_refused_after_an_equal_int_was_cached(module: Module, shape: Any, values: tuple[str, ...]) -> None:
     kernel = module["fill"]
     assert kernel[1, 32] is kernel[1, 32]
     with raises(LaunchError, *values):
@@ -183,14 +183,14 @@ def test_a_float_is_refused_where_an_equal_int_was_kept(module: Module, shape: A
 
 
 @pytest.mark.parametrize("shape", [[1, 32], "12", {1: 2, 3: 4}, 5, None, (1,)])
-def test_what_is_no_shape_is_refused_after_a_shape_was_kept(module: Module, shape: Any) -> None:
+def test_invalid_shape_is_refused_after_a_valid_one(module: Module, shape: Any) -> None:
     kernel = module["fill"]
     kernel[1, 32]
     with raises(LaunchError, "grid-size", "grid"):
         kernel[shape]
 
 
-def test_only_so_many_launches_are_kept(module: Module, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_launches_are_bounded(module: Module, monkeypatch: pytest.MonkeyPatch) -> None:
     most = state.MOST_LAUNCHES if module.device.is_gpu else 4  # which native code knows
     monkeypatch.setattr(state, "MOST_LAUNCHES", most)
     kernel, p = module["fill"], module.device.zeros(64, np.int32)
@@ -200,7 +200,7 @@ def test_only_so_many_launches_are_kept(module: Module, monkeypatch: pytest.Monk
     assert set(p.numpy().tolist()) == {most + 15}
 
 
-def test_machine_code_finds_the_launch_that_is_written_in_a_loop(module: Module) -> None:
+def test_native_code_finds_a_launch_repeated_in_a_loop(module: Module) -> None:
     kernel, p = module["fill"], module.device.zeros(64, np.int32)
     launches.attach(kernel[1, 32])
     assert type(vars(Kernel)["__getitem__"]).__name__ == "method_descriptor"
@@ -217,7 +217,7 @@ def test_machine_code_finds_the_launch_that_is_written_in_a_loop(module: Module)
 
 
 @pytest.mark.parametrize("shape", [(1.0, 32), ((1.0,), 32), (1, 32.0), (1, 32, 0.0)], ids=str)
-def test_machine_code_does_not_take_a_float_for_the_int_that_it_equals(module: Module, shape: Any) -> None:
+def test_native_code_distinguishes_a_float_from_an_equal_int(module: Module, shape: Any) -> None:
     kernel = module["fill"]
     launches.attach(kernel[1, 32])
     for same in ((1, 32), ((1,), 32), (1, 32, 0)):
@@ -228,7 +228,7 @@ def test_machine_code_does_not_take_a_float_for_the_int_that_it_equals(module: M
     assert tuple(kernel[True, np.int64(32)].shape.grid) == (1, 1, 1)  # type: ignore[union-attr]
 
 
-def test_a_kernel_of_a_closed_module_gives_no_launch_that_was_kept(device: Device) -> None:
+def test_closed_module_returns_no_cached_launch(device: Device) -> None:
     module = jit(CODE, device=device)
     kernel = module["fill"]
     launches.attach(kernel[1, 32])
@@ -241,7 +241,7 @@ def test_a_kernel_of_a_closed_module_gives_no_launch_that_was_kept(device: Devic
         kernel[1, 32](None, 0, 0)
 
 
-def test_a_kernel_that_indexes_its_own_way_keeps_it(module: Module) -> None:
+def test_subclass_with_its_own_index_method_keeps_it(module: Module) -> None:
     class Own(Kernel):
         def __getitem__(self, shape: Any) -> Launch:
             return super().__getitem__((2, *shape))
@@ -254,7 +254,7 @@ def test_a_kernel_that_indexes_its_own_way_keeps_it(module: Module) -> None:
         assert tuple(shape.grid) == (2, 1, 1)
 
 
-def test_a_launch_knows_its_kernel_shape_stream_and_options(module: Module) -> None:
+def test_launch_has_its_kernel_shape_stream_and_options(module: Module) -> None:
     kernel = module["fill"]
     launch = kernel.prepare((2, 3), 32, shared_bytes=16, stream=0, overlap=True)
     assert launch.kernel is kernel
@@ -269,7 +269,7 @@ def test_a_launch_knows_its_kernel_shape_stream_and_options(module: Module) -> N
         launch.shape = None  # type: ignore[misc]
 
 
-def test_a_launch_outlives_its_kernel_and_finds_one(device: Device) -> None:
+def test_launch_outlives_its_kernel_object(device: Device) -> None:
     launch = jit(CODE, device=device)["fill"][1, 32]
     gc.collect()
     p = device.zeros(32, np.int32)
@@ -280,7 +280,7 @@ def test_a_launch_outlives_its_kernel_and_finds_one(device: Device) -> None:
     assert launch.kernel.name == "fill"
 
 
-def test_an_image_goes_with_its_last_launch_without_the_garbage_collector(device: Device) -> None:
+def test_image_is_freed_with_its_last_launch(device: Device) -> None:
     module = jit(CODE, device=device)
     image, kernel = weakref.ref(module._image), module["fill"]
     launch, p = kernel[1, 32], device.zeros(32, np.int32)
@@ -329,7 +329,7 @@ _FIRST_USES = """
 """
 
 
-def test_the_first_use_of_a_parameter_list_leaves_no_circle(device: Device) -> None:
+def test_first_use_of_a_parameter_list_leaves_no_cycle(device: Device) -> None:
     assert set(printed(_FIRST_USES, device.name).split("\n")) == {"gone", ""}
 
 
@@ -341,14 +341,14 @@ def test_equal_launches_are_equal(module: Module) -> None:
     assert len({one, other, kernel[1, 32]}) == 2
 
 
-def test_a_launch_is_of_its_process(module: Module) -> None:
+def test_launch_belongs_to_its_process(module: Module) -> None:
     launch = module["fill"][1, 32]
     for use in (lambda: pickle.dumps(launch), lambda: copy.copy(launch)):
         with raises(ClosedError, "closed", "process"):
             use()
 
 
-def test_an_object_of_the_type_that_nobody_prepared_refuses_to_be_called() -> None:
+def test_unprepared_launch_object_refuses_calls() -> None:
     if not is_supported():
         pytest.skip("this interpreter takes no machine code")
     with pytest.raises(AttributeError):
@@ -357,7 +357,7 @@ def test_an_object_of_the_type_that_nobody_prepared_refuses_to_be_called() -> No
         type("Mine", (native_type(Launch).type,), {})
 
 
-def test_a_closed_module_runs_nothing_and_keeps_no_launch(module: Module) -> None:
+def test_closed_module_runs_nothing_and_keeps_no_launch(module: Module) -> None:
     kernel, p = module["fill"], module.device.zeros(32, np.int32)
     launch = kernel[1, 32]
     launch(p, 32, 1)
@@ -385,7 +385,7 @@ def test_many_threads_launch_through_one_launch(module: Module) -> None:
     assert [a.numpy().tolist() for a in arrays] == [[100 * i + 49] * 128 for i in range(8)]
 
 
-def test_a_million_launches_leave_no_memory(module: Module) -> None:
+def test_1000000_launches_leak_no_memory(module: Module) -> None:
     launch, p = module["fill"][1, 32], module.device.zeros(32, np.int32)
     if is_supported():
         assert launches.attach(launch)
@@ -416,7 +416,7 @@ def test_every_block_of_a_large_grid_runs_once(module: Module) -> None:
     assert set(counts.numpy().tolist()) == {4}
 
 
-def test_a_launch_that_was_refused_runs_with_the_right_arguments(module: Module) -> None:
+def test_refused_launch_runs_with_the_right_arguments(module: Module) -> None:
     launch, p = module["fill"][1, 32], module.device.zeros(32, np.int32)
     for _ in range(3):
         with raises(ArgumentError, "argument-type", "fill", "2", "float 1.5"):
@@ -449,7 +449,7 @@ def test_a_launch_that_was_refused_runs_with_the_right_arguments(module: Module)
         *("priority_huge", "stream_huge", "priority_bool", "shared", "stream"),
     ],
 )
-def test_a_malformed_option_is_refused(module: Module, options: Any, why: tuple[str, ...]) -> None:
+def test_malformed_option_is_refused(module: Module, options: Any, why: tuple[str, ...]) -> None:
     with raises(LaunchError, *why):
         module["empty"].prepare(4, 32, **options)
 
@@ -482,14 +482,14 @@ CLUSTERED = "template <typename T> __global__ void k(T* p) { if (p) *p = 1; }"
         *("over_block", "over_shared", "size", "cooperative_block", "limit", "cooperative_shared", "occupancy"),
     ],
 )
-def test_what_a_launch_is_refused_for_begins_with_the_kernels_name_in_the_source(device: Device, ask: Any) -> None:
+def test_launch_error_begins_with_the_kernels_source_name(device: Device, ask: Any) -> None:
     kernel = jit(CLUSTERED, names=["k<int>"], device=device)["k<int>"]
     with pytest.raises(LaunchError) as caught:
         ask(kernel)
     assert caught.value.message.startswith("k<int>: ")
 
 
-def test_blocks_run_together_on_the_cpu_device_as_far_as_it_holds_them(cpu: Device) -> None:
+def test_cpu_device_runs_blocks_together_up_to_its_limit(cpu: Device) -> None:
     kernel = jit(CODE, device=cpu)["empty"]
     most = kernel.cooperative_limit(32)
     assert most > 1
@@ -506,7 +506,7 @@ def test_blocks_run_together_on_the_cpu_device_as_far_as_it_holds_them(cpu: Devi
 
 
 @pytest.mark.gpu
-def test_a_cluster_has_to_fit_the_grid_and_the_device(gpu: Device) -> None:
+def test_cluster_must_fit_the_grid_and_the_device(gpu: Device) -> None:
     kernel = jit(CODE, device=gpu)["empty"]
     if gpu.arch.number < 90:
         with raises(LaunchError, "cluster-size"):
@@ -524,7 +524,7 @@ def test_a_cluster_has_to_fit_the_grid_and_the_device(gpu: Device) -> None:
 
 
 @pytest.mark.gpu
-def test_a_cooperative_grid_has_to_fit_the_device(gpu: Device) -> None:
+def test_cooperative_grid_must_fit_the_device(gpu: Device) -> None:
     kernel = jit(CODE, device=gpu)["empty"]
     most = kernel.cooperative_limit(256)
     for _ in range(3):
@@ -535,7 +535,7 @@ def test_a_cooperative_grid_has_to_fit_the_device(gpu: Device) -> None:
 
 
 @pytest.mark.gpu
-def test_overlap_and_priority_are_taken(gpu: Device) -> None:
+def test_overlap_and_priority_are_accepted(gpu: Device) -> None:
     p, kernel = gpu.zeros(32, np.int32), jit(CODE, device=gpu)["fill"]
     for _ in range(3):
         kernel.prepare(1, 32, overlap=gpu.arch.number >= 90, priority=0)(p, 32, 8)
@@ -545,7 +545,7 @@ def test_overlap_and_priority_are_taken(gpu: Device) -> None:
 
 
 @pytest.mark.gpu
-def test_launches_in_a_stream_of_ours_keep_it(gpu: Any) -> None:
+def test_launches_keep_their_stream_alive(gpu: Any) -> None:
     p, kernel = gpu.zeros(32, np.int32), jit(CODE, device=gpu)["fill"]
     stream = gpu.stream()
     watched, launch = weakref.ref(stream), kernel[1, 32, 0, stream]
@@ -560,7 +560,7 @@ def test_launches_in_a_stream_of_ours_keep_it(gpu: Any) -> None:
 
 
 @pytest.mark.gpu
-def test_a_thread_that_never_saw_the_gpu_launches(gpu: Device) -> None:
+def test_thread_without_a_context_can_launch(gpu: Device) -> None:
     launch, p = jit(CODE, device=gpu)["fill"][1, 32], gpu.zeros(32, np.int32)
     launch(p, 32, 1)
 
@@ -583,7 +583,7 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
     return python(_PRELUDE + code, options=("-X", "faulthandler"))
 
 
-def test_a_forked_process_launches_on_the_cpu_device() -> None:
+def test_forked_process_launches_on_the_cpu_device() -> None:
     done = run("""
 device = cujit.cpu(2)
 launch, p = cujit.jit(CODE, device=device)["fill"][100, 64], device.zeros(6400, np.int32)
@@ -599,7 +599,7 @@ assert set(p.numpy().tolist()) == {9}
     assert done.returncode == 0, done.stderr
 
 
-def test_packed_parameters_go_by_hand_in_a_forked_process() -> None:
+def test_packed_parameters_survive_a_fork() -> None:
     done = run("""
 import struct
 from cujit.devices.launcher.launch import attach
@@ -623,7 +623,7 @@ assert set(p.numpy().tolist()) == {9}
 
 @pytest.mark.gpu
 @pytest.mark.usefixtures("gpu")
-def test_a_forked_process_is_told_that_a_gpu_does_not_survive_it() -> None:
+def test_forked_process_is_told_that_a_gpu_does_not_survive() -> None:
     done = run("""
 device = cujit.gpu()
 launch, p = cujit.jit(CODE, device=device)["fill"][1, 32], device.zeros(32, np.int32)
@@ -644,7 +644,7 @@ assert set(p.numpy().tolist()) == {9}
 
 
 @pytest.mark.parametrize("route", ["machine code", "python"])
-def test_arguments_of_every_odd_kind_give_an_exception_and_never_a_signal(route: str) -> None:
+def test_odd_arguments_raise_and_never_crash(route: str) -> None:
     if route == "machine code" and not is_supported():
         pytest.skip("this interpreter takes no machine code")
     done = run(
@@ -726,7 +726,7 @@ print(seen)
     assert int(done.stdout) > 4000
 
 
-def test_open_modules_have_the_number_of_the_process_which_a_child_counts_on() -> None:
+def test_open_modules_carry_a_process_number_over_forks() -> None:
     flag, other = liveness.LivenessFlag(), liveness.LivenessFlag()
     words = [ctypes.c_uint64.from_address(each.address) for each in (flag, other)]
     assert [word.value for word in words] == [liveness.PROCESS.value] * 2

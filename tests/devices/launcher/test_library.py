@@ -74,7 +74,7 @@ FILL = """extern "C" __global__ void fill(int* p, int n, int value) {
 
 
 @needs_zig
-def test_the_library_of_the_package_is_that_of_its_sources(tmp_path: Path) -> None:
+def test_packaged_library_matches_its_sources(tmp_path: Path) -> None:
     made = subprocess.run([sys.executable, str(TOOL), str(tmp_path)], capture_output=True, text=True)
     assert made.returncode == 0, made.stderr
     there = {path.relative_to(tmp_path).as_posix(): path.read_bytes() for path in tmp_path.rglob("*.so")}
@@ -85,7 +85,7 @@ def test_the_library_of_the_package_is_that_of_its_sources(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("processor", "machine"), [("x86_64", 62), ("aarch64", 183)])
-def test_the_library_needs_no_other_and_has_every_function(processor: str, machine: int) -> None:
+def test_library_needs_no_other_and_has_every_function(processor: str, machine: int) -> None:
     path = Path(library.NATIVE, processor, "launcher.so")
     elf = read_elf(path.read_bytes())
     assert elf.machine == machine
@@ -108,14 +108,14 @@ def test_the_library_needs_no_other_and_has_every_function(processor: str, machi
 
 
 @needs_native
-def test_a_type_has_its_size_where_the_launcher_reads_it() -> None:
+def test_size_of_a_type_is_where_the_launcher_reads_it() -> None:
     for kind in (Launch, native_type(Launch).type, int, dict, Device):
         word = ctypes.c_int64.from_address(id(kind) + basic_size_offset()).value
         assert word == kind.__basicsize__
 
 
 @needs_native
-def test_the_second_launch_is_native_and_no_compiler_was_imported() -> None:
+def test_second_launch_is_native_without_importing_a_compiler() -> None:
     text = f"""
 import numpy as np
 import cujit
@@ -131,7 +131,7 @@ print(calls, p.numpy().tolist() == [2] * 32, [thread.name for thread in __import
     assert printed(text).strip() == "[] True ['MainThread']"
 
 
-def test_a_version_that_was_not_tried_launches_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_untested_python_version_launches_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "version_info", (3, 99, 0, "final", 0))
     assert not is_supported()
 
@@ -144,7 +144,7 @@ def test_every_version_of_the_package_is_tried() -> None:
 
 
 @pytest.mark.parametrize("lack", ["no file", "no library", "another processor"])
-def test_a_library_that_does_not_load_is_said_once_and_launches_run_in_python(
+def test_unloadable_library_warns_once_and_launches_in_python(
     cpu: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lack: str
 ) -> None:
     path = tmp_path / platform.machine() / "launcher.so"
@@ -172,7 +172,7 @@ def test_a_library_that_does_not_load_is_said_once_and_launches_run_in_python(
 
 
 @needs_native
-def test_the_tables_of_one_interpreter_are_not_those_of_another() -> None:
+def test_interpreters_have_their_own_tables() -> None:
     text = """
 import ctypes
 from cujit.devices.launcher import library
@@ -191,7 +191,7 @@ except MissingError as e:
 
 
 @needs_native
-def test_an_interpreter_that_hides_its_functions_launches_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interpreter_with_hidden_symbols_launches_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
     class Hidden:
         def __getattr__(self, name: str) -> Any:
             raise AttributeError(name)
@@ -205,7 +205,7 @@ def test_an_interpreter_that_hides_its_functions_launches_in_python(monkeypatch:
 
 
 @needs_native
-def test_threads_that_call_at_once_attach_one_state(cpu: Device) -> None:
+def test_concurrent_threads_attach_one_state(cpu: Device) -> None:
     launch, p = jit(FILL, device=cpu)["fill"][1, 32], cpu.zeros(32, np.int32)
     kept: set[int] = set()
 
@@ -223,9 +223,7 @@ def test_threads_that_call_at_once_attach_one_state(cpu: Device) -> None:
 
 
 @needs_native
-def test_a_handler_of_a_signal_that_launches_the_same_meanwhile_leaves_its_state_whole(
-    cpu: Device, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_launch_in_a_signal_handler_keeps_its_state_intact(cpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     launch, p = jit(FILL, device=cpu)["fill"][1, 32], cpu.zeros(32, np.int32)
     begun: list[object] = []
 
@@ -247,9 +245,7 @@ def test_a_handler_of_a_signal_that_launches_the_same_meanwhile_leaves_its_state
 
 
 @needs_native
-def test_a_handler_of_a_signal_that_launches_the_same_meanwhile_does_not_bind_it_too(
-    cpu: Device, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_launch_in_a_signal_handler_does_not_bind_twice(cpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     launch, p = jit(FILL, device=cpu)["fill"][1, 32], cpu.zeros(32, np.int32)
     bind, begun, q = LaunchBinder.bind, 0, cpu.zeros(32, np.int32)
 
@@ -269,7 +265,7 @@ def test_a_handler_of_a_signal_that_launches_the_same_meanwhile_does_not_bind_it
 
 
 @needs_native
-def test_a_compile_that_takes_too_long_is_not_tried_twice(cpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_compile_is_not_retried(cpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     launch, p = jit(FILL, device=cpu)["fill"][1, 32], cpu.zeros(32, np.int32)
     tries: list[object] = []
 

@@ -85,7 +85,7 @@ def require_clusters(gpu: Device) -> None:
 # -- grids, clusters, overlap, shared memory --------------------------------------------------------------
 
 
-def test_the_blocks_of_a_cooperative_grid_wait_for_each_other(gpu: Device) -> None:
+def test_blocks_of_a_cooperative_grid_wait_for_each_other(gpu: Device) -> None:
     launch = jit(WAITING, device=gpu)["ring"].cooperative()
     assert launch.shape is not None
     blocks = launch.shape.grid.volume
@@ -96,7 +96,7 @@ def test_the_blocks_of_a_cooperative_grid_wait_for_each_other(gpu: Device) -> No
         assert values.numpy()[:blocks].tolist() == [20] * blocks
 
 
-def test_a_cooperative_grid_that_does_not_fit_says_both_numbers(gpu: Device) -> None:
+def test_cooperative_grid_that_does_not_fit_names_both_numbers(gpu: Device) -> None:
     kernel = jit(WAITING, device=gpu)["ring"]
     most = kernel.cooperative_limit(256)
     kernel.prepare(most, 256, cooperative=True)
@@ -105,7 +105,7 @@ def test_a_cooperative_grid_that_does_not_fit_says_both_numbers(gpu: Device) -> 
 
 
 @pytest.mark.parametrize("size", [1, 2, 4, 8, 16])
-def test_the_blocks_of_a_cluster_read_each_others_shared_memory(gpu: Device, size: int) -> None:
+def test_cluster_blocks_read_each_others_shared_memory(gpu: Device, size: int) -> None:
     require_clusters(gpu)
     launch = jit(CLUSTERS, device=gpu)["neighbours"].prepare(32, 32, cluster=size)
     out = gpu.zeros(32, np.int32)
@@ -116,7 +116,7 @@ def test_the_blocks_of_a_cluster_read_each_others_shared_memory(gpu: Device, siz
         assert out.numpy().tolist() == expected
 
 
-def test_what_is_wrong_with_clusters_is_named(gpu: Device) -> None:
+def test_cluster_errors_are_named(gpu: Device) -> None:
     require_clusters(gpu)
     module = jit(CLUSTERS, device=gpu)
     with raises(LaunchError, "cluster-size", 32, 16):
@@ -129,7 +129,7 @@ def test_what_is_wrong_with_clusters_is_named(gpu: Device) -> None:
         module["pairs"].prepare(8, 32, cluster=4)
 
 
-def test_a_kernel_that_was_compiled_for_clusters_needs_nothing_said(gpu: Device) -> None:
+def test_kernel_compiled_for_clusters_needs_no_cluster_option(gpu: Device) -> None:
     require_clusters(gpu)
     kernel, out = jit(CLUSTERS, device=gpu)["pairs"], gpu.zeros(8, np.int32)
     for launch in (kernel[8, 32], kernel.prepare(8, 32, cluster=2), kernel.cooperative(8 * 32, block=32)):
@@ -154,7 +154,7 @@ def test_cooperative_clusters_are_counted_whole(gpu: Device) -> None:
         kernel.prepare(blocks + 4, 1024, cluster=4, cooperative=True)
 
 
-def test_a_kernel_that_overlaps_waits_where_it_says(gpu: Device) -> None:
+def test_overlapping_kernel_waits_where_it_says(gpu: Device) -> None:
     require_clusters(gpu)
     module, stream = jit(OVERLAPPING, device=gpu), gpu.stream()
     x, y = gpu.zeros(N, np.int32), gpu.zeros(N, np.int32)
@@ -169,7 +169,7 @@ def test_a_kernel_that_overlaps_waits_where_it_says(gpu: Device) -> None:
         assert y.numpy().tolist() == list(range(N, 0, -1))
 
 
-def test_priorities_are_those_of_the_device(gpu: Device) -> None:
+def test_priorities_match_those_of_the_device(gpu: Device) -> None:
     module, x = jit(AXPY, device=gpu), gpu.zeros(N, np.float32)
     for priority in (0, -1):
         launch = module["axpy"].prepare(8, 128, priority=priority)
@@ -180,7 +180,7 @@ def test_priorities_are_those_of_the_device(gpu: Device) -> None:
         module["axpy"].prepare(8, 128, priority=100)
 
 
-def test_200_kilobytes_of_shared_memory_are_had_without_asking(gpu: Device) -> None:
+def test_200_kb_of_shared_memory_need_no_setting(gpu: Device) -> None:
     size = 200 << 10
     if gpu.limits.shared_bytes_optin < size:
         pytest.skip(f"this GPU has {gpu.limits.shared_bytes_optin} bytes")
@@ -196,7 +196,7 @@ def test_200_kilobytes_of_shared_memory_are_had_without_asking(gpu: Device) -> N
         kernel[1, 1024, gpu.limits.shared_bytes_optin + 4]
 
 
-def test_two_threads_launch_the_same_and_others(gpu: Device) -> None:
+def test_two_threads_launch_equal_and_different_kernels(gpu: Device) -> None:
     module = jit(AXPY, device=gpu)
     wrong: list[object] = []
 
@@ -262,7 +262,7 @@ def module(gpu: Device) -> Module:
 
 
 @pytest.mark.parametrize("library", list(ARRAYS))
-def test_arrays_of_a_library_give_the_right_result(module: Module, library: str) -> None:
+def test_library_arrays_give_the_right_result(module: Module, library: str) -> None:
     x, y, back = ARRAYS[library]()
     launch = module["axpy"][8, 128]
     for i in range(1, 6):
@@ -277,7 +277,7 @@ def test_jax_arrays_are_not_written_to(module: Module) -> None:
         module["axpy"][8, 128](1.0, x, x, N)
 
 
-def test_a_kernel_waits_for_what_cupy_does_in_its_stream(module: Module) -> None:
+def test_kernel_waits_for_cupys_stream(module: Module) -> None:
     cupy: Any = pytest.importorskip("cupy")
     ours, a = module.device.stream(), cupy.ones((4000, 4000), cupy.float32)
     launch = module["axpy"][8, 128, 0, ours]
@@ -291,7 +291,7 @@ def test_a_kernel_waits_for_what_cupy_does_in_its_stream(module: Module) -> None
 
 
 @pytest.mark.parametrize("library", ["torch", "cupy", "numba"])
-def test_an_array_of_another_gpu_is_refused(library: str) -> None:
+def test_array_of_another_gpu_is_refused(library: str) -> None:
     gpus = process_devices().gpus()
     if len(gpus) < 2:
         pytest.skip("there is one GPU")

@@ -77,7 +77,7 @@ def stored(kinds: list[str], arguments: list[Any]) -> bytes:
 
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_a_kernel_of_random_parameters_stores_what_ctypes_packs(device: Device, data: st.DataObject) -> None:
+def test_kernel_of_random_parameters_stores_what_ctypes_packs(device: Device, data: st.DataObject) -> None:
     kinds = data.draw(st.lists(st.sampled_from([*TYPES, "bytes"]), min_size=1, max_size=12), "parameters")
     with load(source(kinds), device) as module:
         launch = module[lowered(kinds)][1, 1]

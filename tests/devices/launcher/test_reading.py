@@ -78,16 +78,14 @@ def outcome(route: Any, arguments: list[Any]) -> bytes | str:
 
 
 @pytest.mark.parametrize("parameter", EVERY, ids=str)
-def test_every_value_gives_the_bytes_or_the_words_that_python_gives(
-    host: Device, route: Any, parameter: Parameter
-) -> None:
+def test_native_and_python_readers_give_equal_bytes(host: Device, route: Any, parameter: Parameter) -> None:
     launch = route(host, parameter)
     for value in NUMBERS:
         expected = reference(host, Signature((parameter,)), [value])
         assert outcome(launch, [value]) == expected, repr(value)
 
 
-def test_machine_code_and_not_python_reads_what_it_knows(host: Device, machine: Any) -> None:
+def test_native_code_reads_all_types_that_it_supports(host: Device, machine: Any) -> None:
     """Without a reader to fall back on, these still arrive."""
     x = host.zeros(4, np.float32)
     launch = machine(host, INTS[2], INTS[8], FLOAT, DOUBLE, BOOL, FLOATS, VOIDS, WORDS[3], FLOAT, FLOATS, VOIDS)
@@ -110,7 +108,7 @@ def test_machine_code_reads_scalars_of_numpy(host: Device, machine: Any) -> None
     assert launch.kernel.by_hand == 0
 
 
-def test_scalars_that_are_not_laid_out_as_known_are_left_to_python(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scalars_of_unknown_layout_are_left_to_python(monkeypatch: pytest.MonkeyPatch) -> None:
     known = inspect.unwrap(numpy_scalars)
     assert {row.type for row in known()} >= {id(np.float32), id(np.int32), id(np.bool_), 0}
     monkeypatch.setattr(scalars, "scalar_offset", lambda: 8)
@@ -122,7 +120,7 @@ def test_gaps_of_the_buffer_are_zero(host: Device, route: Any) -> None:
     assert launch.send(7, 0.5, -2) == struct.pack("<b7xdh", 7, 0.5, -2)
 
 
-def test_a_kernel_without_parameters_takes_none(host: Device, route: Any) -> None:
+def test_kernel_without_parameters_accepts_none(host: Device, route: Any) -> None:
     launch = route(host)
     assert launch.send() == b""
     with raises(ArgumentError, "argument-count", "1", "3", "passed"):
@@ -130,7 +128,7 @@ def test_a_kernel_without_parameters_takes_none(host: Device, route: Any) -> Non
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 20])
-def test_a_wrong_count_lists_all_parameters(host: Device, route: Any, count: int) -> None:
+def test_wrong_count_lists_all_parameters(host: Device, route: Any, count: int) -> None:
     with raises(ArgumentError, "argument-count", "k", "2 arguments (float, float*)", count):
         route(host, FLOAT, FLOATS).send(*[1.0] * count)
 
@@ -144,7 +142,7 @@ def test_arguments_by_keyword_are_refused(host: Device, route: Any) -> None:
 
 
 @pytest.mark.parametrize("count", [63, 64, 65, 100])
-def test_a_layout_has_as_many_parameters_as_are_marked_in_a_word(count: int) -> None:
+def test_layout_has_as_many_parameters_as_bits_in_a_word(count: int) -> None:
     signature = Signature((Parameter(P.SIGNED, 4, 4, "int"),) * count)
     assert (layout_of(signature) is not None) == (count <= MOST_FIELDS)
 
@@ -165,7 +163,7 @@ def test_arrays_views_and_empty_arrays_arrive(host: Device, route: Any) -> None:
         assert launch.send(x, x[1:], none, x[4:]) == struct.pack("<4Q", x.address, x.address + 16, 0, 0)
 
 
-def test_a_dtype_that_was_right_does_not_make_another_right(host: Device, route: Any) -> None:
+def test_valid_dtype_does_not_validate_another(host: Device, route: Any) -> None:
     right, wrong = host.zeros(4, np.float32), host.zeros(4, np.float64)
     launch = route(host, FLOATS, VOIDS)
     for _ in range(3):
@@ -175,7 +173,7 @@ def test_a_dtype_that_was_right_does_not_make_another_right(host: Device, route:
             launch.send(wrong, right)
 
 
-def test_a_dtype_that_is_equal_and_another_object_is_right(host: Device, route: Any) -> None:
+def test_equal_but_different_dtype_object_is_valid(host: Device, route: Any) -> None:
     x, y = host.zeros(4, np.longlong), host.zeros(4, np.int64)
     launch = route(host, Parameter(P.POINTER, 8, 8, "long*", "long"))
     for _ in range(3):
@@ -183,14 +181,14 @@ def test_a_dtype_that_is_equal_and_another_object_is_right(host: Device, route: 
         assert launch.send(y) == struct.pack("<Q", y.address)
 
 
-def test_an_array_of_another_device_is_refused(host: Device, gpu_memory: Device, route: Any) -> None:
+def test_array_of_another_device_is_refused(host: Device, gpu_memory: Device, route: Any) -> None:
     launch, x = route(host, FLOATS), host.zeros(1, np.float32)
     launch.send(x)
     with raises(ArgumentError, "argument-type", "cpu", "DeviceArray"):
         launch.send(gpu_memory.zeros(1, np.float32))
 
 
-def test_a_closed_array_is_refused(host: Device, route: Any) -> None:
+def test_closed_array_is_refused(host: Device, route: Any) -> None:
     launch, x = route(host, FLOATS), host.zeros(1, np.float32)
     launch.send(x)
     launch.send(x)
@@ -199,7 +197,7 @@ def test_a_closed_array_is_refused(host: Device, route: Any) -> None:
         launch.send(x)
 
 
-def test_the_memory_of_a_dtype_that_went_is_not_taken_for_it(host: Device, machine: Any) -> None:
+def test_memory_of_a_freed_dtype_is_not_mistaken_for_it(host: Device, machine: Any) -> None:
     launch = machine(host, VOIDS)
     for i in range(50):
         launch.send(host.zeros(1, np.dtype([(f"field{i}", "f4")])))
@@ -221,9 +219,7 @@ class Closing:
         return self.array.__array_interface__
 
 
-def test_an_array_that_is_closed_while_a_later_argument_is_read_does_not_reach_the_kernel(
-    host: Device, machine: Any
-) -> None:
+def test_array_closed_while_reading_arguments_is_refused(host: Device, machine: Any) -> None:
     launch, x = machine(host, FLOATS, FLOATS), host.zeros(4, np.float32)
     launch.send(x, x)
     launch.send(x, x)
@@ -231,7 +227,7 @@ def test_an_array_that_is_closed_while_a_later_argument_is_read_does_not_reach_t
         launch.send(x, Closing(x, np.zeros(4, np.float32)))
 
 
-def test_a_module_that_is_closed_while_an_argument_is_read_does_not_run(host: Device, route: Any) -> None:
+def test_module_closed_while_reading_arguments_does_not_run(host: Device, route: Any) -> None:
     launch = route(host, FLOATS)
     launch.send(None)
     with raises(ClosedError, "closed", "cpu", "closed"):
@@ -239,7 +235,7 @@ def test_a_module_that_is_closed_while_an_argument_is_read_does_not_run(host: De
     assert launch.kernel.bytes == b"\xee" * 8
 
 
-def test_a_closed_module_runs_nothing_whatever_the_arguments(host: Device, route: Any) -> None:
+def test_closed_module_runs_nothing_with_any_arguments(host: Device, route: Any) -> None:
     launch = route(host, FLOAT)
     launch.send(1.0)
     launch.image.close()
@@ -248,7 +244,7 @@ def test_a_closed_module_runs_nothing_whatever_the_arguments(host: Device, route
             launch.send(*arguments)
 
 
-def test_the_stream_of_the_launch_is_what_an_array_waits_for(gpu_memory: Any, route: Any) -> None:
+def test_array_waits_for_the_stream_of_the_launch(gpu_memory: Any, route: Any) -> None:
     class Interface:
         def __init__(self) -> None:
             where = {"data": (8192, False), "stream": 9}
@@ -300,7 +296,7 @@ def test_random_signatures_and_values_arrive_bit_for_bit(host: Device, machine: 
         st.integers(0, 2**16 - 1),
     )
 )
-def test_values_that_fit_arrive_as_ctypes_packs_them(host: Device, machine: Any, values: tuple[Any, ...]) -> None:
+def test_valid_values_arrive_as_ctypes_packs_them(host: Device, machine: Any, values: tuple[Any, ...]) -> None:
     class Packed(ctypes.Structure):
         _fields_ = (
             ("a", ctypes.c_int8),
@@ -341,7 +337,7 @@ def test_many_launches_leave_no_reference(host: Device, machine: Any) -> None:
     assert all(abs(b - a) < 2000 for a, b in zip(before, after, strict=True)), (before, after)
 
 
-def test_many_launches_leave_no_memory(host: Device, machine: Any) -> None:
+def test_many_launches_leak_no_memory(host: Device, machine: Any) -> None:
     scalar, structure = np.float32(1), (7, -8)
     launch = machine(host, FLOAT, INT2, DOUBLE).launch
     for _ in range(10):
@@ -354,7 +350,7 @@ def test_many_launches_leave_no_memory(host: Device, machine: Any) -> None:
     assert sys.getallocatedblocks() - before < 2000
 
 
-def test_a_launch_goes_with_its_last_user_without_the_garbage_collector(host: Device, machine: Any) -> None:
+def test_launch_is_freed_with_its_last_user(host: Device, machine: Any) -> None:
     import weakref
 
     gc.collect()

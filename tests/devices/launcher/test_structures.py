@@ -55,7 +55,7 @@ RECORDS = ROWS.view(np.recarray)
     ],
     ids=["void", "array", "record", "structure", "array of ctypes", "bytes", "bytearray"],
 )
-def test_machine_code_reads_what_was_found_right(host: Device, machine: Any, parameter: Parameter, make: Any) -> None:
+def test_native_code_reads_validated_structures(host: Device, machine: Any, parameter: Parameter, make: Any) -> None:
     launch = machine(host, parameter)
     launch.send(make(0))
     launch.launch._prepared.state.reader = 0  # a reader that is called now is a crash
@@ -75,7 +75,7 @@ BAD = [
 
 
 @pytest.mark.parametrize("good", [ROWS[0], Point(1, 2, 3), b"0" * 12], ids=["void", "structure", "bytes"])
-def test_what_does_not_fit_is_refused_after_what_does(host: Device, route: Any, good: Any) -> None:
+def test_invalid_structure_is_refused_after_a_valid_one(host: Device, route: Any, good: Any) -> None:
     launch = route(host, POINT)
     for value, why in BAD:
         launch.send(good)
@@ -84,7 +84,7 @@ def test_what_does_not_fit_is_refused_after_what_does(host: Device, route: Any, 
             launch.send(value)
 
 
-def test_a_structure_that_was_made_larger_is_refused(host: Device, route: Any) -> None:
+def test_enlarged_structure_is_refused(host: Device, route: Any) -> None:
     launch, point = route(host, POINT), Point(1, 2, 3)
     launch.send(point)
     assert launch.send(point) == bytes(point)
@@ -93,20 +93,20 @@ def test_a_structure_that_was_made_larger_is_refused(host: Device, route: Any) -
         launch.send(point)
 
 
-def test_types_that_say_their_bytes_themselves_are_asked(host: Device, route: Any) -> None:
+def test_types_with_their_own_bytes_method_are_called(host: Device, route: Any) -> None:
     launch = route(host, POINT)
     for _ in range(3):
         assert launch.send(Odd(1, 2, 3)) == b"0123456789ab"
 
 
-def test_types_that_take_turns_arrive(host: Device, route: Any) -> None:
+def test_alternating_types_arrive(host: Device, route: Any) -> None:
     launch = route(host, POINT)
     for n in range(3):
         for value in (ROWS[n], Point(n, 5, 6), ROWS[n : n + 1], bytes([n] * 12)):
             assert launch.send(value) == bytes(value)
 
 
-def test_an_array_of_a_vector_that_is_not_contiguous_arrives(host: Device, route: Any) -> None:
+def test_noncontiguous_array_of_a_vector_arrives(host: Device, route: Any) -> None:
     launch, rows = route(host, Parameter(ParameterClass.AGGREGATE, 24, 4, "Two")), np.zeros(4, DTYPE)
     rows["id"] = range(4)
     for _ in range(3):

@@ -20,7 +20,7 @@ VOIDS = Parameter(ParameterClass.POINTER, 8, 8, "void*", "void")
 WORD = Parameter(ParameterClass.BITS, 8, 8, ".u64")
 
 
-def test_a_plain_tensor_is_told_from_everything_else() -> None:
+def test_plain_tensor_is_distinguished_from_other_objects() -> None:
     class Mine(torch.Tensor):  # type: ignore[misc]
         pass
 
@@ -30,7 +30,7 @@ def test_a_plain_tensor_is_told_from_everything_else() -> None:
     assert not is_tensor(1)
 
 
-def test_torch_has_the_interface_that_machine_code_takes() -> None:
+def test_torch_has_the_interface_that_native_code_needs() -> None:
     assert tensor_interface() is not None
 
 
@@ -67,7 +67,7 @@ def test_machine_code_reads_tensors_without_python(host: Device, machine: Any) -
     ],
     ids=["double", "int", "bfloat", "transposed", "strided", "sparse", "meta", "negative"],
 )
-def test_a_tensor_that_does_not_fit_is_refused(host: Device, route: Any, make: Any, why: tuple[str, ...]) -> None:
+def test_unsuitable_tensor_is_refused(host: Device, route: Any, make: Any, why: tuple[str, ...]) -> None:
     launch = route(host, FLOATS)
     for _ in range(3):
         launch.send(torch.zeros(8))
@@ -75,13 +75,13 @@ def test_a_tensor_that_does_not_fit_is_refused(host: Device, route: Any, make: A
             launch.send(make())
 
 
-def test_an_empty_tensor_is_null(host: Device, route: Any) -> None:
+def test_empty_tensor_is_null(host: Device, route: Any) -> None:
     launch = route(host, FLOATS)
     for _ in range(3):
         assert launch.send(torch.zeros(0)) == bytes(8)
 
 
-def test_a_conjugate_that_is_not_computed_is_not_read(host: Device, route: Any) -> None:
+def test_lazy_conjugate_is_refused(host: Device, route: Any) -> None:
     launch, z = route(host, VOIDS), torch.zeros(4, dtype=torch.complex64)
     for _ in range(3):
         launch.send(z)
@@ -89,12 +89,12 @@ def test_a_conjugate_that_is_not_computed_is_not_read(host: Device, route: Any) 
             launch.send(z.conj())
 
 
-def test_a_tensor_of_the_host_does_not_go_to_a_gpu(gpu_memory: Device, route: Any) -> None:
+def test_host_tensor_is_refused_on_a_gpu(gpu_memory: Device, route: Any) -> None:
     with raises(ArgumentError, "argument-type", "argument 1", "cuda:1"):
         route(gpu_memory, FLOATS).send(torch.zeros(8))
 
 
-def test_a_tensor_that_is_resized_is_read_anew(host: Device, machine: Any) -> None:
+def test_resized_tensor_is_read_again(host: Device, machine: Any) -> None:
     launch, x = machine(host, FLOATS), torch.zeros(8)
     launch.send(x)
     x.resize_(1 << 20)

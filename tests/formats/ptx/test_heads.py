@@ -39,13 +39,13 @@ def whole(data: bytes) -> dict[str, Signature]:
 
 
 @pytest.mark.parametrize("source", [SAXPY, ZOO, SOURCE], ids=["saxpy", "zoo", "templates"])
-def test_signatures_are_those_of_a_whole_parse(source: str) -> None:
+def test_signatures_match_a_full_parse(source: str) -> None:
     found = entry_signatures(ptx(source))
     assert found == whole(ptx(source))
     assert found
 
 
-def test_they_are_in_files_of_other_toolkits() -> None:
+def test_signatures_are_found_in_files_of_other_toolkits() -> None:
     count = 0
     for path in sorted(FATBINS.glob("*.fatbin")):
         for fatbin in find_fatbins(path.read_bytes()):
@@ -56,13 +56,13 @@ def test_they_are_in_files_of_other_toolkits() -> None:
     assert count > 20
 
 
-def test_comments_texts_and_inner_braces_hide_nothing() -> None:
+def test_comments_strings_and_inner_braces_hide_nothing() -> None:
     found = entry_signatures(TRAPS.encode())
     assert found == whole(TRAPS.encode())
     assert [(name, len(signature)) for name, signature in found.items()] == [("first", 2), ("second", 0)]
 
 
-def test_an_entry_that_is_only_declared_hides_no_other() -> None:
+def test_declared_entry_hides_no_other() -> None:
     text = (
         b".entry declared(.param .u32 n);\n.global .align 4 .b32 x[2] = {1, 2};\n.entry defined(.param .u64 p) { ret; }"
     )
@@ -82,11 +82,11 @@ def test_an_entry_that_is_only_declared_hides_no_other() -> None:
     ],
     ids=["nothing", "no text", "braces", "a word", "a parenthesis", "truncated", "no type"],
 )
-def test_what_is_damaged_has_none(data: bytes) -> None:
+def test_damaged_text_has_no_signatures(data: bytes) -> None:
     assert entry_signatures(data) == {}
 
 
-def test_machine_code_takes_types_from_the_heads_of_ptx_beside_it_and_never_reads_the_bodies() -> None:
+def test_sass_gets_types_from_heads_of_neighboring_ptx() -> None:
     data = bundled((("cubin", "80", cubin(SAXPY, "sm_80")), ("ptx", "75", ptx(SAXPY))), "-compress=false")
     assert data.count(b"ret;") == 1
     machine, assembly = inspect(data.replace(b"ret;", b"?!?!"))

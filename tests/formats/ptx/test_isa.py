@@ -73,11 +73,11 @@ NO_FORMS = (
 
 
 @pytest.mark.parametrize("name", NO_FORMS.split())
-def test_what_is_no_form_is_not_found(name: str) -> None:
+def test_unknown_form_is_not_found(name: str) -> None:
     assert lookup(of(name)) is None
 
 
-def test_types_of_a_form_come_in_order() -> None:
+def test_types_of_a_form_are_in_order() -> None:
     row = lookup(of("dp4a.u32.s32"))
     assert row is not None
     assert row.types == (frozenset({"u32", "s32"}), frozenset({"u32", "s32"}))

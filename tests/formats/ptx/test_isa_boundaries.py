@@ -92,7 +92,7 @@ def by_assemblers(statement: str) -> dict[str, tuple[Version, Version]]:
 
 
 @pytest.mark.parametrize("shard", range(SHARDS))
-def test_each_form_and_word_is_there_for_the_targets_and_since_the_versions_of_assemblers(shard: int) -> None:
+def test_forms_have_the_targets_and_versions_of_assemblers(shard: int) -> None:
     """No stricter and no laxer: of ptxas 11.7 to 13.5, the earliest release that takes a statement counts."""
     statements = [s for s in PROFILES if not is_known(s, OTHERWISE)]
     assert len(statements) > 3800
@@ -100,7 +100,7 @@ def test_each_form_and_word_is_there_for_the_targets_and_since_the_versions_of_a
     assert {s: by_the_table(s) for s in some if by_the_table(s) != by_assemblers(s)} == {}
 
 
-def test_what_is_said_otherwise_is_needed() -> None:
+def test_boundary_cases_are_reported_as_requirements() -> None:
     for pattern in OTHERWISE:
         several = [statement for statement in PROFILES if re.match(pattern, statement)]
         assert several
@@ -108,7 +108,7 @@ def test_what_is_said_otherwise_is_needed() -> None:
 
 
 @pytest.mark.parametrize("target", ["75", "90a", "100f", "110a", "120a"])
-def test_the_golden_has_what_the_assembler_of_today_takes(assemble: Assemble, target: str) -> None:
+def test_golden_has_what_todays_assembler_accepts(assemble: Assemble, target: str) -> None:
     out = refused(assemble, list(PROFILES), NEWEST, f"sm_{target}")
     taken = {s for s in PROFILES if s not in out}
     at = TARGETS.index(target)
@@ -121,7 +121,7 @@ def test_the_golden_has_what_the_assembler_of_today_takes(assemble: Assemble, ta
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_text_is_taken_from_the_version_on_that_assemblers_take(target: str) -> None:
+def test_text_is_accepted_from_the_assemblers_version_on(target: str) -> None:
     """The checks that loads make, just before the boundary and at it."""
     rng, at = random.Random(target), TARGETS.index(target)
     several = rng.sample([s for s in PROFILES if not is_known(s, OTHERWISE)], times(12))
@@ -159,7 +159,7 @@ GONE = {
 
 
 @pytest.mark.parametrize("statement", GONE)
-def test_what_is_gone_is_gone_where_the_assembler_takes_it_no_more(assemble: Assemble, statement: str) -> None:
+def test_removed_forms_are_refused_as_by_the_assembler(assemble: Assemble, statement: str) -> None:
     before, since, architectures = GONE[statement]
     for version in (before, since):
         for sm in architectures:
@@ -193,7 +193,7 @@ OLD = {
 }
 
 
-def test_what_is_older_than_assemblers_know_is_of_the_version_that_the_manual_says() -> None:
+def test_forms_older_than_assemblers_follow_the_manual() -> None:
     found: dict[tuple[Version, int], set[str]] = defaultdict(set)
     for row in rows():
         if row.ptx < LEAST:

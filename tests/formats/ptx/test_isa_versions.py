@@ -52,7 +52,7 @@ OF_OLD_REGISTERS = {
 }
 
 
-def test_a_special_register_is_there_from_the_version_and_architecture_in_its_row(assemble: Assemble) -> None:
+def test_special_register_has_its_version_and_architecture(assemble: Assemble) -> None:
     register = {"u32": "%r1", "b32": "%r1", "u64": "%rd1", "pred": "%p1"}
     statements = [
         f"mov.{row.type} {register[row.type]}, {row.name}{'.x' if row.components else ''};"
@@ -89,7 +89,7 @@ def test_a_special_register_is_there_from_the_version_and_architecture_in_its_ro
         ({"body": '.pragma "frequency 3";'}, '.pragma "frequency"', "frequency"),
     ],
 )  # fmt: skip
-def test_a_directive_is_there_from_its_version_and_architecture(
+def test_directive_has_its_version_and_architecture(
     assemble: Assemble, more: dict[str, str], construct: str, feature: str
 ) -> None:
     need = needs(**{"body": "", **more})[construct]
@@ -111,14 +111,14 @@ def test_a_directive_is_there_from_its_version_and_architecture(
         ({"body": '.pragma "nounroll";'}, '.pragma "nounroll"', (2, 0), 10),
     ],
 )
-def test_an_old_directive_is_of_the_version_that_the_manual_says(
+def test_old_directive_has_the_version_of_the_manual(
     more: dict[str, str], construct: str, ptx: tuple[int, int], sm: int
 ) -> None:
     need = needs(**{"body": "", **more})[construct]
     assert (need.ptx, need.sm) == (ptx, sm)
 
 
-def test_what_the_first_ptx_has_is_for_all_targets_but_doubles_and_breakpoints() -> None:
+def test_first_ptx_supports_all_targets_with_two_exceptions() -> None:
     """No assembler of today takes these targets. Source: PTX ISA manual 9.1, "Target ISA Notes" of each."""
     first = [row for row in rows() if row.ptx == (1, 0)]
     later = {row.form: row.sm for row in first if row.sm != 10}

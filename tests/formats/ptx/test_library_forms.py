@@ -41,7 +41,7 @@ def _is_form(name: str) -> bool:
     return lookup(Instruction(opcode, tuple(words))) is not None
 
 
-def test_every_instruction_of_libcu_is_a_form_unless_it_is_newer() -> None:
+def test_every_libcu_instruction_is_a_form_unless_newer() -> None:
     names = {name for path in _headers() for name in _instructions(path.read_text())}
     known = [name for name in names if not _NEWER.search(name)]
     assert [name for name in sorted(known) if not _is_form(name)] == []

@@ -53,7 +53,7 @@ def _statements(seed: int) -> dict[str, tuple[str, str, tuple[str, ...]]]:
     return found
 
 
-def test_words_stand_where_the_assembler_takes_them_and_nowhere_else() -> None:
+def test_modifiers_are_accepted_in_the_assemblers_order() -> None:
     assembler = Assembler()
     statements = _statements(SEED)
     left, taken = list(statements), set()
@@ -79,7 +79,7 @@ def test_words_stand_where_the_assembler_takes_them_and_nowhere_else() -> None:
         "shared::cluster.2d.L2::cache_hint.mbarrier::complete_tx::bytes.global",
     ],
 )
-def test_a_copy_of_a_tensor_takes_its_words_as_cutlass_writes_them(order: str) -> None:
+def test_tensor_copy_accepts_the_modifiers_of_cutlass(order: str) -> None:
     mask = ", h" * ("multicast" in order) + ", d" * ("hint" in order)
     parse(f""".version 8.8\n.target sm_100a\n.address_size 64\n.entry k() {{ .reg .b32 r; .reg .b64 d; .reg .b16 h;
         cp.async.bulk.tensor.{order} [r], [d, {{r, r}}], [r]{mask}; }}""")

@@ -23,7 +23,7 @@ HEAD = ".version 8.5\n.target sm_90\n.address_size 64\n"
         (".texref p", Parameter(ParameterClass.BITS, 8, 8, ".texref")),
     ],
 )
-def test_a_parameter_has_its_size_and_what_its_type_tells(text: str, expected: Parameter) -> None:
+def test_parameter_has_its_size_and_type(text: str, expected: Parameter) -> None:
     (entry,) = parse(f"{HEAD}.entry k (.param {text}) {{ ret; }}").entries
     assert signature_of_entry(entry).parameters == (expected,)
 
@@ -32,6 +32,6 @@ def test_a_parameter_has_its_size_and_what_its_type_tells(text: str, expected: P
     ("text", "size"),
     [(".b32 v", 4), (".v4 .f32 v", 16), (".b8 v[3][5]", 15), (".b8 v[]", 0), (".b128 v[2]", 32), (".f16 v", 2)],
 )
-def test_a_variable_has_its_bytes(text: str, size: int) -> None:
+def test_variable_has_its_bytes(text: str, size: int) -> None:
     (variable,) = parse(f"{HEAD}.extern .global {text};").variables
     assert bytes_of(variable) == size

@@ -80,7 +80,7 @@ def test_version_target_and_address_size_are_read() -> None:
     assert module.target == ("sm_80", "texmode_independent", "debug")
 
 
-def test_address_size_is_64_where_the_text_does_not_say() -> None:
+def test_default_address_size_is_64() -> None:
     assert parse(".version 9.10 .target sm_100a").address_size == 64
 
 
@@ -93,7 +93,7 @@ def test_comments_and_a_final_nul_are_skipped() -> None:
     assert module.items == ()
 
 
-def test_directives_of_a_module_keep_their_arguments() -> None:
+def test_module_directives_keep_their_arguments() -> None:
     items = parse(
         HEAD + '.file 1 "a b.cu", 12, 34\n.alias new, old;\n.pragma "one", "two";\n.target sm_90, debug\n'
     ).items
@@ -105,13 +105,13 @@ def test_directives_of_a_module_keep_their_arguments() -> None:
     )
 
 
-def test_a_section_keeps_its_body_word_for_word() -> None:
+def test_section_keeps_its_body_verbatim() -> None:
     text = "\n\t.b8 1, 2 // }\n$L__x:\n.b32 .debug_abbrev+4\n"
     (section,) = parse(f"{HEAD}.section\t.debug_info\n{{{text}}}").items
     assert section == Directive("section", (".debug_info", text))
 
 
-def test_lines_of_oldest_debug_data_are_kept() -> None:
+def test_lines_of_the_oldest_debug_data_are_kept() -> None:
     (item,) = parse(f"{HEAD}@@DWARF .section .debug_info, (x\n").items
     assert item == Directive("@@DWARF", (".section .debug_info, (x",))
 
@@ -119,7 +119,7 @@ def test_lines_of_oldest_debug_data_are_kept() -> None:
 # -- variables --------------------------------------------------------------------------------------------
 
 
-def test_a_variable_has_its_space_type_alignment_shape_and_linkage() -> None:
+def test_variable_has_space_type_alignment_shape_and_linkage() -> None:
     assert variable(".visible .global .align 16 .v4 .f32 v[4][2];") == Variable(
         "global", "f32", "v", (4, 2), 16, 4, "visible"
     )
@@ -132,7 +132,7 @@ def test_a_variable_has_its_space_type_alignment_shape_and_linkage() -> None:
     )
 
 
-def test_one_declaration_may_have_many_variables() -> None:
+def test_declaration_may_have_many_variables() -> None:
     module = parse(HEAD + ".global .u32 a, b[2] = {1}, c = 3; .shared .b32 s<2>;")
     assert [v.name for v in module.variables] == ["a", "b", "c", "s0", "s1"]
     assert module.variables[2].initializer == Immediate(3)
@@ -194,7 +194,7 @@ def test_declarations_have_no_body() -> None:
     assert function.linkage == "extern"
 
 
-def test_directives_of_a_function_keep_their_numbers() -> None:
+def test_function_directives_keep_their_numbers() -> None:
     function, other = parse(
         HEAD
         + """.entry k() .maxntid 256, 1, 1 .minnctapersm 2 .maxnreg 64 .explicitcluster
@@ -214,7 +214,7 @@ def test_directives_of_a_function_keep_their_numbers() -> None:
     assert other.directives == (("reqntid", ("32",)), ("maxclusterrank", ("8",)))
 
 
-def test_a_function_may_have_attributes() -> None:
+def test_function_may_have_attributes() -> None:
     (function,) = parse(HEAD + ".func .attribute(.unified(1, 2)) f;").functions
     assert function == Function("f", False, attributes=("unified(1, 2)",))
 
@@ -222,7 +222,7 @@ def test_a_function_may_have_attributes() -> None:
 # -- statements -------------------------------------------------------------------------------------------
 
 
-def test_predicates_modifiers_and_operands_make_an_instruction() -> None:
+def test_instruction_has_predicate_modifiers_and_operands() -> None:
     assert instruction("@!%p1 ld.shared::cta.v2.f32 {%f1, _}, [%r1+8];") == Instruction(
         "ld",
         ("shared::cta", "v2", "f32"),
@@ -231,7 +231,7 @@ def test_predicates_modifiers_and_operands_make_an_instruction() -> None:
     )
 
 
-def test_modifiers_may_stand_apart() -> None:
+def test_modifiers_may_be_separated_by_spaces() -> None:
     assert instruction("add .sat\n.s32 %r1, %r2, 3;").name == "add.sat.s32"
 
 
@@ -239,7 +239,7 @@ def test_modifiers_may_begin_with_a_digit() -> None:
     assert instruction("tex.2d.v4.f32.s32 {%a, %b, %c, %d}, [t, {%x, %y}];").modifiers[0] == "2d"
 
 
-def test_a_statement_knows_its_line() -> None:
+def test_statement_has_its_line() -> None:
     statements = body("\nret;\n@%p1\nbra L;\nL:\n.reg .b32 %r;\n")
     assert [s.line for s in statements] == [6, 7, 9, 10]
 
@@ -299,7 +299,7 @@ def test_every_form_of_call(text: str, expected: tuple[Operand, ...]) -> None:
     assert instruction(f"{text};").operands == expected
 
 
-def test_scopes_have_registers_and_labels_of_their_own() -> None:
+def test_scopes_have_their_own_registers_and_labels() -> None:
     outer = ".reg .b32 r; { .reg .b32 s; .param .b32 r; LOOP: mov.b32 s, r; bra LOOP; } mov.b32 r, s;"
     _, scope, after = body(outer)
     assert isinstance(scope, Scope)
@@ -400,14 +400,14 @@ def test_every_form_of_operand(text: str, expected: Operand) -> None:
     assert operand(text) == expected
 
 
-def test_a_declared_register_without_percent_is_a_register() -> None:
+def test_declared_register_without_percent_is_a_register() -> None:
     assert operand("lo", ".global .u32 hi;") == SymbolRef("lo")
     assert instruction(".reg .b32 lo; mov.b32 lo, lo;").operands == (Register("lo"), Register("lo"))
     assert instruction(".reg .b32 r<3>; mov.b32 r2, r3;").operands == (Register("r2"), SymbolRef("r3"))
     assert instruction(".reg .b32 r1<3>; mov.b32 r12, r2;").operands == (Register("r12"), SymbolRef("r2"))
 
 
-def test_a_declared_variable_with_percent_is_a_symbol() -> None:
+def test_declared_variable_with_percent_is_a_symbol() -> None:
     assert instruction(".local .b32 %slot; mov.u64 %rd1, %slot;").operands[1] == SymbolRef("%slot")
 
 
@@ -484,7 +484,7 @@ $L__func_end0:
 """
 
 
-def test_what_triton_prints_is_read() -> None:
+def test_triton_output_is_parsed() -> None:
     module = parse(TRITON, name="add_kernel.ptx")
     (entry,) = module.entries
     assert entry.directives == (("reqntid", ("128",)),)

@@ -52,9 +52,7 @@ def of_kind(module: PtxModule, kind: type) -> list[Statement]:
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS.keys())
 @pytest.mark.parametrize("arch", ["75", "100"])
-def test_what_nvrtc_prints_survives_reading_and_printing(
-    compile_ptx: Compile, arch: str, options: tuple[str, ...]
-) -> None:
+def test_nvrtc_output_survives_parsing_and_printing(compile_ptx: Compile, arch: str, options: tuple[str, ...]) -> None:
     module = parse(compile_ptx(KERNELS, f"compute_{arch}", *options))
     assert module.target[0] == f"sm_{arch}"
     assert {entry.name for entry in module.entries} >= {"everything", "atomics"}
@@ -62,7 +60,7 @@ def test_what_nvrtc_prints_survives_reading_and_printing(
 
 
 @pytest.mark.parametrize("arch", ["75", "90", "100"])
-def test_printed_ptx_assembles_to_the_same_machine_code(compile_ptx: Compile, assemble: Assemble, arch: str) -> None:
+def test_printed_ptx_assembles_to_the_same_sass(compile_ptx: Compile, assemble: Assemble, arch: str) -> None:
     text = compile_ptx(KERNELS, f"compute_{arch}")
     original = assemble(text, f"sm_{arch}")
     assert ".text.everything" in original
@@ -70,7 +68,7 @@ def test_printed_ptx_assembles_to_the_same_machine_code(compile_ptx: Compile, as
 
 
 @pytest.mark.parametrize("arch", ARCHES)
-def test_every_instruction_that_nvrtc_prints_is_in_the_table(compile_ptx: Compile, arch: str) -> None:
+def test_every_instruction_of_nvrtc_is_in_the_table(compile_ptx: Compile, arch: str) -> None:
     instructions = of_kind(parse(compile_ptx(KERNELS, f"compute_{arch}")), Instruction)
     assert len(instructions) > 500
     assert not {i.name for i in instructions if isinstance(i, Instruction) and lookup(i) is None}
@@ -94,7 +92,7 @@ def test_lines_of_the_source_are_read_with_lineinfo(compile_ptx: Compile) -> Non
     assert all(loc.rest.startswith("function_name $L__info_string") for loc in inlined)
 
 
-def test_dwarf_sections_are_kept_word_for_word(compile_ptx: Compile) -> None:
+def test_dwarf_sections_are_kept_verbatim(compile_ptx: Compile) -> None:
     text = compile_ptx(KERNELS, "compute_90", "-G")
     sections = [item for item in parse(text).items if getattr(item, "name", "") == "section"]
     assert {section.arguments[0] for section in sections} >= {".debug_abbrev", ".debug_info"}  # type: ignore[union-attr]
@@ -107,7 +105,7 @@ def test_prototypes_of_calls_through_pointers_are_read(compile_ptx: Compile) -> 
     assert all(isinstance(p, CallPrototype) and len(p.parameters) == 2 for p in prototypes)
 
 
-def test_a_structure_by_value_is_an_aligned_parameter(compile_ptx: Compile) -> None:
+def test_structure_by_value_is_an_aligned_parameter(compile_ptx: Compile) -> None:
     module = parse(compile_ptx(KERNELS, "compute_90"))
     (entry,) = (f for f in module.entries if f.name == "everything")
     assert (entry.parameters[0].type, entry.parameters[0].align, entry.parameters[0].shape) == ("b8", 8, (24,))
@@ -123,12 +121,12 @@ def refused(text: str) -> bool:
     return False
 
 
-def test_a_text_cut_off_anywhere_is_a_module_or_a_syntax_error(compile_ptx: Compile) -> None:
+def test_text_cut_off_anywhere_is_a_module_or_a_syntax_error(compile_ptx: Compile) -> None:
     text = compile_ptx(KERNELS, "compute_90", "-lineinfo")
     outcomes = [refused(text[:end]) for end in range(0, len(text), max(len(text) // 150, 1))]
     assert sum(outcomes) > 100
 
 
-def test_variables_of_a_function_keep_their_space(compile_ptx: Compile) -> None:
+def test_function_variables_keep_their_space(compile_ptx: Compile) -> None:
     variables = of_kind(parse(compile_ptx(KERNELS, "compute_90")), Variable)
     assert {v.space for v in variables if isinstance(v, Variable)} >= {"local", "param"}

@@ -77,7 +77,7 @@ $OUT: ret;
 """
 
 
-def test_printed_text_of_every_construct_assembles_to_the_same_machine_code(assemble: Assemble) -> None:
+def test_printed_constructs_assemble_to_the_same_sass(assemble: Assemble) -> None:
     module = parse(EVERYTHING)
     printed = print_module(module)
     assert parse(printed) == module
@@ -89,7 +89,7 @@ def test_printing_is_stable() -> None:
     assert print_module(parse(printed)) == printed
 
 
-def test_an_instruction_is_one_line() -> None:
+def test_instruction_is_one_line() -> None:
     instruction = Instruction(
         "ld",
         ("global", "f32"),
@@ -105,7 +105,7 @@ def test_sections_are_printed_word_for_word() -> None:
     assert f"{{{text}}}" in print_module(module)
 
 
-def test_an_empty_module_is_its_head() -> None:
+def test_empty_module_prints_its_head() -> None:
     assert print_module(PtxModule((8, 5), ("sm_90", "debug"))).split() == [
         *(".version", "8.5", ".target", "sm_90,", "debug", ".address_size", "64")
     ]
@@ -122,6 +122,6 @@ def test_an_empty_module_is_its_head() -> None:
         Address(SymbolRef("a", 4)),
     ],
 )
-def test_what_ptx_cannot_say_is_refused(value: Operand) -> None:
+def test_unprintable_value_is_refused(value: Operand) -> None:
     with pytest.raises(FormatError):
         print_operand(value)

@@ -54,7 +54,7 @@ def unplaced(item: syntax.ModuleItem) -> syntax.ModuleItem:
 
 @pytest.mark.parametrize("arch", images.ARCHES)
 @pytest.mark.parametrize("options", [(LINEINFO,), ("-G",), (LINEINFO, "-rdc=true"), (LINEINFO, PTXAS_2)], ids="_".join)
-def test_nvrtc_gives_its_ptx_line_by_line(arch: str, options: tuple[str, ...]) -> None:
+def test_recovered_nvrtc_ptx_is_equal_line_by_line(arch: str, options: tuple[str, ...]) -> None:
     cubin = images.cubin(images.ZOO, arch, *options)
     text = ptx_of_cubin(cubin)
     own = images.ptx(images.ZOO, arch.replace("sm", "compute"), *options).rstrip(b"\0").decode()
@@ -64,7 +64,7 @@ def test_nvrtc_gives_its_ptx_line_by_line(arch: str, options: tuple[str, ...]) -
     assert assembles(text, cubin)
 
 
-def test_nothing_but_the_label_is_added() -> None:
+def test_only_the_label_is_added() -> None:
     lines = ptx_of_cubin(images.cubin(images.SAXPY, "sm_90a", LINEINFO)).split("\n")
     assert lines[0] == "// recovered by cujit from the line information of a cubin for sm_90a"
     assert not any("//" in line for line in lines[1:])
@@ -73,7 +73,7 @@ def test_nothing_but_the_label_is_added() -> None:
 
 
 @pytest.mark.parametrize("path", CUBINS, ids=lambda path: path.stem)
-def test_what_other_compilers_write_assembles(path: Path) -> None:
+def test_recovered_ptx_of_other_compilers_assembles(path: Path) -> None:
     cubin = path.read_bytes()
     text = ptx_of_cubin(cubin)
     assert {entry.name for entry in parse(text).entries} == {kernel.name for kernel in read_cubin(cubin).kernels}
@@ -81,12 +81,12 @@ def test_what_other_compilers_write_assembles(path: Path) -> None:
     assert ".source_begin" not in text
 
 
-def test_the_goldens_have_every_producer() -> None:
+def test_goldens_cover_every_producer() -> None:
     assert {path.stem.partition("-")[0] for path in CUBINS} == {"cute", "cutile", "nvcc", "triton"}
     assert any(b".source_begin" in path.read_bytes() for path in CUBINS)
 
 
-def test_lto_has_the_text_of_the_whole_program() -> None:
+def test_lto_cubin_has_the_text_of_the_whole_program() -> None:
     parts = [cujit.compile(part, to="ltoir", arch="lto_90", lineinfo=True) for part in images.TWO_FILES]
     linked = cujit.link(parts, arch="sm_90", lineinfo=True).data
     assert assembles(ptx_of_cubin(linked), linked)
@@ -130,14 +130,14 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_a_text_by_hand_comes_back(name: str) -> None:
+def test_handwritten_text_is_recovered(name: str) -> None:
     cubin = cujit.link([TEXTS[name]], arch="sm_80", lineinfo=True).data
     recovered = ptx_of_cubin(cubin)
     assert without_places(parse(recovered)) == without_places(parse(TEXTS[name]))
     assert assembles(recovered, cubin)
 
 
-def test_quoted_sources_leave_their_lines_empty() -> None:
+def test_quoted_sources_leave_empty_lines() -> None:
     cubin = (LINED / "cutile-add-sm_90.cubin").read_bytes()
     (section,) = [s for s in read_elf(cubin).sections if s.name == PTX_SECTION]
     whole = read_elf(cubin).content(section).split(b"\0")
@@ -167,7 +167,7 @@ def places(text: str) -> dict[int, tuple[str, int]]:
 
 
 @pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_120"])
-def test_lines_of_code_come_from_the_lines_that_the_compiler_said(arch: str) -> None:
+def test_code_lines_come_from_the_compilers_line_directives(arch: str) -> None:
     found = places(ptx_of_cubin(images.cubin(images.ZOO, arch, LINEINFO)))
     own = places(images.ptx(images.ZOO, arch.replace("sm", "compute"), LINEINFO).rstrip(b"\0").decode())
     assert {file for file, _ in found.values()} == {file for file, _ in own.values()} == {"/nowhere/image.cu"}
@@ -175,7 +175,7 @@ def test_lines_of_code_come_from_the_lines_that_the_compiler_said(arch: str) -> 
     assert {line for _, line in found.values()} <= {line for _, line in own.values()}
 
 
-def test_lines_of_triton_are_those_of_python() -> None:
+def test_triton_lines_are_python_lines() -> None:
     text = ptx_of_cubin((LINED / "triton-softmax-sm_90.cubin").read_bytes())
     files = {file.rpartition("/")[2] for file, _ in places(text).values()}
     assert files == {"lined_cubins.py", "standard.py"}
@@ -185,14 +185,14 @@ def test_lines_of_triton_are_those_of_python() -> None:
     assert "tl.store(out + row" in source[line - 1]
 
 
-def test_code_behind_a_place_is_missed() -> None:
+def test_code_after_a_location_is_detected_as_missing() -> None:
     text = f'{HEAD}.file 1 "a.cu"\n' + ENTRY.replace("st.global", ".loc 1 3 4 st.global")
     with raises(FormatError, "format", "10", "PTX", "missing"):
         ptx_of_cubin(cujit.link([text], arch="sm_80", lineinfo=True).data)
 
 
 @pytest.mark.parametrize("name", [b'a".cu', b"a\n.cu", b"a\x01.cu"])
-def test_names_that_no_file_has_are_left_out(name: bytes) -> None:
+def test_unknown_file_names_are_omitted(name: bytes) -> None:
     cubin = images.cubin(images.SAXPY, "sm_90", LINEINFO)
     assert '.file 1 "/nowhere/image.cu"' in ptx_of_cubin(cubin)
     changed = cubin.replace(b"image.cu\0", name.ljust(8, b"_") + b"\0")
@@ -200,7 +200,7 @@ def test_names_that_no_file_has_are_left_out(name: bytes) -> None:
     assert ".file" not in ptx_of_cubin(changed)
 
 
-def test_names_of_files_come_back() -> None:
+def test_file_names_are_recovered() -> None:
     source = cujit.Source.cuda("__global__ void k(int* p) { *p = 1; }", name="é ü.cu")
     image = cujit.compile(source, to="cubin", arch="sm_90", lineinfo=True)
     plain = cujit.compile(source, to="ptx", arch="compute_90", lineinfo=True)
@@ -228,7 +228,7 @@ def linked(*sources: str, lined: str) -> bytes:
     return cujit.link(parts, to="cubin", arch="sm_90").data
 
 
-def test_the_parts_of_a_link_are_linked_again() -> None:
+def test_parts_of_a_link_are_linked_again() -> None:
     cubin = linked(CALLER, HELPER, ANOTHER, lined="yyy")
     text = ptx_of_cubin(cubin)
     assert text.startswith(".version")
@@ -246,9 +246,7 @@ def test_the_parts_of_a_link_are_linked_again() -> None:
         ((CALLER, HELPER), "nn", ("lineinfo=True",)),
     ],
 )
-def test_a_part_without_line_information_is_named(
-    sources: tuple[str, ...], lined: str, values: tuple[str, ...]
-) -> None:
+def test_part_without_line_information_is_named(sources: tuple[str, ...], lined: str, values: tuple[str, ...]) -> None:
     with raises(FormatError, "format", "sm_90", *values) as caught:
         ptx_of_cubin(linked(*sources, lined=lined))
     assert "lineinfo" in (caught.value.help or "")
@@ -276,14 +274,14 @@ def test_text_of_other_code_is_refused(old: bytes, new: bytes, why: tuple[str, .
         ptx_of_cubin(cubin.replace(old, new))
 
 
-def test_a_kernel_that_the_code_lacks_is_named() -> None:
+def test_kernel_that_the_code_lacks_is_named() -> None:
     text = f"{HEAD}.visible .func f()\n{{\nret;\n}}\n{ENTRY}"
     cubin = cujit.link([text], arch="sm_80", lineinfo=True, extra=[]).data
     with raises(FormatError, "format", "f", "PTX", "machine"):
         ptx_of_cubin(cubin.replace(b".visible .func f()", b".weak .entry f ( )"))
 
 
-def test_parameters_that_lie_elsewhere_are_refused() -> None:
+def test_mismatched_parameter_offsets_are_refused() -> None:
     text = f"{HEAD}.visible .entry k(.param .align 4 .b8 p[4], .param .align 16 .b8 q[16])\n{{\nret;\n}}\n"
     cubin = cujit.link([text], arch="sm_80", lineinfo=True).data
     assert ptx_of_cubin(cubin)
@@ -308,7 +306,7 @@ def sections_of(cubin: bytes) -> Iterator[tuple[int, int]]:
         yield table_at + 64 * index, index
 
 
-def test_sections_that_share_bytes_are_refused_unread() -> None:
+def test_overlapping_sections_are_refused_unread() -> None:
     cubin = bytearray(images.cubin(images.SAXPY, "sm_80", LINEINFO))
     (own,) = [s for s in read_elf(bytes(cubin)).sections if s.name == PTX_SECTION]
     header = next(cubin[at : at + 64] for at, index in sections_of(bytes(cubin)) if index == own.index)
@@ -324,7 +322,7 @@ def test_sections_that_share_bytes_are_refused_unread() -> None:
 
 
 @pytest.mark.parametrize("word", [".extern .global ", ".extern .func (", ".extern .global .align 4 "])
-def test_declarations_without_an_end_take_time_by_their_length(word: str) -> None:
+def test_endless_declarations_take_linear_time(word: str) -> None:
     cubin = linked(HELPER, ANOTHER, lined="yy")
     (first, *_) = [s for s in read_elf(cubin).sections if s.name.startswith(PTX_SECTION)]
     table_at = next(at for at, index in sections_of(cubin) if index == first.index)
@@ -344,13 +342,13 @@ def test_declarations_without_an_end_take_time_by_their_length(word: str) -> Non
         (b"\0ret;\0", b"\0ret\xff\0", ("PTX", "text")),
     ],
 )
-def test_what_is_not_text_is_refused(old: bytes, new: bytes, why: tuple[str, ...]) -> None:
+def test_binary_data_is_refused(old: bytes, new: bytes, why: tuple[str, ...]) -> None:
     cubin = images.cubin(images.SAXPY, "sm_80", LINEINFO)
     with raises(FormatError, "format", *why):
         ptx_of_cubin(cubin.replace(old, new))
 
 
-def test_a_compressed_section_is_refused() -> None:
+def test_compressed_section_is_refused() -> None:
     cubin = bytearray(images.cubin(images.SAXPY, "sm_80", LINEINFO))
     (own,) = [s for s in read_elf(bytes(cubin)).sections if s.name == PTX_SECTION]
     at = next(at for at, index in sections_of(bytes(cubin)) if index == own.index)
@@ -376,7 +374,7 @@ def test_damage_is_refused_or_gives_text(name: str) -> None:
 # -- doors --------------------------------------------------------------------------------------------------
 
 
-def test_an_artifact_keeps_what_is_known_of_it() -> None:
+def test_artifact_keeps_its_metadata() -> None:
     source = "template <class T> __global__ void twice(T* p) { *p *= 2; }"
     cubin = cujit.compile(source, names=["twice<float>"], to="cubin", arch="sm_90", lineinfo=True)
     ptx = as_ptx(cubin)
@@ -386,7 +384,7 @@ def test_an_artifact_keeps_what_is_known_of_it() -> None:
         as_ptx(cujit.bundle([cubin]))
 
 
-def test_retarget_takes_a_cubin() -> None:
+def test_retarget_accepts_a_cubin() -> None:
     cubin = images.cubin(images.SAXPY, "sm_90", LINEINFO)
     older = cujit.retarget(Artifact.of(cubin), version="7.0", arch="compute_75")
     assert (older.kind, older.arch) == (ImageKind.PTX, Arch.parse("compute_75"))
@@ -396,6 +394,6 @@ def test_retarget_takes_a_cubin() -> None:
         cujit.retarget(images.cubin(images.SAXPY, "sm_90"), version="7.0")
 
 
-def test_what_the_emulator_keeps_is_given_as_it_is() -> None:
+def test_emulator_containers_return_their_ptx() -> None:
     text = HEAD + ENTRY
     assert ptx_of_cubin(write_container(Container(text.encode(), Arch.parse("sm_80")))) == text

@@ -55,12 +55,12 @@ def test_only_the_two_words_change() -> None:
     assert retarget(TEXT) == TEXT
 
 
-def test_an_artifact_that_was_changed_is_not_what_a_cache_has() -> None:
+def test_changed_artifact_loses_its_provenance() -> None:
     artifact = Artifact(ImageKind.PTX, TEXT.encode(), provenance=Provenance(Outcome.MADE))
     assert retarget(artifact, version="7.0").provenance is None
 
 
-def test_text_bytes_and_artifacts_come_back_as_they_were_given() -> None:
+def test_text_bytes_and_artifacts_keep_their_type() -> None:
     assert retarget(TEXT.encode() + b"\0", version="7.0") == TEXT.replace("9.4", "7.0").encode() + b"\0"
     artifact = Artifact(ImageKind.PTX, TEXT.encode(), Arch.parse("compute_80"), {"k": "k"}, name="k.ptx")
     made = retarget(artifact, version="8.0", arch="sm_90")
@@ -73,7 +73,7 @@ def test_text_bytes_and_artifacts_come_back_as_they_were_given() -> None:
     assert made.text == TEXT.replace("9.4", "8.0").replace("sm_80", "sm_90")
 
 
-def test_a_newer_construct_is_named_with_its_line_and_the_version_that_introduced_it() -> None:
+def test_newer_construct_is_named_with_line_and_version() -> None:
     error = refused(NEW, "9.0")
     assert error.items == ((10, "ld.volatile.local.u32", "came with PTX 9.1"),)
     assert "line 10: ld.volatile.local.u32 came with PTX 9.1" in str(error)
@@ -88,18 +88,18 @@ def test_every_construct_in_the_way_is_named() -> None:
     assert found == ["ld.volatile.local.u32", "%current_graph_exec", "fence.proxy.async"]
 
 
-def test_the_target_has_to_exist_in_the_version() -> None:
+def test_target_must_exist_in_the_version() -> None:
     error = refused(TEXT.replace("sm_80", "sm_103a"), "8.7")
     assert error.items == ((3, ".target sm_103a", "came with PTX 8.8"),)
     assert "line 3: .target sm_100 came with PTX 8.6" in str(refused(TEXT, "8.0", "sm_100"))
 
 
-def test_a_lower_architecture_has_to_have_everything() -> None:
+def test_lower_architecture_must_support_everything() -> None:
     assert "line 10: redux.sync.add.u32 came with sm_80" in str(refused(TEXT, arch="sm_75"))
     assert retarget(TEXT.replace("redux.sync", "//"), arch="sm_75").count("sm_75") == 1
 
 
-def test_code_for_one_architecture_or_family_stays_there() -> None:
+def test_specific_code_keeps_its_architecture_or_family() -> None:
     wgmma = TEXT.replace("sm_80", "sm_90a").replace("redux.sync.add.u32 %r2, %r1, -1", "wgmma.fence.sync.aligned")
     assert retarget(wgmma, version="8.0")
     assert retarget(wgmma, arch="sm_90a") == retarget(wgmma, arch="compute_90a") == wgmma
@@ -112,30 +112,30 @@ def test_code_for_one_architecture_or_family_stays_there() -> None:
     assert "is for sm_103f and others like it" in str(refused(family, arch="sm_103"))
 
 
-def test_raising_an_architecture_refuses_what_is_gone_there() -> None:
+def test_higher_architecture_refuses_removed_features() -> None:
     old = TEXT.replace("sm_80", "sm_60").replace("redux.sync.add.u32 %r2, %r1, -1", "shfl.up.b32 %r2, %r1, 1, 0")
     assert "shfl.up.b32 is gone since PTX 6.4" in str(refused(old, arch="sm_80"))
     assert retarget(old, version="6.0")
 
 
-def test_a_construct_in_no_table_stands_in_the_way_of_lowering_alone() -> None:
+def test_unknown_construct_prevents_only_lowering() -> None:
     strange = TEXT.replace("redux.sync.add.u32 %r2, %r1, -1", "frobnicate.b32 %r2")
     assert "line 10: frobnicate.b32 is in no table of PTX up to 9.4" in str(refused(strange, "9.3"))
     assert retarget(strange, version="9.4") == strange
 
 
-def test_a_target_that_changes_in_the_middle_is_not_guessed_at() -> None:
+def test_target_change_within_a_file_is_refused() -> None:
     text = TEXT.replace(".visible", ".target sm_90\n.visible")
     assert "line 6: .target is changed again" in str(refused(text, arch="sm_90"))
 
 
 @pytest.mark.parametrize("version", ["", "9", "9.4.1", 9.4, (9,), (9, "4"), "0.9", "99.0", None.__class__])
-def test_a_malformed_version_is_refused(version: object) -> None:
+def test_malformed_version_is_refused(version: object) -> None:
     with raises(OptionError, "option", "PTX"):
         retarget(TEXT, version=version)  # type: ignore[arg-type]
 
 
-def test_what_is_no_ptx_is_refused() -> None:
+def test_text_that_is_not_ptx_is_refused() -> None:
     with pytest.raises(PtxSyntaxError):
         retarget("no ptx", version="8.0")
     with raises(FormatError, "format", "text"):
@@ -148,22 +148,20 @@ def test_what_is_no_ptx_is_refused() -> None:
         retarget(TEXT, arch="sm_81")
 
 
-def test_the_first_version_of_a_target_knows_its_variants() -> None:
+def test_first_version_of_a_target_has_its_variants() -> None:
     found = {name: target_version(Arch.parse(name)) for name in ("sm_90", "sm_90a", "sm_100", "sm_100a", "sm_100f")}
     assert found == {"sm_90": (7, 8), "sm_90a": (8, 0), "sm_100": (8, 6), "sm_100a": (8, 6), "sm_100f": (8, 8)}
     assert target_version(Arch.of_capability(19, 9)) is None
 
 
-def test_the_lowest_version_is_that_of_the_newest_thing_in_the_text() -> None:
+def test_lowest_version_is_that_of_the_newest_construct() -> None:
     assert lowest_version(parse(TEXT)) == (7, 0)
     assert lowest_version(parse(NEW)) == (9, 1)
     assert not obstacles(parse(NEW), (9, 1))
 
 
 @pytest.mark.parametrize("arch", ["compute_75", "compute_90", "compute_100"])
-def test_what_nvrtc_writes_goes_down_to_the_version_of_its_architecture_and_gives_the_same_code(
-    compile_ptx: Compile, assemble: Assemble, arch: str
-) -> None:
+def test_nvrtc_output_is_lowered_with_equal_code(compile_ptx: Compile, assemble: Assemble, arch: str) -> None:
     source = (Path(__file__).parents[2] / "kernels" / "kernels.cu").read_text()
     text = compile_ptx(source, arch)
     lowest = lowest_version(parse(text))
@@ -174,7 +172,7 @@ def test_what_nvrtc_writes_goes_down_to_the_version_of_its_architecture_and_give
         retarget(text, version=(lowest[0], lowest[1] - 1) if lowest[1] else (lowest[0] - 1, 8))
 
 
-def test_the_volatile_locals_of_a_new_nvrtc_stand_in_the_way_of_a_driver_of_13_0(compile_ptx: Compile) -> None:
+def test_volatile_locals_of_new_nvrtc_prevent_driver_13_0(compile_ptx: Compile) -> None:
     text = compile_ptx(
         'extern "C" __global__ void k(int* p, int i) { volatile int a[4] = {1, 2, 3, 4}; *p = a[i]; }', "compute_75"
     )
@@ -187,9 +185,7 @@ def test_the_volatile_locals_of_a_new_nvrtc_stand_in_the_way_of_a_driver_of_13_0
     ("version", "target", "why"),
     [("99.9", "sm_90", "99.9"), ("8.0", "sm_9999", "sm_9999")],
 )
-def test_a_version_or_a_target_that_there_is_not_is_refused_wherever_ptx_is_read(
-    version: str, target: str, why: str
-) -> None:
+def test_unknown_version_or_target_is_refused_everywhere(version: str, target: str, why: str) -> None:
     texts = [f".version {version}\n.target {target}\n.address_size 64\n.visible .entry {k}() {{ ret; }}" for k in "kj"]
     with raises(PtxSyntaxError, "ptx-syntax", why):
         retarget(texts[0], version="8.0")
@@ -208,7 +204,7 @@ ACCEPTED = {
 
 
 @pytest.mark.parametrize("statement", ACCEPTED)
-def test_a_specific_target_is_reached_from_every_other_that_assemblers_take(statement: str) -> None:
+def test_specific_target_is_reachable_as_by_assemblers(statement: str) -> None:
     registers = ".reg .b8 %b<3>; .reg .f32 %f<4>; .reg .b32 %r<4>;"
     names = ACCEPTED[statement].split()
     for old in names:

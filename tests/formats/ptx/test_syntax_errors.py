@@ -20,7 +20,7 @@ def failure(text: str) -> PtxSyntaxError:
     return caught.value
 
 
-def test_an_error_points_at_the_word_with_line_column_and_caret() -> None:
+def test_error_points_at_the_word_with_line_column_and_caret() -> None:
     error = failure(HEAD + ".entry k() {\n\tadd.s32 %r1, %r2 %r3;\n}")
     assert (error.line, error.column) == (5, 19)
     assert str(error) == (
@@ -28,7 +28,7 @@ def test_an_error_points_at_the_word_with_line_column_and_caret() -> None:
     )
 
 
-def test_a_floating_point_number_where_an_integer_is_computed_is_pointed_at() -> None:
+def test_float_in_an_integer_expression_gets_a_caret() -> None:
     error = failure(HEAD + ".entry k() { mov.u32 %r1, ~1.5; }")
     assert "expected an integer: this operator doesn't accept floating-point constants" in error.message
     assert (error.line, error.column) == (4, 28)
@@ -86,7 +86,7 @@ def test_a_floating_point_number_where_an_integer_is_computed_is_pointed_at() ->
         (HEAD + "\x01", "expected PTX, found the character '\\x01'"),
     ],
 )
-def test_an_error_says_what_was_expected(text: str, expected: str) -> None:
+def test_error_names_what_was_expected(text: str, expected: str) -> None:
     assert expected in failure(text).message
 
 
@@ -114,7 +114,7 @@ def test_hostile_text_is_refused_in_bounded_time(text: str) -> None:
     assert time.process_time() - start < 2
 
 
-def test_scopes_stand_inside_each_other_forty_deep_and_beside_each_other_without_a_limit() -> None:
+def test_scopes_may_nest_forty_deep() -> None:
     parse(HEAD + (".entry k() { " + ("{ " * 39 + "} " * 39) * 3 + "}\n"))
     assert "expected at most" in failure(HEAD + ".entry k() " + "{ " * 60 + "} " * 60).message
 
@@ -123,7 +123,7 @@ def test_long_sums_are_folded_without_deep_recursion() -> None:
     parse(HEAD + ".entry k() { mov.u32 %r1, 1" + "+1" * 20_000 + "; }")
 
 
-def test_a_range_of_registers_costs_nothing_by_its_size() -> None:
+def test_register_range_costs_nothing_by_its_size() -> None:
     parse(HEAD + ".entry k() { .reg .b32 %r<999999999>; mov.b32 %r99999999, 1; }")
 
 

@@ -39,7 +39,7 @@ def said(error: PtxSyntaxError) -> str:
     "separator", [", ", ",", ",\n\t", " , "], ids=["as compilers write", "dense", "by line", "with blanks"]
 )
 @pytest.mark.parametrize("extra", ["017", "0", "00", "18446744073709551615", "9223372036854775808"])
-def test_a_table_means_what_it_means_word_by_word(separator: str, extra: str) -> None:
+def test_table_has_its_meaning_word_by_word(separator: str, extra: str) -> None:
     text = declared(separator.join([*PLAIN, extra]))
     assert NUMBERS in Cursor(text, "x").kinds
     assert NUMBERS not in Cursor(in_words(text), "x").kinds
@@ -50,7 +50,7 @@ def test_a_table_means_what_it_means_word_by_word(separator: str, extra: str) ->
 
 @pytest.mark.parametrize("odd", ["", "1 2", "089", "18446744073709551616", "0123456789012345678901234567"])
 @pytest.mark.parametrize("place", [0, 30, len(PLAIN)])
-def test_an_odd_number_in_a_table_is_pointed_at(odd: str, place: int) -> None:
+def test_odd_number_in_a_table_is_pointed_at(odd: str, place: int) -> None:
     text = declared(", ".join([*PLAIN[:place], odd, *PLAIN[place:]]))
     with pytest.raises(PtxSyntaxError) as here:
         parse(text)
@@ -61,7 +61,7 @@ def test_an_odd_number_in_a_table_is_pointed_at(odd: str, place: int) -> None:
     assert here.value.column == there.value.column - len("{/**/") + len(" {")
 
 
-def test_what_stands_behind_a_table_is_read_on() -> None:
+def test_text_after_a_table_is_read() -> None:
     text = declared(", ".join([*PLAIN, "017"])) + ".global .u32 next = 5;\n.entry k() { ret; }\n"
     found = parse(text)
     assert [item.name for item in found.items if isinstance(item, Variable)] == ["table", "next"]

@@ -56,7 +56,7 @@ def test_constructs_of_tiles_are_read_printed_and_assembled(assemble: Assemble, 
     assert [p.size for p in entry_signatures(text.encode())["k"]] == [8]
 
 
-def test_what_tileiras_writes_is_read_as_it_is(assemble: Assemble) -> None:
+def test_tileiras_output_is_parsed_unchanged(assemble: Assemble) -> None:
     cubin = (Path(__file__).parents[2] / "goldens" / "lined" / "cutile-add-sm_90.cubin").read_bytes()
     elf = read_elf(cubin)
     (section,) = filter(is_ptx_section, elf.sections)
@@ -77,7 +77,7 @@ def test_what_tileiras_writes_is_read_as_it_is(assemble: Assemble) -> None:
         (MEMORY, ".minperctamemory", (9, 4)),
     ],
 )
-def test_constructs_of_tiles_came_with_these_versions(
+def test_tile_constructs_have_their_versions(
     assemble: Assemble, text: str, construct: str, since: tuple[int, int]
 ) -> None:
     (need,) = [need for need in construct_needs(parse(text)) if need.construct == construct]
@@ -104,7 +104,7 @@ def test_constructs_of_tiles_came_with_these_versions(
         (f"{HEAD}.visible .entry k() .minperctamemory {{ ret; }}", ".minperctamemory takes 1 number"),
     ],
 )
-def test_wrong_constructs_of_tiles_are_told(assemble: Assemble, text: str, message: str) -> None:
+def test_wrong_tile_constructs_are_reported(assemble: Assemble, text: str, message: str) -> None:
     with pytest.raises(PtxSyntaxError) as caught:
         check_module(parse(text), text, "x")
     assert message in str(caught.value)
@@ -112,14 +112,14 @@ def test_wrong_constructs_of_tiles_are_told(assemble: Assemble, text: str, messa
         assemble(text, "sm_90")
 
 
-def test_a_kernel_with_places_in_tile_ir_runs(cpu: Device) -> None:
+def test_kernel_with_places_in_tile_ir_runs(cpu: Device) -> None:
     out = cpu.zeros(1, np.uint32)
     load(Artifact.of(PLACES), cpu)["k"][1, 1](out)
     assert out.numpy()[0] == 7
 
 
 @pytest.mark.parametrize(("text", "why"), [(HIDDEN, "fills"), (MEMORY, "global")])
-def test_kernels_that_want_more_of_a_launch_are_refused(cpu: Device, text: str, why: str) -> None:
+def test_kernels_with_special_launch_needs_are_refused(cpu: Device, text: str, why: str) -> None:
     both = f"{text}.visible .entry other(.param .u64 a)\n{BODY}"
     module = load(Artifact.of(both), cpu)
     out = cpu.zeros(1, np.uint32)

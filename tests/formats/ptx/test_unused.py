@@ -44,13 +44,13 @@ STAYS = [
 
 
 @pytest.mark.parametrize(("variables", "code"), STAYS)
-def test_what_is_mentioned_or_visible_or_special_stays(variables: str, code: str) -> None:
+def test_mentioned_visible_and_special_symbols_remain(variables: str, code: str) -> None:
     text = marked(FRAME.format(variables, code))
     assert "_INTERNAL_" in text
     assert without_unused(text) == text
 
 
-def test_what_only_unused_variables_mention_goes() -> None:
+def test_symbols_used_only_by_unused_variables_are_removed() -> None:
     gone = ".global .u32 a;\n.global .u64 b = a;\n.global .u64 c[2] = {generic(d), 1};\n.global .u64 d = c;\n"
     wide = ".global .align 16 .b8 _ZN4_INTERNAL_E[16] = {1, 2, 3};\n.global .v4 .f32 v;\n.global .b128 w = 1;\n"
     text = marked(FRAME.format(f"{gone}{wide}.global .u32 stays;", "mov.u64 %rd1, stays;"))
@@ -58,12 +58,12 @@ def test_what_only_unused_variables_mention_goes() -> None:
     assert without_unused(text, ["c_INTERNAL_"]).count(".global .u64") == 2, "c, which was asked for, and its d"
 
 
-def test_a_name_is_a_whole_word() -> None:
+def test_name_is_a_whole_word() -> None:
     text = FRAME.format(".global .u32 _INTERNAL_a;\n.global .u32 _INTERNAL_ab;", "mov.u64 %rd1, _INTERNAL_ab;")
     assert without_unused(text) == text.replace(".global .u32 _INTERNAL_a;\n", "")
 
 
-def test_random_graphs_lose_exactly_what_cannot_be_reached() -> None:
+def test_random_graphs_lose_exactly_the_unreachable() -> None:
     chance = random.Random(7)
     for _ in range(100):
         count = chance.randint(1, 12)
@@ -82,7 +82,7 @@ def test_random_graphs_lose_exactly_what_cannot_be_reached() -> None:
         assert without_unused(FRAME.format("".join(lines), code)) == FRAME.format(kept, code)
 
 
-def test_a_compile_writes_no_constants_that_no_kernel_uses() -> None:
+def test_compile_omits_constants_that_no_kernel_uses() -> None:
     many = "".join(f"static const Tag tag_{n};\n" for n in range(300))
     code = f"""struct Tag {{ int n = 1; }};
 namespace tags {{ {many} static const int used[4] = {{1, 2, 3, 4}}; static int asked = 6; }}
@@ -115,7 +115,7 @@ __global__ void k(const int** o, int* p) {
 """
 
 
-def test_members_of_class_templates_go_and_variables_of_namespaces_stay() -> None:
+def test_template_members_are_removed_and_namespaces_kept() -> None:
     asked = {"names": ["&Base<long, 3>::used"], "default_device": True}
     text = cujit.compile(_MEMBERS, arch="compute_80", **asked).text  # type: ignore[arg-type]
     found = set(re.findall(r"^\.global (?:\.\w+ (?:\d+ )?)+(\w+)", text, re.MULTILINE))

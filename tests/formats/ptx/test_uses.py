@@ -49,31 +49,31 @@ OF_FOUR_BITS = "{%f1, %f2, %f3, %f4}, {%r1, %r2, %r3, %r4}, {%r5, %r6}, {%f1, %f
         ("fence.proxy.async;", (8, 0), 90),
     ],
 )  # fmt: skip
-def test_an_instruction_needs_what_its_newest_modifier_needs(statement: str, ptx: tuple[int, int], sm: int) -> None:
+def test_instruction_requires_what_its_newest_modifier_does(statement: str, ptx: tuple[int, int], sm: int) -> None:
     found = needs(statement)
     name = statement.split(" ")[0].rstrip(";")
     assert (found[name].ptx, found[name].sm, found[name].line) == (ptx, sm, 8)
 
 
-def test_a_third_operand_of_min_is_newer_than_min() -> None:
+def test_third_operand_of_min_is_newer_than_min() -> None:
     assert needs("min.f32 %f1, %f2, %f3;")["min.f32"].ptx == (1, 0)
     assert needs("min.f32 %f1, %f2, %f3, %f4;")["min.f32 of 4 operands"].ptx == (8, 8)
 
 
-def test_only_specific_targets_have_some_instructions() -> None:
+def test_some_instructions_need_specific_targets() -> None:
     assert needs("wgmma.fence.sync.aligned;")["wgmma.fence.sync.aligned"].suffix == "a"
     assert needs("redux.sync.min.f32 %f1, %f2, %r3;")["redux.sync.min.f32"].suffix == "f"
     assert needs("redux.sync.min.s32 %r1, %r2, %r3;")["redux.sync.min.s32"].suffix == ""
 
 
-def test_special_registers_are_found_wherever_they_stand() -> None:
+def test_special_registers_are_found_in_any_position() -> None:
     found = needs("mov.u32 %r1, %aggr_smem_size;\nmov.u32 %r2, %clusterid.x;\nmov.u32 %r3, %tid.x;")
     assert (found["%aggr_smem_size"].ptx, found["%aggr_smem_size"].line) == ((8, 1), 8)
     assert (found["%clusterid"].ptx, found["%clusterid"].sm) == ((7, 8), 90)
     assert found["%tid"].ptx == (1, 0)
 
 
-def test_registers_that_the_text_declares_are_no_constructs() -> None:
+def test_declared_registers_are_not_constructs() -> None:
     text = "add.s32 %r1, %r2, %r3; { .reg .b32 %v1<9>; mov.u32 %v10, %v18; }"
     assert [name for name in needs(text) if name.startswith("%")] == []
     assert [name for name in needs("mov.u32 %r1, %r;") if name.startswith("%")] == ["%r"], "only numbered ones are"
@@ -116,12 +116,12 @@ def test_directives_types_and_pragmas_count_too(
         ('.pragma "from_the_future 3";', '.pragma "from_the_future"'),
     ],
 )
-def test_what_no_table_knows_is_taken_to_need_all_that_the_text_declares(body: str, construct: str) -> None:
+def test_unknown_construct_requires_the_declared_version(body: str, construct: str) -> None:
     (found,) = (need for name, need in needs(body, version="9.3").items() if name.startswith(construct))
     assert (found.ptx, found.sm, found.is_known) == ((9, 3), 100, False)
 
 
-def test_each_construct_comes_once_by_its_first_line() -> None:
+def test_each_construct_is_listed_once_at_its_first_line() -> None:
     found = construct_needs(parse(module("exit;\nbar.sync 0;\nexit;\nbar.sync 0;")))
     assert [(n.line, n.construct) for n in found if n.construct in ("exit", "bar.sync")] == [
         (8, "exit"),
@@ -135,7 +135,7 @@ def test_votes_and_shuffles_without_sync_are_gone() -> None:
     assert removed_constructs(text, (6, 4), 60) == removed_constructs(text, (6, 3), 70) == []
 
 
-def test_an_instruction_is_looked_up_once_for_each_kind_of_its_operands(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_instruction_is_looked_up_once_per_operand_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
     def counted(instruction: Instruction) -> InstructionRow | None:
@@ -149,7 +149,7 @@ def test_an_instruction_is_looked_up_once_for_each_kind_of_its_operands(monkeypa
     assert found["min.f32 of 4 operands"].ptx == (8, 8)
 
 
-def test_a_pair_of_registers_needs_more_than_one_before_it() -> None:
+def test_register_pair_requires_a_newer_version() -> None:
     one = "tex.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%rd1, {%f5, %f6}];"
     two = one.replace("}, [", "}|%p1, [")
     found = needs(one + "\n" + two)
@@ -157,7 +157,7 @@ def test_a_pair_of_registers_needs_more_than_one_before_it() -> None:
     assert found[name].line < found[f"{name} with a predicate"].line
 
 
-def test_a_register_in_an_address_is_looked_at_each_time() -> None:
+def test_register_in_an_address_is_looked_at_each_time() -> None:
     found = needs(
         "ld.shared.u32 %r1, [%r2];\nld.shared.u32 %r1, [%r2+4];\nld.shared.u32 %r1, [%reserved_smem_offset_0];"
     )
