@@ -197,7 +197,8 @@ _LISTED = {
         r"^(find_column|find_stored|see_pieces): .* = u(div|rem) i(32|64) ": "a part of D has columns, and a "
         "chunk of k and a piece have elements",
         r"^cujit_tensor_fill: .* = u(div|rem) i32 ": "a copy has rows, and 1 or 32 of them for each group of lanes",
-        r"^offset_in_shared: .* = u(div|rem) i64 ": "lines have bytes and elements, by a mode that exists",
+        r"^(offset|place)_in_shared: .* = u(div|rem) i64 ": "lines have bytes and elements, by a mode that exists",
+        r"^take_codes: .* = u(div|rem) i32 ": "a piece of a line has an element or more",
         r"^code_in_\w+: .* = (u(div|rem)|lshr) i32 ": "a cell has 1, 2 or 4 elements, and shifts are by less than "
         "it has bits",
         r"^(multiply\w*|expand_all|scale_\w+|align): .* = u(div|rem) i32 ": "a product has strips, in halves, in "

@@ -1,4 +1,4 @@
-"""The parameters of a kernel, as far as they are known."""
+"""The known parameters of a kernel."""
 
 from __future__ import annotations
 
@@ -101,10 +101,10 @@ class Signature:
 
 
 def merge_signatures(stated: Signature | None, loaded: Signature) -> Signature:
-    """Join the types that a build, or PTX, says with the sizes and places that an image has.
+    """Merge the types from a build or PTX with the sizes and offsets from an image.
 
-    Where the two contradict each other, the image is right: it is what runs. Equal kernels of a library have the same
-    two objects, and get the same result.
+    If they contradict each other, the image is right, because it runs. Equal kernels of a library share the two inputs,
+    and get the same result.
     """
     if stated is None or len(stated) != len(loaded):
         return loaded

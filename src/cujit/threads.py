@@ -1,9 +1,9 @@
-"""Threads, and waiting for them, that no signal handler can break.
+"""Threads and waiting primitives that signal handlers can't break.
 
-Python runs signal handlers in the main thread, between two instructions of Python code, and Ctrl-C raises there. What
-takes a lock in Python code and is interrupted before it returns leaves the lock held, and other threads wait forever.
-``threading.Condition`` and ``Event``, ``queue.Queue``, ``Future``, ``ThreadPoolExecutor`` and ``Thread.start`` all do
-so. cujit uses this module instead; a test holds that.
+Python runs signal handlers in the main thread between two instructions of Python code, and Ctrl-C raises an exception
+there. If Python code takes a lock and is interrupted before it returns, the lock stays locked, and other threads wait
+forever. This affects ``threading.Condition``, ``Event``, ``queue.Queue``, ``Future``, ``ThreadPoolExecutor``, and
+``Thread.start``. cujit uses this module instead, and a test enforces it.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ T = TypeVar("T")
 
 
 class Condition(Lock):
-    """A lock that is entered and left in C, as ``Lock`` is, whose holder can wait until another thread notifies it."""
+    """A lock that is entered and left in C, like ``Lock``. Its holder can wait until another thread notifies it."""
 
     def __init__(self) -> None:
         super().__init__()
         self._bells: list[Any] = []
 
     def after_fork(self) -> None:
-        """Open it, in a child, where no other thread waits."""
+        """Unlock it in a forked child, where no other thread waits."""
         super().after_fork()
         self._bells = []
 
@@ -116,10 +116,10 @@ def _begin(thread: threading.Thread, stack_bytes: int) -> None:
 def as_done(
     works: Sequence[Callable[[], T]], threads: int, name: str, give_up: Callable[[], object] = lambda: None
 ) -> Generator[tuple[int, Callable[[], T]], None, None]:
-    """Do pieces of work in so many threads, and yield the number of each when it is done, and what returns its result.
+    """Do tasks in several threads, and yield the number of each finished task with a function that returns its result.
 
-    That raises what the work raised. If the iterator is closed early, it calls ``give_up``, begins no more work, and
-    waits for the work that is under way.
+    The function raises the exception of the task. If the iterator is closed early, it calls ``give_up``, starts no more
+    tasks, and waits for the running ones.
     """
     from queue import SimpleQueue  # start-up: few do several things at once. Its methods are in C
 
@@ -165,7 +165,9 @@ def _outcome(work: Callable[[], T]) -> Callable[[], T]:
 
 
 def future_of(work: Callable[[], T], name: str) -> Future[T]:
-    """Do work in a thread, and return a ``Future`` of its result, in whose lock no handler can be interrupted."""
+    """Run a function in a thread, and return a ``Future`` of its result. No signal handler can interrupt inside its
+    lock.
+    """
     from concurrent.futures import Future  # start-up: few do something in the background
 
     made: Future[T] = Future()

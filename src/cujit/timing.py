@@ -1,4 +1,4 @@
-"""How long launches take: on a GPU by its events, on the CPU device by the clock."""
+"""Launch times: measured by events on a GPU, and by the clock on the CPU device."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def _plan(call: object, repeat: object, warmup: object, calls: object, limit_s: 
 
 
 def _place(call: object, device: DeviceLike | str | None, stream: object) -> tuple[Device, Stream]:
-    """Choose the device and the stream to measure on: those of a launch, unless they are said."""
+    """Return the device and the stream to measure on. Default: those of the launch."""
     if isinstance(call, Launch):
         place = call.kernel.device
         if device is not None and process_devices().named(device) is not place:
@@ -219,7 +219,7 @@ def _place(call: object, device: DeviceLike | str | None, stream: object) -> tup
 
 
 def _by_events(queue: Stream, run: Callable[[int], None]) -> Callable[[int], float]:
-    """Measure so many calls between two events, in milliseconds."""
+    """Return the time of several calls between two events, in milliseconds."""
     events: list[Event] = [queue.record(), queue.record()]
 
     def measure(count: int) -> float:
@@ -232,7 +232,7 @@ def _by_events(queue: Stream, run: Callable[[int], None]) -> Callable[[int], flo
 
 
 def _by_clock(run: Callable[[int], None]) -> Callable[[int], float]:
-    """Measure so many calls by the clock, in milliseconds."""
+    """Return the time of several calls by the clock, in milliseconds."""
 
     def measure(count: int) -> float:
         start = perf_counter_ns()
@@ -243,7 +243,9 @@ def _by_clock(run: Callable[[int], None]) -> Callable[[int], float]:
 
 
 def _calls(measure: Callable[[int], float]) -> int:
-    """Choose the calls of a sample: so many that it takes ``_SAMPLE_MS``. One slow call says nothing of the others."""
+    """Return the number of calls per sample, so that a sample takes ``_SAMPLE_MS``. A single slow call
+    doesn't decide.
+    """
     count = 1
     for count in _powers():
         took = measure(count)

@@ -1,4 +1,6 @@
-"""How large a cache may grow: one shared counter, and one process at a time that deletes what was used longest ago."""
+"""Eviction: a shared counter of the cache's bytes, and deletion of the least recently used entries by one process at a
+time.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +30,10 @@ class _Usage(NamedTuple):
 
 
 class Evictor:
-    """The bytes that a store may hold, over all processes that write to it.
+    """Size limit of a store for all processes that write to it. The file ``usage`` of the root contains the counter.
 
-    The counter is in the file ``usage`` of the root. A process that dies between an entry and the counter leaves it
-    wrong; each count puts it right, and one is made at least once a day. On a file system that other machines share,
-    nothing is counted or deleted but by ``trim``.
+    If a process dies between writing an entry and the counter, the counter is wrong until the next count. A count takes
+    place at least once a day. On a file system that other machines share, only ``trim`` counts and deletes entries.
     """
 
     def __init__(self, store: Store, cap_bytes: int) -> None:
@@ -45,13 +46,13 @@ class Evictor:
         return self._store.root / "usage"
 
     def has_room(self, size: int) -> bool:
-        """Return whether an entry of ``size`` bytes should be written.
+        """Return whether to write an entry of ``size`` bytes.
 
-        It should not at twice the cap, where the evictor cannot keep up with the writers, nor if the next eviction
-        would have to take it again.
+        Don't write it if the store has twice its limit, because eviction is then too slow for the writers. Don't write
+        it either if the next eviction would delete it immediately.
 
         Raises:
-            OSError: the counter cannot be read.
+            OSError: the counter can't be read.
         """
         if size > _LOW_WATER * self.cap_bytes:
             return False
@@ -89,11 +90,11 @@ class Evictor:
             return 0
 
     def trim(self, to_bytes: int) -> int:
-        """Delete what was used longest ago until ``to_bytes`` are left, and return how many bytes went.
+        """Delete the least recently used entries until ``to_bytes`` are left, and return the number of deleted bytes.
 
         Raises:
-            CacheRefusedError: others could have written to the root.
-            OSError: an entry cannot be deleted.
+            CacheRefusedError: other users could have written to the root.
+            OSError: an entry can't be deleted.
         """
         if not self._store.is_there():
             return 0
@@ -101,7 +102,9 @@ class Evictor:
             return self._sweep(to_bytes, to_bytes)
 
     def _evict(self, low_bytes: int) -> None:
-        """Evict, unless another process is at it; look again after the lock is given back, so that nobody is missed."""
+        """Evict, unless another process is evicting. Check again after releasing the lock, so that no
+        excess is missed.
+        """
         for _ in range(_ROUNDS):
             with byte_lock(self._path, self._store.trust, _EVICTOR_LOCK, 0) as fd:
                 if fd is None:
@@ -111,9 +114,11 @@ class Evictor:
                 return
 
     def _sweep(self, cap_bytes: int, low_bytes: int) -> int:
-        """Count all entries, delete down to ``low_bytes`` if there are more than ``cap_bytes``, and set the counter.
+        """Count all entries, delete entries down to ``low_bytes`` if there are more than ``cap_bytes``, and set the
+        counter.
 
-        What others added to the counter meanwhile is added again: perhaps counted twice, never missed.
+        Bytes that other processes added to the counter in the meantime are added again. They may count twice, but are
+        never missed.
         """
         before = self.used_bytes()
         self._store.remove_stale()

@@ -1,4 +1,4 @@
-"""The system underneath: files that others may have touched, locks of bytes, what is remote, whose process lives."""
+"""Operating system functions: files that others may modify, byte locks, remote file systems, and living processes."""
 
 from __future__ import annotations
 
@@ -107,14 +107,14 @@ def _read(fd: int, size: int) -> bytes:
 
 
 class OpenFile:
-    """A file that stays open: some pieces of it are read one by one, then all of it at once, if it has up to 64 MiB.
+    """A file that stays open. Pieces are read individually at first, and later the whole file if it has up to 64 MiB.
 
-    It is not mapped: a system ends the process (SIGBUS) that looks at what somebody has cut off, or at what a disk or a
-    server does not give. What was read stays as it was.
+    The file isn't mapped, because the system ends a process (SIGBUS) that reads a truncated or unreadable page of a
+    mapping. Data that was read stays valid.
     """
 
     def __init__(self, fd: int, status: os.stat_result) -> None:
-        """Take over a descriptor, and close it when nobody needs this any more."""
+        """Take ownership of a descriptor, and close it when this object is freed."""
         self._fd = fd
         self._size = status.st_size
         self._singly = _SINGLY if self._size <= _WHOLE_BYTES else math.inf
@@ -122,10 +122,10 @@ class OpenFile:
         weakref.finalize(self, _close, fd, (status.st_dev, status.st_ino))
 
     def read(self, at: int, size: int) -> memoryview:
-        """Read so many bytes from ``at``, or as many as there are.
+        """Read up to this many bytes from the offset ``at``.
 
         Raises:
-            OSError: they cannot be read, there is no memory for them, or somebody else has closed the descriptor.
+            OSError: the bytes can't be read, there is not enough memory, or the descriptor was closed elsewhere.
         """
         if self._whole is None:
             self._singly -= 1
@@ -174,9 +174,10 @@ def open_permanent(path: Path, trust: Trust) -> int:
 
 
 def try_lock(fd: int, offset: int) -> bool:
-    """Take one byte of a file for this open file description; False where another has it.
+    """Lock one byte of a file for this open file description, and return False if another description has locked it.
 
-    The kernel frees it when the description is closed, also by death. Source: fcntl(2), "Open file description locks".
+    The kernel releases the lock when the description is closed, even if the process dies. Source: fcntl(2), "Open file
+    description locks".
 
     Raises:
         OSError: this file system has no locks.
@@ -201,10 +202,11 @@ def unlock(fd: int, offset: int) -> None:
 
 @contextlib.contextmanager
 def byte_lock(path: Path, trust: Trust, offset: int, wait_s: float) -> Iterator[int | None]:
-    """Hold one byte of a permanent file, waiting at most ``wait_s``; gives its descriptor, or None where it was taken.
+    """Lock one byte of a permanent file, waiting at most ``wait_s``, and yield its descriptor, or None if it stays
+    locked.
 
     Raises:
-        OSError: the file cannot be opened, or its file system has no locks.
+        OSError: the file can't be opened, or its file system has no locks.
     """
     fd = open_permanent(path, trust)
     try:
@@ -227,7 +229,9 @@ def is_remote(path: Path | str) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def _is_remote(_path: str, device: int) -> bool:
-    """Look a directory up in the list of mounts, once in a process for each file system that it was on."""
+    """Return whether a directory is on a remote file system. The mount list is read once per process
+    and file system.
+    """
     wanted = f"{os.major(device)}:{os.minor(device)}"
     try:
         with open("/proc/self/mountinfo", errors="replace") as file:

@@ -20,10 +20,10 @@ _SLICE_S = 0.05
 
 @dataclass(eq=False)
 class Flight(Generic[T]):
-    """Work under way: what it is called and for, who does it, and what came of it.
+    """Work in progress: its name and key, the thread that performs it, and its result.
 
-    Its thread holds ``running``, which is left in C, whatever a signal handler raises. Done without result and error,
-    or left: its thread was interrupted.
+    The thread holds ``running``, which C code releases whatever a signal handler raises. If the work is done or
+    abandoned without a result and an error, its thread was interrupted.
     """
 
     label: str = ""
@@ -36,12 +36,12 @@ class Flight(Generic[T]):
 
     @property
     def changed(self) -> Condition:
-        """What wakes the threads that wait for the flight. It is made for the first of them; most flights have none."""
+        """The event that wakes waiting threads. The first waiting thread creates it, because most flights have none."""
         kept: Condition | None = vars(self).get("_changed")
         return vars(self).setdefault("_changed", Condition()) if kept is None else kept
 
     def land(self) -> None:
-        """Note that the work is over, and wake who waits for that."""
+        """Mark the work as finished, and wake the waiting threads."""
         self.done = True  # first: whoever makes ``changed`` after the next line looks at this
         if "_changed" in vars(self):
             with self.changed:
@@ -49,7 +49,7 @@ class Flight(Generic[T]):
 
 
 class SingleFlight(Generic[T]):
-    """The work under way in this process, by key."""
+    """Work in progress in this process, by key."""
 
     not_shared: ClassVar[tuple[type[Exception], ...]] = (ToolTimeoutError, ToolCrashError)
     """What is of the thread that did the work, and not of the work."""
@@ -59,12 +59,11 @@ class SingleFlight(Generic[T]):
         self._under_way: dict[object, Flight[T]] = {}
 
     def run(self, key: object, work: Callable[[], T], timeout_s: float) -> tuple[T, bool]:
-        """Do the work, or wait for the thread that does it; also tells whether it was waited for.
+        """Do the work, or wait for the thread that does it, and return the result and whether this call waited.
 
-        An exception of the work is raised in every thread that waited. One that only ends a thread
-        (``KeyboardInterrupt``) stays there, and so does the end of its time or of its own process apart; another thread
-        does the work then. After ``timeout_s``, and where the work
-        of a key asks for the same key, it is done a second time.
+        An exception of the work is raised in every waiting thread. Some exceptions concern only one thread: a
+        ``KeyboardInterrupt``, the end of its time, or the death of its separate process. Another thread then does the
+        work. After ``timeout_s``, or if the work requests its own key, the work is done a second time.
         """
         while True:
             mine: Flight[T] = Flight()
@@ -110,7 +109,7 @@ class SingleFlight(Generic[T]):
 
 
 def awaited(flight: Flight[T], timeout_s: float = math.inf) -> bool:
-    """Wait until a flight is done or left; False if that takes too long."""
+    """Wait until a flight ends, and return False if the wait takes too long."""
     end = time.monotonic() + timeout_s
     with flight.changed:
         while not flight.done and flight.running.locked():
@@ -122,7 +121,9 @@ def awaited(flight: Flight[T], timeout_s: float = math.inf) -> bool:
 
 
 def fresh(error: Exception) -> Exception:
-    """Make an exception like this one, so that each thread has its own traceback; itself where it cannot be copied."""
+    """Return a copy of an exception, so that each thread has its own traceback, or the exception if it
+    can't be copied.
+    """
     try:
         from copy import copy  # start-up: for what failed
 

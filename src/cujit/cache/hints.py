@@ -1,4 +1,4 @@
-"""Hints: what a process has found out about the files of this machine, kept for the next one; never needed."""
+"""Hints: facts about the files of this machine that a process stores for later processes. They are never required."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ _NO_USE = (OSError, CacheRefusedError, UntrustedFileError, ValueError)
 
 
 class Hints:
-    """Bytes by name, in ``hints/`` of a writable root; for a root on another machine, in the user's runtime directory.
+    """Bytes by name, in ``hints/`` of a writable root. For a root on another machine, the user's runtime directory
+    holds them.
 
-    No method raises: a hint that cannot be read or written is none. At most 256 of them are kept, of 32 MiB together;
-    the least recently written go first.
+    No method raises an exception: a hint that can't be read or written doesn't exist. At most 256 hints with 32 MiB in
+    total are kept. The least recently written hints are deleted first.
     """
 
     def __init__(self, store: Store, runtime_dir: str | None) -> None:
@@ -31,7 +32,7 @@ class Hints:
         self._runtime_dir = runtime_dir
 
     def get(self, name: str) -> bytes | None:
-        """Return the bytes that were stored under a name of letters, digits and hyphens. None if there are none."""
+        """Return the bytes stored under a name of letters, digits, and hyphens, or None."""
         if not _is_name(name):
             return None
         try:
@@ -77,7 +78,7 @@ class Hints:
                 _tidy(directory, 0, 0)
 
     def _directory(self) -> str | None:
-        """Choose the directory, which need not exist; None where there is no place that is this machine's.
+        """Return the directory of the hints, which may not exist yet, or None if there is no directory on this machine.
 
         Raises:
             OSError: there is no root.
@@ -107,7 +108,7 @@ class Hints:
 
 
 def _tidy(directory: str, most: int, all_bytes: int) -> None:
-    """Delete what is too much, the oldest first, and what dead processes have left; what is no hint stays."""
+    """Delete the oldest hints above the limits, and the temporary files of dead processes. Other files remain."""
     found = []
     with os.scandir(directory) as files:
         for file in files:

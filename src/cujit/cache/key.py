@@ -1,4 +1,4 @@
-"""Keys: what went into a piece of work, part by part, and one digest over it."""
+"""Keys: all inputs of a piece of work as parts, and one digest over them."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def is_digest(text: object) -> bool:
 
 @dataclass(frozen=True)
 class Part:
-    """One input of a piece of work, under a label such as ``arch``, ``option`` or ``include cuda_fp16.h``.
+    """One input of a piece of work, with a label such as ``arch``, ``option``, or ``include cuda_fp16.h``.
 
-    ``value`` is the input itself, or, where it is long, the SHA-256 of its bytes in hex; then ``size`` is the number
-    of those bytes. ``size`` is None where the value is there in full. Labels may repeat; order counts.
+    ``value`` is the input itself, and ``size`` is None. For a long input, ``value`` is the SHA-256 of its bytes in hex,
+    and ``size`` is the number of bytes. Labels may repeat, and their order counts.
     """
 
     label: str
@@ -48,10 +48,10 @@ class Part:
 
     @classmethod
     def digest(cls, label: str, sha256: str, size: int) -> Part:
-        """Keep a long input whose SHA-256 (64 digits of lower-case hex) is known already; ``size`` is in bytes.
+        """Return the part of a long input whose SHA-256 (64 lower-case hex digits) is known. ``size`` is in bytes.
 
         Raises:
-            OptionError: that is no such digest, or no size.
+            OptionError: the digest or the size is invalid.
         """
         if not is_digest(sha256) or size < 0:
             raise OptionError(
@@ -67,9 +67,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Key:
-    """The name of a piece of work: a SHA-256 in hex over its kind and its parts. Equal if the digest is.
+    """Identity of a piece of work: a SHA-256 in hex over its kind and its parts. Keys with equal digests are equal.
 
-    ``kind`` is the kind of work (``nvrtc``, ``nvvm``, ``link``, ``bundle``). ``make_key`` is the only way to one.
+    ``kind`` is the kind of work (``nvrtc``, ``nvvm``, ``link``, ``bundle``). Use ``make_key`` to create a key.
     """
 
     digest: str
@@ -77,16 +77,16 @@ class Key:
     parts: tuple[Part, ...] = field(compare=False, repr=False)
 
     def values(self, label: str) -> tuple[str, ...]:
-        """List the values of the parts with this label, in order; empty if there is none."""
+        """Return the values of the parts with this label, in order."""
         return tuple(part.value for part in self.parts if part.label == label)
 
     @property
     def name(self) -> str:
-        """What people call the work: the value of its part ``name``, or nothing."""
+        """Name of the work for users: the value of its part ``name``, or an empty string."""
         return next(iter(self.values("name")), "")
 
     def __getattr__(self, name: str) -> Any:
-        """Make the parts of a key that was made of texts, when somebody asks for them."""
+        """Create the parts of a key that was made from text, on first access."""
         later = self.__dict__.get("_later") if name == "parts" else None
         if later is None:
             raise AttributeError(name)
@@ -106,24 +106,24 @@ def text_of(parts: Iterable[Part]) -> str:
 
 
 def key_of_text(kind: str, count: int, text: str, parts: Callable[[], Iterable[Part]]) -> Key:
-    """Make the key of work from the text of its parts, as ``make_key`` does; ``parts`` gives them to who asks."""
+    """Create a key from the text of its parts, as ``make_key`` does. ``parts`` returns the parts on demand."""
     whole = f"cujit {SCHEMA} {count} {len(kind)}:{kind}{text}"
     return key_of_digest(kind, sha256(_encoded(whole)).hexdigest(), parts)
 
 
 def key_of_digest(kind: str, digest: str, parts: Callable[[], Iterable[Part]]) -> Key:
-    """Make the key of work from its digest; ``parts`` gives the parts, which have that digest, to who asks."""
+    """Create a key from its digest. ``parts`` returns the parts with this digest on demand."""
     key = object.__new__(Key)
     key.__dict__.update(digest=digest, kind=kind, _later=parts)
     return key
 
 
 def make_key(kind: str, parts: Iterable[Part]) -> Key:
-    """Make the key of work of this kind from everything that goes into it.
+    """Create the key for work of this kind from all its inputs.
 
-    The digest is SHA-256 over one text: the schema number, the kind, and per part its size, its label and its value,
-    each with its length in characters before it, so that no two different lists of parts give the same text. A part
-    named ``name`` says what people call the work (``Key.name``): after a miss, the nearest entry is sought by it.
+    The digest is the SHA-256 of one text: the schema number, the kind, and the size, label, and value of each part. The
+    length in characters precedes each of these, so that different lists of parts never give the same text. A part named
+    ``name`` is the name for users (``Key.name``), which helps to find the most similar entry after a miss.
     """
     ordered = tuple(parts)
     return key_of_text(kind, len(ordered), text_of(ordered), lambda: ordered)
@@ -135,7 +135,7 @@ def _encoded(text: str) -> bytes:
 
 
 class KeyDifference(NamedTuple):
-    """One input that is not the same in two keys; ``before`` or ``after`` is None where only one has it."""
+    """An input that differs between two keys. ``before`` or ``after`` is None if only one key has the input."""
 
     label: str
     before: Part | None
@@ -151,9 +151,9 @@ class KeyDifference(NamedTuple):
 
 
 def differences(before: Sequence[Part], after: Sequence[Part]) -> tuple[KeyDifference, ...]:
-    """Return the parts that differ, in the order of ``after`` and then of ``before``. Empty if the parts are the same.
+    """Return the parts that differ, in the order of ``after`` and then of ``before``.
 
-    Parts that only changed their order within a label are listed as changed, one by one.
+    If only the order within a label changed, the parts are listed as changed individually.
     """
     labels = dict.fromkeys(part.label for part in (*after, *before))
     old, new = (group_by((part.label, part) for part in parts) for parts in (before, after))
@@ -163,7 +163,7 @@ def differences(before: Sequence[Part], after: Sequence[Part]) -> tuple[KeyDiffe
 
 
 def _changed(before: list[Part], after: list[Part]) -> list[tuple[Part | None, Part | None]]:
-    """Pair what is left of two lists under one label when what they share is taken away."""
+    """Pair the remaining parts of two lists with the same label after their common parts are removed."""
     old, new = _without(before, after), _without(after, before)
     if not old and not new and before != after:
         return [(a, b) for a, b in zip(before, after, strict=True) if a != b]

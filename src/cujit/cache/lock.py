@@ -1,6 +1,6 @@
-"""One maker per key among the processes of a node: a lock of one byte of one permanent file.
+"""Locks that let one process of a node compile each key: one byte per key in one permanent file.
 
-The lock only saves work. Whoever cannot have it, or waits too long for it, works without it.
+The lock only saves work. A process that can't get the lock, or waits too long for it, works without it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.0005, 0.02
 
 
 class Hold(enum.Enum):
-    """How a piece of work came to begin."""
+    """How a piece of work started."""
 
     FIRST = "first"
     """Nobody else was at it."""
@@ -51,7 +51,7 @@ class KeyLocks:
     """Locks by key. Any number of threads and processes may use them. Call ``after_fork`` in a forked child."""
 
     def __init__(self, path: Callable[[], Path], trust: Trust) -> None:
-        """Lock bytes of the file that ``path()`` names; it is asked first when a lock is wanted."""
+        """Lock bytes of the file that ``path()`` returns when the first lock is requested."""
         self._path = path
         self._trust = trust
         self._open: set[_Descriptor] = set()
@@ -61,10 +61,10 @@ class KeyLocks:
     def hold(
         self, digest: str, timeout_s: float, ready: Callable[[], bool], failed: Callable[[OSError], None]
     ) -> Iterator[Hold]:
-        """Hold the lock of the key ``digest`` (hex) for the body, or go on without it.
+        """Hold the lock for the key ``digest`` (hex) during the body, or continue without it.
 
-        While another holds it, ``ready()`` is asked now and then, and once it is true nobody waits any longer.
-        ``failed`` says why, on a system that has no locks or no file for them.
+        While another process holds the lock, call ``ready()`` repeatedly, and stop waiting when it returns True.
+        ``failed`` contains the reason if the system has no locks or no file for them.
         """
         offset = int(digest[:14], 16)
         try:
@@ -114,7 +114,7 @@ class KeyLocks:
             os.close(fd)
 
     def after_fork(self) -> None:
-        """Forget, in a forked child, what the parent holds: its descriptors are closed and never unlocked."""
+        """Drop the parent's locks in a forked child. The child closes their descriptors and never unlocks them."""
         self._guard = threading.Lock()
         for descriptor in self._open:
             fd, descriptor.fd = descriptor.fd, -1
@@ -124,10 +124,10 @@ class KeyLocks:
 
 
 def lock_file(store: Store, runtime_dir: Path | str | None) -> Path:
-    """Choose where the locks of a cache are: in it, or, where other machines share it, on this machine.
+    """Return the path of the lock file of a cache: in its root, or on this machine if other machines share the root.
 
-    Then it is in ``runtime_dir`` ($XDG_RUNTIME_DIR) if that is ours, else in the directory of temporary files, in a
-    directory that only the user can open. All processes that see the same root choose the same file.
+    On this machine, the file is in ``runtime_dir`` ($XDG_RUNTIME_DIR) if this user owns it, otherwise in a private
+    directory below the directory for temporary files. All processes that use the same root choose the same file.
 
     Raises:
         OSError: there is no place for it.

@@ -1,4 +1,4 @@
-"""What a process remembers: the last used values, bounded by their bytes."""
+"""In-memory cache of the most recently used values, limited by their size in bytes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ T = TypeVar("T")
 
 
 class RecentCache(Generic[T]):
-    """Values by key, of at most ``cap_bytes`` together; the least recently used goes first. Its user holds the lock."""
+    """Values by key with at most ``cap_bytes`` in total. The least recently used value is dropped first. Callers hold
+    the lock.
+    """
 
     def __init__(self, cap_bytes: int) -> None:
         self._cap_bytes = cap_bytes
@@ -21,7 +23,7 @@ class RecentCache(Generic[T]):
         return key in self._values
 
     def get(self, key: str) -> T | None:
-        """Find a value and mark it as used; None where there is none."""
+        """Return a value and mark it as used, or return None if there is none."""
         found = self._values.get(key)
         if found is None:
             return None

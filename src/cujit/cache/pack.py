@@ -76,9 +76,9 @@ class _PackRow(NamedTuple):
 
 
 class PackStats(NamedTuple):
-    """What is in a pack: ``records`` of ``record_bytes`` that take ``stored_bytes``, of ``file_bytes`` in all.
+    """Contents of a pack: ``records`` of ``record_bytes`` that occupy ``stored_bytes`` of ``file_bytes``.
 
-    ``closures`` are what searches for headers found; ``requests`` answer by a record or by a closure.
+    ``closures`` are results of header searches. ``requests`` map to a record or a closure.
     """
 
     records: int
@@ -90,10 +90,10 @@ class PackStats(NamedTuple):
 
 
 class Pack:
-    """A pack as a read-only root. Nothing is opened before it is used; the file stays open after that.
+    """A pack as a read-only root. The file is opened on first use, and stays open.
 
-    Its records are proved by the SHA-256 of the index, and the index by that of the head. Who may have written the
-    file is asked as for a directory (``Trust``), and of one that was pulled, whether its signers are still believed.
+    The SHA-256 in the index verifies each record, and the SHA-256 in the head verifies the index. ``Trust`` checks who
+    may have written the file, as for a directory. For a pulled pack, the signing keys must still be trusted.
     """
 
     writable = False
@@ -101,9 +101,9 @@ class Pack:
     def __init__(
         self, path: Path | str, trust: Trust, objection_to: Callable[[Sequence[str]], str] | None = None
     ) -> None:
-        """Name the file, which need not be there.
+        """Set the path of the file, which may not exist yet.
 
-        ``objection_to(signers)`` says why keys that signed what was pulled are not believed; None believes all keys.
+        ``objection_to(signers)`` returns why the keys that signed a pulled pack aren't trusted. None trusts all keys.
         """
         self.root, self.place = Path(path), str(path)
         self.trust = trust
@@ -143,9 +143,7 @@ class Pack:
             return Lookup(damage=f"{self.root}: {e}")
 
     def find(self, digest: str, *, is_read: bool = False) -> Hit:
-        """Prove the record of a key; packs keep no times.
-
-        Unless ``is_read``, it is read when somebody looks at the Artifact.
+        """Verify the record of a key. Its data is read when the Artifact is first used. Packs store no times.
 
         Raises:
             CacheRefusedError, OSError: as ``is_there``.
@@ -160,7 +158,7 @@ class Pack:
             return Hit(damage=f"{self.root}: {e}")
 
     def _proved(self, digest: str, is_again: bool = False) -> bytes | memoryview:
-        """Read and prove a record; none of a key that is not there."""
+        """Read and verify a record. Return None if there is no such key."""
         tables = self._opened or self._tables()
         row = None if tables is None else tables.row(digest)
         if tables is None or row is None:
@@ -176,7 +174,7 @@ class Pack:
             return self._proved(digest, is_again=True)
 
     def key_of(self, request: str) -> str | None:
-        """Return the digest of the key that answers a request, by the request's own digest. None if no key does.
+        """Return the digest of the key for a request, by the request's digest, or None.
 
         Raises:
             CacheRefusedError, OSError: as ``is_there``.
@@ -185,9 +183,9 @@ class Pack:
         return None if tables is None else next((key.hex() for key in tables.answers_to(request)), None)
 
     def closures(self, search: str) -> Iterator[bytes]:
-        """Yield what a search for headers found when the pack was made, by the digest of the search.
+        """Yield the results of a header search when the pack was built, by the digest of the search.
 
-        There may be several, for headers of several releases. One that is damaged is none.
+        There can be several, for headers of several releases. Damaged results are skipped.
 
         Raises:
             CacheRefusedError, OSError: as ``is_there``.
@@ -226,7 +224,7 @@ class Pack:
                 yield StoreEntry(row.digest.hex(), row.stored_bytes, tables.written_s)
 
     def peek(self, digest: str) -> tuple[Summary, tuple[Part, ...]] | None:
-        """Read what a record says of itself, without proof; None where there is none, or it is damaged.
+        """Read the summary of a record without verification. Return None if there is no record or it is damaged.
 
         Raises:
             CacheRefusedError, OSError: as ``is_there``.
@@ -241,7 +239,7 @@ class Pack:
         return None
 
     def why(self, key: Key) -> Explanation | None:
-        """Find the record of the same kind of work whose inputs differ least.
+        """Return the record of the same kind of work with the fewest different inputs.
 
         Raises:
             CacheRefusedError, OSError: as ``is_there``.
@@ -249,7 +247,7 @@ class Pack:
         return nearest(self, key)
 
     def signers(self) -> tuple[str, ...]:
-        """Return the ids of the keys that signed what was pulled; none of a pack that was made here.
+        """Return the ids of the keys that signed a pulled pack. A pack that was built here has none.
 
         Raises:
             CacheRefusedError, OSError: as ``is_there``.
@@ -258,24 +256,24 @@ class Pack:
         return () if tables is None else tables.signers
 
     def stats(self) -> PackStats:
-        """Count what is in it.
+        """Return the numbers of records, closures, requests, and bytes.
 
         Raises:
             CacheRefusedError, OSError: as ``is_there``.
-            FileNotFoundError: it is not there.
+            FileNotFoundError: the file doesn't exist.
         """
         tables = self._require()
         return _stats(list(tables.rows()), tables.requests, tables.count_of_closures, tables.size)
 
     def verify(self) -> Iterator[tuple[str, str]]:
-        """Read every record, and give each digest with what is wrong with it, or "".
+        """Read every record, and yield each digest with a description of its damage, or an empty string.
 
-        More is asked than of a look-up: that the parts of a record hash to its key, that the tables are sorted, that
-        no two records lie in one place, and that every request names a record.
+        This checks more than a look-up does: the parts of a record hash to its key, the tables are sorted, records
+        don't overlap, and every request names a record.
 
         Raises:
             CacheRefusedError, OSError: as ``is_there``.
-            FileNotFoundError: it is not there.
+            FileNotFoundError: the file doesn't exist.
         """
         tables = self._require()
         rows, closures = list(tables.rows()), list(tables.closures())
@@ -324,7 +322,7 @@ class Pack:
         return opened
 
     def _check_whole(self, file: OpenFile, status: os.stat_result) -> None:
-        """Raise FormatError where it is not the file that somebody else says it is, for who knows such a one."""
+        """Raise FormatError if the file isn't the expected one. Subclasses that know its digest override this."""
 
 
 def open_verified(path: Path, objection_to: Callable[[Sequence[str]], str] | None = None) -> Pack:
@@ -343,7 +341,7 @@ def open_verified(path: Path, objection_to: Callable[[Sequence[str]], str] | Non
 
 
 class _Opened:
-    """The tables of a pack that is open; every place in them is checked before it is read."""
+    """The tables of an open pack. Each offset in them is checked before it is read."""
 
     def __init__(self, file: OpenFile, status: os.stat_result) -> None:
         self.size, self.written_s = status.st_size, status.st_mtime
@@ -399,11 +397,11 @@ class _Opened:
         return iter(self._answers)
 
     def record(self, row: _Fields) -> bytes | memoryview:
-        """Read the bytes of a record and prove them.
+        """Read and verify the bytes of a record.
 
         Raises:
-            FormatError: they are not those of the index, or are none that a pack can hold.
-            OSError: they cannot be read.
+            FormatError: the bytes don't match the index, or are invalid in a pack.
+            OSError: the bytes can't be read.
         """
         digest, proof, at, stored_bytes, record_bytes = row
         if at < self.records_at or at + stored_bytes > self.size or record_bytes > MAX_RECORD_BYTES:
@@ -416,7 +414,7 @@ class _Opened:
         return stored if stored_bytes == record_bytes else _unpacked(stored, record_bytes)
 
     def head(self, row: _Fields) -> bytes | memoryview:
-        """Read what stands before the image of a record, and prove nothing, unless the record is packed.
+        """Read the part of a record before its image. It is verified only if the record is compressed.
 
         Raises:
             FormatError, OSError: as ``record``.
@@ -456,7 +454,7 @@ class _PackTable:
         return map(self._row.unpack_from, itertools.repeat(self._rows), range(0, self._rows.nbytes, self._row.size))
 
     def first(self, digest: bytes) -> Any:
-        """Return the first row of a digest. None if there is none."""
+        """Return the first row with a digest, or None."""
         number = bisect_left(self._begins, int.from_bytes(digest[:8], "big"))
         if number < len(self._begins):
             fields = self._row.unpack_from(self._rows, number * self._row.size)
@@ -574,10 +572,10 @@ def write_pack(
 
 
 def signed_by(*signers: str) -> list[str]:
-    """Return the ids of keys as a pack can name them: each of them once, in their order.
+    """Return the distinct ids of keys in their order, as a pack stores them.
 
     Raises:
-        FormatError: these are more than a pack has room for.
+        FormatError: there are more ids than a pack has space for.
     """
     found = sorted(set(signers))
     if len(found) > _MOST_SIGNERS:
@@ -589,13 +587,13 @@ def signed_by(*signers: str) -> list[str]:
 
 
 def name_signers(file: BinaryIO, signers: Iterable[str]) -> None:
-    """Write into the head of a pack which keys signed what is in it."""
+    """Write the ids of the signing keys into the head of a pack."""
     file.seek(_SIGNERS_AT)
     file.write(b"".join(map(bytes.fromhex, signers)))
 
 
 def signers_in(head: bytes | memoryview) -> tuple[str, ...]:
-    """Return the ids of the keys that the first bytes of a pack name; none if these bytes are not a whole head."""
+    """Return the ids of the signing keys in the first bytes of a pack, or none if the head is incomplete."""
     if len(head) < HEAD_BYTES:
         return ()
     return tuple(signer.hex() for signer in _HEAD.unpack_from(head)[-_MOST_SIGNERS:] if any(signer))
@@ -610,7 +608,7 @@ def _write(
     *,
     compress: bool,
 ) -> PackStats:
-    """Write the records, and then before them the tables, which say where they came to lie."""
+    """Write the records, and then write the tables with their offsets before them."""
 
     def written(digest: str, record: bytes) -> _PackRow:
         stored = _packed(record) if compress else record
@@ -644,7 +642,7 @@ def portable(roots: Sequence[Root]) -> set[str]:
 
 
 def _normalised(roots: Sequence[Root], digest: str, *, made_s: int, with_recipes: bool) -> bytes:
-    """Write the record of a key without what differs from machine to machine."""
+    """Return the record of a key without parts that differ between machines."""
     found: dict[bytes, Path] = {}
     damage = ""
     for root in roots:
@@ -663,10 +661,10 @@ def _normalised(roots: Sequence[Root], digest: str, *, made_s: int, with_recipes
 
 
 def encoded_anew(record: EntryRecord, *, made_s: int, with_recipes: bool, make_ms: float = 0.0) -> bytes:
-    """Write a record for other machines: without source, log and paths, unless they are asked for.
+    """Return a record for other machines: without source, log, and paths, unless they are requested.
 
     Raises:
-        FormatError: the parts are not those of its key.
+        FormatError: the parts don't match its key.
     """
     artifact = record.artifact
     if not with_recipes:  # who made it first called its source by a path of that machine

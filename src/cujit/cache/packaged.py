@@ -1,4 +1,4 @@
-"""Packs that installed distributions bring: found in their RECORD and their entry points, and nothing is imported."""
+"""Packs in installed distributions, found by RECORD files and entry points without importing the distributions."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _CHUNK_BYTES = 1 << 20
 
 
 class RecordedPack(NamedTuple):
-    """A pack as a distribution's RECORD has it: ``sha256`` is in hex, and "" where RECORD has none.
+    """A pack in a distribution's RECORD. ``sha256`` is in hex, or empty if RECORD has none.
 
-    ``is_own``: it is of the distribution that was asked for, and not of one that brings packs for it.
+    ``is_own`` is whether the pack belongs to the requested distribution, instead of one that ships packs for it.
     """
 
     path: Path
@@ -37,13 +37,13 @@ class RecordedPack(NamedTuple):
 
 
 def packs_of(distribution: str) -> tuple[RecordedPack, ...]:
-    """List the packs of an installed distribution, then those of others that name it in ``cujit.packs``.
+    """Return the packs of an installed distribution, followed by packs of others that name it in ``cujit.packs``.
 
     Source: "Recording installed projects" and "Entry points specification" of the Python Packaging User Guide.
 
     Raises:
-        MissingError: it is not installed.
-        OptionError: it is no name.
+        MissingError: the distribution is not installed.
+        OptionError: the name is invalid.
     """
     if not isinstance(distribution, str) or not re.fullmatch(r"[A-Za-z0-9]([\w.-]*[A-Za-z0-9])?", distribution):
         raise OptionError(
@@ -62,7 +62,7 @@ def packs_of(distribution: str) -> tuple[RecordedPack, ...]:
 
 
 def _metadata() -> Iterator[str]:
-    """List the metadata of what is installed, as Python searches; importlib.metadata takes 30 ms to be imported."""
+    """Return the metadata directories in Python's search order. Importing importlib.metadata would take 30 ms."""
     for place in dict.fromkeys(sys.path):
         with contextlib.suppress(OSError):
             names = sorted(name for name in os.listdir(place or ".") if name.endswith(".dist-info"))
@@ -95,7 +95,7 @@ def _read(path: str) -> str:
 
 
 def _provided(metadata: str, wanted: str) -> Iterator[str]:
-    """List the packages that hold packs for a distribution, as entry_points.txt of another says."""
+    """Return the packages with packs for a distribution, from the entry_points.txt of another distribution."""
     text = _read(f"{metadata}/entry_points.txt")
     section = f"\n{text.partition(f'[{GROUP}]')[2]}".partition("\n[")[0]
     for line in section.splitlines():
@@ -124,7 +124,7 @@ def _hex(digits: str) -> str:
 
 
 class _AsItsCode(Trust):
-    """Believes a file as the Python beside it: whoever may change either decides what this process runs."""
+    """Trusts a file like the Python code next to it: a user who can change either controls this process."""
 
     def objection(self, status: os.stat_result) -> str:  # noqa: ARG002, as of Trust
         return ""
@@ -140,7 +140,7 @@ class PackagedPack(Pack):
     """
 
     def __init__(self, recorded: RecordedPack, hints: Hints | None) -> None:
-        """Name it; nothing is opened yet."""
+        """Set the path. The file isn't opened yet."""
         trust = Trust.of_process()
         super().__init__(recorded.path, _AsItsCode(trust.uid, trust.owners))
         self.recorded = recorded

@@ -1,4 +1,4 @@
-"""The cache of the process, as its environment asks for it."""
+"""The process's cache, as the environment configures it."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def cache_of(settings: CacheSettings) -> Cache:
 
 @functools.lru_cache(maxsize=8)
 def settings_of(values: tuple[str | bytes | None, ...]) -> CacheSettings:
-    """Read the values of VARIABLES; a relative path means the working directory of the first time.
+    """Read the values of VARIABLES. A relative path refers to the working directory of the first call.
 
     Raises:
-        OptionError: one of the variables has a value that it cannot have.
+        OptionError: a variable has an invalid value.
     """
     pairs = zip(VARIABLES, values, strict=True)
     return CacheSettings.from_environment({name: os.fsdecode(value) for name, value in pairs if value is not None})

@@ -1,4 +1,4 @@
-"""Where an Artifact came from, and what a cache has counted, as values."""
+"""Provenance of an Artifact, and the counters of a cache."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Provenance:
         headers: str = "",
         _explain: Callable[[Key], Explanation | None] | None = None,
     ) -> None:
-        """Set the fields directly. Every hit calls this, and the ``__init__`` that ``dataclass`` writes takes three
+        """Set the fields directly, because every cache hit calls this. The ``__init__`` of ``dataclass`` takes three
         times as long.
         """
         fields = self.__dict__

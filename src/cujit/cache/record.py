@@ -67,10 +67,10 @@ class _Prefix(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """What a record says of itself before its image: unproved until the whole is read.
+    """The header of a record, which is unverified until the whole record is read.
 
-    ``work`` is the kind of work (``Key.kind``), ``made_s`` the Unix time when it was made, ``make_ms`` how long that
-    took; ``names`` are the name expressions. ``recipe_bytes`` is 0 where the record does not say how to make it again.
+    ``work`` is the kind of work (``Key.kind``), ``made_s`` the Unix time of the compile, and ``make_ms`` its duration.
+    ``names`` are the name expressions. ``recipe_bytes`` is 0 if the record doesn't contain a recipe.
     """
 
     digest: str
@@ -88,10 +88,10 @@ class Summary(NamedTuple):
 
 @dataclass(frozen=True)
 class EntryRecord:
-    """A record that was proved: the Artifact, and how it was made.
+    """A verified record: the Artifact, and how it was compiled.
 
-    ``work`` is the kind of work, ``made_s`` the Unix time when it was made, ``make_ms`` how long that took. ``recipe``
-    says how to make it again, to whoever wrote it; empty where nobody did.
+    ``work`` is the kind of work, ``made_s`` the Unix time of the compile, and ``make_ms`` its duration. ``recipe``
+    tells its writer how to compile the Artifact again, or is empty.
     """
 
     digest: str
@@ -103,10 +103,10 @@ class EntryRecord:
     recipe: bytes = field(default=b"", repr=False)
 
     def key(self) -> Key:
-        """Read the key with its parts.
+        """Return the key with its parts.
 
         Raises:
-            FormatError: the parts are not those of the record's key.
+            FormatError: the parts don't match the record's key.
         """
         key = make_key(self.work, _read_parts(self._parts))
         if key.digest != self.digest:
@@ -115,10 +115,10 @@ class EntryRecord:
 
 
 def encode(key: Key, artifact: Artifact, *, make_ms: float, made_s: int, recipe: bytes = b"") -> bytes:
-    """Write a record.
+    """Return a record.
 
     Raises:
-        FormatError: the Artifact is not what its kind says, holds values that are no text, or is too large.
+        FormatError: the Artifact doesn't match its kind, contains values that aren't text, or is too large.
     """
     _check_payload(artifact.kind, artifact.data)
     try:
@@ -135,10 +135,10 @@ def encode(key: Key, artifact: Artifact, *, make_ms: float, made_s: int, recipe:
 
 
 def decode(data: bytes | memoryview, digest: str, *, is_proved: bool = False) -> EntryRecord:
-    """Read a record that should answer the key ``digest``; every byte of it is checked, where they are not proved yet.
+    """Read a record for the key ``digest``. Every byte is checked unless the bytes are already verified.
 
     Raises:
-        FormatError: it is damaged, cut off, of another version, or answers another key.
+        FormatError: the record is damaged, truncated, of another version, or for another key.
     """
     prefix = _prefix_of(data, digest)
     view = memoryview(data)
@@ -168,7 +168,7 @@ def decode(data: bytes | memoryview, digest: str, *, is_proved: bool = False) ->
 
 
 def hit_of(data: bytes | memoryview, digest: str, *, is_proved: bool = False) -> tuple[Artifact, float]:
-    """Read of a record what a hit needs, as ``decode`` does: the Artifact, and how long it took to make.
+    """Read the parts of a record that a hit needs, with the checks of ``decode``: the Artifact and its compile time.
 
     Raises:
         FormatError: as ``decode``.
@@ -219,7 +219,7 @@ _MOST_READ = 1024
 
 
 def _learn(data: bytes | memoryview) -> None:
-    """Note the spellings in the header of a record. What it spells in other ways, native code leaves to Python."""
+    """Remember the spellings in a header. Native code leaves headers with other spellings to Python."""
     try:
         header = str(data[PREFIX_BYTES : PREFIX_BYTES + _prefix(data).header_bytes], "utf-8")
     except (FormatError, ValueError):
@@ -262,7 +262,7 @@ def unread(data: bytes | memoryview, digest: str) -> Artifact:
 
 
 class _Unread(Artifact):
-    """An Artifact that nobody has looked at yet. With the first look at anything of it, it becomes an Artifact."""
+    """An unread Artifact. It becomes an Artifact when an attribute is first accessed."""
 
     def __getattribute__(self, name: str) -> Any:
         kept = object.__getattribute__(self, "__dict__")
@@ -274,20 +274,20 @@ class _Unread(Artifact):
 
 
 def head_bytes(prefix: bytes | memoryview) -> int:
-    """Return how many bytes of a record ``peek`` needs, from its first ``PREFIX_BYTES``.
+    """Return the number of bytes that ``peek`` needs, from the first ``PREFIX_BYTES`` of a record.
 
     Raises:
-        FormatError: that is no beginning of a record.
+        FormatError: the bytes are not the beginning of a record.
     """
     fields = _prefix(prefix)
     return PREFIX_BYTES + fields.header_bytes + fields.parts_bytes
 
 
 def peek(head: bytes | memoryview) -> tuple[Summary, tuple[Part, ...]]:
-    """Read what stands before the image, and prove nothing: for lists and explanations.
+    """Read the part of a record before the image without verification, for lists and explanations.
 
     Raises:
-        FormatError: it is no beginning of a record.
+        FormatError: the bytes are not the beginning of a record.
     """
     prefix = _prefix(head)
     parts_at = PREFIX_BYTES + prefix.header_bytes
@@ -342,7 +342,7 @@ def _read_json(data: bytes | memoryview) -> Any:
 
 
 def _check_payload(kind: ImageKind, data: bytes) -> None:
-    """Check that an image is what its record says, by its first bytes or its first telling line."""
+    """Check that an image matches its record, by its first bytes or its first significant line."""
     if kind is ImageKind.PTX and _begins_as_ptx(data):
         return
     try:
@@ -354,7 +354,7 @@ def _check_payload(kind: ImageKind, data: bytes) -> None:
 
 
 def _begins_as_ptx(data: bytes) -> bool:
-    """Return whether only comments come before ``.version``, as NVRTC writes PTX. Then ``kind_of`` finds PTX."""
+    """Return whether only comments precede ``.version``, as in PTX from NVRTC. ``kind_of`` then returns PTX."""
     end = data.find(b"\n.version ", 0, _HEAD_BYTES)
     return end >= 0 and b"\0" not in data[:_HEAD_BYTES] and _is_comment(data[:end])
 

@@ -1,4 +1,4 @@
-"""What the cache takes from the environment, as a value."""
+"""Settings of the cache from the environment."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def parse_bytes(text: str) -> int:
 
 
 class Compiling(enum.IntEnum):
-    """What may be done about work that no cache has; of two that are asked for, the higher one holds."""
+    """Policy for work that no cache contains. Of two policies, the stricter one applies."""
 
     AUTO = 0
     """It is compiled."""
@@ -92,10 +92,10 @@ class Compiling(enum.IntEnum):
 
     @classmethod
     def of(cls, text: object, name: str = "compile") -> Compiling:
-        """Read ``auto``, ``warn``, ``never`` or ``never-jit``; ``name`` is what errors call it.
+        """Read ``auto``, ``warn``, ``never``, or ``never-jit``. ``name`` identifies the setting in errors.
 
         Raises:
-            OptionError: the value has a different type.
+            OptionError: the value is invalid.
         """
         if isinstance(text, str) and text in _COMPILING:
             return _COMPILING[text]
@@ -114,7 +114,7 @@ class Compiling(enum.IntEnum):
 
     @property
     def is_forbidden(self) -> bool:
-        """Whether none of NVIDIA's compilers and linkers may be called."""
+        """Whether NVIDIA's compilers and linkers must not be called."""
         return self >= Compiling.NEVER
 
     def __str__(self) -> str:
@@ -125,7 +125,7 @@ _COMPILING = {str(mode): mode for mode in Compiling}
 
 
 class DirectoryName(str):
-    """The absolute path of a directory, as text: ``pathlib`` takes 4 ms at its import."""
+    """The absolute path of a directory as text, because importing ``pathlib`` takes 4 ms."""
 
     __slots__ = ()
 
@@ -213,7 +213,7 @@ def _expanded(path: str) -> DirectoryName:
 
 
 def require_size(name: str, size: object) -> None:
-    """Refuse what is no number of bytes that a cache can hold.
+    """Check that a value is a valid number of bytes for a cache.
 
     Raises:
         OptionError: the value is invalid.

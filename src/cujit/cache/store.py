@@ -80,7 +80,7 @@ class Lookup(NamedTuple):
 
 
 class Hit(NamedTuple):
-    """What a hit needs of a record: the Artifact, how long it took to make, and as much as ``Lookup`` tells."""
+    """What a hit needs from a record: the Artifact and its compile time, with the fields of ``Lookup``."""
 
     artifact: Artifact | None = None
     make_ms: float = 0.0
@@ -100,7 +100,7 @@ class Explanation(NamedTuple):
 
 
 class Published(enum.Enum):
-    """What became of a record that was put."""
+    """Result of writing a record."""
 
     NEW = "new"
     KEPT_THEIRS = "kept theirs"
@@ -110,10 +110,10 @@ class Published(enum.Enum):
 
 
 class Root(Protocol):
-    """Where records are looked for: a directory, or a pack.
+    """A place to search for records: a directory or a pack.
 
-    ``root`` is its path, ``place`` that path as text; ``writable`` says whether it is a directory that is written to.
-    Every method may raise ``CacheRefusedError`` and ``OSError``.
+    ``root`` is its path, ``place`` is the path as text, and ``writable`` is whether records are written to it. Every
+    method may raise ``CacheRefusedError`` and ``OSError``.
     """
 
     place: str
@@ -127,10 +127,7 @@ class Root(Protocol):
         """Read and prove the record of a key."""
 
     def find(self, digest: str, *, is_read: bool = False) -> Hit:
-        """Prove the record of a key.
-
-        Unless ``is_read``, its Artifact may be read no sooner than somebody looks at it.
-        """
+        """Verify the record of a key. Its Artifact may be read only on first use."""
 
     def has(self, digest: str) -> bool:
         """Return whether there is something for a key, without reading it."""
@@ -139,20 +136,20 @@ class Root(Protocol):
         """List the records."""
 
     def peek(self, digest: str) -> tuple[Summary, tuple[Part, ...]] | None:
-        """Read what a record says of itself, without proof; None where it is gone or damaged."""
+        """Read the summary of a record without verification. Return None if the record is missing or damaged."""
 
     def why(self, key: Key) -> Explanation | None:
-        """Find the record of the same kind of work whose inputs differ least."""
+        """Return the record of the same kind of work with the fewest different inputs."""
 
     def closures(self, search: str) -> Iterable[bytes]:
-        """Return what is known of a search for headers, by its digest. A directory knows nothing."""
+        """Return the known results of a header search, by its digest. A directory has none."""
 
 
 class Store:
-    """One root directory. Nothing is opened before it is used; every method may raise ``OSError``."""
+    """A root directory. It is opened on first use, and every method may raise ``OSError``."""
 
     def __init__(self, root: Path | str, trust: Trust, *, writable: bool) -> None:
-        """Name the directory; it is made at the first ``put`` if it is not there."""
+        """Set the directory. The first ``put`` creates it if it doesn't exist."""
         self.place = str(root)
         self._entries = f"{root}/e/"
         self.trust = trust
@@ -177,11 +174,11 @@ class Store:
         return self._remote
 
     def is_there(self) -> bool:
-        """Return whether there is a root of this format. Whether other users could have written to it is checked once.
+        """Return whether there is a root of this format. This checks once whether other users could have written to it.
 
         Raises:
-            CacheRefusedError: others could have written to the root.
-            OSError: it cannot be looked at.
+            CacheRefusedError: other users could have written to the root.
+            OSError: the root can't be inspected.
         """
         if not self._is_ours:
             if not os.path.lexists(self.place):
@@ -231,7 +228,7 @@ class Store:
                 os.utime(self._path(digest), follow_symlinks=False)
 
     def find(self, digest: str, *, is_read: bool = False) -> Hit:  # noqa: ARG002 - it always is
-        """Read and prove the entry of a key, as ``get`` does.
+        """Read and verify the entry of a key, as ``get`` does.
 
         Raises:
             CacheRefusedError, OSError: as ``get``.
@@ -255,11 +252,11 @@ class Store:
             return self._read(path, tries - 1)
 
     def put(self, digest: str, record: bytes) -> Published:
-        """Publish a record whole. The first writer wins: what is there already was good when it was written.
+        """Publish a complete record. If an entry exists, it stays, because it was good when it was written.
 
         Raises:
-            CacheRefusedError: others could have written to the root, or this user should not.
-            OSError: it could not be written; nothing is left but perhaps a temporary file.
+            CacheRefusedError: other users could have written to the root, or this user should not write there.
+            OSError: the record can't be written. At most a temporary file remains.
         """
         if not self.prepare():
             return Published.REFUSED_FORMAT
@@ -270,11 +267,11 @@ class Store:
             return self._put(digest, record)
 
     def prepare(self) -> bool:
-        """Make the directory if it is not there; False where it is of another format.
+        """Create the directory if it doesn't exist. Return False if it has another format.
 
         Raises:
-            CacheRefusedError: others could have written to the root, or this user should not.
-            OSError: it could not be made.
+            CacheRefusedError: other users could have written to the root, or this user should not write there.
+            OSError: the directory can't be created.
         """
         if not self.is_there() or not os.path.lexists(self.root):
             return self._create()
@@ -283,7 +280,7 @@ class Store:
 
     @property
     def other_version(self) -> str:
-        """Why nothing is written where ``prepare`` or ``put`` found another format."""
+        """The reason why nothing is written after ``prepare`` or ``put`` found another format."""
         return f"{self.root} belongs to another version of cujit"
 
     def _put(self, digest: str, record: bytes) -> Published:
@@ -326,10 +323,10 @@ class Store:
         return Published.NEW
 
     def delete(self, digest: str) -> bool:
-        """Delete the entry of a key; False where there is none.
+        """Delete the entry of a key. Return False if there is none.
 
         Raises:
-            OSError: it is there and cannot be deleted.
+            OSError: the entry exists but can't be deleted.
         """
         try:
             os.unlink(self._path(digest))
@@ -338,11 +335,12 @@ class Store:
         return True
 
     def entries(self) -> Iterator[StoreEntry]:
-        """List the entries, in no order; what other processes add or delete meanwhile may or may not be among them.
+        """Yield the entries in no particular order. Entries that other processes add or delete at the same time may be
+        missing.
 
         Raises:
-            CacheRefusedError: others could have written to the root.
-            OSError: the directory cannot be read.
+            CacheRefusedError: other users could have written to the root.
+            OSError: the directory can't be read.
         """
         if not self.is_there():
             return
@@ -356,10 +354,11 @@ class Store:
                         yield StoreEntry(directory.name + file.name, status.st_size, status.st_mtime)
 
     def peek(self, digest: str) -> tuple[Summary, tuple[Part, ...]] | None:
-        """Read what an entry says of itself, without its image and without proof; None where it is gone or damaged.
+        """Read the summary of an entry, without its image and without verification. Return None if it is missing or
+        damaged.
 
         Raises:
-            OSError: it is there and cannot be read.
+            OSError: the entry exists but can't be read.
         """
         path = self._path(digest)
         try:
@@ -372,23 +371,24 @@ class Store:
         return (summary, parts) if summary.digest == digest else None
 
     def why(self, key: Key) -> Explanation | None:
-        """Find the entry of the same kind of work whose inputs differ least, those of the same name before others.
+        """Return the entry of the same kind of work with the fewest different inputs. Entries with the same name come
+        first.
 
         Raises:
-            CacheRefusedError: others could have written to the root.
-            OSError: an entry cannot be read.
+            CacheRefusedError: other users could have written to the root.
+            OSError: an entry can't be read.
         """
         return nearest(self, key)
 
     def closures(self, search: str) -> Iterable[bytes]:  # noqa: ARG002
-        """Return nothing: a directory knows of no searches."""
+        """Return nothing, because a directory stores no header searches."""
         return ()
 
     def remove_stale(self) -> int:
-        """Delete the temporary files of processes that died, and return how many those were.
+        """Delete the temporary files of dead processes, and return their number.
 
         Raises:
-            OSError: the directory cannot be read.
+            OSError: the directory can't be read.
         """
         removed = 0
         for file in _scan(self.root / "tmp"):
@@ -416,7 +416,7 @@ class Store:
         return f"{self._entries}{digest[:2]}/{digest[2:]}"  # text, for pathlib would take a fifth of the time of a hit
 
     def _create(self) -> bool:
-        """Make what is missing of the layout; False where it is of another format."""
+        """Create the missing parts of the layout. Return False if the directory has another format."""
         self.trust.check_root(self.root)
         missing = [path for path in (self.root, *self.root.parents) if not os.path.lexists(path)]
         for path in reversed(missing):
@@ -449,7 +449,7 @@ class Store:
             os.chmod(path, self.trust.directory_mode)  # whatever the umask is; the group comes from the directory above
 
     def _read_format(self) -> bytes:
-        """Read ``FORMAT``: empty where there is none, or where a power cut has emptied it."""
+        """Return the contents of ``FORMAT``, or empty bytes if it doesn't exist or a power failure emptied it."""
         try:
             return read_trusted(f"{self.place}/FORMAT", self.trust, 64)[0]
         except FileNotFoundError:
@@ -464,7 +464,7 @@ class Store:
             os.replace(self._write(temporary_name(), content), self.root / name)  # in place: by tmp/
 
     def _set_aside(self, path: str, digest: str) -> None:
-        """Move a file that is no good entry out of the way, so that a good one can be published."""
+        """Move an invalid entry away, so that a valid one can be published."""
         if not self.writable:
             return
         with contextlib.suppress(OSError):
@@ -481,11 +481,12 @@ class Store:
 
 
 def nearest(root: Root, key: Key) -> Explanation | None:
-    """Find the record of the same kind of work whose inputs differ least, those of the same name before others.
+    """Return the record of the same kind of work with the fewest different inputs. Records with the same name come
+    first.
 
     Raises:
-        CacheRefusedError: others could have written to the root.
-        OSError: a record cannot be read.
+        CacheRefusedError: other users could have written to the root.
+        OSError: a record can't be read.
     """
     best: Explanation | None = None
     best_rank = (True, 0, 0.0)

@@ -1,6 +1,6 @@
-"""What the cache asks after its roots: a tier, such as a cache on another machine.
+"""Tiers, which the cache searches after its roots, such as a cache on another machine.
 
-A new tier is a class with the methods of ``Tier``. ``cujit.Cache(root, tiers=[…])`` asks its tiers in their order.
+To add a tier, write a class with the methods of ``Tier``. ``cujit.Cache(root, tiers=[…])`` searches its tiers in order.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Fetched(NamedTuple):
 
 
 class Tier(Protocol):
-    """A cache behind the roots that is only read. Threads may call it at the same time."""
+    """A read-only cache after the roots. Threads may call it at the same time."""
 
     @property
     def url(self) -> str:
@@ -37,4 +37,4 @@ class Tier(Protocol):
         """Return the proved record of a key. The cache counts a ``CujitError`` or an ``OSError`` as a fault."""
 
     def after_fork(self) -> None:
-        """Reset, in a forked child, what other threads of the parent may have been changing."""
+        """Reset the state that other threads of the parent may have been changing, in a forked child."""

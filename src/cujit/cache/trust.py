@@ -1,7 +1,7 @@
-"""Whom a cache believes: who owns each directory on the way to it and each entry in it, and who may write there.
+"""Trust in cache directories: the owner of each directory and entry, and the users who can write to them.
 
-Whoever writes an entry decides what runs on the GPU. So a cache is read only where nobody but its user, root and,
-if asked for, one group can have written.
+The writer of an entry controls what runs on the GPU. cujit therefore reads a cache only if nobody except its user,
+root, and one group on request can have written to it.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _GROUP_WRITES, _ALL_WRITE = stat.S_IWGRP, stat.S_IWOTH
 
 @dataclass(frozen=True)
 class Trust:
-    """Who may have written what is read: ``owners`` are user ids; ``gid`` is a group that shares the cache, or None.
+    """Trusted writers: ``owners`` are user ids, and ``gid`` is a group that shares the cache, or None.
 
-    The owner of ``/`` is among them: it is root, or stands for root where a container has mapped root away.
+    ``owners`` includes the owner of ``/``, which is root or replaces root in a container without it.
     """
 
     uid: int
@@ -35,10 +35,10 @@ class Trust:
 
     @classmethod
     def of_process(cls, trusted_gid: int | None = None) -> Trust:
-        """Believe the user that this process runs as, root, and the group ``trusted_gid`` if one is given.
+        """Return trust in this process's user, root, and the group ``trusted_gid``, if any.
 
         Raises:
-            OptionError: it is no number of a group.
+            OptionError: the group id is invalid.
         """
         if trusted_gid is not None and (type(trusted_gid) is not int or trusted_gid < 0):
             raise OptionError(
@@ -59,7 +59,7 @@ class Trust:
 
     @property
     def directory_mode(self) -> int:
-        """The mode of the directories that are made: for the user alone, or for the group too."""
+        """The mode of new directories: for the user only, or also for the group."""
         return 0o700 if self.gid is None else 0o2770
 
     @property
@@ -107,16 +107,16 @@ class Trust:
         raise CacheRefusedError(f"the cache directory {directory} {objection}", help=_remedy(directory, status))
 
     def may_write(self, root: Path | str) -> bool:
-        """Return whether this user should write there. The root user never writes into a cache that root does not own.
+        """Return whether this user should write to a root. The superuser never writes to another user's cache.
 
         Raises:
-            OSError: ``root`` cannot be looked at.
+            OSError: ``root`` can't be inspected.
         """
         return self.uid != 0 or os.stat(root).st_uid in self.owners
 
 
 def _steps(path: str) -> list[tuple[str, os.stat_result]]:
-    """Look at every directory on the way to an absolute path, and at itself, as far as they are there."""
+    """Yield the status of each existing directory on an absolute path."""
     steps, names = [], path.split("/")  # text, for pathlib would take four times as long
     with contextlib.suppress(FileNotFoundError):
         for count in range(1, len(names) + 1 if path != "/" else 2):

@@ -12,7 +12,7 @@ __all__ = ["main", "process_main"]
 
 
 def process_main() -> None:
-    """Be the command ``cujit`` in a process of its own, which ends at once: no one waits for work that was given up."""
+    """Run the command ``cujit`` in its own process, which ends immediately without waiting for abandoned work."""
     try:
         main(prog_name="cujit")
     except SystemExit as leaving:

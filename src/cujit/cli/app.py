@@ -41,7 +41,7 @@ class Commands(CommandGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command and return it; None if no command has this name."""
+        """Import a command and return it, or return None if no command has this name."""
         del ctx
         name = RENAMED_COMMANDS.get(cmd_name, cmd_name)
         if name not in COMMANDS:
@@ -95,9 +95,9 @@ class Commands(CommandGroup):
             ctx.exit(exit_code_of(e))
 
     def main(self, *args: Any, **extra: Any) -> Any:
-        """Run the command line; what cannot be read or written, up to the last flush, ends in exit status 1.
+        """Run the command line. Read and write errors, including those of the last flush, end in exit status 1.
 
-        A closed pipe is not complained of: whoever reads has seen enough.
+        A closed pipe is not an error, because the reader has stopped reading.
         """
         try:
             try:
@@ -116,7 +116,7 @@ class Commands(CommandGroup):
 
 @contextlib.contextmanager
 def _collecting(ctx: click.Context) -> Iterator[None]:
-    """Write the findings of a command when it ends, if ``--findings`` asks for them."""
+    """Write the findings of a command when it ends if ``--findings`` requests them."""
     ended: BaseException | None = None
     try:
         yield
@@ -130,7 +130,7 @@ def _collecting(ctx: click.Context) -> Iterator[None]:
 
 
 def _forget_output() -> None:
-    """Send what is still in the buffer of standard output nowhere, or the interpreter fails on it when it ends."""
+    """Discard buffered standard output, because the interpreter would fail to write it at exit."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -139,7 +139,7 @@ def _forget_output() -> None:
 
 
 def overview() -> str:
-    """Return what ``cujit`` prints if it is called without a command."""
+    """Return the text that ``cujit`` prints without a command."""
     width = max(map(len, TASKS)) + 1
     tasks = "\n".join(f"  {(task + ':').ljust(width)}  {', '.join(names)}" for task, names in TASKS.items())
     return f"""cujit {__version__}: {main.help}

@@ -83,7 +83,7 @@ def _named(ctx: click.Context, _option: click.Parameter, arches: Sequence[str]) 
 
 
 def one_arch(ctx: click.Context, option: click.Parameter, arches: Sequence[str]) -> str | None:
-    """Take one architecture, or none; ``native`` is that of the first GPU."""
+    """Return a decorator that adds an option for one architecture. ``native`` means that of the first GPU."""
     if len(arches) > 1:
         listed = " ".join(f"--arch {arch}" for arch in arches)
         raise click.UsageError(

@@ -149,7 +149,7 @@ def command(
 
 
 def _budgets(path: Path | None, limits: Mapping[str, object]) -> Budgets:
-    """Take the budget from a file or from the limits of the command line."""
+    """Return the budgets from a file or from the limits on the command line."""
     if path is not None and limits:
         raise click.UsageError("--budget can't be combined with other limits: add the limit to the budget file")
     if path is not None:

@@ -11,7 +11,7 @@ from cujit.machine import cpu, gpu
 
 
 def _device_name(ctx: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
-    """Refuse what no device can be called: that is a slip of the command line, not something that is missing."""
+    """Reject an invalid device name as a usage error, in contrast to a missing device."""
     if name is not None and not is_device_name(name):
         raise click.BadParameter(f"unknown device {spell(name)}: expected cpu, cuda:0, cuda:1, …", ctx, parameter)
     return name
@@ -31,7 +31,7 @@ def choose_device(name: str | None) -> tuple[Device, str]:
     """Return the device called ``name``, otherwise the first GPU, otherwise the CPU device, and the reason.
 
     Raises:
-        DriverNotFoundError: a GPU was asked for and there is no driver.
+        DriverNotFoundError: a GPU was requested, but there is no driver.
         DeviceNotFoundError: no device has this name.
     """
     if name is not None:

@@ -40,7 +40,7 @@ _LIBDEVICE = click.option(
 
 
 class WrittenOptions(NamedTuple):
-    """What ``-O``, ``-I``, ``-D``, ``--libdevice`` and, of a command that launches, ``--arch`` say to the compiler."""
+    """Compiler options from ``-O``, ``-I``, ``-D``, ``--libdevice``, and, for commands that launch, ``--arch``."""
 
     option_words: Sequence[str]
     include: Sequence[str]
@@ -50,7 +50,7 @@ class WrittenOptions(NamedTuple):
 
     @property
     def words(self) -> list[str]:
-        """The options as the explorer's page takes them."""
+        """The options in the form that the explorer accepts."""
         return [*self.option_words, *(f"-I{path}" for path in self.include), *(f"-D{macro}" for macro in self.define)]
 
     def read(self) -> Options:
@@ -62,12 +62,12 @@ class WrittenOptions(NamedTuple):
         return read_options(self.option_words, self.include, self.define)
 
     def source(self, file: Path) -> Source:
-        """Read the source in a file: CUDA C++, or LLVM IR (.ll, .bc) with the library that ``--libdevice`` adds.
+        """Read the source in a file: CUDA C++, or LLVM IR (.ll, .bc) with libdevice if ``--libdevice`` is set.
 
         Raises:
-            click.UsageError: ``--libdevice`` was said of another file.
-            FileError: it cannot be read.
-            FormatError: it is neither.
+            click.UsageError: ``--libdevice`` is set for another kind of file.
+            FileError: the file can't be read.
+            FormatError: the file has another format.
         """
         if not self.libdevice:
             return Source.of(file)

@@ -1,4 +1,4 @@
-"""What the verbs print with: tables, progress and complaints for people, JSON for machines."""
+"""Output of the commands: tables, progress, and messages for people, and JSON for programs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def add_findings(found: Iterable[Diagnostic]) -> None:
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Make a console on the standard output, or error, of this moment, with the colours that were asked for."""
+    """Return a console on the current standard output or error, with the requested colors."""
     from rich.console import Console  # start-up: few verbs print a table
 
     ctx = click.get_current_context(silent=True)
@@ -71,7 +71,7 @@ def print_error(message: str, code: str = "") -> None:
 
 
 def note(message: str) -> None:
-    """Print what is worth knowing, on standard error, unless ``-q`` was said."""
+    """Print a note on standard error unless ``-q`` is set."""
     if not _is_quiet():
         click.echo(message, err=True)
 
@@ -90,7 +90,7 @@ def _plain(data: object) -> object:
 
 
 class Rows(NamedTuple):
-    """A table, as ``print_table`` takes it."""
+    """A table for ``print_table``."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -99,7 +99,7 @@ class Rows(NamedTuple):
 
 
 def text_of(part: str | Rows) -> str:
-    """Write a part of what a verb says: text as it is, a table as lines of text."""
+    """Return a part of a command's output as text. A table becomes lines of text."""
     if isinstance(part, str):
         return part
     from rich import box, table, text  # start-up: few verbs print a table
@@ -120,7 +120,7 @@ def text_of(part: str | Rows) -> str:
 
 
 def show(parts: Iterable[str | Rows]) -> None:
-    """Print what a verb says, part by part."""
+    """Print the parts of a command's output."""
     for part in parts:
         click.echo(text_of(part))
 
@@ -128,9 +128,9 @@ def show(parts: Iterable[str | Rows]) -> None:
 def print_table(
     columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = (), styles: Sequence[str] = ()
 ) -> None:
-    """Print a table; the columns named in ``right`` are aligned to the right. ``styles`` has one per row.
+    """Print a table. The columns in ``right`` are aligned to the right, and ``styles`` has one style for each row.
 
-    Where words would have to be broken to fit, each row is printed as lines of its own: the column, and what it holds.
+    If words would not fit, each row is printed as several lines with the column and its value.
     """
     show([Rows(columns, rows, right, styles)])
 
@@ -140,9 +140,9 @@ _BETWEEN = 3
 
 
 def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]], room: int) -> list[int] | None:
-    """Share out the room: each column has its longest word, and then the smallest wishes come first.
+    """Return the widths of the columns. Each column fits its longest word, and narrow columns are served first.
 
-    None is where there is not even room for the words.
+    Return None if the words alone don't fit.
     """
     from rich.cells import cell_len  # start-up: few verbs print a table
 
@@ -174,15 +174,15 @@ def _split_rows(part: Rows, width: int) -> Iterator[str]:
 
 
 def printable(text: str) -> str:
-    """Escape what a terminal would obey: the names in a file are anyone's."""
+    """Escape terminal control characters, because the names in a file are untrusted."""
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 @contextmanager
 def progress(task: str) -> Iterator[Callable[[int, int, str], None]]:
-    """Show progress on standard error while the block runs, if that is a terminal.
+    """Show progress on standard error during the block if it is a terminal.
 
-    It gives a function to be called with (done, total, what was done last).
+    Yield a function to call with (done, total, name of the last item).
     """
     # Start-up: few verbs show how far they are.
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -205,7 +205,7 @@ def progress(task: str) -> Iterator[Callable[[int, int, str], None]]:
 
 
 def shown_bytes(size: int) -> str:
-    """Write a number of bytes with its thousands apart."""
+    """Return a number of bytes with thousands separators."""
     return f"{size:,}"
 
 
@@ -220,14 +220,15 @@ def shown_time(seconds: float) -> str:
 def several(
     *options: Callable[[Callable[..., None]], Callable[..., None]],
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Make one decorator of those of several options; the help has them in this order."""
+    """Combine the decorators of several options into one. The help lists them in this order."""
     return lambda function: functools.reduce(lambda made, option: option(made), reversed(options), function)
 
 
 def settings(
     name: str, kind: type[tuple[Any, ...]], *options: Callable[[Callable[..., None]], Callable[..., None]]
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator that adds options to a command, which gets their values as one ``kind``, called ``name``.
+    """Return a decorator that adds options to a command, which receives their values as an object of ``kind`` called
+    ``name``.
 
     An option belongs to the field of ``kind`` with its name.
     """

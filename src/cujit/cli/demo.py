@@ -1,4 +1,4 @@
-"""``cujit demo``: from source to checked numbers, on whatever is here."""
+"""``cujit demo``: compiles a kernel, runs it on this machine, and checks the results."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ROUNDS = 5
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What the run gave: how many numbers are wrong, and the seconds of one launch."""
+    """Result of the run: the number of wrong elements, and the seconds of one launch."""
 
     wrong: int
     first_wrong: str

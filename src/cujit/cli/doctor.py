@@ -1,4 +1,6 @@
-"""``cujit doctor``: what is here, whether it fits together, and what to do; a report of it for an issue."""
+"""``cujit doctor``: lists what is installed, whether it is compatible, and fixes. It also writes a
+report for an issue.
+"""
 
 from __future__ import annotations
 
@@ -124,7 +126,7 @@ def _write(text: str, output: Path | None) -> None:
 
 
 def _markdown(report: Health) -> str:
-    """Write what an issue should say, every text of this machine without names of its user."""
+    """Return the report for an issue, in which no text contains the user's name."""
     remarks = [f"* {_remark(part)}".replace("\n  ", ", ") for part in report.parts if part.problem]
     variables = list(_variables())
     blocks = [
@@ -193,7 +195,7 @@ def _wheels() -> list[str]:
 
 
 def anonymous(text: str) -> str:
-    """Write a text without the home directory, the user, the host, and what a URL says behind its scheme."""
+    """Remove the home directory, the user, the host, and the parts of URLs after the scheme from a text."""
     text = re.sub(r"\b([a-z][a-z0-9+.-]*://)[^\s|]+", r"\1…", text)
     homes = {os.path.expanduser("~"), os.path.realpath(os.path.expanduser("~"))} - {"/"}
     for home in sorted(homes, key=len, reverse=True):

@@ -1,4 +1,4 @@
-"""``cujit embed``: an image as a Python module that loads itself, or as a C header."""
+"""``cujit embed``: writes an image as a Python module that loads itself, or as a C header."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ def command(file: Path, output: Path, language: str, name: str | None) -> None:
 
 
 def _with_names(artifact: Artifact) -> Artifact:
-    """Name the kernels as the image alone tells them, for a file keeps none; overloads by their lowered names."""
+    """Add the kernel names that the image contains, because a file has no name map. Overloads keep
+    their lowered names.
+    """
     lowered = list(dict.fromkeys(kernel.name for kernel in inspect(artifact).kernels))
     plain = [entity_name(name) or name for name in lowered]
     names = {n if plain.count(n) == 1 else low: low for n, low in zip(plain, lowered, strict=True)}

@@ -1,4 +1,4 @@
-"""``cujit emulate``: a command whose processes find the emulator where they look for a driver."""
+"""``cujit emulate``: runs a command whose processes find the emulator in place of the driver."""
 
 from __future__ import annotations
 
@@ -91,10 +91,10 @@ def command(words: Sequence[str], unsupported: bool, errors: str, log: str, **op
 
 
 def _become(words: Sequence[str], settings: EmulatorSettings) -> NoReturn:
-    """Run a command instead of this process.
+    """Replace this process by a command.
 
     Raises:
-        OSError: there is none, or it cannot be run.
+        OSError: the command doesn't exist or can't be executed.
     """
     environment = {**os.environ, **environment_of(settings)}
     _by_shell_if_need_be(words, lambda command: os.execvpe(command[0], [*command], environment))
@@ -102,10 +102,10 @@ def _become(words: Sequence[str], settings: EmulatorSettings) -> NoReturn:
 
 
 def _run_noted(words: Sequence[str], settings: EmulatorSettings, outer: EmulatorSettings) -> int:
-    """Run a command, say what it asked for to the user and to an emulation around this one, and give its status.
+    """Run a command, print its requests, add them to an enclosing emulation, and return its exit status.
 
     Raises:
-        OSError: there is none, or it cannot be run.
+        OSError: the command doesn't exist or can't be executed.
     """
     with temporary_directory() as folder:
         file = write_file(folder / "needs", b"")
@@ -121,12 +121,12 @@ _SHELL = "/bin/sh"
 
 
 def _by_shell_if_need_be(words: Sequence[str], run: Callable[[Sequence[str]], T]) -> T:
-    """Run a command; where it is a script that does not say of what, by the shell.
+    """Execute a command. If it is a script without an interpreter line, execute it with the shell.
 
     Source: POSIX.1-2017, exec, of execvp() and [ENOEXEC].
 
     Raises:
-        OSError: there is none, or it cannot be run.
+        OSError: the command doesn't exist or can't be executed.
     """
     try:
         return run(words)
@@ -159,7 +159,7 @@ def _not_started(word: str, error: OSError) -> int:
 
 
 def _run(words: Sequence[str], environment: dict[str, str]) -> int:
-    """Run a command, which gets the signals that come meanwhile; give its status, below 0 where a signal ended it."""
+    """Run a command, forward signals to it, and return its exit status, which is negative if a signal ended it."""
     process = _by_shell_if_need_be(words, lambda command: subprocess.Popen([*command], env=environment))
 
     def pass_on(number: int, _frame: object) -> None:

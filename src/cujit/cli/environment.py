@@ -1,4 +1,4 @@
-"""The environment variables that cujit reads: ``cujit --help`` lists them, and so does ``docs/environment.md``."""
+"""The environment variables that cujit reads, for ``cujit --help`` and ``docs/environment.md``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the exit status of ``cujit`` means."""
+"""The exit statuses of ``cujit``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``cujit explain``: what the code of an error means, and what to do."""
+"""``cujit explain``: prints the meaning of an error code and a fix."""
 
 from __future__ import annotations
 

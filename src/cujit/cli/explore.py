@@ -1,4 +1,4 @@
-"""``cujit explore``: a page with an editor, on this machine alone."""
+"""``cujit explore``: serves a page with an editor on this machine only."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ServerOptions(NamedTuple):
 
 
 class SandboxOptions(NamedTuple):
-    """What a launch may take, and whether it needs a sandbox."""
+    """Limits of a launch, and whether it needs a sandbox."""
 
     timeout_s: float
     memory_mib: int | None

@@ -102,7 +102,7 @@ def _complete(folder: Path) -> list[Pack]:
     """Open the packs of all shards in a directory.
 
     Raises:
-        OptionError: there are none, or of several numbers of parts, or one is missing.
+        OptionError: there are no packs, they have different shard counts, or a shard is missing.
     """
     names = {path.name for path in folder.iterdir()}
     counts = {int(match[1]) for name in names if (match := re.fullmatch(r"shard-[0-9]+-of-([0-9]+)\.pack", name))}

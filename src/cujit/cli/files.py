@@ -1,4 +1,4 @@
-"""Files that verbs are given: what they read, of which kind and under which name they write, and the log of a build."""
+"""Input and output files of the commands: kinds, names, and build logs."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def folder_option(help: str) -> Callable[[Callable[..., None]], Callable[..., No
 
 
 def complete_kernel(context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
-    """List the kernels of FILE that begin so, for shells; a file that cannot be read has none.
+    """Return the kernels of FILE with a prefix, for shell completion, or none if the file can't be read.
 
-    bash puts a word in as it is, so that ``axpy<float>`` gets quotes where none was begun; other shells add their own.
+    bash inserts a completion unchanged, so that ``axpy<float>`` is quoted here. Other shells add their own quotes.
     """
     # An option without its value ends what click reads, so that the words before it are still as they were typed.
     file = next((Path(word) for word in context.args if Path(word).is_file()), None)
@@ -79,10 +79,10 @@ def _kernels(file: Path) -> list[str]:
 
 
 def open_built(path: Path, log: Path | None) -> Artifact:
-    """Open an image with what the assembler wrote when it was built (``--assembler-log``), which alone tells spills.
+    """Open an image with the assembler's log (``--assembler-log``), which is the only source for spills.
 
     Raises:
-        FormatError: the image is of no kind that cujit knows.
+        FormatError: the format of the image is unknown.
         OSError: a file can't be read.
     """
     image = Artifact.open(path)
@@ -90,10 +90,10 @@ def open_built(path: Path, log: Path | None) -> Artifact:
 
 
 def kind_of_output(output: Path | None, stated: ImageKind | None, made: Collection[ImageKind]) -> ImageKind | None:
-    """Return the kind that the extension of ``output`` implies, or ``stated``. None if neither specifies a kind.
+    """Return the kind from the extension of ``output`` or from ``stated``, or None if neither specifies a kind.
 
     Raises:
-        click.UsageError: ending and ``stated`` differ, or it is not among ``made``.
+        click.UsageError: the extension and ``stated`` differ, or the kind is not in ``made``.
     """
     ending = ENDINGS.get(output.suffix.lower()) if output is not None else None
     if ending is not None and stated is not None and ending is not stated:
@@ -106,14 +106,14 @@ def kind_of_output(output: Path | None, stated: ImageKind | None, made: Collecti
 
 
 def note_log(image: Artifact) -> None:
-    """Print on standard error what the tools wrote of an image."""
+    """Print the log of an image's tools on standard error."""
     if image.log.strip():
         note(image.log.strip())
         add_findings(parse_log(image.log))
 
 
 def write_image(image: Artifact, output: Path, as_json: bool, **more: object) -> None:
-    """Write an image, and tell which; what the tools wrote of it goes to standard error.
+    """Write an image and print its path. The log of its tools goes to standard error.
 
     Raises:
         FileError: the file can't be written.

@@ -43,7 +43,7 @@ def _errors(found: Sequence[Diagnostic]) -> list[Diagnostic]:
 
 
 def _of_end(ended: BaseException | None, is_known: bool) -> list[Diagnostic]:
-    """Describe what ended a command: an error, wrong usage, or an exit status that no finding explains yet."""
+    """Return the finding for the end of a command: an error, wrong usage, or an otherwise unexplained exit status."""
     if isinstance(ended, CujitError):
         return _of_error(ended)
     if isinstance(ended, click.ClickException):
@@ -54,7 +54,7 @@ def _of_end(ended: BaseException | None, is_known: bool) -> list[Diagnostic]:
 
 
 def _of_error(error: CujitError) -> list[Diagnostic]:
-    """Return the messages of a compiler; otherwise the error itself, at its line of source if that is known."""
+    """Return the compiler's messages. Otherwise return the error itself with its source line, if it is known."""
     if isinstance(error, CompileError) and _errors(error.diagnostics):
         return list(error.diagnostics)
     file, _, line = (error.source if isinstance(error, KernelFaultError) else "").rpartition(":")
@@ -81,7 +81,7 @@ def sarif(report: CommandFindings) -> str:
 
 
 def _result(each: Diagnostic, file: str) -> dict[str, Any]:
-    """Write one finding. GitHub refuses a result without a line, so that the first one stands for the whole file."""
+    """Return one finding. GitHub rejects a result without a line, so that line 1 represents the whole file."""
     level = _LEVELS.get(each.severity, _LEAST[0])
     result: dict[str, Any] = {"ruleId": _rule(each), "level": level, "message": {"text": each.message}}
     if each.file or file:
@@ -135,14 +135,14 @@ _WRITERS = {".sarif": sarif, ".xml": junit}
 
 
 class FindingsFile(NamedTuple):
-    """The file that ``--findings`` names, the command that it was given to, and what was found so far."""
+    """The file of ``--findings``, its command, and the findings so far."""
 
     to: str
     command: click.Context
     found: list[Diagnostic]
 
     def write(self, ended: BaseException | None) -> None:
-        """Write what was found; ``ended`` is what ended the command.
+        """Write the findings. ``ended`` is the reason why the command ended.
 
         Raises:
             FileError: the file can't be written.

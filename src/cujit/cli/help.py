@@ -69,9 +69,9 @@ RENAMED_OPTIONS = {
 
 
 def with_new_names(command: click.Command, renamed: Mapping[str, str], words: Sequence[str]) -> list[str]:
-    """Return the words of a command line, one for each, with the new names of options.
+    """Return the words of a command line with the new names of options.
 
-    Values of options stay, and so do the words after ``--`` and those of a command that this one runs.
+    Option values stay unchanged, and so do words after ``--`` and the words of a nested command.
     """
     takes_value = {
         name: not (option.is_flag or option.count)
@@ -112,11 +112,11 @@ class Command(click.Command):
     """A command whose help lists its options by group."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the command line, with the names that options had in the last release."""
+        """Parse the command line, and accept the option names of the last release."""
         return super().parse_args(ctx, self.renamed(ctx, args))
 
     def renamed(self, ctx: click.Context, args: Sequence[str]) -> list[str]:
-        """Replace the names that options had in the last release, with a warning for each."""
+        """Replace the option names of the last release, with a warning for each."""
         renamed = RENAMED_OPTIONS.get(_path_of(ctx), {})
         found = with_new_names(self, renamed, args)
         changed = ((_option_in(old), _option_in(new)) for old, new in zip(args, found, strict=True) if old != new)

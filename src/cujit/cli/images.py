@@ -1,4 +1,4 @@
-"""A fatbin that was made: how it is compressed, and what is in it, as rows of a table and as JSON."""
+"""A built fatbin: its compression and its contents, as table rows and JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ compress_option = click.option(
 
 
 def print_fatbin(fatbin: Artifact, output: Path, as_json: bool) -> None:
-    """Write a fatbin, and tell what is in it; what the compiler wrote of it goes to standard error.
+    """Write a fatbin and print its contents. The compiler's log goes to standard error.
 
     Raises:
         FileError: the file can't be written.
@@ -36,7 +36,7 @@ def print_fatbin(fatbin: Artifact, output: Path, as_json: bool) -> None:
 
 
 def image_records(fatbin: bytes) -> list[dict[str, Any]]:
-    """Describe every image of a fatbin; kernels with their registers where it is a cubin.
+    """Return a description of every image of a fatbin. For cubins, it includes the registers of the kernels.
 
     Raises:
         FormatError: the fatbin, or a cubin in it, is damaged.
@@ -61,7 +61,7 @@ def _record(entry: FatbinEntry) -> dict[str, Any]:
 
 
 def print_images(records: list[dict[str, Any]]) -> None:
-    """Print what ``image_records`` gave."""
+    """Print the result of ``image_records``."""
     rows = [
         (
             record["kind"],

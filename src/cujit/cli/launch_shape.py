@@ -1,4 +1,4 @@
-"""The launch that ``cujit run`` is asked for: ``--grid``, ``--block``, ``--over``, ``--cluster``, ``--cooperative``."""
+"""The launch configuration of ``cujit run``: ``--grid``, ``--block``, ``--over``, ``--cluster``, ``--cooperative``."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ shape_options = several(
 
 @dataclass(frozen=True)
 class ShapeOptions:
-    """What the options said.
+    """Values of the launch configuration options.
 
     Raises:
-        click.UsageError: they do not make one launch.
+        click.UsageError: the options contradict each other.
     """
 
     grid: tuple[int, ...] | None

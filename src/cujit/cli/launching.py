@@ -1,4 +1,4 @@
-"""What verbs that launch share: a kernel of a file, its arguments, and how they are said."""
+"""Shared parts of commands that launch: a kernel of a file, its arguments, and their notation."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def _argument(text: str) -> tuple[str, Value]:
 
 
 def forms_of_arguments() -> str:
-    """Write what an argument may be, for the end of a help."""
+    """Return a description of the argument notation for the end of a help text."""
     width = max(len(form) for form, _ in FORMS)
     return "\b\nVALUE of --arg is one of:\n" + "\n".join(f"  {form:{width}}  {means}" for form, means in FORMS)
 
 
 class KernelOptions(NamedTuple):
-    """The kernel and the arguments of ``--kernel`` and ``--arg``, which have their texts."""
+    """The kernel and its arguments from ``--kernel`` and ``--arg``, as text."""
 
     kernel_name: str | None
     arguments: Sequence[tuple[str, Value]]
@@ -77,7 +77,7 @@ launch_options = settings(
 
 
 def options_for(file: Path, compiler: WrittenOptions) -> Options | None:
-    """Read the options of the compiler; None for an image, which takes none."""
+    """Return the compiler options for a source. Return None for an image, which has no compiler options."""
     if file.suffix in _SOURCES:
         return compiler.read()
     if any(compiler):
@@ -90,7 +90,7 @@ def options_for(file: Path, compiler: WrittenOptions) -> Options | None:
 def kernel_of(
     file: Path, kernel_name: str | None, device: Device, options: Options | None, compiler: WrittenOptions
 ) -> tuple[Module, Kernel]:
-    """Compile a file for the device where there are ``options``, or load it; and find the kernel."""
+    """Compile a file for the device if there are ``options``, otherwise load it. Return its kernel."""
     source = None if options is None else compiler.source(file)
     module = (
         load(file, device) if source is None else _compile(source, kernel_name, device, options, compiler.jit_arches)
@@ -106,7 +106,7 @@ def placed_on(device: Device, values: Sequence[Value]) -> list[object]:
 def _compile(
     source: Source, kernel_name: str | None, device: Device, options: Options | None, arches: Sequence[str]
 ) -> Module:
-    """Compile for the device; the name of an instance of a template is what makes the compiler build it."""
+    """Compile for the device. For a template, the kernel's name selects the instance to compile."""
     names = [kernel_name] if kernel_name and "<" in kernel_name else []
     return jit(source, names=names, device=device, arch=arch_for(arches, device), options=options)
 

@@ -64,7 +64,7 @@ def _renamed(words: Sequence[str]) -> list[str]:
 
 
 def _tree(text: str) -> ast.Module | None:
-    """Parse Python; None if the text is not Python."""
+    """Parse Python, or return None if the text is not Python."""
     try:
         return ast.parse(text)
     except (SyntaxError, ValueError, UnicodeError):
@@ -117,7 +117,7 @@ def _moved(node: ast.ImportFrom) -> list[ast.alias]:
 
 
 def _with_moved_names(node: ast.ImportFrom) -> str:
-    """Write an import again, with the moved names from their modules."""
+    """Return an import statement with the moved names imported from their new modules."""
     moved = [alias for alias in _moved(node) if alias.name in MOVED_NAMES]
     kept = [
         ast.alias(RENAMED_NAMES[alias.name], alias.asname or alias.name) if alias.name in RENAMED_NAMES else alias
@@ -145,7 +145,7 @@ def unclear_lines(text: str, *, is_python: bool = False) -> Iterator[tuple[int, 
 
 
 def _missing_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Yield the line and the dotted name of each import from cujit that finds nothing, and of ``cujit.NAME``."""
+    """Yield the line and the dotted name of each missing import from cujit and each missing ``cujit.NAME``."""
     imports_cujit = False
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

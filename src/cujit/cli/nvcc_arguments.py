@@ -1,4 +1,4 @@
-"""Commands that compile take arguments of nvcc: ``-gencode``, ``-lineinfo``, ``-Xptxas -v`` and others."""
+"""Support for nvcc arguments in commands that compile: ``-gencode``, ``-lineinfo``, ``-Xptxas -v``, and others."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _compiled(ctx: click.Context, line: NvccLine, own: Container[str], is_lto: b
 
 
 def _arch_of(ctx: click.Context, line: NvccLine, kind: str) -> str:
-    """Choose the one architecture that targets say: code for it, unless the kind of the image is another."""
+    """Return the single architecture of the targets, with code for it unless the image kind requires another form."""
     try:
         arches = [Arch.parse(target) for target in line.targets]
     except CujitError as e:

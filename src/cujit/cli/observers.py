@@ -26,7 +26,7 @@ _TRACE_LIMIT = 100_000
 
 
 class TracedPlace(NamedTuple):
-    """A thread: indices of its block and of itself."""
+    """A thread: the indices of its block and of the thread."""
 
     block: tuple[int, ...]
     thread: tuple[int, ...]
@@ -57,7 +57,7 @@ check_option = click.option(
 
 
 class WatchOptions(NamedTuple):
-    """Where a launch runs, and what watches it."""
+    """The device of a launch, and its observers."""
 
     check: str | None
     traced: TracedPlace | None
@@ -125,7 +125,7 @@ watch_options = settings(
 
 
 class Watching:
-    """What was asked for; ``trace`` is None, and ``coverage`` too, where nobody asked."""
+    """The requested observers. ``trace`` and ``coverage`` are None if they weren't requested."""
 
     def __init__(self, options: WatchOptions) -> None:
         self.options = options
@@ -142,14 +142,14 @@ class Watching:
 
     @property
     def default_check(self) -> str | None:
-        """What a CPU device checks if nobody asked for anything that watches kernels."""
+        """The default check of a CPU device without requested observers."""
         return None if self.options.check or self.trace or self.coverage else "memory"
 
     def device(self) -> Device | None:
-        """Make a CPU device that watches, also how long launches take; None if nothing is to be watched.
+        """Return a CPU device with the observers and the time limit, or None without observers.
 
         Raises:
-            click.UsageError: a GPU was asked for, or a check that there is none of.
+            click.UsageError: a GPU or an unknown check was requested.
         """
         options, name = self.options, self.options.device_name
         wanted = {
@@ -177,10 +177,10 @@ class Watching:
             raise click.UsageError(f"--timeout: {e.message}") from None
 
     def require_thread(self, shape: LaunchShape | None) -> None:
-        """Refuse to trace a thread that the launch does not have.
+        """Check that the launch has the thread to trace.
 
         Raises:
-            click.UsageError: there is no such block, or no such thread in it.
+            click.UsageError: the block or the thread doesn't exist.
         """
         missing = "" if self.trace is None or shape is None else self.trace.missing(shape)
         if missing:
@@ -188,9 +188,9 @@ class Watching:
 
     @contextlib.contextmanager
     def telling(self, *, as_json: bool) -> Iterator[None]:
-        """Print the trace and write the coverage of what runs meanwhile, also when it fails.
+        """Print the trace and write the coverage of the block, even if it fails.
 
-        In JSON it is ``report`` that has the trace; of a launch that failed it goes to standard error.
+        With JSON output, ``report`` returns the trace. After a failed launch, the trace goes to standard error.
         """
         failed = True
         try:
@@ -203,5 +203,5 @@ class Watching:
                 self.coverage.save(self.options.coverage)
 
     def report(self) -> dict[str, Any]:
-        """Return the trace as plain values, for machines. Empty if there is none."""
+        """Return the trace as plain values for JSON, or an empty list without a trace."""
         return {} if self.trace is None else {"trace": [launch.to_json() for launch in self.trace.launches]}

@@ -29,7 +29,7 @@ _USUAL = (32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896
 
 
 class SubjectOptions(NamedTuple):
-    """The kernel, and what the options say of it and of the GPU."""
+    """The kernel, with the values of options about the kernel and the GPU."""
 
     kernel: str | None
     processors: int | None
@@ -38,7 +38,7 @@ class SubjectOptions(NamedTuple):
 
 
 class OccupancyOptions(NamedTuple):
-    """The launch whose occupancy is computed, apart from its block."""
+    """The launch configuration whose occupancy is computed, except its block."""
 
     shared_bytes: int
     shared_per_thread: int
@@ -147,7 +147,7 @@ def command(
 
 
 def gpu(on: str | None) -> str | Device | None:
-    """Read ``--on``: a device of this machine by its name, or what the table of GPUs knows."""
+    """Read ``--on``: the name of a device of this machine, or of a GPU in the product table."""
     return process_devices().named(on) if on is not None and is_device_name(on) else on
 
 
@@ -228,14 +228,14 @@ def render_occupancy(
 
 
 def _columns(best: Occupancy, rows: Sequence[Occupancy], driver_answers: Mapping[int, float]) -> dict[str, list[str]]:
-    """The columns that say something, by their heads."""
+    """Return the columns that contain information, by their headings."""
     heads = [_cells(row, best, driver_answers) for row in rows]
     columns = {name: [cells[name] for cells in heads] for name in heads[0]}
     return {name: cells for name, cells in columns.items() if any(cells)}
 
 
 def _cells(row: Occupancy, best: Occupancy, driver_answers: Mapping[int, float]) -> dict[str, str]:
-    """What there is to say of one block size, by the heads of the columns."""
+    """Return the cells of one block size, by the column headings."""
     return {
         "block": str(row.block),
         "shared": f"{row.shared_bytes:,}" if best.shared_bytes else "",

@@ -1,4 +1,4 @@
-"""``cujit profile``: what one launch of a kernel costs, by line, counted on the CPU device."""
+"""``cujit profile``: prints the costs of a kernel launch by line, counted on the CPU device."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def command(
 
 
 class _Launched(NamedTuple):
-    """What a launch cost, with the image that it was of, and its sources that are no files."""
+    """The costs of a launch, its image, and its in-memory sources."""
 
     profile: ProfiledKernel
     image: Module | bytes
@@ -129,7 +129,7 @@ class _ProfileRequest:
     compiler: WrittenOptions
 
     def launched(self, file: Path) -> _Launched:
-        """Make the launch, and give what it cost."""
+        """Run the launch, and return its costs."""
         from cujit.devices.cpu.observe.profile import Profile  # start-up: brings the CPU device
 
         if is_saved_file(file):
@@ -152,7 +152,7 @@ class _ProfileRequest:
 
 
 def render_costs(kernel: ProfiledKernel, on: str | None = None) -> Iterator[str | Rows]:
-    """Yield what a kernel costs, line by line, and the advice for it, with estimates for a GPU."""
+    """Yield the costs of a kernel line by line, and the advice for it with estimates for a GPU."""
     total = kernel.totals
     yield f"{kernel.name}: {total.active:,} thread instructions, {total.warps:,} warp instructions, counted in PTX"
     if total.sectors:
@@ -272,10 +272,10 @@ def render_bounds(found: KernelBounds) -> Iterator[str | Rows]:
 
 
 def _read(path: Path) -> ProfiledKernel:
-    """Read what ``--json`` wrote.
+    """Read the output of ``--json``.
 
     Raises:
-        FormatError: it is something else.
+        FormatError: the file contains something else.
     """
     from cujit.profile.reading import read_profile  # start-up: brings the CPU device
 

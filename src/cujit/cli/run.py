@@ -118,7 +118,7 @@ def command(
 
 
 def _device(watching: Watching, *, timed: bool) -> Device:
-    """Return the device that watches, or the one that was asked for; a CPU device has the default check."""
+    """Return the device with observers, or the requested device. A CPU device has the default check."""
     watched = watching.device()
     device = watched or choose_device(watching.options.device_name)[0]
     if watched is None and not device.is_gpu:
@@ -131,7 +131,7 @@ def _device(watching: Watching, *, timed: bool) -> Device:
 def _compare(
     launch: Launch, arguments: Sequence[object], schedules: int, watch: WatchOptions, *, as_json: bool
 ) -> None:
-    """Launch under many schedules, say whether all give the same, and exit with 1 if they do not."""
+    """Launch under many schedules, print whether the results are equal, and exit with 1 if they aren't."""
     report = launch.under_schedules(
         *arguments, schedules=schedules, first_seed=watch.schedule or 0, check=watch.check, contract=watch.contract
     )
@@ -148,7 +148,7 @@ def _compare(
 
 @dataclass(frozen=True)
 class Done:
-    """What there is to tell after the launches; ``shape`` is None where there was nothing to cover."""
+    """Facts to print after the launches. ``shape`` is None if there were no elements to cover."""
 
     kernel: Kernel
     route: str
@@ -203,7 +203,7 @@ def _check_numbers(numbers: Sequence[int], arguments: Sequence[Value]) -> None:
 
 
 def _timed(launch: Launch, arguments: Sequence[object], device: Device) -> float:
-    """Launch, wait, and give the seconds that it took."""
+    """Launch, wait, and return the elapsed seconds."""
     begin = time.perf_counter()
     launch(*arguments)
     device.synchronize()

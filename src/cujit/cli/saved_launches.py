@@ -1,4 +1,4 @@
-"""Saved launches for ``cujit run`` and ``cujit profile``: read, run in a process apart, and printed."""
+"""Saved launches for ``cujit run`` and ``cujit profile``: read, run in a separate process, and printed."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ saving_options = settings(
 
 
 def output_file(text: str) -> tuple[int, Path]:
-    """Read ``N=FILE``: which argument goes to which file; the first is 1.
+    """Read ``N=FILE``, where N is the index of an argument from 1 on.
 
     Raises:
         click.BadParameter: the value is invalid.
@@ -111,10 +111,10 @@ def is_saved_file(path: Path) -> bool:
 
 
 def refuse_options(names: str, *more: str) -> None:
-    """Refuse options that a saved launch has no use for, by the names of their parameters.
+    """Refuse options that don't apply to a saved launch, by their parameter names.
 
     Raises:
-        click.UsageError: one was said.
+        click.UsageError: such an option is set.
     """
     context = click.get_current_context()
     wrong = {*names.split(), *more}
@@ -127,10 +127,10 @@ def refuse_options(names: str, *more: str) -> None:
 
 
 def run_again(file: Path, watch: WatchOptions, sandbox: SavingOptions) -> Rerun:
-    """Run a saved launch as the options say.
+    """Run a saved launch with the options.
 
     Raises:
-        CujitError: as ``reproducer.run``, but for what ends the launch early.
+        CujitError: as ``reproducer.run``, except for errors that end the launch early.
     """
     from cujit.reproducer.running import TIMEOUT_S, run_once  # start-up: for who has a saved launch
 
@@ -146,7 +146,7 @@ def run_again(file: Path, watch: WatchOptions, sandbox: SavingOptions) -> Rerun:
 
 
 def report_rerun(rerun: Rerun, wanted: ResultOptions, *, as_json: bool) -> None:
-    """Print what a saved launch did, and raise what ended it."""
+    """Print the results of a saved launch, and raise the error that ended it."""
     for index, path in wanted.out:
         save_array(path, _array(rerun, index))
     arrays = {index: _array(rerun, index) for index in wanted.shown}
@@ -167,7 +167,9 @@ def report_rerun(rerun: Rerun, wanted: ResultOptions, *, as_json: bool) -> None:
 
 
 def _print_words(rerun: Rerun, *, as_json: bool) -> None:
-    """Print what the kernel printed, and what was traced; in JSON ``_report`` has both, of a launch that went well."""
+    """Print the kernel's output and the trace. With JSON output, ``_report`` contains both after a
+    successful launch.
+    """
     from cujit.workers.answers import printable  # start-up: for saved launches
 
     if rerun.without_filter:
@@ -216,7 +218,7 @@ def save_array(path: Path, array: npt.NDArray[Any]) -> None:
 
 
 def profiled_again(file: Path) -> tuple[ProfiledKernel, SavedLaunch]:
-    """Count what a saved launch costs, and give both; its source is known to who prints lines.
+    """Profile a saved launch, and return the costs and the sources for printing lines.
 
     Raises:
         CujitError: as ``reproducer.run``.

@@ -1,4 +1,4 @@
-"""Hints for the command line: the options of a command in place of the arguments of Python."""
+"""Hints for the command line, which name the options of a command instead of Python arguments."""
 
 from __future__ import annotations
 

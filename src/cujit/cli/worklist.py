@@ -1,4 +1,4 @@
-"""``cujit worklist``: what programs asked to be compiled, joined, shown, built ahead, and compared with packs."""
+"""``cujit worklist``: merges, prints, and builds lists of compile requests, and compares them with packs."""
 
 from __future__ import annotations
 
@@ -200,12 +200,12 @@ def build(**given: Any) -> None:
 
 
 def run_build(output: Path | None, *, lists: Sequence[Path], cache: Cache, as_json: bool, **how: Any) -> None:
-    """Build lists by ``worklist.build``, say what came of it, and end with 1 where something is missing."""
+    """Build worklists with ``worklist.build``, print the result, and exit with 1 if something is missing."""
     build_list(output, read_worklist(lists), cache=cache, as_json=as_json, **how)
 
 
 def build_list(output: Path | None, worklist: Worklist, *, cache: Cache, as_json: bool, **how: Any) -> None:
-    """Build a list by ``worklist.build``, say what came of it, and end with 1 where something is missing."""
+    """Build a worklist with ``worklist.build``, print the result, and exit with 1 if something is missing."""
     with progress("compiling") as tick:
         report = build_worklist(worklist, pack=output, cache=cache, made_s=source_date_epoch(), progress=tick, **how)
     if as_json:
@@ -248,10 +248,10 @@ def cover(
 
 
 def source_date_epoch() -> int:
-    """Read the time that is noted in what is written: 0 unless ``SOURCE_DATE_EPOCH`` says another.
+    """Return the time to record in outputs: 0, or the value of ``SOURCE_DATE_EPOCH``.
 
     Raises:
-        OptionError: it is no such time.
+        OptionError: the value is not a valid time.
     """
     epoch = os.environ.get("SOURCE_DATE_EPOCH", "0")
     if not (epoch.isascii() and epoch.isdecimal()):

@@ -44,17 +44,16 @@ Native: TypeAlias = Callable[[], Iterable[str | Arch]]
 def parse_targets(
     targets: str | Arch | Iterable[str | Arch], native: Native, tools: Compilers, parts: Sequence[Part] = ()
 ) -> tuple[Arch, ...]:
-    """Read targets: architectures, ``all``, ``portable`` and ``native``; in order, each once.
+    """Parse targets (architectures, ``all``, ``portable``, and ``native``), and return each once, in order.
 
-    The compilers are those of ``parts``, NVRTC without any.
-
-    ``all`` is machine code for every architecture of the compiler and PTX of the highest, ``portable`` is PTX of
-    the lowest, ``native`` is machine code for the GPUs that are present.
+    The compilers are those of ``parts``, or NVRTC without parts. ``all`` means SASS for every architecture of the
+    compiler and PTX for the highest, ``portable`` means PTX for the lowest, and ``native`` means SASS for the GPUs of
+    this machine.
 
     Raises:
-        ArchError: a target is malformed, unknown, or not built by this compiler.
-        OptionError: there are no targets, or they or ``native`` are of the wrong type.
-        DeviceNotFoundError: ``native`` without a GPU.
+        ArchError: a target is malformed, unknown, or not supported by this compiler.
+        OptionError: there are no targets, or the targets or ``native`` have the wrong type.
+        DeviceNotFoundError: ``native`` was requested without a GPU.
     """
     listed = [targets] if isinstance(targets, str | Arch) else _iterated(targets, "targets")
     if not listed:
@@ -110,7 +109,7 @@ def _words(target: str | Arch, native: Native, numbers: Sequence[int]) -> Sequen
 
 @dataclass(frozen=True)
 class _BuildTarget:
-    """One target's work; ``request`` is None where several parts are linked."""
+    """Work for one target. ``request`` is None if several parts are linked."""
 
     arch: Arch
     name: str
@@ -153,10 +152,10 @@ def build_fatbin(
 
 
 def threads_of(jobs: object) -> int:
-    """Read how many work at a time: a number of at least 1, or one per processor if None.
+    """Return the number of threads: an int of at least 1, or one per processor if None.
 
     Raises:
-        OptionError: it is no such number.
+        OptionError: the number is invalid.
     """
     if jobs is None:
         return os.cpu_count() or 1
@@ -196,7 +195,7 @@ def _collect(
 
 
 def _all_of(failed: Sequence[tuple[_BuildTarget, CujitError]]) -> CujitError:
-    """Make one error of several; targets that failed alike are named once."""
+    """Combine several errors into one. Equal errors of several targets are listed once."""
     target, first = failed[0]
     if len(failed) == 1:
         return first
@@ -219,7 +218,7 @@ def _all_of(failed: Sequence[tuple[_BuildTarget, CujitError]]) -> CujitError:
 
 
 def _message(error: CujitError) -> str:
-    """What an error says, without the target that its first line names."""
+    """Return the message of an error without the target in its first line."""
     if not isinstance(error, CompileError):
         return str(error)
     head, _, rest = error.message.partition("\n")

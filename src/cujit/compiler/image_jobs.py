@@ -1,4 +1,4 @@
-"""Jobs that take images: a link, and a bundling. A process that only compiles imports neither."""
+"""Jobs for images: links and bundles. A process that only compiles imports neither."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cujit.values import dataclass
 
 @dataclass(frozen=True)
 class LinkJob(Job):
-    """Images for one architecture, the highest of theirs if ``arch`` is None."""
+    """A link of images for one architecture. If ``arch`` is None, the highest architecture of the images is used."""
 
     artifacts: tuple[Artifact, ...]
     to: ImageKind
@@ -36,7 +36,7 @@ class LinkJob(Job):
         return f"{names} for {self.arch}" if self.arch else names
 
     def check(self) -> None:
-        """Refuse options that the linker does not have."""
+        """Refuse options that the linker doesn't support."""
         self.options.render(Tool.NVJITLINK)
 
     def key(self, keys: KeyMaker) -> Keyed | Uncacheable:
@@ -60,7 +60,7 @@ class LinkJob(Job):
         return link_images(self.artifacts, self.to, self.arch, self.options, toolchain)
 
     def renamed(self, result: Artifact) -> Artifact:
-        """Return the result with the directories behind the file names in the images."""
+        """Return the result with the directories of the file names in the images."""
         return renamed_as(result, result.name, _places(self.artifacts))
 
 
@@ -77,10 +77,10 @@ class BundleJob(Job):
 
     @classmethod
     def of(cls, entries: Sequence[Entry], compress: str | bool | None) -> BundleJob:
-        """Take the entries; LTO-IR is not compressed by itself, for NVIDIA's libraries alone could read it then.
+        """Create the job. LTO-IR isn't compressed by default, because only NVIDIA's libraries could then read it.
 
         Raises:
-            OptionError: there is no such compression.
+            OptionError: the compression is unknown.
         """
         has_ltoir = any(entry.image.kind is ImageKind.LTOIR for entry in entries)
         return cls(tuple(entries), "none" if compress is None and has_ltoir else check_compression(compress))

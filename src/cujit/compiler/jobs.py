@@ -25,9 +25,9 @@ _TOOLS = {"cuda": "NVRTC", "nvvm": "libNVVM", "tile": "tileiras"}
 
 
 class Job(Protocol):
-    """A piece of work for NVIDIA's tools; its ``step`` is a verb, its ``subject`` says of what and for what.
+    """A piece of work for NVIDIA's tools. ``step`` is a verb, and ``subject`` describes the input and the target.
 
-    ``request`` is what its CompileErrors say was asked for; ``compiles`` is False where images are only packed.
+    ``request`` is the request for its CompileErrors. ``compiles`` is False if images are only packed.
     """
 
     step: ClassVar[str]
@@ -36,7 +36,7 @@ class Job(Protocol):
 
     @property
     def tool(self) -> str:
-        """The library that does it."""
+        """The library that does the work."""
 
     @property
     def subject(self) -> str:
@@ -44,31 +44,31 @@ class Job(Protocol):
 
     @property
     def isolated(self) -> tuple[str, ...]:
-        """Options that make the tool do later work otherwise, or end the process: the work is done in a process apart.
+        """Options that affect later work of the tool or end the process, so that the job needs a separate process.
 
-        Only work with the same ones shares that process.
+        Only work with the same options shares that process.
         """
         return ()
 
     def check(self) -> None:
-        """Refuse, before any library is opened, what the tool could not take.
+        """Refuse invalid input before a library is opened.
 
         Raises:
-            OptionError: it does not have an option that was said.
+            OptionError: the tool doesn't support an option.
         """
 
     def key(self, keys: KeyMaker) -> Keyed | Uncacheable:
-        """Make its key, or say why it has none."""
+        """Return the key of the job, or the reason why it has none."""
 
     def run(self, toolchain: Toolchain) -> Artifact:
-        """Do it here.
+        """Do the job in this process.
 
         Raises:
-            CujitError: whatever the tool says.
+            CujitError: the tool failed.
         """
 
     def recipe(self) -> bytes:
-        """Write down how to do it again; nothing where that is not known."""
+        """Return instructions to repeat the job, or nothing if they are unknown."""
         return b""
 
     def renamed(self, result: Artifact) -> Artifact:
@@ -98,14 +98,14 @@ class CompileJob(Job):
 
     @property
     def isolated(self) -> tuple[str, ...]:
-        """Those of its options, of ``extra`` too, which the table says are for a process apart."""
+        """The options, including ``extra``, that the table assigns to a separate process."""
         options = self.request.options
         spelled = {argument.partition("=")[0] for argument in options.extra}
         rows = (row for row in OPTIONS.values() if row.isolated)
         return tuple(row.name for row in rows if options.get(row.name) or not spelled.isdisjoint(row.isolated))
 
     def check(self) -> None:
-        """Refuse options that the compiler does not have, and include directories that are none."""
+        """Refuse options that the compiler doesn't support, and include directories that don't exist."""
         self.request.check()
 
     def key(self, keys: KeyMaker) -> Keyed | Uncacheable:
@@ -140,14 +140,14 @@ class CompileJob(Job):
         return write_recipe(self.request)
 
     def renamed(self, result: Artifact) -> Artifact:
-        """Return the result with the name of the source, and the directories behind the file names in it."""
+        """Return the result with the name of the source and the directories of the file names in it."""
         return renamed_as(result, self.request.source.name, places_of(self.request))
 
 
 def renamed_as(artifact: Artifact, name: str, places: tuple[tuple[str, str], ...]) -> Artifact:
-    """Return an Artifact under another name, in its log too, with the places of this machine.
+    """Return an Artifact with another name, also in its log, and with the paths of this machine.
 
-    The log keeps the paths of headers of where it was made: which of its words are such paths is not known.
+    The log keeps header paths of the machine that compiled it, because such paths can't be recognized.
     """
     if artifact.places != places:
         artifact = replace(artifact, places=places)

@@ -30,11 +30,12 @@ _TOOL = {"cuda": Tool.NVRTC, "nvvm": Tool.NVVM}
 
 
 def parts_of(given: object) -> tuple[Part, ...]:
-    """Take what to build: a Source or what ``compile`` takes as one, or a list of those and of images.
+    """Return the parts to build from a Source or an equivalent argument of ``compile``, or from a list of those and
+    images.
 
     Raises:
-        FormatError: a part is neither source nor image.
-        OptionError: there are none, or one is of the wrong type.
+        FormatError: a part is neither a source nor an image.
+        OptionError: there are no parts, or one has the wrong type.
     """
     if not isinstance(given, list | tuple):
         return (Source.of(given),)
@@ -44,10 +45,10 @@ def parts_of(given: object) -> tuple[Part, ...]:
 
 
 def part_of(given: object) -> Part:
-    """Take one input of a link: a Source or LLVM IR, which will be compiled, or an image.
+    """Return one input of a link: a Source or LLVM IR, which is compiled first, or an image.
 
     Raises:
-        FormatError: it is no image that cujit knows.
+        FormatError: the format of the image is unknown.
         OptionError: the value has a different type.
         FileError: a file can't be read.
     """
@@ -115,7 +116,7 @@ def _link(images: Sequence[Artifact], to: ImageKind, arch: Arch | None, options:
 
 
 def _linked(job: LinkJob, runner: Runner) -> Artifact:
-    """Link; LTO-IR tells only then whether its kernels launch kernels."""
+    """Link. Only the result of LTO-IR shows whether its kernels launch kernels."""
     try:
         return runner.get(job)
     except LinkError as e:
@@ -160,7 +161,7 @@ def with_device_runtime(images: Sequence[Artifact], runner: Runner) -> tuple[Art
 
 
 def _compile_job(source: Source, route: Arch, options: Options, runner: Runner, names: Sequence[str]) -> CompileJob:
-    """A source to LTO-IR or to relocatable PTX, as ``route`` says."""
+    """Return a job that compiles a source to LTO-IR or to relocatable PTX, by ``route``."""
     own_options = options.only(_TOOL[source.language], extra=False)
     if not route.is_lto:
         own_options = Options.of(own_options, {"rdc": True})
@@ -183,10 +184,10 @@ def _highest(parts: Iterable[Part]) -> Arch:
 
 
 def require_taken(options: Options, tools: Sequence[Tool]) -> None:
-    """Refuse an option that none of some tools has.
+    """Refuse an option that none of some tools supports.
 
     Raises:
-        OptionError: there is one.
+        OptionError: there is such an option.
     """
     for name in options:
         if not any(isinstance(OPTIONS[name].spelling(tool), Spelling) for tool in tools):

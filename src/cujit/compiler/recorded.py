@@ -1,4 +1,4 @@
-"""Which names stand for directories of this machine in what NVRTC makes of a request."""
+"""Names that replace directories of this machine in NVRTC's output."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class RecordedNames(NamedTuple):
 
     @classmethod
     def of(cls, request: Request, toolkit: Sequence[str]) -> RecordedNames | None:
-        """Name the directories of a compile; None where the process cannot have the numbers.
+        """Return the names for the directories of a compile, or None if the process can't have the numbers.
 
         Args:
-            request: what is compiled.
+            request: the request to compile.
             toolkit: the directories of the toolkit's headers.
         """
         found = _directories(request, toolkit)
@@ -47,7 +47,7 @@ class RecordedNames(NamedTuple):
 
     @property
     def leaves(self) -> bool:
-        """Whether NVRTC works in ``/``: nothing is looked for in the working directory, and a thread may leave it."""
+        """Whether NVRTC works in ``/``: the working directory isn't searched, and a thread may leave it."""
         from cujit.toolchain.process_state import may_leave_working_directory  # start-up: few results name it
 
         texts = (text for _, text in self.request.source.headers)
@@ -55,7 +55,7 @@ class RecordedNames(NamedTuple):
 
     @property
     def program_name(self) -> str:
-        """The name of the program as NVRTC gets it."""
+        """The name of the program that NVRTC receives."""
         source = self.request.source
         return f"{Named(SOURCE, '').alias}/{os.path.basename(source.path)}" if source.path else source.program_name
 
@@ -66,7 +66,7 @@ class RecordedNames(NamedTuple):
         return f"{Named(SOURCE, '').recorded}/{os.path.basename(source.path)}" if source.path else source.program_name
 
     def arguments(self, arguments: Sequence[str]) -> list[str]:
-        """Write arguments with aliases for the directories, which stand in their order."""
+        """Return arguments with aliases for the directories, in their order."""
         searched = iter([each.alias for each in self.directories if each.number not in (SOURCE, WORKING)])
         return [_INCLUDE + next(searched) if a.startswith(_INCLUDE) else self._before(a) for a in arguments]
 
@@ -77,7 +77,7 @@ class RecordedNames(NamedTuple):
         return f"{_BEFORE}{working[0].alias}/{name}" if is_there else argument
 
     def as_here(self, text: str) -> str:
-        """Write what NVRTC says with the paths of this machine."""
+        """Return NVRTC's output with the paths of this machine."""
         for each in self.directories:
             text = text.replace(f"{each.alias}/", f"{each.path}/")
         return text
@@ -112,7 +112,7 @@ def headers_may_hold_paths(request: Request) -> bool:
 
 
 def own_headers(request: Request) -> dict[str, SourceText]:
-    """Read the headers among the user's files, by path; none where they cannot be known. Of the toolkit's none is."""
+    """Return the user's headers by path, or none if they can't be determined. Toolkit headers are excluded."""
     if not reads_own_files(request) or not _is_understood(request):
         return {}
     # Start-up: for work that no cache has.
@@ -138,14 +138,14 @@ def numbers_of(request: Request, toolkit: Sequence[str]) -> tuple[int, ...]:
 
 
 def places_of(request: Request) -> tuple[tuple[str, str], ...]:
-    """List the names that stand for the user's directories in what a request makes, with their paths here."""
+    """Return the names that replace the user's directories in the result of a request, with their local paths."""
     if not reads_own_files(request):
         return ()
     return tuple((each.recorded, each.path) for each in _directories(request, ()) or ())
 
 
 def _directories(request: Request, toolkit: Sequence[str]) -> list[Named] | None:
-    """Number the directories that a compile looks in; None if they are too many."""
+    """Number the directories that a compile searches, or return None if they are too many."""
     found = numbered([os.path.abspath(path) for path in request.include], toolkit)
     before = request.options.get("pre_include") or ()
     assert isinstance(before, tuple)

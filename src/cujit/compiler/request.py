@@ -63,13 +63,13 @@ class Request:
         options: Options,
         compilers: Compilers,
     ) -> Request:
-        """Bring every argument of ``compile`` into its one form and fill in what was not said.
+        """Create a request from every argument of ``compile``, with defaults for unspecified ones.
 
-        Without ``to``, the architecture tells: ``sm_…`` makes a cubin, ``lto_…`` LTO-IR, anything else PTX.
-        Without ``arch``, it is the lowest that the compiler has, which is the most portable for PTX.
+        Without ``to``, the architecture determines the kind: ``sm_…`` a cubin, ``lto_…`` LTO-IR, otherwise PTX. Without
+        ``arch``, it is the lowest architecture of the compiler, which is the most portable for PTX.
 
         Raises:
-            OptionError: ``to`` or a name is of the wrong kind.
+            OptionError: ``to`` or a name has the wrong kind.
             ArchError: the architecture is malformed or unknown.
         """
         unit = Source.of(source)
@@ -154,7 +154,7 @@ class Request:
 
     @cached_property
     def _arguments(self) -> list[str]:
-        """They are asked for on every way: to check, for the key, and to compile."""
+        """The arguments, which are required for the check, the key, and the compile."""
         if self.source.language == "nvvm":
             return self._nvvm_arguments()
         if self.source.language == "tile":

@@ -1,6 +1,6 @@
-"""The runner: gets what a job makes, from the cache, or from the tool if need be.
+"""The runner, which returns the result of a job from the cache, or runs the tool.
 
-With and without a cache the same Artifact comes out, and the same errors.
+Results and errors are equal with and without a cache.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _CHANGED = "its inputs or its tool changed during the compile"
 
 
 class Listener(Protocol):
-    """Whoever hears of each compile that is asked for."""
+    """An observer of compile requests."""
 
     def on_compile(
         self,
@@ -72,7 +72,7 @@ class Listener(Protocol):
         result: Artifact | CujitError,
         toolkit: Callable[[], Sequence[str]],
     ) -> None:
-        """Hear of a request, its key and what came of it; ``toolkit`` lists the toolkit's include directories."""
+        """Receive a request, its key, and its result. ``toolkit`` lists the toolkit's include directories."""
 
 
 LISTENERS: list[Listener] = []
@@ -85,10 +85,10 @@ def warm() -> None:
 
 
 class Runner:
-    """Toolchain, cache and the keys of both, for any number of threads; keep one as long as the process needs it.
+    """A toolchain with a cache and their keys, usable by any number of threads. Keep one for the life of the process.
 
-    ``cache`` is None where nothing is cached, and ``off`` says why. ``compiling`` says what a miss may lead to. Making
-    it opens no library and no file.
+    ``cache`` is None if caching is off, and ``off`` contains the reason. ``compiling`` is the policy for misses.
+    Creating a runner opens no library and no file.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class Runner:
         return runner
 
     def with_listeners(self, listeners: Sequence[Listener]) -> Runner:
-        """Return the same runner with listeners that observe what it is asked for."""
+        """Return a runner with listeners that observe its requests."""
         runner = self._copied()
         runner._listeners = tuple(listeners)
         return runner
@@ -157,21 +157,21 @@ class Runner:
         return self.toolchain.headers.paths if self.keys is None else self.keys.toolkit()
 
     def compiler(self, language: str) -> Compiler:
-        """Return what the compiler of ``cuda`` or ``nvvm`` can do.
+        """Return the capabilities of the compiler for ``cuda`` or ``nvvm``.
 
         Raises:
-            ToolchainNotFoundError: it is not installed.
+            ToolchainNotFoundError: the compiler is not installed.
         """
         return (self.toolchain if self.keys is None else self.keys).compiler(language)
 
     def get(self, job: Job) -> Artifact:
-        """Do a job, or take what such a job has made before.
+        """Return the cached result of a job, or do the job.
 
         Raises:
-            CujitError: as of the job's ``check`` and ``run``.
-            NotCompiledError: no cache has it, and compiling is forbidden.
+            CujitError: as the job's ``check`` and ``run``.
+            NotCompiledError: no cache contains the result, and compiling is forbidden.
             ToolTimeoutError: there was not enough time.
-            ToolCrashError: the process apart died.
+            ToolCrashError: the separate process died.
         """
         begin = time.perf_counter()
         job.check()
@@ -299,10 +299,10 @@ class Runner:
         return uncached(lambda: self._run_job(job, keyed), "it does not compile")
 
     def find(self, job: Job) -> Artifact | None:
-        """Take what such a job has made before, and do nothing else.
+        """Return the cached result of a job without doing the job.
 
         Raises:
-            CujitError: as of the job's ``check``.
+            CujitError: as the job's ``check``.
         """
         job.check()
         if self.keys is None or self.cache is None:
@@ -315,9 +315,9 @@ class Runner:
         return None if found is None else self._notify(job, keyed, found, begin)
 
     def _pinned(self, job: Job) -> tuple[Keyed, Artifact] | None:
-        """Take what the distribution that asks has brought in a pack of its own, whatever build its compiler was.
+        """Return the result in a pack of the requesting distribution, for any build of its compiler.
 
-        The compiler of here may be of another release only where it could not be asked anyway.
+        The local compiler may have another release only if it could not be used anyway.
         """
         keys, cache, request = self.keys, self.cache, job.request
         if keys is None or cache is None or request is None or not cache.own_packs:
@@ -342,7 +342,7 @@ class Runner:
         return None if found is None else job.renamed(_with_provenance(*found, keyed))
 
     def _miss_error(self, job: Job, keyed: Keyed | Uncacheable) -> NotCompiledError:
-        """Make the error that names what was not found, the nearest entry, and the places searched."""
+        """Return the error that names the missing result, the nearest entry, and the searched places."""
         lines = [f"no cache has {job.subject}, and {job.tool} is not called to {job.step} it ({self.compiling})"]
         nearest, roots = None, () if self.cache is None else tuple(str(root.root) for root in self.cache.stores)
         if self.cache is not None:
@@ -387,11 +387,11 @@ class Runner:
         return self._run(job, keyed) if isinstance(keyed, Keyed) and keyed.key == shown.key else None
 
     def answers(self, roots: Iterable[Root]) -> tuple[dict[str, str], dict[str, bytes]]:
-        """Return what ``KeyMaker.answers`` returns for what was compiled into caches, if the headers are unchanged.
+        """Return the result of ``KeyMaker.answers`` for compiled entries of caches if the headers are unchanged.
 
         Raises:
-            CacheRefusedError: others could have written to a root.
-            OSError: a root cannot be read.
+            CacheRefusedError: other users could have written to a root.
+            OSError: a root can't be read.
         """
         from cujit.compiler.keys.recipe import read_recipe  # start-up: for whoever makes a pack
 
@@ -424,7 +424,7 @@ class Runner:
             raise _too_long(job, limits) from None
 
     def _run(self, job: Job, keyed: Keyed | Uncacheable) -> Artifact:
-        """Do a job here, or in a process apart where that is wanted, or needed."""
+        """Do a job here, or in a separate process if requested or required."""
         from cujit.toolchain.calls import may_be_locked  # start-up: a hit of the cache calls no tool
 
         if not (self._limits.isolate or job.isolated or may_be_locked()):
@@ -455,7 +455,7 @@ class Runner:
 
 
 def _emit_hit(step: str, subject: str, known: Provenance) -> None:
-    """Emit a ``CacheHit`` event for a result that a cache had."""
+    """Emit a ``CacheHit`` event for a cached result."""
     from cujit.events.hub import emit  # start-up: for who can hear of it
     from cujit.events.values import CacheHit  # start-up: as above
 
@@ -464,7 +464,7 @@ def _emit_hit(step: str, subject: str, known: Provenance) -> None:
 
 
 def _emit_compiled(job: Job, keyed: Keyed | Uncacheable, begin: float, error: CujitError | None = None) -> None:
-    """Emit a ``Made`` event for a job that was done or that failed."""
+    """Emit a ``Made`` event for a finished or failed job."""
     from cujit.events.hub import emit  # start-up: a hit of the cache calls no tool
     from cujit.events.values import Made  # start-up: as above
 
@@ -479,7 +479,7 @@ def _with_provenance(artifact: Artifact, provenance: Provenance, keyed: Keyed) -
 
 
 def uncached(make: Callable[[], Artifact], reason: str) -> Artifact:
-    """Make an Artifact that no cache keeps, and say why not."""
+    """Create an Artifact that no cache contains, with the reason."""
     begin = time.perf_counter()
     artifact = make()
     make_ms = (time.perf_counter() - begin) * 1e3

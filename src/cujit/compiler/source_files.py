@@ -1,4 +1,4 @@
-"""Sources that were compiled with lines, put where profilers and debuggers find them."""
+"""Sources of compiles with line information, written where profilers and debuggers find them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _WITH_LINES = ("lineinfo", "debug")
 
 
 class SourceFiles:
-    """Puts sources and their headers into a directory by the names that images have for them.
+    """Writes sources and their headers into a directory under the names in images.
 
-    They lie in ``/cujit-source``, which does not exist: ``ncu --source-folders`` and cuda-gdb's ``set substitute-path``
-    say what stands for it. Texts are written, files are linked to. Of several of one name the last is there.
+    The names are in ``/cujit-source``, which doesn't exist. Map it with ``ncu --source-folders`` or cuda-gdb's ``set
+    substitute-path``. Texts are written, and files become symbolic links. The last of several with equal names remains.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -51,7 +51,7 @@ class SourceFiles:
 
 
 def _own_files(request: Request) -> dict[str, str]:
-    """List the user's files that a compile could read, by their names below ``/cujit-source``."""
+    """Return the user's files that a compile could read, by their names below ``/cujit-source``."""
     paths = [*own_headers(request), *filter(None, [request.source.path])]
     return {
         (recorded + path.removeprefix(directory)).removeprefix(f"{MEMORY}/"): path

@@ -26,13 +26,13 @@ def has_tile_kernels(source: Source) -> bool:
 
 
 def as_tile_ir(source: Source, names: Sequence[str] | str, options: Options, runner: Runner) -> tuple[Source, Options]:
-    """Compile tile kernels to Tile IR, and return it with the options for tileiras; leave any other source as it is.
+    """Compile tile kernels to Tile IR, and return it with the options for tileiras. Return other sources unchanged.
 
-    An option goes to each of the two tools that has it; ``extra`` is for NVRTC.
+    Each option is passed to the tools that support it, and ``extra`` is for NVRTC.
 
     Raises:
-        CompileError: the source does not compile.
-        OptionError: it or a header has other kernels, too, or neither of the tools has an option.
+        CompileError: the source doesn't compile.
+        OptionError: the source or a header also contains other kernels, or neither tool supports an option.
         CujitError: see ``Runner.get``.
     """
     if not has_tile_kernels(source):

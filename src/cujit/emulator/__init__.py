@@ -1,1 +1,1 @@
-"""The emulator: what stands in for NVIDIA's driver, so that other people's CUDA programs run with no GPU."""
+"""The emulator, which replaces NVIDIA's driver so that other CUDA programs run without a GPU."""

@@ -1,4 +1,6 @@
-"""The assembler that stands for NVIDIA's ``ptxas``: it takes its options, checks PTX and writes it into a container."""
+"""The assembler that replaces NVIDIA's ``ptxas``. It accepts the same options, checks PTX, and writes it into a
+container.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ _VERBOSE, _RELOCATABLE = ("-v", "--verbose"), ("-c", "--compile-only")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Assemble as a command line says; give the exit status."""
+    """Assemble by the options of a command line, and return the exit status."""
     options: dict[str, str] = {"output": "elf.o", "arch": "sm_75"}
     files, words = [], list(arguments)
     while words:

@@ -1,6 +1,7 @@
-"""What a process asked of the emulator, written down while it runs: every call for a log, what was refused for a table.
+"""Records of the emulator's calls: every call for a log, and refused requests for a table.
 
-Several processes add to a file, each line by one ``write``; so it holds what a process did that was killed, too.
+Several processes append to one file, each line by one ``write``. The file therefore also contains the calls of a
+process that was killed.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Notes:
         self.called(name, (), Result.NOT_SUPPORTED)
 
     def answered(self, name: str, arguments: Sequence[object], answer: int, words: str = "") -> None:
-        """Note a call with its answer; what is asked between our C and our Python has answers of its own."""
+        """Record a call with its result. Calls between cujit's own C and Python code are not recorded."""
         if answer in Result._value2member_map_:
             if answer:
                 self._need("failed", name, Result(answer).spelled)
@@ -63,10 +64,10 @@ class Notes:
 
 
 def open_notes(path: str) -> int | None:
-    """Open a file to add notes to; give its number, or None where there is no path.
+    """Open a file to append records to, and return its descriptor, or None without a path.
 
     Raises:
-        OptionError: it cannot be written.
+        OptionError: the file can't be written.
     """
     if not path:
         return None
@@ -86,7 +87,7 @@ def _write(file: int, line: str) -> None:
 
 
 class RequestedFunction(NamedTuple):
-    """A function that processes asked for: how many calls were refused, and how many answered by which errors."""
+    """A function that processes requested: the number of refused calls, and the number of calls with each error."""
 
     name: str
     refused: int
@@ -94,8 +95,10 @@ class RequestedFunction(NamedTuple):
 
 
 def read_needs(path: Path) -> list[RequestedFunction]:
-    """Read what all processes of a command added to a file. What was refused comes first, by number of calls, whether
-    no entry point has it or one answers ``CUDA_ERROR_NOT_SUPPORTED``; and before all of it what ends most programs.
+    """Read the records that all processes of a command appended to a file.
+
+    Refused requests come first, sorted by the number of calls: functions without an entry point, and functions that
+    return ``CUDA_ERROR_NOT_SUPPORTED``. The requests that end most programs precede them.
     """
     refused: collections.Counter[str] = collections.Counter()
     errors: collections.defaultdict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)

@@ -99,9 +99,9 @@ def call_host(function: int, *arguments: int) -> None:
 
 
 class _Capture:
-    """A capture: the graph that it makes, and where each of its streams and events stands in that.
+    """A capture: the graph that it builds, and the position of each of its streams and events in the graph.
 
-    ``origin`` is the cell of the stream that began it, ``mine`` whether the graph was made for it.
+    ``origin`` is the cell of the stream that began the capture. ``mine`` is whether the capture created the graph.
     """
 
     def __init__(self, origin: StreamCell, mode: int, graph: EmulatedGraph, tail: Tail, mine: bool) -> None:
@@ -139,7 +139,7 @@ class _Capture:
             stream.status = CaptureStatus.INVALIDATED
 
     def add(self, stream: StreamCell, node: GraphNode) -> None:
-        """Make a node depend on what a stream has done."""
+        """Add a node that depends on the earlier work of a stream."""
         address = ctypes.addressof(stream)
         for before, data in self.tails[address].items():
             node.connect(before, data)
@@ -159,7 +159,7 @@ class _Capture:
         del _BY_STREAM[address]
 
     def end(self) -> None:
-        """Let all of its streams go."""
+        """Release all streams of the capture."""
         for address in list(self.tails):
             self.leave(address)
         _LIVE.pop(self.id, None)
@@ -197,10 +197,12 @@ def _ended(context: int, _is_primary: bool) -> None:
 
 
 def recorded(stream: int, kind: NodeKind, params: Any, run: Callable[[], None]) -> bool:
-    """Make a node of some work if its stream is captured, else give False: then the work is to be done.
+    """Add work to the graph as a node if its stream is captured, and return whether it was added.
+
+    If the function returns False, the caller performs the work itself.
 
     Raises:
-        Refused: there is no such stream, its capture came to nothing, or captured streams wait for the default stream.
+        Refused: the stream doesn't exist, its capture is invalid, or captured streams wait for the default stream.
     """
     if not emulation().native.state.capturing:
         stream_cell(stream)
@@ -259,10 +261,10 @@ def _check_legacy(context: int, *, spoils: bool = True) -> None:
 
 
 def not_captured(stream: int, words: str = "this can't be captured", *, hint: str = "") -> None:
-    """Refuse a call on a stream that is captured, whose capture comes to nothing.
+    """Refuse a call on a captured stream and invalidate the capture.
 
     Raises:
-        Refused: there is no such stream, it is captured, or captured streams wait for the default stream.
+        Refused: the stream doesn't exist or is captured, or captured streams wait for the default stream.
     """
     if emulation().native.state.capturing:
         with LOCK:
@@ -311,10 +313,10 @@ def invalidate(which: Callable[[StreamCell], bool]) -> None:
 
 
 def refuse_captured(which: Callable[[StreamCell], bool]) -> None:
-    """Refuse a call that may not be made while some streams are captured; their captures come to nothing.
+    """Refuse a call that is forbidden while some streams are captured, and invalidate their captures.
 
     Raises:
-        Refused: one is captured.
+        Refused: a stream is captured.
     """
     met = _capturing_any(which)
     if met:
@@ -375,12 +377,14 @@ def event_node(graph: EmulatedGraph, kind: NodeKind, event: int) -> GraphNode:
 
 
 def event_work(kind: NodeKind, event: int) -> Work | None:
-    """Return what a node does that records an event, or waits for one: all that it could wait for is done."""
+    """Return the work of a node that records an event or waits for one. The preceding work of the graph is already
+    complete.
+    """
     return GraphStep(StepKind.RECORD, function=event) if kind is NodeKind.EVENT_RECORD else None
 
 
 def host_work(params: HostParams) -> Work:
-    """Return what a node does that calls a function of the caller's."""
+    """Return the work of a node that calls a host function."""
     return GraphStep(StepKind.HOST, function=params.function, values=params.data)
 
 
@@ -487,7 +491,7 @@ def stream_begin_capture(stream: int, mode: int = GLOBAL) -> None:
 
 @started("cuStreamBeginCaptureToGraph", "SPPPPU")
 def stream_begin_capture_to_graph(stream: int, graph: int, nodes: int, data: int, count: int, mode: int) -> None:
-    """Capture a stream into a graph that there is, behind some of its nodes."""
+    """Capture a stream into an existing graph, after some of its nodes."""
     with LOCK:
         whole = graph_of(graph)
         tail = _tail(whole, nodes, data, count)
@@ -531,7 +535,7 @@ def _tail(graph: EmulatedGraph, nodes: int, data: int, count: int) -> Tail:
 
 @started("cuStreamEndCapture", "SP")
 def stream_end_capture(stream: int, graph: int) -> None:
-    """End a capture, and give its graph."""
+    """End a capture, and write its graph."""
     cell = stream_cell(stream)
     with LOCK:
         store_u64(graph, 0)
@@ -606,7 +610,7 @@ def stream_get_capture_info(
 @without_data("cuStreamUpdateCaptureDependencies", "SPPU", 2)
 @started("cuStreamUpdateCaptureDependencies_v2", "SPPPU")
 def stream_update_capture_dependencies(stream: int, nodes: int, data: int, count: int, flags: int) -> None:
-    """Change what the next node of a captured stream waits for."""
+    """Change the dependencies of the next node of a captured stream."""
     require(flags <= _SET)
     with LOCK:
         capture, cell = got(
@@ -622,7 +626,7 @@ def stream_update_capture_dependencies(stream: int, nodes: int, data: int, count
 
 @started("cuCtxRecordEvent", "PP")
 def ctx_record_event(context: int, event: int) -> None:
-    """Record all that a context has to do, which is done."""
+    """Record the work of a context, which is always complete."""
     _check_context(context, event)
     checked(record_event(event))
 

@@ -1,7 +1,7 @@
-"""Folders of libraries that nobody uses any more: each other ``sys.path`` has some, and they would never go.
+"""Cleanup of unused library folders. Each new ``sys.path`` creates some folders, which would otherwise accumulate.
 
-A process uses a folder that its environment names, or whose files it has loaded, and so may what it starts. What it
-uses may in turn name another one, of the text that fills a library in.
+A process uses the folders that its environment names or whose files it has loaded, and so may its child processes. A
+folder in use can refer to another folder in the text that fills in a library.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ def _used_at(path: Path) -> float:
 
 
 def _remove(path: Path, unused_s: float) -> None:
-    """Take a folder away whole, so that nobody finds a part of it; one that was used at that moment comes back."""
+    """Remove a folder atomically, so that no process finds a part of it. Restore the folder if it was in use at that
+    moment.
+    """
     gone = path.with_name(f"{_GONE}{os.getpid()}-{path.name}")
     path.rename(gone)  # in place: a folder
     if _used_at(gone) < time.time() - unused_s:
@@ -59,7 +61,7 @@ def _remove(path: Path, unused_s: float) -> None:
 
 
 def _used_by_processes(root: Path) -> set[str]:
-    """Name the folders that processes of this machine use, as far as they may be looked at."""
+    """Return the folders that processes of this machine use, as far as this process can inspect them."""
     used: set[str] = set()
     for process in Path("/proc").glob("[0-9]*"):
         for what in ("environ", "maps"):

@@ -1,6 +1,6 @@
-"""The files that stand before NVIDIA's compilers, and the variables by which clients find them.
+"""Files that replace NVIDIA's compilers, and the environment variables by which clients find them.
 
-The assembler and ``nvcc`` are executables; cujit writes the libraries for the installed ones.
+The assembler and ``nvcc`` are executables. cujit writes libraries for the installed compiler libraries.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PROGRAMS = {"ptxas": "assembler", "nvcc": "nvcc"}
 
 
 class RealLibrary:
-    """A library of NVIDIA's that one of ours stands before: its file, and its functions in an order."""
+    """An NVIDIA library that a library of cujit replaces: its path, and its functions in a fixed order."""
 
     def __init__(self, path: str) -> None:
         self.path = Path(path)
@@ -48,7 +48,9 @@ class RealLibrary:
         return self.path.name
 
     def text(self) -> str:
-        """Write it down for ``attach``; a library that was replaced has another text, and so another file of ours."""
+        """Return a text for ``attach``. A different NVIDIA library gives a different text, and therefore a different
+        file.
+        """
         found = self.path.stat()
         return "\n".join((str(self.path), f"{found.st_size} {found.st_mtime_ns}", *self.functions))
 
@@ -60,7 +62,7 @@ def _real_libraries() -> list[RealLibrary]:
 
 
 def folder() -> Path:
-    """Make the folder of the compilers if it is not there: libraries that stand before what is installed, programs.
+    """Create the folder of the compilers if it doesn't exist, with replacement libraries and programs.
 
     Raises: as of ``library_files.library_of`` and ``library_files.keep``.
     """
@@ -90,7 +92,7 @@ def _script(module: str) -> bytes:
 
 
 def environment() -> dict[str, str]:
-    """Return the variables by which a process and its clients find the compilers, and keep what they make.
+    """Return the environment variables by which a process and its clients find the compilers and cache their results.
 
     Raises: as of ``folder``.
     """

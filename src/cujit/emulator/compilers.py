@@ -25,10 +25,10 @@ _LOADED: list[ctypes.CDLL] = []
 
 
 def load() -> None:
-    """Load the libraries into this process, as whoever looks for the compilers will find them.
+    """Load the replacement libraries into this process, where clients will find them.
 
     Raises:
-        CujitError: a real one is loaded already.
+        CujitError: an NVIDIA compiler library is already loaded.
     """
     paths = sorted(folder().glob("lib*"))
     for path in paths:  # before the first is loaded: half of them would be worse than none
@@ -39,7 +39,9 @@ def load() -> None:
 
 
 def attach(table: int) -> None:
-    """Fill in a library's table: what its boot code calls, in any thread, and more than once."""
+    """Fill in a library's table. The library's boot code calls this function in any thread, and
+    possibly several times.
+    """
     with _LOCK:
         if table in _ATTACHED:
             return

@@ -1,4 +1,4 @@
-"""Contexts: the primary one, others, and what is seldom asked of them."""
+"""Contexts: the primary context, created contexts, and their rarely used functions."""
 
 from __future__ import annotations
 
@@ -39,16 +39,18 @@ _pop = in_c("cuCtxPopCurrent_v2", ctypes.c_int32, ctypes.c_uint64)
 
 
 def at_end(ended: Callable[[int, bool], None]) -> Callable[[int, bool], None]:
-    """Register a function to call with each context that ends, and whether it is primary, to release what it owned."""
+    """Register a function that releases what a context owns. It is called with each context that ends and whether it is
+    primary.
+    """
     _ENDINGS.append(ended)
     return ended
 
 
 def of_context(handle: int) -> Context:
-    """Find the cell of a context, of a green one that of the primary context.
+    """Return the cell of a context. For a green context, return the cell of the primary context.
 
     Raises:
-        Refused: there is no such context.
+        Refused: the context doesn't exist.
     """
     require(cell_is(handle, CellKind.CONTEXT), Result.INVALID_CONTEXT)
     context = Context.from_address(handle)
@@ -87,14 +89,14 @@ def _primary() -> Context:
 
 @started("cuDevicePrimaryCtxRetain", "PI")
 def device_primary_ctx_retain(out: int, ordinal: int) -> None:
-    """Hold the primary context, which begins with the first who does."""
+    """Retain the primary context. The first call creates it."""
     require(out)
     device.check(ordinal)
     store_u64(out, retain())
 
 
 def retain() -> int:
-    """Hold the primary context, and give its handle."""
+    """Retain the primary context, and return its handle."""
     with _LOCK:
         context = _primary()
         context.users += 1
@@ -108,13 +110,13 @@ def retain() -> int:
 
 @started("cuDevicePrimaryCtxRelease cuDevicePrimaryCtxRelease_v2", "I")
 def device_primary_ctx_release(ordinal: int) -> None:
-    """Hold the primary context no more; it ends with the last who does."""
+    """Release the primary context. The last call destroys it."""
     device.check(ordinal)
     release()
 
 
 def release() -> None:
-    """Hold the primary context no more; it ends with the last who does."""
+    """Release the primary context. The last call destroys it."""
     with _LOCK:
         context = _primary()
         require(context.users, Result.INVALID_CONTEXT)
@@ -125,7 +127,7 @@ def release() -> None:
 
 @started("cuDevicePrimaryCtxReset cuDevicePrimaryCtxReset_v2", "I")
 def device_primary_ctx_reset(ordinal: int) -> None:
-    """End the primary context, whoever holds it: it begins again when it is retained the next time."""
+    """Destroy the primary context, even if it is retained. The next call that retains it creates it again."""
     device.check(ordinal)
     with _LOCK:
         _end_primary(_primary())
@@ -185,7 +187,7 @@ def ctx_create(out: int, flags: int, ordinal: int) -> None:
 
 @started("cuCtxCreate_v3", "PPIUI")
 def ctx_create_for_part(out: int, affinities: int, count: int, flags: int, ordinal: int) -> None:
-    """Make a context; a part of the device cannot be had."""
+    """Create a context. Contexts for a part of the device are refused."""
     require(count >= 0 and bool(affinities) == bool(count))
     require(not count, Result.UNSUPPORTED_EXEC_AFFINITY)
     _create(out, flags, ordinal)
@@ -193,7 +195,7 @@ def ctx_create_for_part(out: int, affinities: int, count: int, flags: int, ordin
 
 @started("cuCtxCreate_v4", "PPUI")
 def ctx_create_with(out: int, parameters: int, flags: int, ordinal: int) -> None:
-    """Make a context; a part of the device cannot be had, and no graphics either."""
+    """Create a context. Contexts for a part of the device or for graphics are refused."""
     if parameters:
         require(not load_u64(parameters), Result.UNSUPPORTED_EXEC_AFFINITY)
         require(not load_u64(parameters, 2), Result.NOT_SUPPORTED)
@@ -202,7 +204,7 @@ def ctx_create_with(out: int, parameters: int, flags: int, ordinal: int) -> None
 
 @started("cuCtxDestroy cuCtxDestroy_v2", "P")
 def ctx_destroy(handle: int) -> None:
-    """End a context, in whatever threads it is current. The primary one ends otherwise."""
+    """Destroy a context, in whatever threads it is current. The primary context is released by other functions."""
     require(handle)
     with _LOCK:
         require(not of_context(handle).is_primary, Result.INVALID_CONTEXT)
@@ -223,7 +225,7 @@ def ctx_attach(context: int, out: int, flags: int) -> None:
 
 @started("cuCtxDetach", "P")
 def ctx_detach(handle: int) -> None:
-    """Hold a context once less; it ends with the last who does."""
+    """Decrement the reference count of a context. The last call destroys it."""
     with _LOCK:
         context = of_context(handle)
         require(_current() == handle and not context.is_primary, Result.INVALID_CONTEXT)
@@ -257,7 +259,7 @@ def ctx_get_limit(context: int, value: int, limit: int) -> None:
 
 @in_context("cuCtxSetLimit", "IP")
 def ctx_set_limit(context: int, limit: int, value: int) -> None:
-    """Set a limit of the current context. Kernels have what they need without."""
+    """Set a limit of the current context. Kernels don't depend on the limits."""
     require(0 <= limit < _LIMIT_BEYOND)
     require(limit in _FIRST_LIMITS and limit < _PERSISTING, Result.UNSUPPORTED_LIMIT)
     require(value < device.total_bytes())
@@ -287,13 +289,13 @@ def ctx_get_shared_mem_config(config: int) -> None:
 
 @in_any_context("cuCtxSetSharedMemConfig", "I")
 def ctx_set_shared_mem_config(config: int) -> None:
-    """Take a wish for other banks of shared memory, which no device has any more."""
+    """Accept a preferred bank size of shared memory, which no current device supports."""
     require(0 <= config <= 2)
 
 
 @started("cuCtxGetFlags", "P")
 def ctx_get_flags(flags: int) -> None:
-    """Write the flags of the current context, whatever failed in it."""
+    """Write the flags of the current context, even after an error in it."""
     store_u32(flags, of_context(_current()).flags)
 
 
@@ -332,7 +334,7 @@ def ctx_get_stream_priority_range(least: int, greatest: int) -> None:
 
 @in_any_context("cuCtxResetPersistingL2Cache", "")
 def ctx_reset_persisting_l2_cache() -> None:
-    """Forget what persists in the second cache: nothing."""
+    """Reset persisting lines of the L2 cache. There are none."""
 
 
 @in_any_context("cuCtxGetExecAffinity", "PI")

@@ -1,7 +1,7 @@
-"""The device: its name and size, and what it says of itself.
+"""The device: its name, its size, and its attributes.
 
-It has the size of an sm_90 GPU, and as many multiprocessors as the CPU device has threads. What the emulator refuses,
-its attributes deny.
+It has the limits of an sm_90 GPU, and as many SMs as the CPU device has threads. The attributes report unsupported
+features as unsupported.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _uuid() -> bytes:
 
 @functools.cache
 def attributes() -> dict[int, int]:
-    """List the attributes of the device by number, from 1 on; who announces what is refused is 0.
+    """Return the attributes of the device by number, from 1 on. Attributes of unsupported features are 0.
 
     Source: CUDA Driver API manual, ``CUdevice_attribute``; the sizes of textures and surfaces are those of "Technical
     Specifications per Compute Capability", and clocks and widths those of an H100.
@@ -165,7 +165,7 @@ def device_get_pci_bus_id(text: int, size: int, device: int) -> None:
 
 
 def write_facts(device: DeviceFacts) -> None:
-    """Write down what C answers of the device."""
+    """Write the values that C code returns about the device."""
     values = attributes()
     numbers = outliving((ctypes.c_int32 * len(values))(*(values[k + 1] for k in range(len(values)))))
     device.attributes, device.count, device.name = ctypes.addressof(numbers), len(values), constant(name())
@@ -181,7 +181,7 @@ def _store_text(at: int, size: int, text: str) -> None:
 
 @started("cuDeviceGetByPCIBusId", "PP")
 def device_get_by_pci_bus_id(device: int, text: int) -> None:
-    """Find a device by where on the bus it is; domain and function may be left out."""
+    """Find a device by its PCI bus ID. The domain and the function are optional."""
     require(device)
     parsed = re.fullmatch(r"(?:([0-9a-fA-F]+):)?([0-9a-fA-F]+):([0-9a-fA-F]+)(?:\.([0-9a-fA-F]+))?", text_at(text))
     require(parsed)
@@ -211,7 +211,7 @@ def device_can_access_peer(can: int, device: int, peer: int) -> None:
 
 @started("cuDeviceGetP2PAttribute", "PIII")
 def device_get_p2p_attribute(value: int, attribute: int, device: int, peer: int) -> None:
-    """Refuse: what is said of two devices cannot be said of one."""
+    """Refuse the call, because there is only one device."""
     require(value and 1 <= attribute <= 5)
     check(device)
     check(peer)
@@ -236,7 +236,7 @@ def device_get_texture_1d_linear_max_width(width: int, format_: int, channels: i
 
 @started("cuDeviceGetHostAtomicCapabilities", "PPUI")
 def device_get_host_atomic_capabilities(masks: int, operations: int, count: int, device: int) -> None:
-    """Report which atomic operations work over a link to the host: none, as there is no link."""
+    """Report no atomic operations over a link to the host, because there is no link."""
     require(masks and operations and count)
     check(device)
     ctypes.memset(masks, 0, 4 * count)
@@ -244,7 +244,7 @@ def device_get_host_atomic_capabilities(masks: int, operations: int, count: int,
 
 @started("cuDeviceGetP2PAtomicCapabilities", "PPUII")
 def device_get_p2p_atomic_capabilities(masks: int, operations: int, count: int, one: int, other: int) -> None:
-    """Report which atomic operations work from one device to another: none, as there is no other device."""
+    """Report no atomic operations between devices, because there is only one device."""
     require(masks and operations and count)
     check(one)
     require(other != one, Result.INVALID_DEVICE)
@@ -253,7 +253,7 @@ def device_get_p2p_atomic_capabilities(masks: int, operations: int, count: int, 
 
 @started("cuFlushGPUDirectRDMAWrites", "UU")
 def flush_gpu_direct_rdma_writes(target: int, scope: int) -> None:
-    """Wait for what others wrote to the device: it is there."""
+    """Wait for remote writes to the device, which are always complete."""
     require(target == _THE_CONTEXT and scope in (_TO_OWNER, _TO_ALL))
 
 

@@ -39,7 +39,7 @@ _splits = itertools.count(1)
 
 
 class Multiprocessors(NamedTuple):
-    """A number of multiprocessors, the least that can be split off, and how many of them lie together."""
+    """A number of SMs, the minimum number that can be split off, and the number of SMs in each group."""
 
     sms: int
     smallest: int
@@ -47,14 +47,16 @@ class Multiprocessors(NamedTuple):
 
 
 class Queues(NamedTuple):
-    """How many workloads are expected to run at a time, and who shares their queues (``CUdevWorkqueueConfigScope``)."""
+    """The expected number of concurrent workloads, and the scope that shares their queues
+    (``CUdevWorkqueueConfigScope``).
+    """
 
     limit: int
     scope: int = 0
 
 
 class GreenResources(NamedTuple):
-    """What a green context has, or what there is in all."""
+    """The resources of a green context or of the whole device."""
 
     processors: Multiprocessors
     queues: Queues
@@ -104,7 +106,7 @@ def _connections() -> int:
 
 
 def write(at: int, type_: int, resources: GreenResources) -> None:
-    """Write the resource of a type where the caller wants it."""
+    """Write the resource of a type to the caller's memory."""
     require(type_ in (SM, QUEUE_CONFIG, _QUEUE), Result.INVALID_RESOURCE_TYPE)
     require(at)
     words = {SM: resources.processors, QUEUE_CONFIG: (0, *resources.queues)}
@@ -165,7 +167,7 @@ def dev_sm_resource_split_by_count(
 
 @started("cuDevSmResourceSplit", "PUPPUP")
 def dev_sm_resource_split(results: int, count: int, resource: int, remainder: int, flags: int, parameters: int) -> None:
-    """Split multiprocessors into groups as each is described, and write the counts of groups that state none."""
+    """Split SMs into the described groups, and write the sizes of groups that specify none."""
     found = _input(resource)
     require(count and parameters and not flags)
     left, groups = found.sms, []
@@ -219,7 +221,7 @@ def dev_resource_generate_desc(out: int, resources: int, count: int) -> None:
 
 
 def _joined(parts: list[DevResource]) -> Multiprocessors:
-    """Put the groups of one split together; without any, it is the whole device."""
+    """Combine the groups of one split. Without groups, return the whole device."""
     if not parts:
         return whole().processors
     first, refused = parts[0], Result.INVALID_RESOURCE_CONFIGURATION
@@ -231,5 +233,5 @@ def _joined(parts: list[DevResource]) -> Multiprocessors:
 
 
 def described(handle: int) -> GreenResources:
-    """Return what a descriptor says."""
+    """Return the resources of a descriptor."""
     return got(_DESCRIBED.get(handle if cell_is(handle, CellKind.RESOURCES) else 0))

@@ -138,5 +138,5 @@ def is_device_runtime(data: bytes) -> bool:
 
 @functools.cache
 def device_runtime() -> syntax.PtxModule:
-    """Return the module that stands for the library."""
+    """Return the module that replaces the library."""
     return parse(_TEXT, name=NAME)

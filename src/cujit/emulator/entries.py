@@ -57,7 +57,7 @@ _ANSWERS: tuple[tuple[type[CujitError], Result], ...] = (
 
 
 class EntryPoint(NamedTuple):
-    """One entry point in Python: ``begin`` gives what its body gets before the caller's arguments, or refuses."""
+    """An entry point in Python. ``begin`` returns the first arguments of its body, or refuses the call."""
 
     name: str
     types: str
@@ -118,7 +118,7 @@ _GIVES_BACK = re.compile(r"(?:Free|Destroy|Unload|Release|Unregister)(?![a-z])")
 
 
 def gives_back(function: str) -> bool:
-    """Return whether a function of the driver gives back what another one made, by its name."""
+    """Return whether a function of the driver releases an object, by its name."""
     return _GIVES_BACK.search(function) is not None
 
 
@@ -145,7 +145,7 @@ def _declaring(begin: Callable[[], tuple[int, ...]]) -> Callable[..., Callable[[
 
 
 def checked(answer: int, words: str = "", *, hint: str = "") -> None:
-    """Refuse a call with what C answered, unless that is success."""
+    """Raise the error that C code returned, unless it is success."""
     if answer:
         raise RefusedCall(Result(answer), words, hint=hint)
 
@@ -154,7 +154,7 @@ def current_context() -> int:
     """Return the thread's context.
 
     Raises:
-        Refused: it has none, or an error sticks to that.
+        Refused: the thread has no context, or the context has a sticky error.
     """
     found = ctypes.c_uint64()
     checked(_context(found))
@@ -191,7 +191,7 @@ in_context = _declaring(lambda: (current_context(),))
 
 
 def without_data(names: str, types: str, place: int) -> Callable[[_Body], _Body]:
-    """Declare the older form of a call on edges, which lacks the argument at a place: their data."""
+    """Declare the older form of a call on edges, which lacks the argument for edge data."""
 
     def declare(body: _Body) -> _Body:
         started(names, types)(lambda *given: body(*given[:place], 0, *given[place:]))
@@ -204,7 +204,7 @@ def without_data(names: str, types: str, place: int) -> Callable[[_Body], _Body]
 
 
 def require(condition: object, result: Result = Result.INVALID_VALUE, words: str = "", *, hint: str = "") -> None:
-    """Refuse a call where something does not hold."""
+    """Refuse a call unless a condition holds."""
     if not condition:
         raise RefusedCall(result, words, hint=hint)
 
@@ -213,14 +213,14 @@ _Found = TypeVar("_Found")
 
 
 def got(found: _Found | None, result: Result = Result.INVALID_VALUE, words: str = "", *, hint: str = "") -> _Found:
-    """Return what was looked for, or refuse a call if it was not found."""
+    """Return a value that was looked up, or refuse the call if it is None."""
     if found is None:
         raise RefusedCall(result, words, hint=hint)
     return found
 
 
 def store(pointer: int, type_: Any, value: int) -> None:
-    """Write a number where the caller wants it, which must not be nowhere."""
+    """Write a number to the caller's memory. A null pointer is refused."""
     require(pointer)
     type_.from_address(pointer).value = value
 
@@ -248,7 +248,7 @@ def text_at(pointer: int) -> str:
 
 
 def new_cell(kind: CellKind, context: int = 0) -> int:
-    """Make a cell of a kind in a context, and give its handle.
+    """Create a cell of a kind in a context, and return its handle.
 
     Raises:
         Refused: there is no memory for it.

@@ -66,7 +66,7 @@ def exports() -> dict[str, str]:
 
 
 def find(base: str, version: int, flags: int = 0) -> FunctionForm | None:
-    """Find the newest form of a function that CUDA ``version`` (12050: 12.5) knows; None where it knows none."""
+    """Return the newest form of a function in CUDA ``version`` (12050 means 12.5), or None if that version lacks it."""
     rows = forms().get(base, ())
     preferred = [form for form in rows if form.flavour] if flags & PER_THREAD else []
     preferred = preferred or [form for form in rows if not form.flavour]

@@ -33,7 +33,7 @@ _CAN_BE_DISABLED = (NodeKind.KERNEL, NodeKind.MEMCPY, NodeKind.MEMSET)
 
 
 class _UpdateError(Exception):
-    """Why an instantiated graph cannot become another one, and the nodes that say so."""
+    """The reason why an instantiated graph can't be updated, and the nodes that differ."""
 
     def __init__(self, result: int, node: GraphNode | None = None, before: GraphNode | None = None) -> None:
         super().__init__(result)
@@ -42,7 +42,7 @@ class _UpdateError(Exception):
 
 
 class _Executable:
-    """An instantiated graph: a copy of it, and which of the copy's nodes stands for which of the graph's."""
+    """An instantiated graph: a copy of a graph, and the original node of each copied node."""
 
     def __init__(self, graph: EmulatedGraph, flags: int) -> None:
         self.flags = flags
@@ -56,7 +56,7 @@ class _Executable:
         _EXECUTABLES[self.handle] = self
 
     def item(self, node: int, *kinds: NodeKind) -> GraphNode:
-        """Return the item that stands for a node of the graph."""
+        """Return the item that corresponds to a node of the graph."""
         item = self.items.get(node)
         return got(
             item if item is not None and item.kind in kinds else None,
@@ -76,7 +76,7 @@ class _Executable:
         begin_launch(self.order, frees=bool(self.flags & _AUTO_FREE))
 
     def changed(self) -> None:
-        """Drop the steps, so that later launches do what the nodes do now. Launches that go on keep what they have."""
+        """Drop the steps, so that later launches use the changed nodes. Running launches keep their steps."""
         self._cell.steps = 0
         if not self._cell.running:
             self._drop()
@@ -87,12 +87,12 @@ class _Executable:
         self._kept.clear()
 
     def free(self) -> None:
-        """Take its handle away, so that nobody launches it any more."""
+        """Invalidate the handle, so that no later call launches the graph."""
         del _EXECUTABLES[self.handle]
         cell_free(self.handle, CellKind.GRAPH_EXEC)
 
     def destroy(self) -> None:
-        """Wait for who launches it, and free what it has."""
+        """Wait for running launches, and free the graph's resources."""
         while self._cell.running and self._cell.kind == CellKind.FREE:
             time.sleep(0.0002)
         with LOCK:
@@ -101,7 +101,7 @@ class _Executable:
 
 
 class _Steps:
-    """What C does at a launch of a graph: an array of steps, and the calls of Python among them."""
+    """The steps that C code performs in a launch of a graph, and the Python calls among them."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class _Steps:
         return kernel.function(self._context) if step.context in (0, self._context) else None
 
     def drop(self) -> None:
-        """Forget the steps, and those of conditional nodes among them."""
+        """Drop the steps, including the steps of conditional nodes."""
         for function in self._functions:
             function.graphs.discard(self._graph)
         del _STEPS[self.address]
@@ -177,7 +177,7 @@ _EXECUTABLES: dict[int, _Executable] = {}
 
 
 def _flat(graph: EmulatedGraph, items: dict[int, GraphNode]) -> list[GraphNode]:
-    """List nodes as they run, those of child graphs in place of theirs; note which they stand for."""
+    """Return nodes in the order in which they run. Nodes of child graphs replace the child graph nodes."""
     order = []
     for node in graph.ordered():
         if node.origin is not None:
@@ -274,7 +274,7 @@ class _Instantiation(ctypes.Structure):
 
 @started("cuGraphInstantiateWithParams", "PPP")
 def graph_instantiate_with_params(out: int, graph: int, params: int) -> None:
-    """Make a graph that can be launched, and say what was wrong."""
+    """Instantiate a graph, and write the reason if it can't be instantiated."""
     require(params)
     instantiation = _Instantiation.from_address(params)
     instantiation.node, instantiation.result = 0, 0
@@ -302,7 +302,7 @@ def graph_exec_get_flags(handle: int, flags: int) -> None:
 
 @started("cuGraphExecGetId", "PP")
 def graph_exec_get_id(handle: int, number: int) -> None:
-    """Write a number that no other graph has."""
+    """Write the unique number of an instantiated graph."""
     store_u32(number, _executable(handle).graph.number)
 
 
@@ -311,7 +311,7 @@ def graph_exec_get_id(handle: int, number: int) -> None:
 
 @started("cuGraphUpload", "PS")
 def graph_upload(handle: int, stream: int) -> None:
-    """Make a launch quick: nothing is to be done."""
+    """Upload a graph to speed up its launch. This does nothing."""
     _executable(handle).make_ready(stream_cell(stream).context)
 
 
@@ -332,7 +332,7 @@ def _on_graph(handle: int, stream: int) -> int:
 
 
 def _on_step(steps: int, number: int) -> None:
-    """Do what a step of Python's does."""
+    """Perform a step in Python."""
     _STEPS[steps].calls[number]()
 
 
@@ -362,7 +362,7 @@ def _set_work(handle: int, node: int, kind: NodeKind, params: int, size: int = 0
 
 
 def _check_change(item: GraphNode, params: Any) -> None:
-    """A copy stays one between such memories; all else may change."""
+    """Check that a copy node keeps its memory types. Other changes are allowed."""
     kept = item.params
     if isinstance(params, CopyParams) and isinstance(kept, CopyParams):
         require(
@@ -395,7 +395,7 @@ for _name, _kind in EVENTS.items():
 
 @started("cuGraphExecChildGraphNodeSetParams", "PPP")
 def graph_exec_child_graph_node_set_params(handle: int, node: int, child: int) -> None:
-    """Make a node run what another graph with the same nodes and edges runs."""
+    """Replace the child graph of a node by another graph with the same nodes and edges."""
     with LOCK:
         executable = _executable(handle)
         item = executable.item(node, NodeKind.GRAPH)
@@ -409,7 +409,7 @@ def graph_exec_child_graph_node_set_params(handle: int, node: int, child: int) -
 
 @started("cuGraphExecNodeSetParams", "PPP")
 def graph_exec_node_set_params(handle: int, node: int, params: int) -> None:
-    """Change what a node of any type does."""
+    """Change the parameters of a node of any type."""
     kind, body = body_of(params)
     if kind is NodeKind.GRAPH:
         graph_exec_child_graph_node_set_params(handle, node, load_u64(body))
@@ -420,7 +420,7 @@ def graph_exec_node_set_params(handle: int, node: int, params: int) -> None:
 
 @started("cuGraphNodeSetEnabled", "PPU")
 def graph_node_set_enabled(handle: int, node: int, is_enabled: int) -> None:
-    """Enable a node, or disable it so that it does nothing."""
+    """Enable or disable a node. A disabled node does nothing."""
     with LOCK:
         executable = _executable(handle)
         executable.item(node, *_CAN_BE_DISABLED).is_enabled = bool(is_enabled)
@@ -434,7 +434,7 @@ def graph_node_get_enabled(handle: int, node: int, is_enabled: int) -> None:
 
 
 def _update(kept: EmulatedGraph, graph: EmulatedGraph) -> None:
-    """Make the nodes of an instantiated graph do what another graph's nodes do, if it has the same nodes and edges."""
+    """Update the nodes of an instantiated graph from another graph with the same nodes and edges."""
     changes = list(_changes(kept, graph))
     for item, node in changes:
         item.params, item.work, item.attributes = node.params, node.work, dict(node.attributes)
@@ -468,7 +468,7 @@ def _changes(kept: EmulatedGraph, graph: EmulatedGraph) -> list[tuple[GraphNode,
 
 
 def _try_update(handle: int, graph: int) -> tuple[int, int, int]:
-    """Update an instantiated graph; give the result, and the nodes that a failure names."""
+    """Update an instantiated graph, and return the result and the nodes that caused a failure."""
     with LOCK:
         executable = _executable(handle)
         try:
@@ -481,7 +481,7 @@ def _try_update(handle: int, graph: int) -> tuple[int, int, int]:
 
 @started("cuGraphExecUpdate", "PPPP")
 def graph_exec_update(handle: int, graph: int, node: int, result: int) -> None:
-    """Make an instantiated graph do what another graph with the same nodes and edges does."""
+    """Update an instantiated graph from another graph with the same nodes and edges."""
     found, which, _ = _try_update(handle, graph)
     store_u64(node, which)
     store_u32(result, found)
@@ -490,7 +490,7 @@ def graph_exec_update(handle: int, graph: int, node: int, result: int) -> None:
 
 @started("cuGraphExecUpdate_v2", "PPP")
 def graph_exec_update_v2(handle: int, graph: int, info: int) -> None:
-    """Do the same, and say both nodes of an edge that differs."""
+    """Update an instantiated graph, and report both nodes of an edge that differs."""
     require(info)
     found, node, before = _try_update(handle, graph)
     store_u32(info, found)

@@ -1,4 +1,5 @@
-"""Memory of graphs: it has its address from the beginning. A launch takes it, a node or the caller frees it.
+"""Memory of graphs. Its address is fixed when the node is added. A launch allocates it, and a node or the caller frees
+it.
 
 Source: CUDA Driver API manual, ``cuGraphAddMemAllocNode`` and ``cuGraphAddMemFreeNode``.
 """
@@ -26,14 +27,14 @@ _new_pool = in_c("pool_new", ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32, 
 
 
 class HeldPlace:
-    """Where an allocation lies: the place is used again when nobody holds this any more."""
+    """The address range of an allocation. It is reused after the last reference to this object is gone."""
 
     def __init__(self, address: int) -> None:
         weakref.finalize(self, _recycle, address).atexit = False
 
     @classmethod
     def of(cls, address: int) -> HeldPlace:
-        """Return the place of an address that was allocated: the same object as long as anything refers to it."""
+        """Return the range of an allocated address: the same object while references to it exist."""
         found = _PLACES.get(address)
         if found is None:
             found = _PLACES[address] = cls(address)
@@ -45,14 +46,14 @@ _PLACES: weakref.WeakValueDictionary[int, HeldPlace] = weakref.WeakValueDictiona
 
 @once
 def _pool() -> int:
-    """Make the pool that counts what graphs have taken; nobody gets its handle."""
+    """Create the pool that counts the allocations of graphs. Clients can't get its handle."""
     pool = int(_new_pool(0, BlockKind.POOLED, 0))
     require(pool, Result.OUT_OF_MEMORY)
     return pool
 
 
 class GraphMemory:
-    """Memory of graphs: ``address`` stays its own until the last of their nodes is gone."""
+    """Memory of a graph. ``address`` is reserved while one of its nodes exists."""
 
     def __init__(self, graph: EmulatedGraph, size: int) -> None:
         found = ctypes.c_uint64()
@@ -77,7 +78,7 @@ class GraphMemory:
 
     @property
     def is_taken(self) -> bool:
-        """Whether a launch has taken it, and nobody has freed it."""
+        """Whether a launch allocated the memory and it isn't freed yet."""
         return _block_of(self.address) is not None
 
     def freed_by(self, graph: EmulatedGraph) -> None:
@@ -93,10 +94,10 @@ class GraphMemory:
         self._freeing.add(graph)
 
     def take(self) -> None:
-        """Claim the graph's memory for a launch.
+        """Allocate the graph's memory for a launch.
 
         Raises:
-            Refused: somebody has it, or there is not so much.
+            Refused: the memory is already allocated, or there is not enough memory.
         """
         checked(
             _take(self.address),
@@ -105,7 +106,7 @@ class GraphMemory:
         )
 
     def free(self) -> bool:
-        """Free what a launch took; False where nobody has it."""
+        """Free the memory of a launch. Return False if it isn't allocated."""
         return bool(_free(self.address, 1 << BlockKind.POOLED))
 
 
@@ -121,7 +122,7 @@ _COUNTERS = ("reserved", "used_high", "reserved", "reserved_high")
 
 @started("cuDeviceGetGraphMemAttribute", "IIP")
 def device_get_graph_mem_attribute(ordinal: int, attribute: int, value: int) -> None:
-    """Count the bytes that graphs have, or have kept for their next launch, now or at most."""
+    """Write the current or maximum number of bytes that graphs use or reserve."""
     device.check(ordinal)
     require(0 <= attribute < len(_COUNTERS))
     store_u64(value, getattr(PoolCell.from_address(_pool()), _COUNTERS[attribute]))
@@ -129,7 +130,7 @@ def device_get_graph_mem_attribute(ordinal: int, attribute: int, value: int) -> 
 
 @started("cuDeviceSetGraphMemAttribute", "IIP")
 def device_set_graph_mem_attribute(ordinal: int, attribute: int, value: int) -> None:
-    """Forget the most that graphs had."""
+    """Reset a maximum of the memory that graphs used."""
     device.check(ordinal)
     require(value and attribute in (1, 3) and not load_u64(value))
     pool = PoolCell.from_address(_pool())

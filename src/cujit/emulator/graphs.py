@@ -1,4 +1,4 @@
-"""Graphs: nodes are added, connected, asked about and taken away."""
+"""Graphs: functions that add, connect, query, and remove nodes."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _check_clone(graph: EmulatedGraph) -> None:
 
 @started("cuGraphNodeFindInClone", "PPP")
 def graph_node_find_in_clone(found: int, node: int, clone: int) -> None:
-    """Find the node of a clone that was made of a node."""
+    """Write the node of a clone that corresponds to an original node."""
     require(found)
     with LOCK:
         original = node_of(node)
@@ -96,7 +96,7 @@ def graph_node_find_in_clone(found: int, node: int, clone: int) -> None:
 
 @started("cuGraphGetId", "PP")
 def graph_get_id(graph: int, number: int) -> None:
-    """Write a number that no other graph has."""
+    """Write the unique number of a graph."""
     store_u32(number, graph_of(graph).number)
 
 
@@ -107,7 +107,7 @@ _Work = Callable[[EmulatedGraph], tuple[Any, Any]]
 
 
 def _added(out: int, graph: int, nodes: int, count: int, kind: NodeKind, work: _Work, data: int = 0) -> GraphNode:
-    """Add a node, when all that is said of it is right."""
+    """Add a node after checking its parameters."""
     require(out)
     with LOCK:
         found = graph_of(graph)
@@ -201,7 +201,7 @@ def graph_add_empty_node(out: int, graph: int, nodes: int, count: int) -> None:
 def graph_add_child_graph_node(
     out: int, graph: int, nodes: int, count: int, child: int, data: int = 0, is_moved: bool = False
 ) -> None:
-    """Add a node that runs a copy of another graph, or that one itself if it ``is_moved``."""
+    """Add a node that runs a copy of another graph, or the graph itself if ``is_moved`` is set."""
     with LOCK:
         source = graph_of(child)
         require(not source.has_conditions, Result.NOT_SUPPORTED, "a child graph can't have conditional nodes")
@@ -223,7 +223,7 @@ def graph_child_graph_node_get_graph(node: int, graph: int) -> None:
 
 @started("cuGraphAddMemAllocNode", "PPPPP")
 def graph_add_mem_alloc_node(out: int, graph: int, nodes: int, count: int, params: int) -> None:
-    """Add a node that allocates memory, whose address is there at once."""
+    """Add a node that allocates memory, and write its address, which is already known."""
     kind = NodeKind.MEM_ALLOC
     node = _added(out, graph, nodes, count, kind, lambda found: work_of(kind, params, 0, found))
     AllocParams.from_address(params).address = node.params.address
@@ -231,13 +231,13 @@ def graph_add_mem_alloc_node(out: int, graph: int, nodes: int, count: int, param
 
 @started("cuGraphMemAllocNodeGetParams", "PP")
 def graph_mem_alloc_node_get_params(node: int, params: int) -> None:
-    """Write what a node allocates."""
+    """Write the allocation of a node."""
     store_params(_of_kind(node, NodeKind.MEM_ALLOC), params)
 
 
 @started("cuGraphAddMemFreeNode", "PPPPP")
 def graph_add_mem_free_node(out: int, graph: int, nodes: int, count: int, pointer: int) -> None:
-    """Add a node that frees what a node of a graph allocated."""
+    """Add a node that frees memory that a graph node allocated."""
     where = ctypes.c_uint64(pointer)
     kind = NodeKind.MEM_FREE
     _added(out, graph, nodes, count, kind, lambda found: work_of(kind, ctypes.addressof(where), 0, found))
@@ -245,7 +245,7 @@ def graph_add_mem_free_node(out: int, graph: int, nodes: int, count: int, pointe
 
 @started("cuGraphMemFreeNodeGetParams", "PP")
 def graph_mem_free_node_get_params(node: int, pointer: int) -> None:
-    """Write what a node frees."""
+    """Write the address that a node frees."""
     store_params(_of_kind(node, NodeKind.MEM_FREE), pointer)
 
 
@@ -283,7 +283,7 @@ def graph_add_node(out: int, graph: int, nodes: int, data: int, count: int, para
 
 @started("cuGraphNodeSetParams cuGraphNodeSetParams_v2", "PP")
 def graph_node_set_params(node: int, params: int) -> None:
-    """Change what a node of any type does."""
+    """Change the parameters of a node of any type."""
     kind, body = body_of(params)
     found = _of_kind(node, kind)
     require(kind not in (NodeKind.MEM_ALLOC, NodeKind.MEM_FREE, NodeKind.GRAPH, NodeKind.CONDITIONAL))
@@ -292,7 +292,7 @@ def graph_node_set_params(node: int, params: int) -> None:
 
 @started("cuGraphNodeGetParams", "PP")
 def graph_node_get_params(node: int, params: int) -> None:
-    """Write what a node of any type does."""
+    """Write the parameters of a node of any type."""
     found = node_of(node)
     require(params)
     ctypes.memset(params, 0, ctypes.sizeof(NodeParams))
@@ -326,7 +326,7 @@ def graph_conditional_handle_create(out: int, graph: int, context: int, value: i
 
 
 def _add_conditional(out: int, graph: int, nodes: int, count: int, body: int, data: int) -> None:
-    """Add a node whose own graphs run by a condition; write their handles."""
+    """Add a conditional node, and write the handles of its graphs."""
     params = ConditionalParams.from_buffer_copy(ctypes.string_at(body, ctypes.sizeof(ConditionalParams)))
     with LOCK:
         condition = got(
@@ -353,7 +353,7 @@ def _add_conditional(out: int, graph: int, nodes: int, count: int, body: int, da
 
 @started("cuGraphDestroyNode", "P")
 def graph_destroy_node(node: int) -> None:
-    """Take a node out of its graph."""
+    """Remove a node from its graph."""
     with LOCK:
         found = node_of(node)
         require(not found.graph.has_memory, Result.NOT_SUPPORTED, _ALLOCATES)
@@ -374,13 +374,13 @@ def graph_node_get_containing_graph(node: int, graph: int) -> None:
 
 @started("cuGraphNodeGetLocalId", "PP")
 def graph_node_get_local_id(node: int, number: int) -> None:
-    """Write a number that no other node of the graph has."""
+    """Write a number that is unique among the nodes of the graph."""
     store_u32(number, node_of(node).number)
 
 
 @started("cuGraphNodeGetToolsId", "PP")
 def graph_node_get_tools_id(node: int, number: int) -> None:
-    """Write a number that no other node has."""
+    """Write a number that is unique among all nodes."""
     found = node_of(node)
     store_u64(number, found.graph.number << 32 | found.number)
 
@@ -436,7 +436,7 @@ def graph_get_nodes(graph: int, nodes: int, count: int) -> None:
 
 @started("cuGraphGetRootNodes", "PPP")
 def graph_get_root_nodes(graph: int, nodes: int, count: int) -> None:
-    """List the nodes that wait for no other."""
+    """List the nodes without dependencies."""
     found = [node.handle for node in graph_of(graph).nodes if not node.before]
     _store_some(count, [(nodes, found)], len(found))
 
@@ -452,14 +452,14 @@ def graph_get_edges(graph: int, before: int, after: int, data: int, count: int) 
 @without_data("cuGraphNodeGetDependencies", "PPP", 2)
 @started("cuGraphNodeGetDependencies_v2", "PPPP")
 def graph_node_get_dependencies(node: int, nodes: int, data: int, count: int) -> None:
-    """List what a node waits for."""
+    """List the dependencies of a node."""
     _store_edges(_edges([node_of(node)]), nodes, 0, data, count)
 
 
 @without_data("cuGraphNodeGetDependentNodes", "PPP", 2)
 @started("cuGraphNodeGetDependentNodes_v2", "PPPP")
 def graph_node_get_dependent_nodes(node: int, nodes: int, data: int, count: int) -> None:
-    """List what waits for a node."""
+    """List the nodes that depend on a node."""
     found = node_of(node)
     _store_edges([(found, after, after.before[found]) for after in found.after], 0, nodes, data, count)
 
@@ -495,7 +495,7 @@ def graph_add_dependencies(graph: int, before: int, after: int, data: int, count
 @without_data("cuGraphRemoveDependencies", "PPPP", 3)
 @started("cuGraphRemoveDependencies_v2", "PPPPP")
 def graph_remove_dependencies(graph: int, before: int, after: int, data: int, count: int) -> None:
-    """Take edges away that have such data."""
+    """Remove edges with the given data."""
     with LOCK:
         found = _pairs(graph, before, after, data, count)
         require(not graph_of(graph).has_memory, Result.NOT_SUPPORTED, _ALLOCATES)
@@ -552,7 +552,7 @@ def user_object_create(out: int, pointer: int, destroy: int, references: int, fl
 
 @started("cuUserObjectRetain", "PU")
 def user_object_retain(handle: int, count: int) -> None:
-    """Take more references."""
+    """Increase the reference count of a user object."""
     require(0 < count < 1 << 31)
     with LOCK:
         _user_object(handle).references += count

@@ -137,7 +137,7 @@ def _check_event(handle: int, event: int) -> None:
 
 @started("cuGreenCtxRecordEvent", "PP")
 def green_ctx_record_event(handle: int, event: int) -> None:
-    """Record all that a green context has to do, which is done."""
+    """Record the work of a green context, which is always complete."""
     _check_event(handle, event)
     checked(capture.record_event(event))
 

@@ -1,6 +1,6 @@
-"""Images that clients hand over, by their address alone: how long each is, what it is, and the PTX that runs of it.
+"""Images that clients pass by address: their length, their kind, and their PTX.
 
-What the emulator's compilers make passes for a cubin, and holds PTX: a container (``formats.container``).
+Images from the emulator's compilers are containers with PTX (``formats.container``), which clients treat as cubins.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ _IS_PTX = re.compile(rb"(?:\s|//[^\n]*\n|/\*.*?\*/)*\.version\b", re.DOTALL)
 
 
 def _read(address: int, size: int, *, at_least: int | None = None) -> bytes:
-    """Copy memory of this process, of which nobody knows whether it is there.
+    """Copy memory of this process that may be unmapped.
 
     Raises:
-        Refused: fewer bytes are there than ``at_least``, which is all of them if it is not said.
+        Refused: fewer than ``at_least`` bytes are mapped. Default: all bytes are required.
     """
     try:
         with Path("/proc/self/mem").open("rb", buffering=0) as memory:
@@ -74,7 +74,7 @@ class _ContainerPiece(ctypes.Structure):
 
 
 def _read_by_pages(address: int, size: int) -> bytes:
-    """Copy memory of this process up to where there is none."""
+    """Copy memory of this process up to the first unmapped page."""
     found = bytearray()
     read = ctypes.CDLL(None).process_vm_readv
     while len(found) < size:
@@ -115,7 +115,7 @@ def bytes_at(address: int) -> bytes:
 
 
 def _elf_at(address: int, head: bytes) -> bytes:
-    """Copy an ELF file up to where its tables say that it ends."""
+    """Copy an ELF file up to the end that its tables declare."""
     try:
         size = tables_end(head)
         require(size < _MOST_BYTES, Result.INVALID_IMAGE, f"tables of an ELF file up to byte {size}")
@@ -154,10 +154,10 @@ def device_arch() -> Arch:
 
 
 def ptx_of(data: bytes, name: str = "") -> Artifact:
-    """Find the PTX that a device would run of an image.
+    """Return the PTX of an image that a device would run.
 
     Raises:
-        Refused: it is no image, or none of it runs here.
+        Refused: the image is invalid, or no part of it runs here.
         LinkError: it is LTO-IR that does not link.
     """
     held = read_container(data)
@@ -180,18 +180,18 @@ def ptx_of(data: bytes, name: str = "") -> Artifact:
 
 
 def linked(artifacts: Sequence[Artifact]) -> Artifact:
-    """Link images into one PTX; LTO-IR goes through the real nvJitLink.
+    """Link images into one PTX text. The real nvJitLink processes LTO-IR.
 
     Raises:
-        LinkError: they do not link.
-        ToolchainNotFoundError: there is LTO-IR, and no nvJitLink.
+        LinkError: the images do not link.
+        ToolchainNotFoundError: there is LTO-IR, but nvJitLink is not installed.
     """
     arch = device_arch() if any(artifact.kind is not ImageKind.PTX for artifact in artifacts) else None
     return link(artifacts, to="ptx", arch=None if arch is None else arch.virtual)
 
 
 def _of_elf(data: bytes, name: str) -> Artifact:
-    """Take the PTX in the line information of a cubin that a device of this architecture would run."""
+    """Return the PTX in the line information of a cubin that a device of this architecture would run."""
     (machine,) = struct.unpack_from("<H", data.ljust(HEADER_BYTES, b"\0"), _MACHINE_AT)
     if machine != magic.EM_CUDA:
         raise RefusedCall(Result.INVALID_IMAGE, f"the image is an ELF file for machine {machine}, which is not CUDA")
@@ -216,7 +216,7 @@ def _of_elf(data: bytes, name: str) -> Artifact:
 
 
 def _of_fatbin(fatbin: Fatbin, name: str) -> Artifact:
-    """Choose as a driver does: what was made for the device first, then the newest PTX, then LTO-IR."""
+    """Select an image as a driver does: code for the device first, then the newest PTX, then LTO-IR."""
     device = device_arch()
 
     def fitting(entries: Iterable[FatbinEntry]) -> list[tuple[Arch, FatbinEntry]]:
@@ -247,7 +247,7 @@ _TARGET = re.compile(r"^\s*\.target\s+(sm_\w+)", re.MULTILINE)
 
 
 def _checked(data: bytes, name: str) -> Artifact:
-    """Take PTX whose version and target the device knows."""
+    """Return PTX after checking that the device supports its version and target."""
     text = data.rstrip(b"\0").decode(errors="replace")
     version = _VERSION.search(text)
     if version is not None and (int(version[1]), int(version[2])) > (NEWEST_PTX[0], 99):
@@ -275,7 +275,7 @@ def _check_target(target: str) -> None:
 
 
 def contained(ptx: bytes, arch: Arch | None = None, *, cubin: bytes = b"") -> bytes:
-    """Put PTX into a container, for its target if no architecture is said; with the cubin that was made of it."""
+    """Put PTX into a container, for its own target by default, and with the cubin that was compiled from it, if any."""
     target = _TARGET.search(ptx.decode(errors="replace")) if arch is None else None
     try:
         of_text = Arch.parse(target[1]) if target else None
@@ -286,7 +286,7 @@ def contained(ptx: bytes, arch: Arch | None = None, *, cubin: bytes = b"") -> by
 
 
 def refused_by(error: CujitError) -> RefusedCall:
-    """Return what a driver answers if it refuses PTX."""
+    """Return the result code of a driver that refuses PTX."""
     if isinstance(error, UnsupportedError):
         return RefusedCall(Result.NOT_SUPPORTED, str(error))
     if isinstance(error, PtxSyntaxError):
@@ -315,7 +315,7 @@ class JitLog:
             raise RefusedCall(Result.INVALID_VALUE, f"unknown compiler option: {spell(max(self._at))}")
 
     def write(self, error: str = "", info: str = "") -> None:
-        """Fill the buffers, as far as there are some, and say how much is in them."""
+        """Fill the caller's buffers, if any, and write the number of bytes."""
         if _WALL_TIME in self._at:
             ctypes.c_float.from_address(self._at[_WALL_TIME]).value = 0.0
         for buffer, size, text in ((_ERROR, _ERROR_BYTES, error), (_INFO, _INFO_BYTES, info)):

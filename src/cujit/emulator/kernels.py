@@ -1,4 +1,4 @@
-"""Functions of modules and kernels of libraries: what they say of themselves, and what may be said of them."""
+"""Functions of modules and kernels of libraries: their attributes, and functions that set them."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def kernel_set_attribute(number: int, value: int, handle: int, ordinal: int) -> 
 
 @started("cuKernelSetCacheConfig", "PII")
 def kernel_set_cache_config(handle: int, config: int, ordinal: int) -> None:
-    """Take a wish for the caches, which changes nothing."""
+    """Accept a cache preference, which has no effect."""
     device.check(ordinal)
     kernel_of(handle)
     require(0 <= config <= 3)
@@ -186,13 +186,13 @@ def kernel_set_cache_config(handle: int, config: int, ordinal: int) -> None:
 
 @unfailed("cuFuncSetCacheConfig", "PI")
 def func_set_cache_config(handle: int, config: int) -> None:
-    """Take a wish for the caches, which changes nothing."""
+    """Accept a cache preference, which has no effect."""
     function_of(handle)
     require(0 <= config <= 3)
 
 
 @unfailed("cuFuncSetSharedMemConfig", "PI")
 def func_set_shared_mem_config(handle: int, config: int) -> None:
-    """Take a wish for the banks of shared memory, which changes nothing."""
+    """Accept a preferred bank size of shared memory, which has no effect."""
     function_of(handle)
     require(0 <= config <= 2)

@@ -72,7 +72,7 @@ def _answer_of(error: KernelFaultError) -> Result:
 
 
 def _flush_stdio() -> None:
-    """Write out what C's ``stdout`` of this process has kept."""
+    """Flush C's ``stdout`` of this process."""
     flush, stdout = _stdio()
     flush(stdout)
 
@@ -107,7 +107,7 @@ def _watched(context: int, ends: list[int]) -> Iterator[None]:
 
 
 def _answer(ends: list[int]) -> int:
-    """Return what a launch answers. Later calls report a fault."""
+    """Return the result of a launch. Later calls report a fault."""
     interrupted = _INTERRUPTED if _INTERRUPTED in ends else 0
     return interrupted | (ends[-1] if ends and emulation().settings.errors_now else 0)
 
@@ -271,7 +271,7 @@ def _unfinished(context: int, _handle: int, ready: int, work: int) -> int:
 
 
 def _find(kernel: int, context: int) -> int:
-    """Return the function of a kernel in a context. 0 if there is none."""
+    """Return the function of a kernel in a context, or 0 if there is none."""
     try:
         return kernel_of(kernel).function(context).handle
     except (RefusedCall, CujitError) as e:
@@ -298,7 +298,7 @@ _launch_kernel = in_c("cuLaunchKernel", ctypes.c_int32, ctypes.c_uint64, *[ctype
 
 
 class _LegacyLaunch:
-    """What was said of a function one call at a time: its block, shared bytes and parameters."""
+    """Launch parameters that were set for a function by separate calls: its block, shared bytes, and parameters."""
 
     def __init__(self, size: int) -> None:
         self.block, self.shared_bytes = (1, 1, 1), 0
@@ -333,7 +333,7 @@ def func_set_shared_size(handle: int, size: int) -> None:
 
 @in_any_context("cuParamSetSize", "PU")
 def param_set_size(handle: int, size: int) -> None:
-    """Set how many bytes all parameters take."""
+    """Set the total size of the parameters in bytes."""
     require(size >= function_of(handle).parameter_bytes)
     call = _calls_of(handle)
     call.parameters = call.parameters.ljust(size, b"\0")[:size]
@@ -362,7 +362,7 @@ def param_set_v(handle: int, offset: int, data: int, size: int) -> None:
 @in_any_context("cuLaunchGrid", "PII")
 @in_any_context("cuLaunchGridAsync", "PIIS")
 def launch_grid(handle: int, width: int = 1, height: int = 1, stream: int = 0) -> int:
-    """Launch one block, or a grid, by what was said of the function."""
+    """Launch one block or a grid with the parameters that were set for the function."""
     call = _calls_of(handle)
     require(width > 0 and height > 0)
     data = (ctypes.c_char * len(call.parameters)).from_buffer(call.parameters)

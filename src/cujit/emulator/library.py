@@ -34,7 +34,7 @@ def slots_of(table: int) -> ctypes.Array[ctypes.c_uint64]:
 
 
 class _Slots:
-    """A library's table, filled in: what C has at once, what Python has when it is called first."""
+    """The filled-in table of a library: functions in C, and functions that Python provides on first use."""
 
     def __init__(self, address: int) -> None:
         self._slots = slots_of(address)
@@ -54,7 +54,7 @@ class _Slots:
                 self._place(index)
 
     def _in_c(self, index: int) -> int:
-        """Return the address of a function in C. 0 if Python has it, or nobody."""
+        """Return the address of a function in C, or 0 if C has no such function."""
         export, function = self._names[index]
         return self._native.get(export) or self._native.get(function, 0)
 
@@ -86,7 +86,7 @@ _ANY = [ctypes.c_uint64] * 12
 
 
 def _noted(export: str, at: int) -> Any:
-    """Put a note of each call before a function in C, if calls are to be noted."""
+    """Return a function that records each call before a function in C, if calls are recorded."""
     function, notes = ctypes.CFUNCTYPE(ctypes.c_int32, *_ANY)(at), emulation().notes
 
     def call(*arguments: int) -> int:
@@ -120,7 +120,7 @@ def attach(table: int) -> None:
 
 
 def _fill_state(state: Emulator, table: int) -> None:
-    """Write down what the end of the process needs: the driver's table, and what results are called."""
+    """Write the data for the end of the process: the driver's table, and the names of results."""
     rows = (ErrorText(result, constant(result.spelled), constant(result.sentence)) for result in Result)
     errors = outliving((ErrorText * len(Result))(*rows))
     state.table, state.errors, state.error_count = table, ctypes.addressof(errors), len(errors)
@@ -129,7 +129,9 @@ def _fill_state(state: Emulator, table: int) -> None:
 
 
 def address_of(export: str) -> int:
-    """Return the address of an exported function of the library in this process. 0 if it exports none of that name."""
+    """Return the address of an exported function of the library in this process, or 0 if it exports no
+    such function.
+    """
     return _address(getattr(_this_library(), export, None))
 
 
@@ -163,7 +165,7 @@ def loaded_already(path: str) -> CujitError:
 
 
 def driver_path() -> str | None:
-    """Return the path of the driver that this process has loaded. None if there is none, or it is the emulator's."""
+    """Return the path of the driver that this process has loaded, or None if there is none or it is the emulator's."""
     try:
         lines = Path("/proc/self/maps").read_text().splitlines()
     except OSError:  # a container may have no /proc

@@ -1,4 +1,4 @@
-"""The driver's linker: PTX and LTO-IR, in whatever image they come, into a container of one PTX."""
+"""The driver's linker: links PTX and LTO-IR from any kind of image into a container with one PTX text."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _KINDS = {
 
 
 class _LinkState:
-    """A link that goes on: its log, what was added, and the image once it is complete."""
+    """A link in progress: its log, its inputs, and the image after the link is complete."""
 
     def __init__(self, log: JitLog) -> None:
         self.log = log
@@ -73,7 +73,7 @@ def _add(handle: int, kind: int, read: Callable[[], bytes], name: str) -> None:
 
 
 def _input(kind: ImageKind, data: bytes, name: str) -> Artifact:
-    """Take an input for what it is: containers pass for cubins and objects."""
+    """Return an input by its real kind. Containers are accepted as cubins and objects."""
     held = read_container(data)
     if held is not None or kind is ImageKind.PTX:
         return Artifact(ImageKind.PTX, (data if held is None else held.ptx).rstrip(b"\0"), name=name)
@@ -102,7 +102,7 @@ def link_add_file(handle: int, kind: int, path: int, count: int, options: int, v
 
 @started("cuLinkComplete", "PPP")
 def link_complete(handle: int, out: int, size: int) -> None:
-    """Link, and give the image, which stays until the link is destroyed."""
+    """Link, and write the image, which exists until the link is destroyed."""
     link = _link_of(handle)
     require(out)
     require(
@@ -127,7 +127,7 @@ def link_complete(handle: int, out: int, size: int) -> None:
 
 @started("cuLinkDestroy", "P")
 def link_destroy(handle: int) -> None:
-    """End a link, and let go of its image."""
+    """Destroy a link and its image."""
     _link_of(handle)
     cell_free(handle, CellKind.LINK)
     del _LINKS[handle]

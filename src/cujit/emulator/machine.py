@@ -66,7 +66,7 @@ def boot_code() -> bytes:
 
 
 class Native:
-    """What C offers: ``entries`` are the addresses of the driver's functions that it has, by name."""
+    """The native code of the emulator. ``entries`` are the addresses of the driver functions in C, by name."""
 
     def __init__(self) -> None:
         found = self._part(_STATE, _parts()[_STATE])
@@ -82,7 +82,7 @@ class Native:
         self.entries = {name[6:]: at for name, at in found.items() if name.startswith(_ENTRY)}
 
     def _part(self, part: str, names: Sequence[str]) -> dict[str, int]:
-        """Load a part, whose functions the parts after it may call."""
+        """Load a part. Later parts may call its functions."""
         return publish(machine_code(_work(part), names[0]), names)
 
     def address(self, name: str) -> int:
@@ -101,11 +101,11 @@ def _parts() -> dict[str, list[str]]:
 
 @once
 def native() -> Native:
-    """Load what is in C, once a process.
+    """Load the native code, once per process.
 
     Raises:
         MissingError: llvmlite is not installed.
-        UnsupportedError: it is not written for this processor.
+        UnsupportedError: the emulator doesn't support this processor.
     """
     return Native()
 
@@ -222,7 +222,7 @@ class Targets:
         library.resolve = native().address("enter")
 
     def give(self, index: int, function: Any) -> None:
-        """Register the function of a place: one that ``for_c`` made."""
+        """Register the function of a slot, which ``for_c`` created."""
         self._targets[index].call = ctypes.cast(function, ctypes.c_void_p).value
 
 
@@ -237,7 +237,7 @@ def constant(text: str) -> int:
 
 
 def outliving(memory: Any) -> Any:
-    """Return memory that the end of Python leaves as it is."""
+    """Return memory that remains valid after Python ended."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))
     return memory
 

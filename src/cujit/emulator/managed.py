@@ -1,4 +1,4 @@
-"""Managed memory: what is advised of it and where it was brought. It lies in one place, whatever is said.
+"""Managed memory: advice and prefetches, which have no effect on its place.
 
 Source: CUDA Driver API manual, ``cuMemAdvise``, ``cuMemPrefetchAsync`` and ``cuMemRangeGetAttribute``.
 """
@@ -38,7 +38,7 @@ _Place = tuple[int, int]
 
 
 class _ManagedBlock:
-    """What was said of one allocation: values of parts of it, the newest in front."""
+    """The advice for one allocation: values of ranges, newest first."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -67,10 +67,10 @@ _BLOCKS: dict[int, _ManagedBlock] = {}
 
 
 def _managed(address: int, size: int) -> _ManagedBlock:
-    """Return what was advised for an allocation that contains a range.
+    """Return the advice for an allocation that contains a range.
 
     Raises:
-        Refused: the range does not lie in one allocation of managed memory.
+        Refused: the range is not inside one allocation of managed memory.
     """
     at = _block_of(address)
     require(at and size)
@@ -90,7 +90,7 @@ def _place_of(ordinal: int) -> _Place:
 
 
 def _place_in(location: int) -> _Place:
-    """Read a place: a structure of eight bytes comes as a number."""
+    """Read a location. A structure of eight bytes is passed as a number."""
     kind, ordinal = location & 0xFFFFFFFF, location >> 32
     require(kind == _ON_DEVICE or kind in _HOSTS)
     if kind == _ON_DEVICE:
@@ -112,13 +112,13 @@ def _advise(address: int, size: int, advice: int, location: int, place_of: Calla
 
 @in_any_context("cuMemAdvise", "PPII")
 def mem_advise_by_ordinal(address: int, size: int, advice: int, ordinal: int) -> None:
-    """Take advice on where memory should be."""
+    """Store advice about the place of memory."""
     _advise(address, size, advice, ordinal, _place_of)
 
 
 @in_any_context("cuMemAdvise_v2", "PPIP")
 def mem_advise(address: int, size: int, advice: int, location: int) -> None:
-    """Take advice on where memory should be."""
+    """Store advice about the place of memory."""
     _advise(address, size, advice, location, _place_in)
 
 
@@ -133,13 +133,13 @@ def _prefetch(address: int, size: int, place: _Place, stream: int) -> None:
 
 @in_any_context("cuMemPrefetchAsync", "PPIS")
 def mem_prefetch_by_ordinal(address: int, size: int, ordinal: int, stream: int) -> None:
-    """Bring memory where it is already."""
+    """Prefetch memory, which is already in place."""
     _prefetch(address, size, _place_of(ordinal), stream)
 
 
 @in_any_context("cuMemPrefetchAsync_v2", "PPPUS")
 def mem_prefetch(address: int, size: int, location: int, flags: int, stream: int) -> None:
-    """Bring memory where it is already."""
+    """Prefetch memory, which is already in place."""
     require(not flags)
     _prefetch(address, size, _place_in(location), stream)
 
@@ -156,7 +156,7 @@ def _batch(pointers: int, sizes: int, count: int, flags: int, stream: int) -> li
 
 @in_any_context("cuMemDiscardBatchAsync", "PPPPS")
 def mem_discard_batch(pointers: int, sizes: int, count: int, flags: int, stream: int) -> None:
-    """Let go of what memory holds: it stays, as it may."""
+    """Discard the contents of memory. They remain, which is allowed."""
     _batch(pointers, sizes, count, flags, stream)
 
 
@@ -171,7 +171,7 @@ def mem_prefetch_batch(
     flags: int,
     stream: int,
 ) -> None:
-    """Bring ranges where they are already; each place is of the ranges from a number on."""
+    """Prefetch ranges, which are already in place. Each location applies to the ranges from an index on."""
     require(places and first and 0 < place_count <= count)
     ranges = _batch(pointers, sizes, count, flags, stream)
     begins = [load_u64(first, k) for k in range(place_count)]
@@ -205,13 +205,13 @@ def _attribute(attribute: int, address: int, size: int, count: int) -> list[int]
 
 @in_any_context("cuMemRangeGetAttribute", "PPIPP")
 def mem_range_get_attribute(out: int, bytes_: int, attribute: int, address: int, size: int) -> None:
-    """Write what was advised for a range."""
+    """Write the advice for a range."""
     _store_attribute(out, bytes_, attribute, address, size)
 
 
 @in_any_context("cuMemRangeGetAttributes", "PPPPPP")
 def mem_range_get_attributes(out: int, sizes: int, attributes: int, count: int, address: int, size: int) -> None:
-    """Write several attributes of what was advised for a range."""
+    """Write several attributes of the advice for a range."""
     require(out and sizes and attributes and count)
     for k, attribute in enumerate((ctypes.c_int32 * count).from_address(attributes)):
         _store_attribute(load_u64(out, k), load_u64(sizes, k), attribute, address, size)

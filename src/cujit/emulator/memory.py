@@ -1,4 +1,4 @@
-"""Memory as Python knows it: how much there is, and what the checks of the CPU device know of it."""
+"""Memory in Python: its total size, and the information that the checks of the CPU device have about it."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def _holds(now: int, value: int, how: int, bits: int) -> bool:
 
 
 def _wait(operation: MemoryOperation, size: int) -> None:
-    """Wait until memory holds what is waited for: another thread has to write it."""
+    """Wait until memory has the requested value. Another thread has to write it."""
     word, how = _words(operation.address, size), operation.flags & 3
     began, limit_s, is_reported = time.monotonic(), emulation().settings.timeout_s, False
     while not _holds(word.value, operation.value, how, 8 * size):
@@ -48,7 +48,7 @@ def _wait(operation: MemoryOperation, size: int) -> None:
 
 
 def _change(operation: MemoryOperation) -> None:
-    """Do an atomic operation, whose address and value lie one word further."""
+    """Perform an atomic operation, whose address and value are one word further."""
     raw = bytes(operation)
     kind, type_ = (int.from_bytes(raw[k : k + 4], "little") for k in (8, 12))
     address, value = (int.from_bytes(raw[k : k + 8], "little") for k in (16, 24))

@@ -266,7 +266,7 @@ class _Making:
         return [*sources, *own]
 
     def profiled(self, profiled: Sequence[ProfiledKernel]) -> list[KernelReport]:
-        """Report what was launched."""
+        """Return the reports of the launched kernels."""
         rows = []
         for kernel in profiled:
             block = kernel.threads // kernel.blocks if kernel.blocks else None
@@ -275,7 +275,7 @@ class _Making:
         return rows
 
     def built(self, names: set[str] | None) -> list[KernelReport]:
-        """Report what is in the image."""
+        """Return the reports of the kernels in the image."""
         infos = {k.name: k for k in self.found[0].kernels if names is None or k.name in names}
         if len(infos) > _MOST_KERNELS:
             self.notes.append(f"{len(infos) - _MOST_KERNELS} of {len(infos)} kernels have no plots: name some")
@@ -303,7 +303,7 @@ class _Making:
             return []
 
     def _image_of(self, kind: ImageKind) -> ImageInfo | None:
-        """Choose an image: of the architecture that was asked for, if there is one."""
+        """Return an image, of the requested architecture if there is one."""
         images = [image for image in self.found[0] if image.kind is kind and not image.error]
         wanted = (image for image in images if self.arch is not None and image.arch == self.arch)
         return next(wanted, next(iter(images), None))
@@ -323,15 +323,15 @@ class _Making:
             return None
 
     def _wanted_arch(self) -> Arch | None:
-        """Return the architecture that PTX is assembled for: the requested one, otherwise the GPU's. None means the
-        PTX's own.
+        """Return the architecture to assemble PTX for: the requested one, otherwise the GPU's. None means the PTX's own
+        target.
         """
         if self.arch is not None or self.on is None:
             return self.arch
         return self.on.arch if isinstance(self.on, Device) else product_of(self.on).arch
 
     def _sass_of_image(self, names: set[str] | None, ptx: Sequence[Listing]) -> list[Listing]:
-        """List the machine code of the image; its lines are those of ``ptx`` if that was recovered from it."""
+        """Return the SASS listings of the image. Their lines refer to ``ptx`` if it was recovered from the image."""
         cubin = self._cubin()
         kept = names and {k.name for k in self.found[0].kernels if k.kind is ImageKind.CUBIN} & names
         is_its_own = self._image_of(ImageKind.PTX) is None
@@ -402,7 +402,7 @@ def _occupancy_record(found: Subject, block: int | None) -> dict[str, Any]:
 
 
 def _error_records(error: CujitError) -> list[dict[str, Any]]:
-    """Describe what was found, by line where that is known: each diagnostic of a compiler, or the fault of a launch."""
+    """Return the findings, with lines if known: each diagnostic of a compiler, or the fault of a launch."""
     if isinstance(error, CompileError) and error.diagnostics:
         return [
             {

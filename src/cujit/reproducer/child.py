@@ -1,4 +1,6 @@
-"""The processes apart: one is ready, each that it forks runs one saved launch, without any rights on the CPU device."""
+"""The separate processes: a server process is ready, and each forked process runs one saved launch
+with minimal rights.
+"""
 
 from __future__ import annotations
 
@@ -51,14 +53,14 @@ _IDLE_S = 60.0
 
 
 def serve(orders: int, kind: str) -> None:
-    """Be ready for launches on a ``cpu`` or ``gpu``, and fork a process for whoever asks on the socket ``orders``."""
+    """Prepare for launches on a ``cpu`` or ``gpu``, and fork a process for each request on the socket ``orders``."""
     if kind == "cpu":
         _import_all()
     _Server(socket.socket(fileno=orders)).run()
 
 
 class _Server:
-    """Forks; each process has a line to whoever asked for it, who closes it to have the process killed."""
+    """Forks processes. Each process has a pipe from its requester, who closes the pipe to have the process killed."""
 
     def __init__(self, orders: socket.socket) -> None:
         self._orders: socket.socket | None = orders
@@ -73,7 +75,7 @@ class _Server:
         self._selector.register(ended, selectors.EVENT_READ, self._reap)
 
     def run(self) -> None:
-        """Fork until nobody can ask any more, or has for a while, and every process has ended."""
+        """Fork until no more requests can come, or none came for a while, and every process has ended."""
         while self._orders or self._lines:
             ready = self._selector.select(None if self._lines else _IDLE_S)
             for key, _ in ready:
@@ -117,9 +119,7 @@ class _Server:
 
 
 def _become(files: Sequence[int]) -> None:
-    """Install these files as standard input, output, error and answers. Close everything else that
-    the server has open.
-    """
+    """Install files as standard input, output, error, and answers. Close all other files of the server."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     kept = [fcntl.fcntl(file, fcntl.F_DUPFD, max(files) + 1) for file in files[:4]]
@@ -134,7 +134,7 @@ def _become(files: Sequence[int]) -> None:
 
 
 def main(answers: int, parent: int) -> None:
-    """Read what is asked and the saved launch from standard input, and answer on a descriptor."""
+    """Read the request and the saved launch from standard input, and answer on a descriptor."""
     data = sys.stdin.buffer
     request: dict[str, Any] = json.loads(data.read(LENGTH.unpack(data.read(LENGTH.size))[0]))
     end_with_parent(parent)
@@ -231,7 +231,7 @@ def _import_all() -> None:
 
 
 def _ready(device: Device) -> None:
-    """Run everything once that a launch on this device does, including the fault at its end."""
+    """Execute all steps of a launch on this device once, including a fault at its end."""
     array = device.zeros(1, np.uint32)
     try:
         load(_TINY, device)["tiny"][1, 1](array)
@@ -243,7 +243,7 @@ def _ready(device: Device) -> None:
 
 
 class Run:
-    """One launch as it was asked for."""
+    """A launch with its requested options."""
 
     def __init__(self, request: Mapping[str, Any]) -> None:
         self.trace: Trace | None = None
@@ -253,7 +253,7 @@ class Run:
             self.device = self._watching(request)
 
     def _watching(self, request: Mapping[str, Any]) -> Device:
-        """Make the CPU device that was asked for."""
+        """Create the requested CPU device."""
         # after the choice: a GPU does without them
         from cujit.devices.cpu.observe.profile import Profile
         from cujit.devices.cpu.observe.trace import Trace
@@ -266,7 +266,7 @@ class Run:
         return process_devices().cpu(None, watchers, check=request["check"], timeout_s=request["timeout_s"])
 
     def launch(self, saved: SavedLaunch, answer: dict[str, Any]) -> list[bytes]:
-        """Make the launch; what it left in memory is given, the rest is put into ``answer``."""
+        """Run the launch. Return the memory that it changed, and put the rest into ``answer``."""
         for watcher in (self.trace, self.profile):
             if watcher is not None:
                 watcher.clear()  # of what made ready
@@ -312,7 +312,7 @@ class Run:
         return [array.numpy()[block.skip :].tobytes() for array, block in zip(arrays, saved.memory, strict=True)]
 
     def _load(self, saved: SavedLaunch) -> Module:
-        """Load the first image that runs here; the CPU device takes the last, which tells most."""
+        """Load the first image that runs here. The CPU device uses the last, which contains the most information."""
         names = {} if saved.kernel == saved.lowered else {saved.kernel: saved.lowered}
         texts = {text.name: Text(text.shown, text.text) for text in saved.texts}
         refused: CujitError = LoadError("the saved launch doesn't contain an image")
@@ -329,7 +329,7 @@ class Run:
         raise refused
 
     def _restore(self, module: Module, saved: SavedLaunch) -> None:
-        """Set the variables of the module; an image may be without the ones that nothing uses."""
+        """Set the variables of the module. An image may lack unused variables."""
         for name, data in saved.variables:
             try:
                 variable = module.variable(name)
@@ -343,7 +343,7 @@ class Run:
             variable.copy_from(np.frombuffer(data, np.uint8))
 
     def _array(self, saved: SavedLaunch, number: int) -> DeviceArray:
-        """Copy a block of memory to the device, as far beyond a multiple of 256 bytes as it was."""
+        """Copy a memory block to the device with its original offset from a multiple of 256 bytes."""
         data, skip = saved.memory[number]
         array = self.device.empty(skip + len(data), np.uint8)
         self.device.upload(array.address + skip, memoryview(data))

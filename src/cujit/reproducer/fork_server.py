@@ -1,7 +1,7 @@
-"""A process that is ready, and forks one for each launch: to import and compile anew what all need takes 0.2 s.
+"""A ready process that forks a process for each launch, because importing and compiling the common parts takes 0.2 s.
 
-It is a fresh Python that never sees a launch, so that what one does is unknown to the next. It ends with this process,
-and after a while in which nobody asks.
+It is a new Python process that runs no launch itself, so that launches don't affect each other. It ends with this
+process, and after some time without requests.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class ForkServer(Worker):
             return self._last
 
     def forget(self) -> None:
-        """Let go of it in a forked child, whose process it is not."""
+        """Drop the server in a forked child, which doesn't own its process."""
         self._orders.close()
         super().forget()
 
@@ -73,7 +73,7 @@ _living: dict[tuple[Any, ...], ForkServer] = {}
 
 
 def fork(files: Sequence[int], *, is_gpu: bool) -> ForkServer:
-    """Make the ready process fork a child with these files. Start that process if there is none.
+    """Make the server process fork a child with these files. Start the server if there is none.
 
     Raises:
         UnsupportedError: there is no Python interpreter to start, as in a frozen program.
@@ -93,9 +93,9 @@ def fork(files: Sequence[int], *, is_gpu: bool) -> ForkServer:
 
 
 def _environment(is_gpu: bool) -> dict[str, str]:
-    """Return what the process needs of the environment. The rest may be secret.
+    """Return the environment variables that the process needs. Others may be secret.
 
-    NumPy's library of linear algebra, which nobody needs there, has no threads: to start them took 0.1 of 0.3 s.
+    NumPy's linear algebra library gets no threads, because they are unused and take 0.1 of 0.3 s to start.
     """
     return kept(GPU_LAUNCH if is_gpu else LAUNCH) | {"OPENBLAS_NUM_THREADS": "1"}
 

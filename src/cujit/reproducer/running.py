@@ -1,7 +1,7 @@
-"""Saved launches run again, in a process apart: it may loop, crash, write wildly or print for ever; this one goes on.
+"""Saved launches run in a separate process. It may loop, crash, or write anywhere without affecting this process.
 
-The process gets the file and gives data back. It is not believed: nothing that it says is unpickled, and every size is
-bounded before memory is taken for it.
+The separate process receives the file and returns data, which is untrusted: this process unpickles nothing and checks
+every size before it allocates memory.
 """
 
 from __future__ import annotations
@@ -180,12 +180,12 @@ def run_once(
     memory_mib: int | None = None,
     trusted: bool = False,
 ) -> Rerun:
-    """Do as ``run`` does, and give the fault of a kernel as ``Rerun.error``, with all that is known besides.
+    """Run a launch as ``run`` does, but return a kernel's fault as ``Rerun.error`` together with the other results.
 
-    The third number of ``trace`` limits it.
+    The third number of ``trace`` is its limit.
 
     Raises:
-        CujitError: as ``run`` does, but for what ends a launch early.
+        CujitError: as ``run``, except for errors that end a launch early.
     """
     launch = saved if isinstance(saved, SavedLaunch) else open(saved)
     name = _device(device, [what for what in (check, trace, profile or None) if what is not None])
@@ -208,7 +208,7 @@ def run_once(
 
 
 def _device(name: str | None, watched: Sequence[object]) -> str:
-    """Choose where to run; whoever wants to watch runs on the CPU device."""
+    """Return the device to run on. Observers require the CPU device."""
     if name is None:
         return "cpu" if watched else default_device().name
     if not isinstance(name, str) or not is_device_name(name):
@@ -230,7 +230,7 @@ _Take = Callable[[bytes], bool]
 
 
 class _Child:
-    """One process apart, from its start to its end."""
+    """A separate process, from its start to its end."""
 
     def __init__(self, saved: SavedLaunch, request: Mapping[str, Any]) -> None:
         self._saved = saved
@@ -275,7 +275,7 @@ class _Child:
         return server, line, takes
 
     def _listen(self, takes: Mapping[int, _Take]) -> bool:
-        """Take what comes until every pipe is closed; tell whether the time was over before."""
+        """Receive data until every pipe is closed, and return whether the time ended before."""
         until = time.monotonic() + self._request["timeout_s"] + _READY_S
         with selectors.DefaultSelector() as selector:
             for pipe, take in takes.items():
@@ -305,11 +305,11 @@ class _Child:
     # -- what it said -----------------------------------------------------------------------------------------
 
     def _read(self, status: int, is_late: bool) -> Rerun:
-        """Make values of the answer.
+        """Return the values of the answer.
 
         Raises:
-            ToolTimeoutError, ToolCrashError: there is none, or none that can be read.
-            CujitError: the launch could not begin.
+            ToolTimeoutError, ToolCrashError: there is no answer, or it is malformed.
+            CujitError: the launch could not start.
         """
         if is_late:
             raise ToolTimeoutError(
@@ -401,7 +401,7 @@ def _argument(argument: SavedArgument, blocks: memoryview, starts: Sequence[int]
 
 
 def _error_class(name: str) -> type[CujitError]:
-    """Find an error of ours by its name."""
+    """Return cujit's error class with a name."""
     found = [CujitError]
     for cls in found:
         found += [below for below in cls.__subclasses__() if below.__module__ == CujitError.__module__]
@@ -409,7 +409,7 @@ def _error_class(name: str) -> type[CujitError]:
 
 
 def _error(facts: Mapping[str, Any]) -> CujitError:
-    """Make an error of what the process says of it."""
+    """Return the error that the process describes."""
     error = _of_class(facts)
     error.set_code(str(facts.get("code", error.code)))
     if isinstance(error, KernelFaultError) and facts["story"] is not None:

@@ -1,8 +1,8 @@
-"""Rights that a process gives up for good: what is left is its memory, its threads, and the pipes that it has.
+"""Rights that a process gives up permanently. It keeps its memory, its threads, and its open pipes.
 
-No right of root is needed. The kernel of the system looks at every system call by a filter (seccomp, classic BPF): for
-what is not listed here there is an error, as if there were no files, and what only an attack asks for ends the process
-with SIGSYS. Limits stand behind it: no new files, none that grow, no core, so much address space and time.
+This requires no superuser rights. A system call filter (seccomp, classic BPF) in the kernel checks every system call.
+Calls that are not listed here fail, as if there were no files, and calls that only attacks use end the process with
+SIGSYS. Resource limits are a second barrier: no new or growing files, no core, and limited address space and time.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def give_up_rights() -> None:
 
 
 def end_with_parent(parent: int) -> None:
-    """Make this process die when its parent, of that number, is killed. Otherwise, a kernel that loops would continue
+    """Make this process die when its parent with this number is killed. Otherwise, a looping kernel would continue
     alone.
     """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -153,7 +153,7 @@ def limit_memory(memory_mib: int) -> None:
 
 
 def limit_resources(cpu_s: int) -> None:
-    """Allow no new files, none that grow, no core, and so many seconds of processors."""
+    """Forbid new files, growing files, and core files, and limit the processor time in seconds."""
     limit(resource.RLIMIT_CORE, 0)
     limit(resource.RLIMIT_FSIZE, 0)
     limit(resource.RLIMIT_NOFILE, 0)

@@ -1,8 +1,8 @@
-"""Directories under names that are the same on every machine, for tools that write paths into what they make.
+"""Directory names that are equal on every machine, for tools that write paths into their output.
 
-NVRTC writes the path of each file into line tables, debug information and ``__FILE__``, and no option maps a prefix. So
-a directory is open under a fixed number while NVRTC compiles, and NVRTC gets ``/proc/self/fd/902`` for its path. In
-what was made, that is replaced by a name of the same length, ``/cujit-source/i00``.
+NVRTC writes the path of each file into line tables, debug information, and ``__FILE__``, and no option maps a prefix.
+cujit therefore opens a directory under a fixed descriptor number while NVRTC compiles, and passes ``/proc/self/fd/902``
+as its path. In the output, a name of equal length replaces this path: ``/cujit-source/i00``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Named(NamedTuple):
 
     @property
     def alias(self) -> str:
-        """The path that a tool gets."""
+        """The path that a tool receives."""
         return _ALIAS.format(self.number)
 
     @property
@@ -62,7 +62,7 @@ def is_of_toolkit(file: str) -> bool:
 
 
 def numbered(include: Sequence[str], toolkit: Sequence[str]) -> list[Named] | None:
-    """Number include directories and those of the toolkit; None if they are too many."""
+    """Number the include directories and those of the toolkit, or return None if they are too many."""
     if len(include) > _MOST_INCLUDE or len(toolkit) > _MOST_TOOLKIT:
         return None
     first = [Named(_INCLUDE + index, path) for index, path in enumerate(include)]
@@ -74,7 +74,7 @@ _SEPARATORS = b", ", b","
 
 
 def as_recorded(image: bytes, *, is_text: bool) -> bytes:
-    """Replace aliases in what a tool made; PTX (``is_text``) writes strings as numbers too."""
+    """Replace aliases in the output of a tool. PTX (``is_text``) also contains strings as numbers."""
     made = re.sub(_IN_BYTES, lambda match: _recorded(int(match[1])).encode(), image)
     for separator in _SEPARATORS if is_text else ():
         begin = _as_numbers("/proc/self/fd/9", separator)
@@ -94,7 +94,9 @@ def _as_numbers(text: str, separator: bytes) -> bytes:
 
 
 class Aliases:
-    """The numbers of this process. A number is ours from its first use on; others of the program get none of them."""
+    """Descriptor numbers of this process. cujit keeps a number from its first use on. Numbers in use by others are
+    avoided.
+    """
 
     def __init__(self) -> None:
         self._changed = Condition()
@@ -109,7 +111,7 @@ class Aliases:
         self._inside = 0
 
     def are_ours(self, numbers: Sequence[int]) -> bool:
-        """Take numbers, and tell whether this process has all of them and its files are seen in ``/proc``."""
+        """Reserve numbers, and return whether this process has all of them and its files are visible in ``/proc``."""
         with self._changed:
             return all(map(self._take, numbers))
 
@@ -133,12 +135,12 @@ class Aliases:
 
     @contextlib.contextmanager
     def open(self, named: Sequence[Named]) -> Iterator[bool]:
-        """Open directories under their numbers during the body. Yield False if that is not possible.
+        """Open directories under their numbers during the block. Yield False if that is not possible.
 
-        Threads that need the same directories work side by side; one that needs others waits.
+        Threads with the same directories run concurrently, and a thread with other directories waits.
 
         Raises:
-            Ended: somebody asked that the work of this thread ends.
+            Ended: the work of this thread was stopped.
         """
         wanted = tuple(named)
         with self._changed:

@@ -1,7 +1,7 @@
-"""The headers that NVRTC 13.5 has in it, installed once for each user and build of NVRTC.
+"""The headers inside NVRTC 13.5, installed once for each user and build of NVRTC.
 
-NVRTC can also remove such headers, and overwrite them: both delete everything in the directory, whoever wrote it
-(``nvrtc.h``, 13.5), so neither is ever called. NVRTC fills a new directory, which is renamed when it is complete.
+NVRTC can also remove or overwrite such headers. Both operations delete all files in the directory (``nvrtc.h``, 13.5),
+so cujit never calls them. NVRTC writes to a new directory, which cujit renames when it is complete.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ _NAME = re.compile(r"\d+\.\d+-[0-9a-f]{16}")
 
 
 def install_bundle(directory: str) -> str:
-    """Install the headers into a directory, unless another process has; return "", or the line that says why not."""
+    """Install the headers into a directory unless another process did. Return an empty string or the reason for a
+    failure.
+    """
     parent = os.path.dirname(directory)
     try:
         os.makedirs(parent, 0o700, exist_ok=True)
@@ -69,12 +71,12 @@ def bundle_bytes(cache_directory: str) -> int:
 
 
 def remove_bundles(cache_directory: str) -> int:
-    """Remove the headers that were installed in a cache directory, and return their bytes.
+    """Remove the installed headers from a cache directory, and return their size in bytes.
 
-    A process that compiles with them at this moment can miss a header; its next compile installs them again.
+    A concurrent compile may miss a header. The next compile installs the headers again.
 
     Raises:
-        OSError: the directory cannot be read, a file not be removed, or another process installs headers for a minute.
+        OSError: the directory can't be read, a file can't be removed, or another process installs headers for a minute.
     """
     freed = 0
     if not _installed(cache_directory):
@@ -108,7 +110,9 @@ def _size(directory: str) -> int:
 
 
 def _sweep(parent: str) -> None:
-    """Remove what processes left that were killed: while the lock is held, nobody fills a directory."""
+    """Remove the files of killed processes. While this process holds the lock, no other process writes to the
+    directory.
+    """
     for name in os.listdir(parent):
         if name.startswith(_NEW):
             shutil.rmtree(f"{parent}/{name}", ignore_errors=True)
@@ -116,7 +120,9 @@ def _sweep(parent: str) -> None:
 
 @contextlib.contextmanager
 def _alone(parent: str) -> Iterator[bool]:
-    """Hold the lock of a directory, or go on without it after a minute; say which. Death releases it."""
+    """Hold the lock of a directory, or continue without it after a minute, and yield which. The lock is released at
+    exit.
+    """
     fd = os.open(f"{parent}/lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)  # in place: a lock
     try:
         yield _is_taken(fd)

@@ -1,7 +1,7 @@
-"""What the documented calls of every library share: checked handles, buffers, sizes, names and options.
+"""Shared parts of the documented calls of every library: checked handles, buffers, sizes, names, and options.
 
-A wrong argument never reaches the C library, which would read or write memory that is not there: it is refused
-with the library's own error class, as the usage error that is also a ValueError and a TypeError.
+A wrong argument never reaches the C library, which would access invalid memory. The library's own error class refuses
+it as a usage error, which is also a ValueError and a TypeError.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class CallError(ToolError):
 
 
 class _Callers:
-    """The threads that are in NVIDIA's libraries; a child forked meanwhile finds locks that nobody will open."""
+    """The threads inside NVIDIA's libraries. A child forked during their calls finds locks that are never released."""
 
     def __init__(self) -> None:
         self.threads: set[int] = set()
@@ -79,10 +79,10 @@ def may_be_locked() -> bool:
 
 
 class ToolLibrary:
-    """One of NVIDIA's libraries behind its documented calls; its door is imported at the first of them.
+    """An NVIDIA library behind its documented calls. The bindings are imported at the first call.
 
-    ``name`` is how people call it, ``binding`` the module of cuda.bindings. ``refused`` is the class of its own
-    refusals; ``misused`` is made of it, for calls which are not made because an argument is wrong.
+    ``name`` is its name for users, and ``binding`` the module of cuda.bindings. ``refused`` is the error class for its
+    failures. ``misused`` is derived from it for calls that aren't made because an argument is wrong.
     """
 
     def __init__(self, name: str, binding: str, refused: type[CallError]) -> None:
@@ -104,11 +104,11 @@ class ToolLibrary:
     def call(
         self, function: str, method: str, *arguments: Any, log: Callable[[], str] = str, about: Callable[[], str] = str
     ) -> Any:
-        """Call one function of the bindings; ``function`` is its C name, ``about()`` tells what was refused.
+        """Call a function of the bindings. ``function`` is its C name, and ``about()`` describes the failed operation.
 
         Raises:
-            CallError: the library refused, or does not have the function; ``log`` gives what it wrote.
-            ToolchainNotFoundError: the library is not installed, or does not open.
+            CallError: the library returned an error or lacks the function. ``log`` returns its log.
+            ToolchainNotFoundError: the library is not installed or can't be opened.
         """
         try:
             return self._has(function, lambda: getattr(self.api, method)(*arguments))
@@ -119,11 +119,11 @@ class ToolLibrary:
             raise self.error(status, function, log(), about=about()) from None
 
     def answer(self, function: str, *arguments: Any) -> tuple[Any, ...]:
-        """Call one function of bindings that give ``(code, value…)``, and give that.
+        """Call a function of bindings that return ``(code, value…)``, and return this tuple.
 
         Raises:
-            CallError: the library does not have the function.
-            ToolchainNotFoundError: the library is not installed, or does not open.
+            CallError: the library lacks the function.
+            ToolchainNotFoundError: the library is not installed or can't be opened.
         """
         given: tuple[Any, ...] = self._has(function, lambda: getattr(self.api, function)(*arguments))
         return given
@@ -165,7 +165,7 @@ class ToolLibrary:
         )
 
     def refused_options(self, options: Sequence[str], create: Callable[[list[str]], Any], base: str = "") -> str:
-        """Find which of the options the library refuses, by trying each after what begins with ``base``."""
+        """Return the options that the library rejects. Each is tried together with ``base``."""
 
         def is_taken(some: list[str]) -> bool:
             try:
@@ -190,12 +190,12 @@ class ToolLibrary:
 
     @contextmanager
     def using(self, function: str, given: object, *keep: object) -> Iterator[Any]:
-        """Check a handle and give what the bindings take; no other thread uses or destroys it meanwhile.
+        """Check a handle, and yield the value for the bindings. No other thread uses or destroys the handle meanwhile.
 
-        What is to ``keep`` lives as long as the handle.
+        Objects in ``keep`` live as long as the handle.
 
         Raises:
-            CallError: it is no open handle of this library.
+            CallError: it is not an open handle of this library.
         """
         handle = self._handle(function, given)
         with handle.lock:
@@ -208,7 +208,7 @@ class ToolLibrary:
         """Check a handle as ``using`` does, for the call that destroys it.
 
         Raises:
-            CallError: it is no open handle of this library.
+            CallError: it is not an open handle of this library.
         """
         handle = self._handle(function, given)
         with handle.lock:
@@ -245,10 +245,10 @@ class ToolLibrary:
     # Arguments
 
     def text(self, function: str, what: str, given: object, *, optional: bool = False) -> str:
-        """Check a str that C will read up to its NUL; None is "" where it is optional.
+        """Check a str that C reads up to a NUL. An optional None becomes an empty string.
 
         Raises:
-            CallError: it is no str, or holds a NUL.
+            CallError: it is not a str, or contains a NUL.
         """
         if given is None and optional:
             return ""
@@ -263,10 +263,10 @@ class ToolLibrary:
         return given
 
     def texts(self, function: str, what: str, count: object, given: object) -> list[str]:
-        """Check a list of options and that ``count`` tells its length.
+        """Check a list of options and that ``count`` is its length.
 
         Raises:
-            CallError: it is no list of str, or of another length.
+            CallError: it is not a list of str, or has another length.
         """
         if given is None:
             given = ()
@@ -292,10 +292,10 @@ class ToolLibrary:
         return real
 
     def data(self, function: str, what: str, given: Readable, size: object) -> bytes:
-        """Check bytes to read, and that ``size`` is theirs.
+        """Check bytes to read and that ``size`` is their number.
 
         Raises:
-            CallError: they are no bytes, or of another size.
+            CallError: the argument is not bytes, or has another size.
         """
         if isinstance(given, str):
             self.misuse(function, f"{what} is str, expected bytes", f"{what}.encode()")
@@ -307,10 +307,10 @@ class ToolLibrary:
         return content
 
     def into(self, function: str, given: Buffer, needed: int) -> memoryview:
-        """Check a buffer to write ``needed`` bytes into, and give that many of it.
+        """Check a buffer for ``needed`` bytes, and return a view of this size.
 
         Raises:
-            CallError: it is immutable, too small, or no buffer.
+            CallError: it is read-only, too small, or not a buffer.
         """
         instead = f"pass bytearray({needed}), or a writable memoryview or NumPy array of at least that many bytes"
         try:
@@ -329,10 +329,10 @@ class ToolLibrary:
             self.misuse(function, f"the items of the buffer are {view.format!r}; they must be plain numbers", instead)
 
     def fill(self, function: str, given: Buffer, needed: int, read: Callable[[bytearray], object]) -> None:
-        """Let ``read`` fill a buffer of exactly ``needed`` bytes, and copy that into the user's.
+        """Let ``read`` fill a buffer of exactly ``needed`` bytes, and copy it to the user's buffer.
 
         Raises:
-            CallError: the user's is immutable, too small, or no buffer.
+            CallError: the user's buffer is read-only, too small, or not a buffer.
         """
         target = self.into(function, given, needed)
         content = bytearray(needed)
@@ -343,20 +343,20 @@ class ToolLibrary:
     # What it made, and wrote; ``what`` is how the bindings call it: ``linked_cubin``
 
     def size(self, handle: object, function: str, what: str) -> int:
-        """Ask for the size in bytes of what the library holds.
+        """Return the size in bytes of a result of the library.
 
         Raises:
-            CallError: it is no open handle of this library, or there is nothing of the kind.
+            CallError: it is not an open handle of this library, or there is no such result.
         """
         with self.using(function, handle) as raw:
             size: int = self.call(function, f"get_{what}_size", raw)
         return size
 
     def get(self, handle: object, function: str, what: str, buffer: Buffer) -> None:
-        """Write what the library holds into a buffer.
+        """Write a result of the library to a buffer.
 
         Raises:
-            CallError: as of ``size`` and ``fill``.
+            CallError: as ``size`` and ``fill``.
         """
         with self.using(function, handle) as raw:
             size = self.call(f"{function}Size", f"get_{what}_size", raw)
@@ -373,7 +373,7 @@ class ToolLibrary:
         return bytes(content)
 
     def log(self, raw: Any, what: str) -> str:
-        """Read a log for an error that is on its way; a second failure must not hide the first."""
+        """Read a log for an error. A second failure must not hide the first."""
         try:
             content = bytearray(getattr(self.api, f"get_{what}_size")(raw))
             if content:
@@ -405,11 +405,11 @@ class ToolLibrary:
 
 
 def _status(error: Exception) -> int | None:
-    """Return the code of a refusal, as the errors of every binding have it. None for another error."""
+    """Return the result code of an error from any binding, or None for another error."""
     status = getattr(error, "status", None)
     return None if status is None else int(status)
 
 
 def as_text(content: bytes | bytearray) -> str:
-    """Read what a library wrote, up to the NUL that ends it."""
+    """Return a library's output up to its final NUL."""
     return content.rstrip(b"\0").decode("utf-8", "replace")

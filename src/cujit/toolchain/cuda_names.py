@@ -1,4 +1,4 @@
-"""Which of the toolkit's headers declares a name that a compiler does not know."""
+"""Names that the toolkit's headers declare, for names that a compiler doesn't know."""
 
 from __future__ import annotations
 

@@ -53,14 +53,14 @@ class Driver:
 
     @cached_property
     def is_emulated(self) -> bool:
-        """Whether it is that of ``cujit emulate``, which runs PTX alone."""
+        """Whether it is the driver of ``cujit emulate``, which runs only PTX."""
         return is_emulated("libcuda.so.1")
 
     def call(self, function: str, *arguments: Any, log: str = "") -> Any:
-        """Call one function of the driver API; give its result: None, a value, or a tuple of them.
+        """Call a function of the driver API, and return its result: None, a value, or a tuple of values.
 
         Raises:
-            DriverError: the driver refused, or does not have the function.
+            DriverError: the driver returned an error, or lacks the function.
         """
         status, *values = self.attempt(function, *arguments)
         if status != self.bindings.CUresult.CUDA_SUCCESS:
@@ -70,10 +70,10 @@ class Driver:
         return values[0] if len(values) == 1 else tuple(values)
 
     def attempt(self, function: str, *arguments: Any) -> tuple[Any, ...]:
-        """Call one function of the driver API; give ``(CUresult, *results)`` whatever it was.
+        """Call a function of the driver API, and return ``(CUresult, *results)`` for any result code.
 
         Raises:
-            DriverError: the driver does not have the function.
+            DriverError: the driver lacks the function.
         """
         try:
             answer: tuple[Any, ...] = getattr(self.bindings, function)(*arguments)
@@ -102,10 +102,10 @@ class Driver:
         )
 
     def _new_log(self) -> str:
-        """Return what the driver has logged since it was last asked; "" for a driver without such a log, and for the
-        emulated one, whose errors say all.
+        """Return the driver's log entries since the last call.
 
-        Source: CUDA Driver API manual, "Error Log Management Functions", new in CUDA 12.9.
+        The result is empty for a driver without a log, and for the emulated one, whose errors are complete. Source:
+        CUDA Driver API manual, "Error Log Management Functions", new in CUDA 12.9.
         """
         if self.version < _LOGS_SINCE or self.is_emulated:
             return ""

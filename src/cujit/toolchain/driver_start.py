@@ -1,9 +1,8 @@
-"""The driver begins beside imports: on a GPU it initialises for longer than a process imports what it launches with.
+"""Start of the driver in parallel with imports, because the driver takes longer to initialize a GPU than imports take.
 
-A thread makes the calls that the process is about to make: ``cuInit``, and the primary context of a GPU. What comes of
-them is not looked at. Whoever makes them afterwards hears what the driver says, and finds the work done.
-
-The sooner it begins, the more of it is done meanwhile: nothing is imported here but ``ctypes``.
+A thread makes the calls that the process is about to make: ``cuInit``, and the primary context of a GPU. It ignores
+their results. The process later makes the same calls, which are then fast, and gets the driver's errors. An early start
+saves more, so this module imports only ``ctypes``.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ _BEGUN: list[int] = []
 
 
 class beginning:  # noqa: N801 - a context manager, and read as a verb
-    """Start the driver with a GPU, once in a process, while the body imports. The start is complete when the body is
-    left.
+    """Start the driver with a GPU once per process while the block imports modules.
 
-    Without a driver, or such a GPU, nothing happens, and whoever asks the driver gets the error.
+    The start is complete at the end of the block. Without a driver or the GPU, nothing happens, and later calls of the
+    driver raise the error.
     """
 
     def __init__(self, ordinal: object) -> None:
@@ -57,7 +56,7 @@ class beginning:  # noqa: N801 - a context manager, and read as a verb
             self._done.release()
 
     def __exit__(self, *_: object) -> None:
-        """Wait for the calls, and give the context back; it stays where others have retained it meanwhile."""
+        """Wait for the calls, and release the context. It remains if others have retained it."""
         with self._done:
             if self._library is not None:
                 self._library.cuDevicePrimaryCtxRelease_v2(self._device)

@@ -13,10 +13,10 @@ H = TypeVar("H", bound="LibraryHandle")
 
 
 class HandleNumber(int):
-    """An open handle as the C library numbers it; ``what`` it is called and the ``raw`` value for the bindings.
+    """An open handle: ``what`` describes it, and ``raw`` is its value for the bindings.
 
-    It stays distinct from a later handle that the library puts at the same address. ``lock`` is held during a
-    call with it, so that nobody destroys a handle that works. ``kept`` is what the library may still point to.
+    It differs from a later handle at the same address. ``lock`` is held during a call, so that no other thread destroys
+    a handle in use. ``kept`` are objects that the library may refer to.
     """
 
     what: str
@@ -56,13 +56,13 @@ class HandleLedger:
                 del self._open[int(handle)]
 
     def find(self, number: int) -> HandleNumber | None:
-        """Return the open handle with that number. A HandleNumber finds only itself."""
+        """Return the open handle with this number. A HandleNumber finds only itself."""
         found = self._open.get(int(number))
         return None if isinstance(number, HandleNumber) and found is not number else found
 
 
 class LibraryHandle:
-    """One handle of a C library: released once, by ``close``, by ``with``, or when nothing refers to it."""
+    """A handle of a C library, released once: by ``close``, by ``with``, or by its last reference."""
 
     destroy: ClassVar[staticmethod[[int], object]]
     """The documented call that releases it."""
@@ -75,10 +75,10 @@ class LibraryHandle:
 
     @property
     def raw(self) -> HandleNumber:
-        """The handle as the documented calls take it.
+        """The handle for the documented calls.
 
         Raises:
-            ClosedError: it was released.
+            ClosedError: the handle was released.
         """
         if not self._release.alive:
             raise ClosedError(f"this {self._raw.what} is closed")

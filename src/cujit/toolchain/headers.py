@@ -1,8 +1,7 @@
-"""Where the toolkit's headers are: found without set-up, matched to the NVRTC in use; each says how it was found.
+"""The toolkit's headers: found without configuration, matched to the NVRTC in use, and reported with the search rule.
 
-A search is a tuple of steps; each gives the directories that it would look in. A part (the CUDA runtime's
-headers, CCCL, crt) is taken from the first directory that has it. A hit says which step found it; a miss says
-all that was tried.
+A search is a tuple of steps, each of which returns directories. Each part (the CUDA runtime's headers, CCCL, crt) comes
+from the first directory that contains it. A hit names its step, and a miss lists everything that was tried.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ STD_DIRECTORY = data_path("toolchain", "std")
 
 
 class Settings(NamedTuple):
-    """What cujit takes from the environment, read once at the façade and passed down."""
+    """Environment settings, read once by the public functions and passed down."""
 
     cuda_homes: tuple[tuple[str, str], ...] = ()
     """(variable, directory) of a CUDA toolkit, in the order of the search."""
@@ -55,7 +54,7 @@ class IncludeDirectory(NamedTuple):
 
 
 class HeaderSearch(NamedTuple):
-    """The outcome: the directories in their order, the parts that were missed, and everything tried."""
+    """Result of a search: the directories in order, the missing parts, and everything that was tried."""
 
     directories: tuple[IncludeDirectory, ...]
     missing: tuple[str, ...] = ()
@@ -63,11 +62,11 @@ class HeaderSearch(NamedTuple):
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The directories as the compiler takes them; the standard headers' is the last."""
+        """The directories for the compiler. The directory of the standard headers is last."""
         return (*dict.fromkeys(d.path for d in self.directories), STD_DIRECTORY)
 
     def report(self) -> str:
-        """Describe in lines what was found and, if a part is missing, what was tried."""
+        """Return lines that describe the found parts and, if a part is missing, everything that was tried."""
         lines = [str(d) for d in self.directories]
         lines.append(f"{STD_DIRECTORY} (standard headers over libcu++, part of cujit)")
         if self.missing:
@@ -77,7 +76,7 @@ class HeaderSearch(NamedTuple):
 
 
 class _HeaderPlace(NamedTuple):
-    """What a search starts from: settings, the major version of NVRTC and the file it was opened from."""
+    """Inputs of a search: settings, the major version of NVRTC, and its file."""
 
     settings: Settings
     major: int
@@ -96,7 +95,7 @@ _BUNDLED_MARKERS: Mapping[str, str] = {"cuda_runtime_api.h": "cuda_fp16.h"}
 
 
 def _near_nvrtc(place: _HeaderPlace) -> Iterator[Path]:
-    """The tree that NVRTC itself lies in: a wheel's, conda's or a toolkit's."""
+    """The directory tree of NVRTC itself: a wheel, conda, or a toolkit."""
     if place.library is None:
         return
     home = place.library.parent.parent
@@ -109,7 +108,7 @@ def _near_nvrtc(place: _HeaderPlace) -> Iterator[Path]:
 
 
 def _wheels(place: _HeaderPlace) -> Iterator[Path]:
-    """The wheels of this Python, wherever NVRTC came from."""
+    """The wheels of this Python, regardless of NVRTC's place."""
     from importlib.util import find_spec  # start-up: a process whose notes say where all is looks for nothing
 
     try:
@@ -137,7 +136,7 @@ def _environment(place: _HeaderPlace) -> Iterator[Path]:
 
 
 def _usual_place(_: _HeaderPlace) -> Iterator[Path]:
-    """Where NVIDIA's installers put the toolkit."""
+    """The directory where NVIDIA's installers put the toolkit."""
     yield from _toolkit(pathlib.Path("/usr/local/cuda"))
 
 
@@ -150,10 +149,10 @@ BUNDLES = "headers"
 
 
 def bundle_directory(library: str | None) -> str | None:
-    """Return where the headers go that an NVRTC has in it. None if it has none, or the user has no cache directory.
+    """Return the directory for the headers inside an NVRTC, or None without such headers or a cache directory.
 
-    That is asked of the environment of the moment, which a toolchain does not depend on otherwise.
-    The name holds the build of NVRTC: the files say when they were installed, and not by which patch release.
+    It depends on the current environment, unlike the rest of a toolchain. The name contains the build of NVRTC, because
+    the files show only when they were installed.
     """
     cache = cache_directory(os.environ)
     if library is None or cache is None:
@@ -167,7 +166,7 @@ def bundle_directory(library: str | None) -> str | None:
 
 
 def _bundled(place: _HeaderPlace) -> Iterator[Path]:
-    """What NVRTC itself installs (``bundled``)."""
+    """The headers that NVRTC itself installs (``bundled``)."""
     directory = bundle_directory(None if place.library is None else str(place.library))
     if directory is not None:
         yield pathlib.Path(directory)
@@ -184,9 +183,10 @@ _STEPS: tuple[tuple[str, Callable[[_HeaderPlace], Iterator[Path]]], ...] = (
 
 
 def find_headers(settings: Settings, major: int, library: str | None) -> HeaderSearch:
-    """Find the include directories for an NVRTC of version ``major``, opened from the file ``library``.
+    """Return the include directories for an NVRTC of version ``major``, opened from the file ``library``.
 
-    A missing part is no error here: most kernels include nothing. The compile that needs it tells.
+    A missing part is not an error, because most kernels include nothing. A compile that requires the part raises the
+    error.
     """
     place = _HeaderPlace(settings, major, pathlib.Path(library) if library else None)
     found: list[IncludeDirectory] = []

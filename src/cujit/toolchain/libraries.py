@@ -36,7 +36,7 @@ def load_binding(name: str, library: str) -> Any:
 
 
 def missing_library(library: str, reason: BaseException) -> ToolchainNotFoundError:
-    """Make the error that ``library`` is not installed, or does not open, and which extra installs it."""
+    """Return the error that ``library`` is not installed or can't be opened, with the extra that installs it."""
     first_line = re.sub(r"(No such file: [^,]+)(?:, \1)+", r"\1", str(reason).strip().split("\n", 1)[0])
     return ToolchainNotFoundError(
         f"{library} is not installed, or can't be loaded: {first_line}",
@@ -48,13 +48,13 @@ _BUILTINS = "libnvrtc-builtins.so."
 
 
 def open_library(library: str, binding: str, first_call: Callable[[], Any]) -> Any:
-    """Make the first call into a library, which is where cuda.bindings opens it.
+    """Make the first call into a library, which makes cuda.bindings open it.
 
-    cuda.pathfinder looks for wheels in site-packages only. A library elsewhere on ``sys.path`` (``PYTHONPATH``, a
-    ``.pth`` file, ``pip install --target``, Bazel) is opened here first; cuda.bindings then takes the open one.
+    cuda.pathfinder searches for wheels only in site-packages. A library elsewhere on ``sys.path`` (``PYTHONPATH``, a
+    ``.pth`` file, ``pip install --target``, Bazel) is opened here first. cuda.bindings then uses the open library.
 
     Raises:
-        ToolchainNotFoundError: the library is not there, does not open, or lacks the function.
+        ToolchainNotFoundError: the library is missing, can't be opened, or lacks the function.
     """
     try:
         return first_call()
@@ -66,7 +66,7 @@ def open_library(library: str, binding: str, first_call: Callable[[], Any]) -> A
 
 
 def _open_elsewhere(binding: str) -> bool:
-    """Open a library that lies where cuda.pathfinder does not look; tell whether there is one."""
+    """Open a library outside the search path of cuda.pathfinder, and return whether there is one."""
     path = find_library("nvJitLink" if binding == "nvjitlink" else binding, ()) if binding else None
     if path is None:
         return False
@@ -84,7 +84,7 @@ def _open_elsewhere(binding: str) -> bool:
 
 
 def library_path(binding: str) -> str | None:
-    """Return the file of an open library. None if cuda.pathfinder does not report it."""
+    """Return the file of an open library, or None if cuda.pathfinder doesn't report it."""
     from cuda.pathfinder import load_nvidia_dynamic_lib  # start-up: only where a path is asked for
 
     try:
@@ -105,7 +105,7 @@ with the path of NVIDIA's."""
 
 
 def real_path(path: str) -> str:
-    """Return NVIDIA's file for a library: the library itself, or the file that it stands in for."""
+    """Return NVIDIA's file for a library: the library itself, or the file that it replaces."""
     directory, name = os.path.split(path)
     try:
         with open(f"{directory}/{STANDS_BEFORE}{name}", encoding="utf-8") as file:
@@ -136,9 +136,9 @@ _REQUESTED: set[int] = set()
 
 @contextlib.contextmanager
 def requesting_machine_code() -> Iterator[None]:
-    """Make a linker of ``cujit emulate`` also emit, in this thread, the machine code that a GPU would run.
+    """Make a linker of ``cujit emulate`` also generate SASS in this thread.
 
-    It takes as long again, and only who asks for what kernels use has any good of it.
+    This doubles the time, and only queries of resource usage need it.
     """
     _REQUESTED.add(get_ident())
     try:
@@ -153,11 +153,11 @@ def is_machine_code_requested() -> bool:
 
 
 def find_library(binding: str, homes: Sequence[str]) -> str | None:
-    """Find the file of a library unopened: in the wheels of this Python, conda's prefix, ``homes``, /usr/local/cuda.
+    """Return the file of a library without opening it: in this Python's wheels, conda, ``homes``, or /usr/local/cuda.
 
-    Of several, the one of the highest number; libNVVM of CUDA 12's wheel has none. None where none of them has it.
-
-    Source: the directories of NVIDIA's wheels for CUDA 12 and 13; cuda-pathfinder 1.9 manual, "Search order".
+    Of several files, return the one with the highest number. libNVVM of CUDA 12's wheel has none. Return None if there
+    is no such file. Source: the directories of NVIDIA's wheels for CUDA 12 and 13; cuda-pathfinder 1.9 manual, "Search
+    order".
     """
     prefix = f"lib{binding}.so."
     for directories in _directories(homes):
@@ -173,7 +173,7 @@ DEVICE_RUNTIME = "libcudadevrt.a"
 
 
 def find_program(name: str, homes: Sequence[str]) -> str | None:
-    """Find a program of the toolkit where ``find_library`` looks, otherwise on the PATH. None if it is nowhere."""
+    """Return the path of a toolkit program in the places of ``find_library`` or on the PATH, or None."""
     for directories in _directories(homes, ("bin",)):
         found = [path for path in (f"{place}/{name}" for place in directories) if os.access(path, os.X_OK)]
         if found:
@@ -184,7 +184,7 @@ def find_program(name: str, homes: Sequence[str]) -> str | None:
 
 
 def find_device_runtime(homes: Sequence[str]) -> str | None:
-    """Find ``libcudadevrt.a`` in wheels and in toolkits; None if it is nowhere."""
+    """Return the path of ``libcudadevrt.a`` in wheels or toolkits, or None."""
     places = (f"{place}/{DEVICE_RUNTIME}" for directories in _directories(homes) for place in directories)
     return next(filter(os.path.isfile, places), None)
 

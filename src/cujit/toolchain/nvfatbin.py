@@ -67,7 +67,7 @@ def get_error_string(result: int) -> str:
 
 
 def create(options: Sequence[str], options_count: int) -> int:
-    """Start a fatbin and give its handle.
+    """Start a fatbin, and return its handle.
 
     Raises:
         nvFatbinError: an option is wrong, or ``options_count`` is not their number.
@@ -102,10 +102,10 @@ def add_cubin(handle: int, code: Readable, size: int, arch: str, identifier: str
 
 
 def add_ptx(handle: int, code: Readable, size: int, arch: str, identifier: str, options_cmd_line: str) -> None:
-    """Add PTX; ``options_cmd_line`` is for the assembler of the driver. A NUL that it lacks at its end is put there.
+    """Add PTX. ``options_cmd_line`` is for the driver's assembler. A missing final NUL is added.
 
     Raises:
-        nvFatbinError: handle or size is wrong, or it is no PTX for that architecture.
+        nvFatbinError: the handle or the size is wrong, or it is not PTX for that architecture.
     """
     library, function = _library(), "nvFatbinAddPTX"
     content = library.data(function, "code", code, size)
@@ -137,7 +137,7 @@ def add_tile_ir(handle: int, code: Readable, size: int, identifier: str, options
     """Add CUDA Tile IR.
 
     Raises:
-        nvFatbinError: handle or size is wrong, it is no Tile IR, or this nvFatbin takes none.
+        nvFatbinError: the handle or the size is wrong, it is not Tile IR, or this nvFatbin doesn't support it.
     """
     texts = {"identifier": identifier, "options_cmd_line": options_cmd_line}
     _add(handle, "nvFatbinAddTileIR", "add_tile_ir", code, size, **texts)
@@ -147,7 +147,7 @@ def add_reloc(handle: int, code: Readable, size: int) -> None:
     """Add the relocatable entries of a host object.
 
     Raises:
-        nvFatbinError: handle or size is wrong, or it holds none.
+        nvFatbinError: the handle or the size is wrong, or the object contains none.
     """
     _add(handle, "nvFatbinAddReloc", "add_reloc", code, size)
 
@@ -231,10 +231,10 @@ class FatbinPacker(LibraryHandle):
         add_cubin(self.raw, data, len(data), arch, identifier)
 
     def add_ptx(self, data: bytes, arch: str, identifier: str = "", options: str = "") -> None:
-        """Add PTX text; the NUL that the library wants at its end is put there.
+        """Add PTX text. The final NUL that the library requires is added.
 
         Raises:
-            nvFatbinError: it is no PTX.
+            nvFatbinError: it is not PTX.
         """
         text = data.rstrip(b"\0")
         add_ptx(self.raw, text, len(text), arch, identifier, options)
@@ -248,10 +248,10 @@ class FatbinPacker(LibraryHandle):
         add_ltoir(self.raw, data, len(data), arch, identifier, options)
 
     def add_tile_ir(self, data: bytes, identifier: str = "", options: str = "") -> None:
-        """Add Tile IR, which is for every architecture.
+        """Add Tile IR, which is independent of the architecture.
 
         Raises:
-            nvFatbinError: this nvFatbin takes none.
+            nvFatbinError: this nvFatbin doesn't support it.
         """
         add_tile_ir(self.raw, data, len(data), identifier, options)
 
@@ -259,7 +259,7 @@ class FatbinPacker(LibraryHandle):
         """Add the relocatable PTX of a host object.
 
         Raises:
-            nvFatbinError: it holds none.
+            nvFatbinError: the object contains none.
         """
         add_reloc(self.raw, data, len(data))
 

@@ -48,7 +48,7 @@ __all__ = [
 
 
 class nvJitLinkError(CallError):  # noqa: N801  # NVIDIA's name
-    """A refusal of nvJitLink: ``status`` is a Result; ``error_log`` and ``info_log`` are those of the handle."""
+    """An error of nvJitLink. ``status`` is a Result, and ``error_log`` and ``info_log`` are the logs of the handle."""
 
     codes = Result
     bad_handle, bad_argument = Result.ERROR_NULL_INPUT, Result.ERROR_INVALID_INPUT
@@ -56,7 +56,7 @@ class nvJitLinkError(CallError):  # noqa: N801  # NVIDIA's name
 
     @property
     def error_log(self) -> str:
-        """What went wrong, in the linker's words; the same as ``log``."""
+        """The linker's error messages, same as ``log``."""
         return self.log
 
 
@@ -92,7 +92,7 @@ def version() -> tuple[int, int]:
 
 
 def create(num_options: int, options: Sequence[str]) -> int:
-    """Start a link and give its handle; ``-arch=sm_…`` has to be among the options.
+    """Start a link, and return its handle. The options must include ``-arch=sm_…``.
 
     Raises:
         nvJitLinkError: an option is wrong, or ``num_options`` is not their number.
@@ -120,10 +120,10 @@ def destroy(handle: int) -> None:
 
 
 def add_data(handle: int, input_type: int, data: Readable, size: int, name: str) -> None:
-    """Add an image from memory; ``size`` is its size in bytes, ``name`` what the logs call it.
+    """Add an image from memory. ``size`` is its size in bytes, and ``name`` its name in logs.
 
     Raises:
-        nvJitLinkError: the handle, the type or the size is wrong, or the image is refused.
+        nvJitLinkError: the handle, the type, or the size is wrong, or the image is rejected.
     """
     library, function = _library(), "nvJitLinkAddData"
     kind = _input_type(function, input_type)
@@ -147,10 +147,10 @@ def add_file(handle: int, input_type: int, file_name: str | os.PathLike[str]) ->
 
 
 def complete(handle: int) -> None:
-    """Link what was added; other threads run meanwhile.
+    """Link the inputs. Other threads run meanwhile.
 
     Raises:
-        nvJitLinkError: the images do not link; ``error_log`` says why.
+        nvJitLinkError: the images do not link. ``error_log`` contains the reason.
     """
     _call(handle, "nvJitLinkComplete", "complete")
 
@@ -183,28 +183,28 @@ def get_linked_ptx_size(handle: int) -> int:
 
 
 def get_linked_ptx(handle: int, ptx: Buffer) -> None:
-    """Write the linked PTX into a buffer.
+    """Write the linked PTX to a buffer.
 
     Raises:
-        nvJitLinkError: there is none, or the buffer is too small or immutable.
+        nvJitLinkError: there is none, or the buffer is too small or read-only.
     """
     _library().get(handle, "nvJitLinkGetLinkedPtx", "linked_ptx", ptx)
 
 
 def get_linked_ltoir_size(handle: int) -> int:
-    """Return the size of the linked LTO-IR, in bytes. The link needs ``-lto``.
+    """Return the size of the linked LTO-IR in bytes. The link needs ``-lto``.
 
     Raises:
-        nvJitLinkError: there is none, or this nvJitLink does not give it.
+        nvJitLinkError: there is none, or this nvJitLink doesn't return it.
     """
     return _library().size(handle, "nvJitLinkGetLinkedLTOIRSize", "linked_ltoir")
 
 
 def get_linked_ltoir(handle: int, ltoir: Buffer) -> None:
-    """Write the linked LTO-IR into a buffer.
+    """Write the linked LTO-IR to a buffer.
 
     Raises:
-        nvJitLinkError: there is none, or the buffer is too small or immutable.
+        nvJitLinkError: there is none, or the buffer is too small or read-only.
     """
     _library().get(handle, "nvJitLinkGetLinkedLTOIR", "linked_ltoir", ltoir)
 
@@ -284,7 +284,7 @@ _C_ARGUMENTS = {
 
 @functools.cache
 def _c_function(function: str) -> Any:
-    """Find a C function in the library in use, under the name that nvJitLink.h gives it; None when it is not there."""
+    """Return a C function of the library in use by its name in nvJitLink.h, or None if it is missing."""
     major, minor = version()
     try:
         found = getattr(ctypes.CDLL(library_path("nvJitLink") or ""), f"__{function}_{major}_{minor}")
@@ -333,7 +333,7 @@ class NvJitLink:
         return f"<{self.tool}>"
 
     def linker(self, options: Sequence[str]) -> Linker:
-        """Start a link; ``-arch=sm_…`` has to be among the options.
+        """Start a link. The options must include ``-arch=sm_…``.
 
         Raises:
             nvJitLinkError: an option is wrong.
@@ -347,18 +347,18 @@ class Linker(LibraryHandle):
     destroy = staticmethod(destroy)
 
     def add(self, kind: ImageKind, data: bytes, name: str) -> None:
-        """Add one image; ``name`` is what the log calls it.
+        """Add one image. ``name`` is its name in the log.
 
         Raises:
-            nvJitLinkError: the image is refused.
+            nvJitLinkError: the image is rejected.
         """
         add_data(self.raw, _INPUT_TYPE[kind], data, len(data), name)
 
     def complete(self) -> None:
-        """Link; other threads run meanwhile.
+        """Link. Other threads run meanwhile.
 
         Raises:
-            nvJitLinkError: the images do not link; ``log`` says why.
+            nvJitLinkError: the images do not link. ``log`` contains the reason.
         """
         complete(self.raw)
 
@@ -375,9 +375,9 @@ class Linker(LibraryHandle):
         return _library().take(self.raw, "nvJitLinkGetLinkedLTOIR", "linked_ltoir")
 
     def error_log(self) -> str:
-        """What went wrong, in the linker's words."""
+        """The linker's error messages."""
         return as_text(_library().take(self.raw, "nvJitLinkGetErrorLog", "error_log"))
 
     def info_log(self) -> str:
-        """What else the linker wrote."""
+        """Other messages of the linker."""
         return as_text(_library().take(self.raw, "nvJitLinkGetInfoLog", "info_log"))

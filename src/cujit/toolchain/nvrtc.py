@@ -74,10 +74,10 @@ def nvrtcCreateProgram(  # noqa: N802
     headers: Sequence[Text] | None,
     includeNames: Sequence[Text] | None,  # noqa: N803
 ) -> Answer:
-    """Make a program from C++ text and headers in memory; give (result, handle).
+    """Create a program from C++ text and in-memory headers, and return (result, handle).
 
     Raises:
-        nvrtcError: a text holds a NUL, or ``numHeaders`` is not the number of headers and of their names.
+        nvrtcError: a text contains a NUL, or ``numHeaders`` is not the number of headers and names.
     """
     function = "nvrtcCreateProgram"
     texts = _strings(function, "headers", numHeaders, headers)
@@ -88,17 +88,17 @@ def nvrtcCreateProgram(  # noqa: N802
 
 
 def nvrtcDestroyProgram(prog: int) -> Answer:  # noqa: N802
-    """Release a program; give (result,).
+    """Destroy a program, and return (result,).
 
     Raises:
-        nvrtcError: it is no open program of NVRTC.
+        nvrtcError: it is not an open program of NVRTC.
     """
     with _library().ending("nvrtcDestroyProgram", prog) as raw:
         return _answer("nvrtcDestroyProgram", raw)
 
 
 def nvrtcCompileProgram(prog: int, numOptions: int, options: Sequence[Text] | None) -> Answer:  # noqa: N802, N803
-    """Compile; give (result,). Other threads run meanwhile. The process is afterwards as it was (stack limit, signals).
+    """Compile, and return (result,). Other threads run meanwhile. Stack limit and signal handlers are restored.
 
     Raises:
         nvrtcError: the handle is wrong, or ``numOptions`` is not the number of options.
@@ -125,7 +125,7 @@ def nvrtcSetFlowCallback(prog: int, callback: int, payload: int) -> Answer:  # n
 
 
 def nvrtcAddNameExpression(prog: int, name_expression: Text) -> Answer:  # noqa: N802
-    """Ask for a lowered name, before the compile; give (result,)."""
+    """Request a lowered name before the compile, and return (result,)."""
     function = "nvrtcAddNameExpression"
     return _call(prog, function, _string(function, "name_expression", name_expression))
 
@@ -156,7 +156,7 @@ def nvrtcGetCUBINSize(prog: int) -> Answer:  # noqa: N802
 
 
 def nvrtcGetCUBIN(prog: int, cubin: Buffer) -> Answer:  # noqa: N802
-    """Write the machine code into a buffer; give (result,)."""
+    """Write the cubin to a buffer, and return (result,)."""
     return _get(prog, "nvrtcGetCUBIN", cubin)
 
 
@@ -166,7 +166,7 @@ def nvrtcGetLTOIRSize(prog: int) -> Answer:  # noqa: N802
 
 
 def nvrtcGetLTOIR(prog: int, LTOIR: Buffer) -> Answer:  # noqa: N802, N803
-    """Write the LTO-IR into a buffer; give (result,)."""
+    """Write the LTO-IR to a buffer, and return (result,)."""
     return _get(prog, "nvrtcGetLTOIR", LTOIR)
 
 
@@ -176,7 +176,7 @@ def nvrtcGetOptiXIRSize(prog: int) -> Answer:  # noqa: N802
 
 
 def nvrtcGetOptiXIR(prog: int, optixir: Buffer) -> Answer:  # noqa: N802
-    """Write the OptiX IR into a buffer; give (result,)."""
+    """Write the OptiX IR to a buffer, and return (result,)."""
     return _get(prog, "nvrtcGetOptiXIR", optixir)
 
 
@@ -186,7 +186,7 @@ def nvrtcGetTileIRSize(prog: int) -> Answer:  # noqa: N802
 
 
 def nvrtcGetTileIR(prog: int, TileIR: Buffer) -> Answer:  # noqa: N802, N803
-    """Write the Tile IR into a buffer; give (result,)."""
+    """Write the Tile IR to a buffer, and return (result,)."""
     return _get(prog, "nvrtcGetTileIR", TileIR)
 
 
@@ -196,7 +196,7 @@ def nvrtcGetProgramLogSize(prog: int) -> Answer:  # noqa: N802
 
 
 def nvrtcGetProgramLog(prog: int, log: Buffer) -> Answer:  # noqa: N802
-    """Write the log into a buffer; give (result,)."""
+    """Write the log to a buffer, and return (result,)."""
     return _get(prog, "nvrtcGetProgramLog", log)
 
 
@@ -206,10 +206,10 @@ def nvrtcGetPCHHeapSize() -> Answer:  # noqa: N802
 
 
 def nvrtcSetPCHHeapSize(size: int) -> Answer:  # noqa: N802
-    """Set the size of the heap for precompiled headers, in bytes; give (result,).
+    """Set the size of the heap for precompiled headers in bytes, and return (result,).
 
     Raises:
-        nvrtcError: it is no int of at least 0.
+        nvrtcError: the size is not an int of at least 0.
     """
     if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size < 1 << 63:
         _library().misuse("nvrtcSetPCHHeapSize", f"size is {spell(size)}, expected an int of at least 0")
@@ -310,7 +310,7 @@ class Nvrtc:
 
     @property
     def library_path(self) -> str | None:
-        """The file that the library is; None when cuda.pathfinder does not tell."""
+        """The file of the library, or None if cuda.pathfinder doesn't report it."""
         path = library_path("nvrtc")
         return path and real_path(path)
 
@@ -361,7 +361,7 @@ class Program(LibraryHandle):
         self.raw.kept.append(stop)
 
     def log(self) -> str:
-        """What the compiler wrote."""
+        """The compiler's log."""
         return as_text(self._take("ProgramLog"))
 
     def lowered_name(self, expression: bytes) -> str:

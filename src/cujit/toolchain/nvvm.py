@@ -51,7 +51,7 @@ Source: NVVM IR specification, "Introduction"; measured with 12.9, 13.0 and 13.4
 
 
 class nvvmError(CallError):  # noqa: N801  # NVIDIA's name
-    """A refusal of libNVVM; ``status`` is a Result, ``log`` what the program's log held."""
+    """An error of libNVVM. ``status`` is a Result, and ``log`` is the program's log."""
 
     codes = Result
     bad_handle, bad_argument = Result.ERROR_INVALID_PROGRAM, Result.ERROR_INVALID_INPUT
@@ -99,7 +99,7 @@ def get_error_string(result: int) -> str:
 
 
 def create_program() -> int:
-    """Make an empty program and give its handle."""
+    """Create an empty program, and return its handle."""
     library, function = _library(), "nvvmCreateProgram"
     return library.made("libNVVM program", library.call(function, "create_program"))
 
@@ -116,19 +116,19 @@ def destroy_program(prog: int) -> None:
 
 
 def add_module_to_program(prog: int, buffer: Readable, size: int, name: str | None) -> None:
-    """Add a module of NVVM IR, text or bitcode; ``size`` is its size in bytes, ``name`` what the log calls it.
+    """Add a module of NVVM IR as text or bitcode. ``size`` is its size in bytes, and ``name`` its name in the log.
 
     Raises:
-        nvvmError: the handle or the size is wrong, or the module is refused.
+        nvvmError: the handle or the size is wrong, or the module is rejected.
     """
     _add(prog, "nvvmAddModuleToProgram", "add_module_to_program", buffer, size, name)
 
 
 def lazy_add_module_to_program(prog: int, buffer: Readable, size: int, name: str | None) -> None:
-    """Add a module of which only what others use is taken, such as libdevice.
+    """Add a module, such as libdevice, from which only referenced functions are linked.
 
     Raises:
-        nvvmError: the handle or the size is wrong, or the module is refused.
+        nvvmError: the handle or the size is wrong, or the module is rejected.
     """
     _add(prog, "nvvmLazyAddModuleToProgram", "lazy_add_module_to_program", buffer, size, name)
 
@@ -156,10 +156,10 @@ def verify_program(prog: int, num_options: int, options: Sequence[str]) -> None:
 
 
 def compile_program(prog: int, num_options: int, options: Sequence[str]) -> None:
-    """Link the modules and compile them to PTX, or to LTO-IR with ``-gen-lto``; other threads run meanwhile.
+    """Link the modules, and compile them to PTX, or to LTO-IR with ``-gen-lto``. Other threads run meanwhile.
 
     Raises:
-        nvvmError: it does not compile, or an option is wrong; ``log`` says why.
+        nvvmError: the program doesn't compile, or an option is wrong. ``log`` contains the reason.
     """
     function = "nvvmCompileProgram"
     _run(prog, function, "compile_program", _library().texts(function, "options", num_options, options))
@@ -238,10 +238,10 @@ _RELEASE = re.compile(rb"release (\d+)\.(\d+)")
 
 
 def find_libdevice(library: Path) -> Path:
-    """Find the libdevice that belongs to a libNVVM by the place of its file, and open neither.
+    """Return the path of the libdevice that belongs to a libNVVM, from the place of its file, without opening either.
 
     Raises:
-        ToolchainNotFoundError: it is not there; the message says where it was looked for.
+        ToolchainNotFoundError: it doesn't exist. The message lists the searched places.
     """
     places = [parent / part for parent in library.parents[:3] for part in ("nvvm/libdevice", "libdevice")]
     for place in places:
@@ -281,15 +281,15 @@ class Nvvm:
 
     @property
     def library_path(self) -> str | None:
-        """The file that the library was opened from; None when cuda.pathfinder does not tell."""
+        """The file of the open library, or None if cuda.pathfinder doesn't report it."""
         return library_path("nvvm")
 
     @cached_property
     def libdevice_path(self) -> Path:
-        """NVIDIA's library of mathematical functions as bitcode, beside the libNVVM in use.
+        """The path of NVIDIA's math library as bitcode, next to the libNVVM in use.
 
         Raises:
-            ToolchainNotFoundError: it is not there; the message says where it was looked for.
+            ToolchainNotFoundError: it doesn't exist. The message lists the searched places.
         """
         return find_libdevice(Path(self.library_path or "/"))
 
@@ -325,10 +325,10 @@ class NvvmProgram(LibraryHandle):
     destroy = staticmethod(destroy_program)
 
     def add(self, module: bytes, name: str, *, lazy: bool = False) -> None:
-        """Add a module, text or bitcode; of a ``lazy`` one only what others use is taken.
+        """Add a module as text or bitcode. From a ``lazy`` module, only referenced functions are linked.
 
         Raises:
-            nvvmError: the module is refused.
+            nvvmError: the module is rejected.
         """
         add = lazy_add_module_to_program if lazy else add_module_to_program
         add(self.raw, module, len(module), name)
@@ -353,5 +353,5 @@ class NvvmProgram(LibraryHandle):
         return _library().take(self.raw, "nvvmGetCompiledResult", "compiled_result")
 
     def log(self) -> str:
-        """What the compiler wrote."""
+        """The compiler's log."""
         return as_text(_library().take(self.raw, "nvvmGetProgramLog", "program_log"))

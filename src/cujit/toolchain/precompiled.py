@@ -100,7 +100,7 @@ class PrecompiledHeaders:
                         del self._seen[next(iter(self._seen))]
 
     def discard(self, name: str) -> None:
-        """Remove what was made of headers that changed meanwhile: all whose names begin so."""
+        """Remove the precompiled headers of changed files, by a prefix of their names."""
         with self._lock:
             directories = [self._directories.pop(known) for known in [*self._directories] if known.startswith(name)]
         for directory in directories:
@@ -144,7 +144,7 @@ class PrecompiledHeaders:
         return directory
 
     def _has_heap(self) -> bool:
-        """Make the heap as large as it has to be. NVRTC frees the old one, so no compile may be using it."""
+        """Set the required size of the heap. NVRTC frees the old heap, so no compile may be using it."""
         result, size = nvrtc.nvrtcGetPCHHeapSize()
         if result or size >= self._heap_bytes or self._inside:
             return not result
@@ -167,7 +167,7 @@ class Compile:
 
     @contextlib.contextmanager
     def measured(self, program: Program) -> Iterator[None]:
-        """Measure the body, which compiles, and ask what became of the precompiled header."""
+        """Time the block, which compiles, and query the status of the precompiled header."""
         begin = time.thread_time()
         yield
         self.seconds += time.thread_time() - begin
@@ -184,12 +184,12 @@ class Compile:
 
 @once
 def precompiled_headers() -> PrecompiledHeaders:
-    """Return those of the process."""
+    """Return the precompiled headers of the process."""
     return PrecompiledHeaders()
 
 
 def _sweep() -> None:
-    """Remove the directories of processes that were killed: nobody holds their locks."""
+    """Remove the directories of killed processes, whose locks are free."""
     parent = tempfile.gettempdir()
     for name in os.listdir(parent):
         if name.startswith(_PREFIX):

@@ -33,7 +33,9 @@ _SIGACTION_BYTES = 512
 
 
 class ProcessStateKeeper:
-    """A context that any number of threads may be in; the last to leave puts back what the first found."""
+    """A context for any number of threads. The last thread to leave it restores the state that the
+    first thread found.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -43,7 +45,7 @@ class ProcessStateKeeper:
         register_reset(self)
 
     def after_fork(self) -> None:
-        """Put back in a child what the compiles of other threads changed, which do not go on there."""
+        """Restore the state in a forked child after changes by compiles of other threads, which don't run there."""
         self._lock = threading.Lock()
         if self._inside:
             self._inside = 1
@@ -68,7 +70,7 @@ class ProcessStateKeeper:
             self._put_back_signals()
 
     def put_back_signals(self) -> None:
-        """Put back already, while compiles are under way, how signals are handled: somebody waits for them."""
+        """Restore the signal handling during compiles, because a thread waits for signals."""
         with self._lock:
             if self._inside:
                 self._put_back_signals()

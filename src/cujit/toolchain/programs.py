@@ -1,4 +1,4 @@
-"""Programs of the toolkit: where they are, and running one to its end, or to the end of the work that wanted it."""
+"""Programs of the toolkit: their paths, and functions that run them."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import enum
 
 
 class ResultCode(enum.IntEnum):
-    """What a call returned, as the C library numbers it."""
+    """Result code of a call, as the C library numbers it."""
 
     @classmethod
     def _missing_(cls, value: object) -> ResultCode | None:
@@ -24,7 +24,7 @@ class ResultCode(enum.IntEnum):
 
     @property
     def c_name(self) -> str:
-        """What the C header calls it: ``NVVM_ERROR_INVALID_IR`` where the bindings say ``ERROR_INVALID_IR``."""
+        """The name in the C header: ``NVVM_ERROR_INVALID_IR`` for ``ERROR_INVALID_IR`` of the bindings."""
         return next(
             (name for name, code in type(self).__members__.items() if code is self and name != self.name), self.name
         )
@@ -71,7 +71,7 @@ class NvJitLinkResult(ResultCode):
 
 
 class InputType(enum.IntEnum):
-    """What an input of nvJitLink is; ANY lets the library look."""
+    """Type of an nvJitLink input. With ANY, the library detects the type."""
 
     NONE = NVJITLINK_INPUT_NONE = 0
     CUBIN = NVJITLINK_INPUT_CUBIN = 1

@@ -352,7 +352,7 @@ HOST_HEADERS: Mapping[str, str] = MappingProxyType(
 
 
 def render(name: str, bodies: Mapping[str, str] = STD_HEADERS) -> str:
-    """Return the text of the file that stands for the header ``name``."""
+    """Return the text of the file that replaces the header ``name``."""
     return f"// <{name}> for NVRTC. Written by cujit.toolchain.std_headers.\n#pragma once\n{bodies[name]}"
 
 
@@ -364,5 +364,5 @@ def write_directory(directory: Path = Path(STD_DIRECTORY), bodies: Mapping[str, 
 
 
 def write_host_directory(directory: Path = Path(HOST_DIRECTORY)) -> None:
-    """Write the stand-ins; for developers too."""
+    """Write the replacement headers. Developers use this function too."""
     write_directory(directory, HOST_HEADERS)

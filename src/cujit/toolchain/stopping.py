@@ -34,11 +34,11 @@ process (measured, NVRTC 13.5).
 
 
 class Ended(Exception):  # no error of the work: nobody waited for it any longer
-    """Work that was ended before it was done."""
+    """Work was stopped before it was done."""
 
 
 class Stop:
-    """A wish that work ends; any thread may ask. Once it was asked for, it stays so."""
+    """A request to stop work, which any thread may make. It is permanent."""
 
     def __init__(self) -> None:
         self.changed = Condition()
@@ -60,7 +60,7 @@ class Stop:
         return ctypes.cast(ctypes.CDLL(None).atoi, ctypes.c_void_p).value or 0, ctypes.addressof(flag)
 
     def ask(self) -> None:
-        """Ask that the work ends: by the flag that NVRTC looks at, and by what ``by`` was given."""
+        """Request a stop: set the flag that NVRTC checks, and call the functions of ``by``."""
         with self.changed:
             self.is_requested = True
             for flag in self._flags:
@@ -98,14 +98,14 @@ def current_stop() -> Stop | None:
 
 
 def end_if_requested() -> None:
-    """Raise ``Ended`` if work in this thread was asked to end."""
+    """Raise ``Ended`` if a stop of this thread's work was requested."""
     stop = current_stop()
     if stop is not None and stop.is_requested:
         raise Ended
 
 
 def to_its_end(work: Callable[[], T]) -> T:
-    """Do work that this thread does to its end, even if nobody waits for it any longer."""
+    """Do work in this thread to its end, even if no thread waits for it any longer."""
     _heeded.stop = None
     return work()
 
@@ -173,7 +173,7 @@ def _put_back_signals() -> None:
 
 
 def is_work_left() -> bool:
-    """Return whether a library still works on something that nothing waits for. Python waits for it when it exits."""
+    """Return whether a library still does abandoned work. Python waits for this work when it exits."""
     return any(thread.name == _NAME for thread in threading.enumerate())
 
 

@@ -61,7 +61,7 @@ class Tileiras:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The files that decide what it makes: its own, its libNVVM and its ptxas."""
+        """The files that determine its output: the program, its libNVVM, and its ptxas."""
         home = os.path.dirname(os.path.dirname(os.path.realpath(self.path)))
         own = (f"{home}/bin/ptxas", *(f"{home}/{place}/libnvvm.so.4" for place in ("lib", "lib64", "nvvm/lib64")))
         return (os.path.realpath(self.path), *filter(os.path.exists, own))
@@ -77,11 +77,11 @@ class Tileiras:
         return f"{sha256(chr(10).join(stated).encode()).hexdigest()}/{sizes}"
 
     def assemble(self, data: bytes, arguments: Sequence[str]) -> tuple[bytes, str]:
-        """Make a cubin of Tile IR; return it with what the program wrote.
+        """Assemble Tile IR to a cubin, and return the cubin with the program's output.
 
         Raises:
-            ToolError: the program refuses the Tile IR or an argument; ``log`` says why.
-            ToolCrashError: it crashed.
+            ToolError: the program rejects the Tile IR or an argument. ``log`` contains the reason.
+            ToolCrashError: the program crashed.
         """
         with temporary_directory() as directory:
             source, made = write_file(directory / "image.tileir", data), directory / "image.cubin"
@@ -94,11 +94,11 @@ class Tileiras:
 
 
 def disassemble(data: bytes, homes: Sequence[str] = (), *, lines: bool = False) -> str:
-    """Write Tile IR as text, with the source ``lines`` of its operations if they are wanted.
+    """Return Tile IR as text, optionally with the source ``lines`` of its operations.
 
     Raises:
         ToolchainNotFoundError: tileirdisasm is not installed.
-        ToolError: it refuses the Tile IR.
+        ToolError: it rejects the Tile IR.
     """
     program = _found("tileirdisasm", homes)
     with temporary_directory() as directory:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Compiler(NamedTuple):
-    """What a compiler can do: the numbers of the architectures it builds for, rising, and its CUDA release."""
+    """Capabilities of a compiler: the numbers of its architectures in ascending order, and its CUDA release."""
 
     tool: str
     arches: tuple[int, ...]
@@ -26,7 +26,7 @@ class Compiler(NamedTuple):
 
 
 class Compilers(Protocol):
-    """Whoever can tell what the compilers can do."""
+    """An object that knows the capabilities of the compilers."""
 
     def compiler(self, language: str) -> Compiler:
         """Return the compiler of ``cuda``, ``nvvm`` or ``tile``.
@@ -37,9 +37,9 @@ class Compilers(Protocol):
 
 
 class Toolchain:
-    """Compilers, linker and packer of one process under one set of Settings. Making it opens nothing.
+    """Compilers, linker, and packer of a process for one set of Settings. Creating it opens nothing.
 
-    Each library's module is imported with the library: what comes out of a cache needs none.
+    Each library's module is imported with the library. Results from a cache need none.
     """
 
     def __init__(self, settings: Settings | None = None) -> None:

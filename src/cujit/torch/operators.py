@@ -1,4 +1,4 @@
-"""A kernel as an operator of ``torch.library``, for tensors on GPUs and, on the CPU device, for those of the host."""
+"""Kernels as operators of ``torch.library``, for tensors on GPUs and, with the CPU device, for host tensors."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def operator(
 
 
 def _parsed(name: str, schema: str) -> Any:
-    """Read a schema by torch, and refuse what operators of ours do not have."""
+    """Parse a schema with torch, and refuse features that cujit's operators don't support."""
     if not isinstance(name, str) or name.count("::") != 1:
         raise OptionError(
             f"the name of a PyTorch operator must have the form namespace::name, not {spell(name)}",
@@ -123,7 +123,7 @@ def _parsed(name: str, schema: str) -> Any:
 
 
 def _register(name: str, schema: str, made: _TorchOperator) -> Any:
-    """Register an operator by all that torch asks for, and give it."""
+    """Register an operator with all functions that torch needs, and return it."""
     space, _, word = name.partition("::")
     if (old := _LIBRARIES.pop(name, None)) is not None:
         old._destroy()
@@ -142,10 +142,11 @@ def _register(name: str, schema: str, made: _TorchOperator) -> Any:
 
 
 def _with_autograd(made: _TorchOperator, found: Any) -> Callable[..., Any]:
-    """Make what torch calls first: a node of autograd where a gradient is wanted, else the operator without it.
+    """Return the function that torch calls first: with an autograd node if a gradient is required, otherwise the
+    operator.
 
-    ``torch.library.register_autograd`` means the same. What it makes takes three times as long where no gradient is
-    wanted, and refuses in words of its own.
+    ``torch.library.register_autograd`` does the same, but takes three times as long without a gradient, and has
+    different error messages.
     """
 
     def below(*given: Any) -> Any:
@@ -183,11 +184,11 @@ def _with_autograd(made: _TorchOperator, found: Any) -> Callable[..., Any]:
 
 
 def _nothing(*_arguments: object) -> None:
-    """Make the outputs of an operator that has none."""
+    """Create the outputs of an empty call."""
 
 
 def _elements(name: str, outputs: int, written: tuple[int, ...]) -> Callable[..., int]:
-    """Count the elements of the first output, or else of the first tensor that is written to."""
+    """Return the number of elements of the first output, otherwise of the first tensor that is written."""
     if not outputs and not written:
         raise OptionError(
             f"{name} neither returns a tensor nor writes to one",
@@ -202,7 +203,7 @@ def _elements(name: str, outputs: int, written: tuple[int, ...]) -> Callable[...
 
 
 class _TorchOperator:
-    """One operator: how a call goes."""
+    """An operator, with the function that performs a call."""
 
     def __init__(
         self,

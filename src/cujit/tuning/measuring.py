@@ -1,6 +1,6 @@
-"""Measuring candidates: each once, and the ones that come near the fastest again, in turns; or ranking them by bounds.
+"""Measurement of candidates: each once, and the fastest ones again in turns. Without a GPU, bounds rank the candidates.
 
-A candidate that does not compile, does not launch or gives wrong results loses, with its error.
+A candidate loses with its error if it doesn't compile or launch, or gives wrong results.
 """
 
 from __future__ import annotations
@@ -48,27 +48,27 @@ Check: TypeAlias = Callable[[Mapping[str, Any]], object]
 
 
 class Trial(Protocol):
-    """What a strategy asks to be tried: one value for each name."""
+    """A strategy's request to try one value for each name."""
 
     def suggest_categorical(self, name: str, choices: Sequence[Value], /) -> Value:
         """Choose a value."""
 
 
 class Strategy(Protocol):
-    """Who chooses what is tried, such as a study of Optuna."""
+    """An object that chooses candidates, such as a study of Optuna."""
 
     def ask(self) -> Trial:
         """Return the next trial."""
 
     def tell(self, trial: Trial, ms: float, /) -> object:
-        """Hear how many milliseconds it took; infinitely many where it lost, or is no candidate."""
+        """Receive the time of a trial in milliseconds. It is infinite if the candidate lost or doesn't exist."""
 
 
 @dataclass
 class Bench:
-    """One device, and what the user measures there; ``load`` brings the kernel of a candidate.
+    """A device and the user's measurement on it. ``load`` returns the kernel of a candidate.
 
-    With ``gpu`` nothing is timed: a candidate is launched once, and ranked by how long that takes this GPU at least.
+    With ``gpu``, nothing is timed: each candidate runs once, and its lower bound on this GPU ranks it.
     """
 
     place: Device
@@ -83,7 +83,7 @@ class Bench:
     looked: dict[int, float] = field(default_factory=dict)
 
     def first(self, number: int, variant: Variant) -> Measured:
-        """Load a candidate, check it, and measure it: briefly where it is much slower than the best so far."""
+        """Load a candidate, check it, and measure it, briefly if it is much slower than the best so far."""
 
         def measure() -> Measured:
             if self.gpu:
@@ -102,7 +102,7 @@ class Bench:
         return self._safely(number, variant, measure)
 
     def again(self, number: int, variant: Variant, calls: int) -> Measured:
-        """Measure a candidate once more, by samples of so many calls."""
+        """Measure a candidate again with a number of calls per sample."""
 
         def measure() -> Measured:
             call = self.calls.get(number) or self._ready(self.place, number, variant)
@@ -111,11 +111,11 @@ class Bench:
         return self._safely(number, variant, measure)
 
     def forget_far(self, most_ms: float) -> None:
-        """Let go of the candidates that took longer."""
+        """Drop slow candidates."""
         self.calls = {number: call for number, call in self.calls.items() if self.looked[number] <= most_ms}
 
     def _bounded(self, number: int, variant: Variant) -> Measured:
-        """Launch a candidate where all is counted, and add up the bounds of what it launched."""
+        """Launch a candidate on a counting device, and return the sum of the bounds of its launches."""
         # start-up: an answer that is there needs no profile
         from cujit.profile import Profile, bounds
 
@@ -170,10 +170,11 @@ def measured(
     strategy: Strategy | None = None,
     trials: int = 0,
 ) -> tuple[tuple[Measured, ...], int | None]:
-    """Measure candidates, all of them or what a strategy asks for, and choose one: its number, None without any.
+    """Measure all candidates, or the candidates of a strategy, and return the index of the winner, or None.
 
-    ``build`` compiles candidates beforehand, and says why it could not. All devices share the first look; what is not
-    far from the fastest is measured again on the first device, in turns, what stays near it ``rounds`` times.
+    ``build`` compiles candidates in advance, and returns the reasons of failures. All devices share the first
+    measurements. The first device then measures the fast candidates again in turns, and the closest ones ``rounds``
+    times.
     """
     found: dict[int, Measured] = {}
 
@@ -210,7 +211,7 @@ def _ask(
     look: Callable[[Iterable[int]], None],
     found: Mapping[int, Measured],
 ) -> None:
-    """Let a strategy choose what to try, some variants at a time."""
+    """Let a strategy choose variants to try, several at a time."""
     numbers = {tuple(variant.values.values()): number for number, variant in enumerate(variants)}
     choices = {name: list(dict.fromkeys(v.values[name] for v in variants)) for name in variants[0].values}
     for done in range(0, trials, _BATCH):
@@ -226,7 +227,7 @@ def _ask(
 
 
 def _decide(variants: Sequence[Variant], bench: Bench, rounds: int, found: dict[int, Measured]) -> int | None:
-    """Measure what came near the fastest again, and choose the first of the fastest; or that of the lowest bound."""
+    """Measure the fast candidates again, and choose the first of the fastest, or the one with the lowest bound."""
     if bench.gpu:
         lowest = {number: one.bound_ms for number, one in found.items() if one.bound_ms is not None}
         return first_of_the_lowest(lowest) if lowest else None

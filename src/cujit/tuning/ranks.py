@@ -1,4 +1,4 @@
-"""A group of processes that decides once: the first rank does, and all take its answer."""
+"""A group of processes with one decision: the first rank decides, and all ranks use its result."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ _HELP = "group=MPI.COMM_WORLD of mpi4py, or whatever has rank and bcast(value, r
 
 
 class Ranks(NamedTuple):
-    """Who is who in a group: the ``rank`` of this process, and how something of rank 0 comes to all."""
+    """The ranks of a group: the ``rank`` of this process, and a function that broadcasts from rank 0."""
 
     rank: int
     broadcast: Callable[[Any], Any]
 
     @classmethod
     def of(cls, group: object) -> Ranks:
-        """Take a communicator of mpi4py, or what broadcasts as that or as ``torch.distributed`` does; None is alone.
+        """Return the ranks for an mpi4py communicator, or an object with its or ``torch.distributed``'s broadcast, or
+        for None.
 
         Raises:
             OptionError: the value has a different type.
@@ -55,7 +56,9 @@ class Ranks(NamedTuple):
         return answer
 
     def give_up(self, error: BaseException) -> None:
-        """Take part where this rank failed, so that no other waits for it; what ends rank 0 ends all."""
+        """Join the broadcast after a failure of this rank, so that no other rank waits. A failure of rank 0 ends all
+        ranks.
+        """
         own = error if isinstance(error, CujitError) else CujitError(f"rank 0: {type(error).__name__}: {error}")
         self.broadcast((None, own) if self.rank == 0 else None)
 

@@ -134,9 +134,9 @@ class TuningRecord:
 
 
 def first_of_the_fastest(timings: Mapping[int, Timing]) -> int:
-    """Choose among candidates by number: of those as fast as the fastest, the first.
+    """Return the index of the first candidate that ties with the fastest.
 
-    As fast is one whose median is among what nine in ten samples of the fastest took, and at most 2 % above its median.
+    A candidate ties if its median is within nine in ten samples of the fastest and at most 2 % above its median.
     """
     fastest = min(timings.values(), key=lambda timing: timing.median_ms)
     most_ms = min(fastest.p90_ms, _TIE * fastest.median_ms)
@@ -144,7 +144,7 @@ def first_of_the_fastest(timings: Mapping[int, Timing]) -> int:
 
 
 def first_of_the_lowest(bounds: Mapping[int, float]) -> int:
-    """Choose among candidates by number: of those whose bound is at most 2 % above the lowest, the first."""
+    """Return the index of the first candidate whose bound is at most 2 % above the lowest."""
     return min(number for number, bound in bounds.items() if bound <= _TIE * min(bounds.values()))
 
 

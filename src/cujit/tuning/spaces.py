@@ -1,4 +1,4 @@
-"""Spaces of variants: the values that there are, what each becomes, and which of their combinations are candidates."""
+"""Search spaces: the values of each parameter, their use, and the combinations that are candidates."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Variant:
 
     @property
     def text(self) -> str:
-        """All of it in one line, the same whatever the order of the names."""
+        """The variant in one line, independent of the order of names."""
         return _json([dict(self.values), self.kernel, dict(self.define), dict(self.option)])
 
     def options(self, base: Options) -> Options:
@@ -49,14 +49,13 @@ class Variant:
 def variants_of(
     space: object, kernel: object, becomes: object, constraint: Callable[[Mapping[str, Value]], object] | None
 ) -> tuple[Variant, ...]:
-    """List the candidates of a space, the last name changing fastest.
+    """Return the candidates of a space. The last name changes fastest.
 
-    A value goes into ``kernel`` where that has its name in braces (``"matmul<{TILE}>"``); ``becomes`` says of others
-    whether they are a macro (``define``, without a word), an ``option`` of the compiler, or only matter to the
-    ``launch``.
+    A value is substituted in ``kernel`` if its name is in braces (``"matmul<{TILE}>"``). For other values, ``becomes``
+    selects a macro (``define``, the default), a compiler ``option``, or a value for the ``launch`` only.
 
     Raises:
-        OptionError: one of these is malformed, there are more than 65,536 combinations, or the constraint leaves none.
+        OptionError: an argument is malformed, there are more than 65,536 combinations, or the constraint leaves none.
     """
     choices = _choices(space)
     if kernel is not None and (not isinstance(kernel, str) or not kernel.strip()):
@@ -151,7 +150,8 @@ def _variant(values: Mapping[str, Value], kernel: str | None, ways: Mapping[str,
 
 
 def shape_text(shape: object) -> str:
-    """Write what the workload depends on besides the kernel: a number, a text, or a list or dict of these.
+    """Return everything besides the kernel that the workload depends on as text: a number, text, or a list or dict of
+    these.
 
     Raises:
         ArgumentError: the value is invalid.

@@ -1,4 +1,4 @@
-"""The door to tuning: look for an answer, or measure and keep one, for one process or for a group of them."""
+"""Entry point of tuning: find a stored result, or measure and store one, for a process or a group."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Tuned:
 
     @cached_property
     def kernel(self) -> Kernel:
-        """Its kernel, loaded on the device when it is first asked for."""
+        """The winner's kernel, loaded on the device on first access."""
         return self._load()
 
     def __repr__(self) -> str:
@@ -103,7 +103,7 @@ class Tuned:
 
 
 class TuneSettings(NamedTuple):
-    """Which candidates there are, how they are compiled and measured, and by whom."""
+    """The candidates, how they are compiled and measured, and the processes involved."""
 
     constraint: Callable[[Mapping[str, Any]], object] | None = None
     check: Check | None = None
@@ -256,7 +256,7 @@ _CALLS = {
 
 
 class _Answer(NamedTuple):
-    """What goes to the ranks of a group: the record, how it was got, and the program that it is about."""
+    """The message to the ranks of a group: the record, its origin, and the program."""
 
     record: TuningRecord
     provenance: Provenance
@@ -265,7 +265,7 @@ class _Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class _Task:
-    """One tuning as it was asked for."""
+    """A tuning run with its requested settings."""
 
     source: Source
     variants: tuple[Variant, ...]
@@ -281,7 +281,7 @@ class _Task:
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """The name for users."""
         return self.kernel or self.source.name
 
     @cached_property
@@ -291,20 +291,20 @@ class _Task:
 
     @cached_property
     def target(self) -> Arch:
-        """What is compiled for."""
+        """The architecture to compile for."""
         if self.far is not None and self.arch is not None:
             return Arch.parse(self.arch)
         return target_for(self.places[0], self.arch, self.tools)
 
     def request(self, variant: Variant | None) -> Request:
-        """Describe the compile of a candidate; without one, what all have in common."""
+        """Return the compile request of a candidate, or the common part of all requests."""
         names = () if variant is None or variant.kernel is None else (variant.kernel,)
         options = self.chosen if variant is None else variant.options(self.chosen)
         return Request.of(self.source, None, self.target, names, options, self.tools)
 
     @cached_property
     def _keyed(self) -> Keyed | Uncacheable:
-        """The key of what all compiles have in common; of one of them, where the headers are known of that alone."""
+        """The key of the common part of all compiles, or of one compile if only its headers are known."""
         some = min(self.variants, key=lambda variant: variant.text)
         jobs = [CompileJob(self.request(variant)) for variant in (None, some)]
         jobs[0].check()
@@ -315,7 +315,7 @@ class _Task:
 
     @cached_property
     def _parts(self) -> list[Part]:
-        """What is tuned, wherever that is: the parts of a compile, and the candidates."""
+        """The parts of the tuning key for any device: the parts of a compile, and the candidates."""
         known = self._keyed
         compile = known.key.parts if isinstance(known, Keyed) else tuple(self.request(None).parts())
         return [
@@ -331,7 +331,7 @@ class _Task:
 
     @cached_property
     def program(self) -> str:
-        """A digest of what is tuned, which all ranks have in common."""
+        """A digest of the tuning problem, which all ranks share."""
         return make_key(_WORK, self._parts).digest
 
     @cached_property
@@ -364,10 +364,10 @@ class _Task:
         return make_key(_WORK, [*self._parts, *(Part.text(name, text) for name, text in place.items())])
 
     def decided(self) -> _Answer:
-        """Find the answer, or measure.
+        """Return a stored result, or measure.
 
         Raises:
-            NotTunedError: it is not there, and nothing may be measured; or no candidate runs.
+            NotTunedError: there is no result and measuring is forbidden, or no candidate runs.
         """
         mode, cache = _mode(), self.tools.cache
         key, of_any = self._keys()
@@ -421,7 +421,7 @@ class _Task:
         return NotTunedError("\n  ".join(lines), nearest=nearest, searched=roots, help=_NEVER_HELP)
 
     def _made(self) -> Artifact:
-        """Measure, and write down what came of it."""
+        """Measure, and return the record."""
         how = self.how
         gpu = "" if self.far is None else self.far.name
         benches = [Bench(place, self.load, how.workload, how.check, gpu) for place in self.places]
@@ -498,7 +498,7 @@ def _record(artifact: Artifact) -> TuningRecord:
 
 
 def driver_of(device: Device) -> str:
-    """Return what makes and runs machine code for a device, with its version: the driver's CUDA, or LLVM."""
+    """Return the tool that generates and runs a device's code, with its version: the driver's CUDA version, or LLVM."""
     return f"CUDA {dotted(open_driver().version)}" if device.is_gpu else processor().llvm
 
 

@@ -1,6 +1,6 @@
-"""What ``typing`` gives to type checkers, for what a hit of the cache imports: ``typing`` takes 3 ms, for ``re``.
+"""Replacements of ``typing`` names for modules that a cache hit imports, because importing ``typing`` takes 3 ms.
 
-At run time the names do what a class body needs of them, and no more: nobody asks such a class for its protocol.
+At run time, the names support only what class bodies need. No code uses such a class as a protocol.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 else:
 
     class _Open:
-        """A base that may be given types."""
+        """A base class that accepts type arguments."""
 
         def __class_getitem__(cls, types):
             return cls

@@ -1,4 +1,4 @@
-"""Declarations: which kernels a library will ask for, as code, with a parameter for each thing that varies."""
+"""Declarations of the kernels that a library will request, as code with parameters."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ dataclasses = later("dataclasses")  # for compile keys
 
 
 class DeclaredVariant(NamedTuple):
-    """One combination of the parameters of a declaration, and the request that it stands for."""
+    """One combination of a declaration's parameters, with its request."""
 
     title: str
     request: Request

@@ -1,4 +1,4 @@
-"""Starting: get every declared kernel before the first request, and report where each came from."""
+"""Start of a service: get every declared kernel before the first request, and report its origin."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class WarmedKernel(NamedTuple):
-    """A declared kernel: where it came from, how long this process waited for it, and the error if there is none."""
+    """A declared kernel: its origin, the time that this process waited for it, and its error, if any."""
 
     name: str
     arch: Arch
@@ -53,7 +53,7 @@ class StartReport:
 
     @property
     def counts(self) -> dict[str, int]:
-        """The number of kernels by their outcome: ``made``, ``disk``, ``remote``, ``waited``, ``failed``, …"""
+        """The number of kernels for each outcome: ``made``, ``disk``, ``remote``, ``waited``, ``failed``, …"""
         return dict(Counter(kernel.outcome for kernel in self.kernels))
 
     @property

@@ -1,1 +1,1 @@
-"""Where a program lives: which interpreter its processes start, what they say, and where the package's files are."""
+"""Worker processes: their interpreter, their messages, and the files of the package."""

@@ -1,4 +1,4 @@
-"""Read what a process that nobody trusts has answered: bounded before it is parsed, and printable after."""
+"""Answers of untrusted processes: limited in size before parsing, and printable afterward."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _ELEMENT_BYTES = 32
 
 
 def printable(text: str) -> str:
-    """Return text of somebody else without what would steer a terminal."""
+    """Remove terminal control characters from untrusted text."""
     return _CONTROL.sub("\ufffd", text)
 
 
 def read_answer(data: bytes) -> Any:
-    """Parse JSON from a process that nobody trusts; every text in it is printable, every number finite.
+    """Parse JSON from an untrusted process. Every text in the result is printable, and every number is finite.
 
     Raises:
-        ValueError: it is no JSON, its numbers aren't finite, or it would take more than 256 MiB of memory.
+        ValueError: it is not JSON, its numbers aren't finite, or it would take more than 256 MiB of memory.
         RecursionError: it is nested too deeply.
     """
     containers = data.count(b"[") + data.count(b"{")

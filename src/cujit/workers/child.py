@@ -1,6 +1,6 @@
-"""A worker's side: it greets on a descriptor of its own, and does what it was started for.
+"""The worker's side: it writes a greeting to its own descriptor, and does its work.
 
-Whatever is printed at Python's start, or by a library, goes to standard output and is no answer.
+Output at Python's start or from a library goes to standard output, so that it isn't mistaken for an answer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The variables of the environment that workers get, by whole names: the others may be secret; the cache directory."""
+"""The environment variables that workers receive, by full names because others may be secret, and the
+cache directory.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ def kept(names: tuple[str, ...]) -> dict[str, str]:
 
 
 def cache_directory(environment: Mapping[str, str]) -> str | None:
-    """Return ``CUJIT_CACHE_DIR``, otherwise ``$XDG_CACHE_HOME/cujit``; None if the user has no home.
+    """Return ``CUJIT_CACHE_DIR``, otherwise ``$XDG_CACHE_HOME/cujit``, or None if the user has no home.
 
     Source: XDG Base Directory Specification 0.8: a relative path in its variables is ignored, the default of
     ``XDG_CACHE_HOME`` is ``~/.cache``.
@@ -54,7 +56,7 @@ def cache_directory(environment: Mapping[str, str]) -> str | None:
 
 
 def _home() -> str | None:
-    """The home that the system knows, where HOME is relative, or there is none."""
+    """Return the home directory from the system if HOME is relative or unset."""
     try:
         import pwd  # optional: not on every system
 

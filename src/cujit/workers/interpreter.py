@@ -16,12 +16,12 @@ _PYTHON = re.compile(r"(?:python|pypy)[\d.]*[a-z]*")
 def interpreter() -> str:
     """Return the path of a Python interpreter that is not this program itself.
 
-    ``sys.executable`` of a frozen program (PyInstaller, Nuitka) or of a program that embeds Python is the program: to
-    start it would run the program again. Then it is the interpreter that ``CUJIT_PYTHON`` names, or the one of
+    In a frozen program (PyInstaller, Nuitka) or a program that embeds Python, ``sys.executable`` is the program, which
+    must not start again. The interpreter is then the one that ``CUJIT_PYTHON`` names, or the one of
     ``sys.base_prefix``.
 
     Raises:
-        UnsupportedError: there is none.
+        UnsupportedError: there is no interpreter.
     """
     named = os.environ.get(_VARIABLE)
     if named:

@@ -37,7 +37,7 @@ def write_message(stream: IO[bytes], value: object) -> None:
     """Write one message.
 
     Raises:
-        OSError: nobody reads it any more.
+        OSError: the reader has closed the stream.
     """
     values = io.BytesIO()
     writer = _Writer(values)
@@ -50,14 +50,14 @@ def write_message(stream: IO[bytes], value: object) -> None:
 
 
 def read_message(stream: IO[bytes], *, is_order: bool = False) -> Any:
-    """Read one message; None at the end of the stream, in the middle of a message too.
+    """Read one message, or return None at the end of the stream, even within a message.
 
     Args:
-        stream: a pipe, buffered.
-        is_order: whether it is from the process that started this one, which may name any class.
+        stream: a buffered pipe.
+        is_order: whether it comes from the parent process, whose messages may name any class.
 
     Raises:
-        ValueError: it is longer than any message, would take far more memory than its bytes, or is none.
+        ValueError: the message is too long, malformed, or would take far more memory than its bytes.
     """
     lengths = stream.read(_LENGTHS.size)
     if len(lengths) < _LENGTHS.size:
@@ -82,7 +82,7 @@ def read_message(stream: IO[bytes], *, is_order: bool = False) -> Any:
 
 
 class _Writer(pickle.Pickler):
-    """Leaves images out, and collects them."""
+    """Omits images from the pickle, and collects them."""
 
     def __init__(self, file: IO[bytes]) -> None:
         super().__init__(file, protocol=5)
@@ -99,7 +99,7 @@ class _Writer(pickle.Pickler):
         return (type(value), (value.value,)) if isinstance(value, enum.Enum) else NotImplemented
 
     def persistent_id(self, value: object) -> tuple[int, int] | None:
-        """Return where an image will lie; None for any other value."""
+        """Return the position of an image, or None for any other value."""
         if type(value) is not bytes or len(value) < _LEAST_IMAGE_BYTES:
             return None
         begin = self.images_bytes
@@ -115,7 +115,7 @@ class _Reader(pickle.Unpickler):
         self._left = len(images)
 
     def persistent_load(self, place: Any) -> bytes:
-        """Copy an image; together they are no more than what came."""
+        """Copy an image. All images together take no more than the received bytes."""
         begin, size = place
         self._left -= size
         if not size >= 0 or not 0 <= begin <= len(self._images) - size or self._left < 0:
@@ -138,7 +138,7 @@ class _AnswerReader(_Reader):
 
 
 def _of(found: Any, name: object) -> Any:
-    """Return the method ``of`` of a class, by which values write themselves."""
+    """Return the class method ``of``, which restores a value."""
     if name != "of" or not isinstance(found, type):
         raise pickle.UnpicklingError(f"the answer refers to getattr of {name}")
     return found.of  # type: ignore[attr-defined]

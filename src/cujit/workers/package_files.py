@@ -1,7 +1,7 @@
-"""Files of the package that are no modules: headers, bitcode, native code, pages.
+"""Files of the package that aren't modules, next to the modules: headers, bitcode, native code, and pages.
 
-They lie beside the modules. In a package that is imported from a zip they cannot be opened there, so they are extracted
-once into a directory of this user alone. Every process compares that directory with the zip before it uses it.
+If the package is imported from a zip, they can't be opened there. They are then extracted once to a private directory.
+Every process compares this directory with the zip before using it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def data_path(*parts: str) -> str:
 
 @once
 def _extracted() -> str:
-    """Extract the package, or find what an earlier process extracted, and return the directory."""
+    """Extract the package or find an earlier extraction, and return the directory."""
     import hashlib  # start-up: for packages in a zip
     import tempfile  # start-up: as above
 
@@ -57,7 +57,7 @@ def _extracted() -> str:
 
 
 def _files(archive: str) -> Iterator[tuple[str, bytes]]:
-    """List the files of the package in a zip, its modules too: they are part of what identifies machine code."""
+    """Return the files of the package in a zip, including its modules, which identify generated code."""
     import zipfile  # start-up: as above
 
     below = _PACKAGE[len(archive) :].strip(os.sep) + "/"
@@ -68,7 +68,7 @@ def _files(archive: str) -> Iterator[tuple[str, bytes]]:
 
 
 def _is_private(directory: str) -> bool:
-    """Make a directory if it is not there; tell whether only this user can write to it."""
+    """Create a directory if it doesn't exist, and return whether only this user can write to it."""
     import stat  # start-up: as above
 
     with contextlib.suppress(FileExistsError):
@@ -78,7 +78,7 @@ def _is_private(directory: str) -> bool:
 
 
 def _directory_of_this_process() -> str:
-    """Make a directory that is removed when this process ends; forked children use it, and leave it."""
+    """Create a directory that is removed when this process ends. Forked children use it without removing it."""
     import atexit  # start-up: as above
     import shutil  # start-up: as above
     import tempfile  # start-up: as above
@@ -89,7 +89,7 @@ def _directory_of_this_process() -> str:
 
 
 def _write(path: str, data: bytes) -> None:
-    """Ensure that a file contains some bytes. A file that already does is left unchanged."""
+    """Ensure that a file has the given bytes. A file that already has them is left unchanged."""
     try:
         with open(path, "rb") as file:
             if file.read() == data:

@@ -1,7 +1,7 @@
-"""A worker: a Python process that this one starts, hears and ends, whatever it does.
+"""A worker: a Python process that this process starts, communicates with, and ends under all circumstances.
 
-It is a fresh Python, never a fork. It finds modules where this process does, and gets the variables that it is allowed.
-It answers on a descriptor of its own, begins with a greeting, and what it prints is kept for an error.
+It is a new Python process, never a fork. It finds modules in the same places, and receives only allowed environment
+variables. It answers on its own descriptor, which begins with a greeting. Its output is kept for error messages.
 """
 
 from __future__ import annotations
@@ -86,10 +86,10 @@ class Worker:
         return os.fdopen(self.answers, "rb", closefd=False)
 
     def exchange(self, order: object) -> Any:
-        """Send the worker an order and wait for the answer. None if it died, a ValueError if the answer is no message.
+        """Send the worker an order, and return its answer, or None if it died. An invalid answer gives a ValueError.
 
         Raises:
-            UnsupportedError: the process is no Python with this version of cujit; it is ended.
+            UnsupportedError: the process is not Python with this version of cujit. It is ended.
         """
         assert self.process.stdin
         self.forget_words()
@@ -129,10 +129,10 @@ class Worker:
         self.check_greeting(found)
 
     def check_greeting(self, found: bytes) -> None:
-        """End the process if what it wrote first is no greeting.
+        """End the process if it doesn't begin with a greeting.
 
         Raises:
-            UnsupportedError: the value is invalid.
+            UnsupportedError: the greeting is invalid.
         """
         if found != GREETING:
             self.kill()
@@ -142,7 +142,7 @@ class Worker:
             )
 
     def read_to_end(self, timeout_s: float, most_bytes: int) -> bytes:
-        """Read its answers until it ends, for so many seconds and bytes at most."""
+        """Read its answers until it ends, up to a time limit and a size limit."""
         found = bytearray()
         until = time.monotonic() + timeout_s
         poll = select.poll()
@@ -155,30 +155,30 @@ class Worker:
         return bytes(found)
 
     def kill(self) -> None:
-        """End it, and what it started."""
+        """Kill the worker and its child processes."""
         if self.process.poll() is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, signal.SIGKILL)
 
     def forget_words(self) -> None:
-        """Begin a new piece of work: what it printed before is not of it."""
+        """Discard earlier output at the start of a new piece of work."""
         self._from = os.fstat(self._words.fileno()).st_size
 
     def last_words(self) -> str:
-        """Return the last 4 KiB that it printed for its work, without what would steer a terminal."""
+        """Return the last 4 KiB of its output for the current work, without terminal control characters."""
         fd = self._words.fileno()
         end = os.fstat(fd).st_size
         begin = max(self._from, end - _WORDS_BYTES)
         return printable(os.pread(fd, end - begin, begin).decode("utf-8", "replace"))
 
     def cpu_s(self) -> float:
-        """Return the CPU seconds that it has taken; 0 when it is gone."""
+        """Return its CPU time in seconds, or 0 after it ended."""
         with contextlib.suppress(OSError):  # it is gone
             return time.clock_gettime((~self.process.pid << 3) | 2)  # as clock_getcpuclockid(3) makes the number
         return 0.0
 
     def await_death(self, timeout_s: float) -> None:
-        """Wait until it is gone, and leave its status for ``end``."""
+        """Wait until it has ended, and leave its status for ``end``."""
         until = time.monotonic() + timeout_s
         flags = os.WEXITED | os.WNOWAIT | os.WNOHANG
         with contextlib.suppress(ChildProcessError):
@@ -186,7 +186,7 @@ class Worker:
                 time.sleep(0.005)
 
     def end(self) -> tuple[int, Any]:
-        """End it if it lives; return its exit status, and its usage as of ``wait4`` if nobody else waited for it."""
+        """End it if it lives, and return its exit status, with its resource usage if no other code waited for it."""
         self.close()
         usage = None
         if self.process.returncode is None:
@@ -207,10 +207,7 @@ class Worker:
             self.answers = -1
 
     def forget(self) -> None:
-        """Let go of it in a forked child, whose process it is not.
-
-        What is closed is below the buffers: a thread that is not here may hold the lock of each.
-        """
+        """Drop the worker in a forked child, which doesn't own the process."""
         for pipe in (self.process.stdin, self._words):
             if isinstance(pipe, io.BufferedReader | io.BufferedWriter | io.BufferedRandom):
                 pipe.raw.close()
@@ -220,7 +217,7 @@ class Worker:
 
 
 def module_directories() -> list[str]:
-    """List where a worker finds modules: as this process does, or as its interpreter does for a frozen program."""
+    """Return the module search path for a worker: this process's path, or the interpreter's for a frozen program."""
     return [] if is_frozen() else [*map(os.path.abspath, sys.path)]
 
 
@@ -228,7 +225,7 @@ CRASH_HELP = "to find the cause in the input or the tool, reduce the input until
 
 
 def how_ended(status: int) -> tuple[str, str]:
-    """Return the name of an exit status, and how to say it: ``("SIGKILL", "died of SIGKILL")``."""
+    """Return the name of an exit status and its description: ``("SIGKILL", "died of SIGKILL")``."""
     if status < 0:
         with contextlib.suppress(ValueError):
             name = signal.Signals(-status).name

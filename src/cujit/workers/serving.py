@@ -1,4 +1,4 @@
-"""A worker that serves: it takes orders from standard input and answers each, until the input ends."""
+"""A serving worker, which reads orders from standard input and answers each until the input ends."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from cujit.workers.messages import read_message, write_message
 
 
 def serve(answers: int, answer: Callable[[Any], object]) -> None:
-    """Answer orders for ever; the process ends when whoever gives them closes the input, whatever it is doing then.
+    """Answer orders forever. The process ends when the parent closes the input, whatever it is doing.
 
     Args:
         answers: the descriptor to write to.
-        answer: gives the answer to an order; it raises nothing.
+        answer: function that returns the answer to an order and raises nothing.
     """
     orders = sys.stdin.buffer
     file = os.fdopen(answers, "wb")

@@ -1,4 +1,4 @@
-"""Worklists: what programs asked to be compiled, recorded, joined and built ahead. ``import cujit.worklist``."""
+"""Worklists: recorded compile requests of programs, merged and built in advance. ``import cujit.worklist``."""
 
 from cujit.worklist.building import Cover, Unbuilt, build, cover, keys
 from cujit.worklist.lists import Merged, RecipeUse, Worklist, merge, read

@@ -1,4 +1,4 @@
-"""Building worklists: compile what is listed, into a cache and a pack; or tell how much of a list a pack has."""
+"""Building of worklists into a cache and a pack, and the share of a list that a pack covers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Unbuilt(NamedTuple):
 
 @dataclass(frozen=True)
 class Cover:
-    """What a pack has of a list, in calls and in the milliseconds of making each request once."""
+    """The share of a list that a pack covers, by calls and by the milliseconds to compile each request once."""
 
     calls: int
     covered_calls: int
@@ -65,7 +65,7 @@ class Cover:
 
     @property
     def share_of_time(self) -> float:
-        """From 0 to 1; 1 where no time is known."""
+        """From 0 to 1, or 1 if no time is known."""
         return self.covered_ms / self.make_ms if self.make_ms else 1.0
 
 
@@ -167,17 +167,17 @@ def cover(
 def keys(
     worklist: Worklist, *, arch: Sequence[str | Arch] = (), project: str | os.PathLike[str] | None = None
 ) -> tuple[dict[str, str], tuple[Unbuilt, ...]]:
-    """Make the keys of a list, of the headers and the compiler that are here, and compile nothing.
+    """Compute the keys of a list with the local headers and compiler, without compiling.
 
-    Gives the digest of each key with the name of its source, and what has no key here.
+    Return the digest of each key with the name of its source, and the requests without a key.
 
     Args:
-        worklist: what ``read`` or ``merge`` gave.
-        arch: as of ``build``.
-        project: as of ``build``.
+        worklist: result of ``read`` or ``merge``.
+        arch: as for ``build``.
+        project: as for ``build``.
 
     Raises:
-        ArchError: there is no such architecture.
+        ArchError: the architecture doesn't exist.
         FormatError: the list is empty.
     """
     work = _Work.of(worklist, Cache(None), project)
@@ -206,7 +206,7 @@ class _WorkUnit:
 
 
 class _Work(NamedTuple):
-    """A list, who compiles it, and where its headers are."""
+    """A list, the toolchain that compiles it, and the places of its headers."""
 
     worklist: Worklist
     runner: Runner
@@ -219,7 +219,7 @@ class _Work(NamedTuple):
         return cls(worklist, runner, Places(directory, runner.toolkit))
 
     def units(self, arch: Sequence[str | Arch], *, ptx: bool = False) -> list[_WorkUnit]:
-        """Return the compiles, each once: recipes in their order, and the architectures of each recipe in theirs.
+        """Return the distinct compiles in the order of the recipes and of each recipe's architectures.
 
         Raises:
             FormatError: there are none.
@@ -259,7 +259,7 @@ class _Work(NamedTuple):
         return keyed.key.digest
 
     def lacks(self, unit: _WorkUnit, shipped: Cache) -> str:
-        """Return why no root answers a unit. ``""`` if one does."""
+        """Return why no root contains the result of a unit, or an empty string if one does."""
         try:
             digest = self.key(unit)
         except CujitError as e:

@@ -72,7 +72,7 @@ class RecipeUse(NamedTuple):
     elsewhere: str = ""
 
     def joined(self, other: RecipeUse, *, is_same_file: bool = False) -> RecipeUse:
-        """Join two lines about the same; those of one file count up, those of several are added."""
+        """Merge two lines about the same use. Counts in one file accumulate, and counts of several files are added."""
         later = max(self, other, key=lambda use: use.seen)
         return later._replace(
             outcome=min(self.outcome, other.outcome, key=_OUTCOMES.index),
@@ -83,7 +83,7 @@ class RecipeUse(NamedTuple):
 
 @dataclass(frozen=True)
 class Worklist:
-    """Recipes by digest, as the file has them, and their uses in the order of the list."""
+    """Recipes by digest, in file format, and their uses in the order of the list."""
 
     recipes: Mapping[str, Mapping[str, Any]]
     uses: tuple[RecipeUse, ...]
@@ -93,11 +93,11 @@ class Worklist:
         return str(self.recipes[recipe]["name"])
 
     def request(self, recipe: str, arch: Arch, places: Places) -> Request:
-        """Make the request of a recipe for an architecture, with its headers where they are on this machine.
+        """Return the request of a recipe for an architecture, with the local paths of its headers.
 
         Raises:
-            FormatError: the recipe is none.
-            FileError: its headers are on the recording machine, or not here.
+            FormatError: the recipe is invalid.
+            FileError: its headers are only on the recording machine, or missing here.
         """
 
         def directory(name: str) -> str:
@@ -146,7 +146,7 @@ class Merged(NamedTuple):
 
 
 def recipe_line(request: Request, places: Places) -> tuple[str, str]:
-    """Write the line of a request's recipe; give its digest and the line."""
+    """Return the digest and the line of a request's recipe."""
     record = _moved(recipe_of(request), places.name, places.name)
     if request.kind is _KINDS[request.arch.kind]:
         record["kind"] = ""
@@ -175,7 +175,7 @@ def _recipe_line(digest: str, text: str) -> str:
 
 
 def _moved(record: Mapping[str, Any], directory: Callable[[str], str], file: Callable[[str], str]) -> dict[str, Any]:
-    """Put other names in the place of the paths of a recipe."""
+    """Replace the paths of a recipe by other names."""
     moved = {**record, "include": [directory(path) for path in record["include"]]}
     moved["path"] = record["path"] and file(record["path"])
     if include := record["options"].get("include"):
@@ -184,7 +184,7 @@ def _moved(record: Mapping[str, Any], directory: Callable[[str], str], file: Cal
 
 
 def of_requests(requests: Iterable[Request], places: Places) -> Worklist:
-    """Make the list of requests that nobody has made yet."""
+    """Return the list of requests that were never made."""
     recipes: dict[str, Mapping[str, Any]] = {}
     uses = {}
     today = time.strftime("%Y-%m-%d")
@@ -201,12 +201,12 @@ def of_requests(requests: Iterable[Request], places: Places) -> Worklist:
 
 
 def read(paths: Iterable[str | os.PathLike[str]] | str | os.PathLike[str]) -> Worklist:
-    """Read worklists, recordings, and directories of recordings, as one list; what is in several is added up.
+    """Read worklists, recordings, and directories of recordings into one list. Uses in several files are added.
 
     Raises:
-        FormatError: a file is no worklist, or a line of it is none; the message says which.
-        FileError: a file or directory is not there, or cannot be read.
-        OptionError: no path was given.
+        FormatError: a file is not a worklist, or a line is invalid. The message names the line.
+        FileError: a file or directory doesn't exist or can't be read.
+        OptionError: no path was specified.
     """
     listed = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not listed:
@@ -266,7 +266,7 @@ def merge(
 
 
 class _Wishes(NamedTuple):
-    """Which requests are kept; see ``merge``."""
+    """Filter for the requests to keep (see ``merge``)."""
 
     min_uses: float
     min_ms: float
@@ -294,7 +294,7 @@ def _since(days: object) -> str:
 
 
 def _files(path: Path) -> Iterator[tuple[Path, bool]]:
-    """Yield the files of a path, and whether each must be a whole list. A file that is given twice is read once."""
+    """Yield the files of a path, and whether each must be a complete list. Repeated files are read once."""
     try:
         if path.is_dir():
             yield from ((file.resolve(), False) for file in sorted(path.iterdir()) if file.suffix == SUFFIX)
@@ -353,7 +353,7 @@ def _check_version(record: Mapping[str, Any]) -> None:
 
 
 def _proved(record: dict[str, Any]) -> str:
-    """Take a recipe's digest out of its line; the rest has to be what the digest is of, and a request."""
+    """Remove a recipe's digest from its line. The rest must have this digest and be a request."""
     digest = record.pop("recipe")
     if digest != hashlib.sha256(json.dumps(record).encode()).hexdigest():
         raise FormatError("the recipe was modified: its digest doesn't match")

@@ -23,7 +23,9 @@ _MARKS = ("pyproject.toml", "setup.py", ".git")
 
 
 def project_of(directory: str) -> str | None:
-    """Find the project that a directory is in: the nearest one above with a mark of one, else itself, if not ``/``."""
+    """Return the project of a directory: the nearest parent with a project file, otherwise the directory itself unless
+    ``/``.
+    """
     above = directory
     while not any(os.path.lexists(os.path.join(above, mark)) for mark in _MARKS):
         parent = os.path.dirname(above)
@@ -39,7 +41,7 @@ def is_elsewhere(named: str) -> bool:
 
 
 class Places:
-    """Names for the paths of this machine, and paths for names. ``toolkit`` gives the toolkit's include directories."""
+    """Names for paths on this machine, and paths for names. ``toolkit`` returns the toolkit's include directories."""
 
     def __init__(self, project: str | None, toolkit: Callable[[], Sequence[str]]) -> None:
         self.project = project
@@ -47,7 +49,9 @@ class Places:
         self._names: dict[str, str] = {}
 
     def name(self, path: str) -> str:
-        """Name an absolute path; one that lies elsewhere keeps its last part alone, which says nothing of a home."""
+        """Return the name of an absolute path. Elsewhere, only its last part is kept, which reveals no
+        home directory.
+        """
         known = self._names.get(path)
         if known is None:
             found = (name for spelled in dict.fromkeys((path, os.path.realpath(path))) for name in self._forms(spelled))
@@ -55,7 +59,7 @@ class Places:
         return known
 
     def path(self, name: str) -> str | None:
-        """Return the path of a name on this machine, where it may not exist. None if no such place is known."""
+        """Return the path of a name on this machine, which may not exist, or None if its place is unknown."""
         match = _NAMED.fullmatch(name)
         rest = match and posixpath.normpath(match[3] or ".")
         if match is None or rest is None or rest.startswith(("../", "/")) or rest == "..":

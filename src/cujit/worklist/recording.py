@@ -1,7 +1,7 @@
-"""Recordings: what this process asks to be compiled, written down as it asks, for lists that other machines build.
+"""Recordings: the compile requests of this process, written immediately, for lists that other machines build.
 
-A request is one or two lines when it is new, and after that a line at its second, fourth, eighth … call, so that a
-process that is killed loses less than half of its counts. The rest is counted in memory and written at the end.
+A new request takes one or two lines, and its second, fourth, eighth … call another line. A killed process therefore
+loses less than half of its counts. The other counts are kept in memory and written at the end.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from cujit.worklist.places import Places, is_elsewhere, project_of
 
 
 class _Known:
-    """What was written of a request, how often it was asked for, and how often the file says."""
+    """A recorded request: its line, its number of calls, and the number in the file."""
 
     __slots__ = ("count", "use", "written")
 
@@ -39,10 +39,10 @@ class _Known:
 
 
 class Recording:
-    """The file of one process, which is made at its first request; ``path`` is None before that.
+    """The file of one process, created at its first request. ``path`` is None before.
 
-    A forked child has a file of its own. Whatever the file system does, the compile goes on: what went wrong is said
-    once by a ``CacheWarning``, and nothing more is written then.
+    A forked child has its own file. A file error never fails a compile: one ``CacheWarning`` reports it, and recording
+    stops.
     """
 
     def __init__(self, directory: Path, project: str | None) -> None:
@@ -72,7 +72,7 @@ class Recording:
         result: Artifact | CujitError,
         toolkit: Callable[[], Sequence[str]],
     ) -> None:
-        """Note a request, its key, and what came of it."""
+        """Record a request, its key, and its outcome."""
         name = keyed.key.digest if isinstance(keyed, Keyed) else _named(request), isinstance(result, Artifact)
         with self._lock:
             known = self._known.get(name)
@@ -99,14 +99,14 @@ class Recording:
             self._is_over = True
 
     def flush(self) -> None:
-        """Write the counts that the file does not have yet."""
+        """Write the counts that the file lacks."""
         with self._lock:
             for known in self._known.values():
                 if known.count > known.written:
                     self._count(known)
 
     def after_fork(self) -> None:
-        """Begin another file, in a forked child: that of the parent is the parent's."""
+        """Start another file in a forked child, because the parent owns its file."""
         if self._fd >= 0:
             with contextlib.suppress(OSError):
                 os.close(self._fd)
@@ -120,10 +120,10 @@ class Recording:
         result: Artifact | CujitError,
         toolkit: Callable[[], Sequence[str]],
     ) -> _Known:
-        """Write what is new of a request.
+        """Write the new facts about a request.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the file can't be written.
         """
         if self._places is None:
             self._places = Places(self._project or project_of(os.getcwd()), toolkit)
@@ -176,7 +176,7 @@ def _today() -> str:
 
 
 def _named(request: Request) -> bytes:
-    """Name a request without a key, and keep none of its text."""
+    """Return a name for a request without a key that contains none of its text."""
     return hashlib.sha256(repr(recipe_of(request)).encode("utf-8", "surrogatepass")).digest()
 
 

@@ -1,1 +1,1 @@
-"""What stands behind the roots: a shared cache that is asked for signed records, and never written here."""
+"""The tier after the roots: a shared cache from which cujit reads signed records without writing to it."""

@@ -1,4 +1,4 @@
-"""Filling a shared cache, record by record: by whoever holds a key to sign with, and may write to the store."""
+"""Publishing of records to a shared cache by a client with a signing key and write access."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class RemoteStore:
     def __init__(self, url: str, signer: Signer, *, with_recipes: bool = False) -> None:
         """Open the store, and mark it as a shared cache if it is new.
 
-        ``with_recipes`` publishes sources, logs and names of files too.
+        ``with_recipes`` also publishes sources, logs, and file names.
 
         Raises:
-            MissingError: a package that it needs is not installed.
+            MissingError: a required package is not installed.
             OptionError: the URL names no store.
-            RemoteError: it does not answer, or is something else.
+            RemoteError: the store doesn't answer, or is something else.
         """
         self.url = shown_url(url)
         self._transport = transport_of(url, SOCKET_S)
@@ -56,13 +56,13 @@ class RemoteStore:
             patiently(lambda: self._transport.put(FORMAT_NAME, FORMAT))
 
     def put(self, record: bytes, *, replace: bool = False) -> int:
-        """Sign a record and publish it; return how many bytes were written, 0 where its key was there already.
+        """Sign and publish a record, and return the number of written bytes, or 0 if its key already existed.
 
-        ``replace`` writes it all the same, as after a change of keys. Now and then one is read back.
+        ``replace`` overwrites it, for example after a key rotation. Some records are read back as a check.
 
         Raises:
-            FormatError: it is damaged, or its work never goes to another machine; or what came back is not good.
-            RemoteError: the store does not answer.
+            FormatError: the record is damaged or can't be shared, or the bytes that were read back are wrong.
+            RemoteError: the store doesn't answer.
         """
         digest = peek(record)[0].digest
         entry = decode(record, digest)
@@ -78,10 +78,10 @@ class RemoteStore:
         return len(content)
 
     def has(self, digest: str) -> bool:
-        """Return whether there is a record of a key that this signer has signed, complete and not expired.
+        """Return whether the store contains a complete, unexpired record of a key with this signer's signature.
 
         Raises:
-            RemoteError: the store does not answer.
+            RemoteError: the store doesn't answer.
         """
         try:
             patiently(lambda: fetch(self._transport, self._keys, digest))
@@ -90,7 +90,7 @@ class RemoteStore:
         return True
 
     def _read_back(self, digest: str) -> None:
-        """Prove what lies there now, which is as good where another has written at once."""
+        """Verify the stored record. A record that another client wrote at the same time is equally good."""
         try:
             patiently(lambda: fetch(self._transport, self._keys, digest))
         except FileNotFoundError as e:
@@ -100,12 +100,12 @@ class RemoteStore:
 
 
 def record_of(roots: Sequence[Root], digest: str) -> bytes:
-    """Read the record of a key, as ``RemoteStore.put`` takes it.
+    """Return the record of a key for ``RemoteStore.put``.
 
     Raises:
-        CacheRefusedError: others could have written to a root.
-        FormatError: there is none, or it is damaged.
-        OSError: a root cannot be read.
+        CacheRefusedError: other users could have written to a root.
+        FormatError: the record doesn't exist or is damaged.
+        OSError: a root can't be read.
     """
     for root in roots:
         entry = root.get(digest).record
@@ -115,7 +115,7 @@ def record_of(roots: Sequence[Root], digest: str) -> bytes:
 
 
 def patiently(ask: Callable[[], T]) -> T:
-    """Ask again a few times where a store does not answer; it may say how long it wants to be left alone."""
+    """Retry a request a few times if a store doesn't answer. Wait as long as the store specifies."""
     for pause_s in _PAUSES_S:
         try:
             return ask()

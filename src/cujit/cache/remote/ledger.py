@@ -1,4 +1,4 @@
-"""The ledger of a root: which of its entries came from elsewhere, by who signed them, so that these can go again."""
+"""The ledger of a root, which records the signer of each entry from a shared cache, so that entries can be revoked."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ _DIRECTORY = "signers"
 
 
 class Ledger:
-    """Files ``signers/<key id>`` of a root, with a line for each entry that came signed by that key."""
+    """Files ``signers/<key id>`` of a root, with a line for each entry that this key signed."""
 
     def __init__(self, store: Store, trust: Path | str, hints: Hints | None) -> None:
-        """Take the root, the file of keys that are believed, and where it is noted what was looked through last."""
+        """Set the root, the file of trusted keys, and the place of the note about the last check."""
         self._store = store
         self._keys = KeyFile(trust)
         self._hints = hints
         self._directory = store.root / _DIRECTORY
 
     def note(self, signer: str, digest: str) -> None:
-        """Note who signed an entry, before it is kept.
+        """Record the signer of an entry before it is stored.
 
         Raises:
-            OSError: it cannot be noted; then it must not be kept.
+            OSError: the signer can't be recorded, so the entry must not be stored.
         """
         with contextlib.suppress(FileExistsError):
             os.mkdir(self._directory, self._store.trust.directory_mode)
@@ -48,13 +48,13 @@ class Ledger:
             os.close(fd)
 
     def settle(self) -> int:
-        """Delete what keys have brought that are believed no more, and return how many entries those were.
+        """Delete the entries of keys that are no longer trusted, and return the number of entries.
 
-        Where neither the file of keys nor the list of signers has changed since, that is all that is looked at.
+        If neither the key file nor the list of signers has changed, nothing else is read.
 
         Raises:
-            CacheRefusedError: the keys cannot be read, or others could have written to the ledger.
-            OSError: an entry cannot be deleted.
+            CacheRefusedError: the keys can't be read, or other users could have written to the ledger.
+            OSError: an entry can't be deleted.
         """
         if not self._store.is_there() or not os.path.lexists(self._directory):
             return 0
@@ -80,11 +80,11 @@ class Ledger:
 
 
 def brought(roots: Sequence[Root]) -> set[str]:
-    """Return the keys of all entries of roots that came from elsewhere.
+    """Return the keys of all entries that came from a shared cache.
 
     Raises:
-        CacheRefusedError: others could have written to it.
-        OSError: it cannot be read.
+        CacheRefusedError: other users could have written to the ledger.
+        OSError: the ledger can't be read.
     """
     found: set[str] = set()
     for store in roots:

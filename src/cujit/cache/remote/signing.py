@@ -57,7 +57,7 @@ _PEM = ("-----BEGIN PRIVATE KEY-----\n", "\n-----END PRIVATE KEY-----\n")
 
 
 class Signed(NamedTuple):
-    """What a head proves: by which key a record was signed, the SHA-256 of that record, and its size."""
+    """Verified head: the key that signed a record, the SHA-256 of the record, and its size."""
 
     signer: str
     sha256: bytes
@@ -89,20 +89,20 @@ class TrustedKey:
 
 
 class TrustedKeys:
-    """The keys that this machine believes, as a file says that only its user, or root, can have written."""
+    """The keys that this machine trusts, from a file that only its user or root can write."""
 
     def __init__(self, keys: Mapping[str, TrustedKey]) -> None:
-        """Take keys by their ids."""
+        """Store keys by their ids."""
         self.keys = keys
 
     @classmethod
     def read(cls, path: Path) -> TrustedKeys:
-        """Read a file of public keys; see ``docs/remote.md``.
+        """Read a file of public keys (see ``docs/remote.md``).
 
         Raises:
-            CacheRefusedError: others could have written it.
-            FileError: it cannot be read.
-            FormatError: it is no such file.
+            CacheRefusedError: other users could have written the file.
+            FileError: the file can't be read.
+            FormatError: the file has another format.
         """
         data = read_key_file(path)
         try:
@@ -122,10 +122,10 @@ class TrustedKeys:
         return signer in self.keys and not self.keys[signer].is_revoked
 
     def prove(self, head: bytes, digest: str, *, now_s: float) -> Signed:
-        """Prove that a key which is believed has signed a record for the key ``digest``, and tell which.
+        """Verify that a trusted key signed a record for the key ``digest``, and return what the head proves.
 
         Raises:
-            FormatError: none has.
+            FormatError: no trusted key signed the record.
         """
         if len(head) < HEAD_BYTES:
             raise FormatError(f"the signature is truncated after {len(head)} bytes")
@@ -144,10 +144,10 @@ class TrustedKeys:
     def check(
         self, message: bytes, signature: bytes, signer: str, scope: str, not_after_s: float, *, now_s: float
     ) -> TrustedKey:
-        """Check that a key which is believed has signed a message for a scope, and tell which; ``signer`` is its id.
+        """Verify that the trusted key with the id ``signer`` signed a message for a scope, and return the key.
 
         Raises:
-            FormatError: none has.
+            FormatError: no trusted key signed the message.
         """
         key = self._key_of(signer, scope, now_s)
         if now_s > not_after_s:
@@ -203,7 +203,7 @@ class KeyFile:
         return self._known[1]
 
     def objection_to(self, signers: Sequence[str]) -> str:
-        """Return why what these keys once provided may not stay, or nothing."""
+        """Return why entries of these keys must be removed, or an empty string."""
         try:
             keys = self.read()
         except (OSError, CujitError) as e:
@@ -271,7 +271,7 @@ class Signer:
         return hashlib.sha256(self.public).hexdigest()
 
     def head(self, digest: str, record: bytes, *, now_s: float | None = None) -> bytes:
-        """Sign a record for the key ``digest``, and give what stands before it in a shared cache.
+        """Sign a record for the key ``digest``, and return the head that precedes it in a shared cache.
 
         Raises:
             MissingError: the package that signs is not installed.
@@ -287,7 +287,7 @@ class Signer:
         return now_s + self.valid_days * _DAY_S
 
     def sign(self, message: bytes) -> bytes:
-        """Sign a message, which begins with what it is for; the signature has 64 bytes.
+        """Sign a message that begins with its domain, and return the signature of 64 bytes.
 
         Raises:
             MissingError: the package that signs is not installed.
@@ -298,12 +298,12 @@ class Signer:
 
 
 def keygen(path: Path, *, name: str, scope: str) -> str:
-    """Write a new private key, and give the file of public keys that believes it, as text.
+    """Write a new private key, and return the file of public keys that trusts it, as text.
 
     Raises:
-        FileError: there is such a file, or it cannot be written.
+        FileError: the file exists or can't be written.
         MissingError: the package that signs is not installed.
-        OptionError: that is no scope.
+        OptionError: the scope is invalid.
     """
     check_scope(scope)
     signer = Signer(os.urandom(_KEY_BYTES), scope)
@@ -331,13 +331,13 @@ def check_scope(scope: object) -> None:
 
 
 def read_key_file(path: Path, *, is_private: bool = False) -> bytes:
-    """Read a file that only its user, or root, can have written; a private one is read by its owner alone.
+    """Read a file that only its user or root can write. A private key must be readable only by its owner.
 
-    Links are followed, and the way to what they lead to is checked too.
+    Symbolic links are followed, and the directories of their targets are checked too.
 
     Raises:
-        CacheRefusedError: others could have written it, or can read what is private.
-        FileError: it cannot be read.
+        CacheRefusedError: other users could have written the file, or can read a private key.
+        FileError: the file can't be read.
     """
     trust = Trust.of_process()
     try:

@@ -1,7 +1,7 @@
-"""The tier behind the roots: asks a shared cache for a record, proves it, and never keeps anybody waiting for long.
+"""The tier after the roots, which requests records from a shared cache, verifies them, and never blocks for long.
 
-A store that is dead, slow or lies costs a process ``wait_s`` in all, with imports; then it is left alone, and asked
-again by a thread that nobody waits for.
+A store that is dead, slow, or wrong costs a process at most ``wait_s`` including imports. The process then stops using
+it, and a background thread tries the store again later.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ def fetch(
     *,
     may_go_on: Callable[[int], None] = lambda _: None,
 ) -> Fetched:
-    """Get the record of a key and prove it: its size, who signed it, its digests, the parts of its key, and its kind.
+    """Fetch and verify the record of a key, with its size, signer, digests, key parts, and kind.
 
-    ``may_go_on(came_bytes)`` is called after each piece, with how much has come of what is proved to be signed, or 0;
-    it raises to end this.
+    ``may_go_on(came_bytes)`` is called after each piece with the number of received bytes whose signature is verified,
+    or 0. It raises an exception to stop the transfer.
 
     Raises:
-        FileNotFoundError: it is not there.
-        FormatError: it is not believed.
-        RemoteError: the store does not answer.
+        FileNotFoundError: the store doesn't contain the record.
+        FormatError: the record isn't trusted.
+        RemoteError: the store doesn't answer.
     """
     pieces = transport.get(object_name(digest))
     data, signed = bytearray(), None
@@ -87,7 +87,7 @@ def fetch(
 
 
 def read_format(transport: Transport) -> bool:
-    """Read what marks a shared cache; False where there is none.
+    """Read the marker of a shared cache, and return False if there is none.
 
     Raises:
         RemoteError: there is something else, or no answer.
@@ -116,7 +116,7 @@ class RemoteTier:
     """A shared cache that is only read, under a file of keys that are believed; for any number of threads."""
 
     def __init__(self, url: str, trust: Path | str, *, wait_s: float) -> None:
-        """Name the store and the file; nothing is opened yet.
+        """Set the store and the key file. Nothing is opened yet.
 
         Raises:
             OptionError: the URL names no store.
@@ -139,7 +139,7 @@ class RemoteTier:
         self._guard = threading.Lock()
 
     def get(self, key: Key) -> Fetched:
-        """Ask for the record of a key, unless the store is left alone now, or has just said that it has none."""
+        """Request the record of a key, unless the store is paused or recently reported that it lacks the key."""
         if key.kind not in PORTABLE:
             return Fetched()
         with self._guard:
@@ -166,7 +166,7 @@ class RemoteTier:
         return Fetched()
 
     def _fetch(self, attempt: _Attempt, check: _Question, look: _Question) -> _Attempt:
-        """Ask, and import what verifies after the store has answered: what is not there costs no import."""
+        """Request a record, and import the verification code only after the store answered. A miss costs no import."""
         if self._is_checked or attempt.ask(check).fault is None:
             attempt.ready(bindings)
             attempt.ask(look)
@@ -178,7 +178,7 @@ class RemoteTier:
         return self._transport
 
     def _check(self, transport: Transport, may_go_on: Callable[[int], None]) -> Fetched:
-        """See whether there is a shared cache, in a thread of its own."""
+        """Check in a separate thread whether the store is a shared cache."""
         if not read_format(transport):
             raise RemoteError(
                 "this location is not a shared cache: it has no FORMAT file", help="run cujit cache push to create one"
@@ -188,7 +188,7 @@ class RemoteTier:
         return Fetched()
 
     def _look(self, transport: Transport, keys: TrustedKeys, digest: str, may_go_on: Callable[[int], None]) -> Fetched:
-        """Do what is asked of the store, in a thread of its own."""
+        """Perform a request to the store in a separate thread."""
         with contextlib.suppress(FileNotFoundError):
             return fetch(transport, keys, digest, may_go_on=may_go_on)
         return Fetched()
@@ -213,7 +213,7 @@ class RemoteTier:
             self._absent[digest] = self._clock() + _ABSENT_S
 
     def _failed(self, error: Exception, took_s: float, *, at_once: bool = False) -> Fetched:
-        """Count a failure, and leave the store alone where that is the third, or all that may be lost of time is."""
+        """Count a failure, and pause the store after the third failure or when the allowed waiting time is used up."""
         with self._guard:
             self._failures, self._lost_s = self._failures + 1, self._lost_s + took_s
             wanted_s = getattr(error, "retry_after_s", None)
@@ -230,7 +230,7 @@ class RemoteTier:
         self._off_until = now + self._off_s
 
     def _probed(self, attempt: _Attempt) -> None:
-        """Take what came of a question that nobody waited for."""
+        """Process the result of a background request."""
         is_well = attempt.fetched.fault is None and attempt.took_s <= self._wait_s
         with self._guard:
             self._is_probing = False
@@ -241,7 +241,7 @@ class RemoteTier:
                 self._leave_alone()
 
     def after_fork(self) -> None:
-        """Begin anew, in a forked child, with what other threads of the parent may have been changing."""
+        """Reset the state that other threads of the parent may have been changing, in a forked child."""
         self._guard = threading.Lock()
         self._is_probing = False
         if self._transport is not None:
@@ -249,9 +249,9 @@ class RemoteTier:
 
 
 class _Attempt:
-    """Questions to the store, each in a thread of its own, which is left behind when the time of all is over.
+    """Requests to the store, each in its own thread, which is abandoned when the total time is over.
 
-    ``fetched`` is the last answer, ``took_s`` how long it took until then, imports included.
+    ``fetched`` is the last answer, and ``took_s`` is the elapsed time including imports.
     """
 
     def __init__(self, allowed_s: float) -> None:
@@ -265,7 +265,7 @@ class _Attempt:
         self.took_s = 0.0
 
     def ready(self, make: Callable[[], T]) -> T:
-        """Import and read what a question needs, which counts as waiting, up to a share of what is allowed."""
+        """Import and read what a request needs. This counts as waiting, up to a share of the allowed time."""
         begin = time.monotonic()
         try:
             return make()
@@ -273,7 +273,7 @@ class _Attempt:
             self._ready_s += time.monotonic() - begin
 
     def ask(self, question: _Question) -> Fetched:
-        """Ask, and wait for the answer as long as is allowed, and longer for a signed record while it comes."""
+        """Send a request, and wait for the answer within the allowed time, or longer while a signed record arrives."""
         self._is_done = False
         self.start(question)
         with self._changed:

@@ -1,4 +1,4 @@
-"""Objects by GET and create-only PUT: in a directory, behind HTTP, or in object storage."""
+"""Objects by GET and create-only PUT: in a directory, over HTTP, or in object storage."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _OBJECT_STORES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss")
 
 
 class Transport(Protocol):
-    """A place for objects by name, for any number of threads. Whatever does not work is a ``RemoteError``."""
+    """Storage of objects by name, usable by any number of threads. Every failure is a ``RemoteError``."""
 
     def get(self, name: str) -> Generator[bytes, None, None]:
         """Return a generator of the bytes of an object in pieces. Close the generator if it is not read to the end.
@@ -41,11 +41,11 @@ class Transport(Protocol):
         ...
 
     def put(self, name: str, data: bytes, *, replace: bool = False) -> bool:
-        """Write an object whole; False where there is one, and it is not to be replaced."""
+        """Write a complete object. Return False if it exists and must not be replaced."""
         ...
 
     def after_fork(self) -> None:
-        """Begin anew in a forked child, which must not speak on the connections of its parent."""
+        """Drop the parent's connections in a forked child."""
         ...
 
 
@@ -65,10 +65,10 @@ def transport_of(url: str, timeout_s: float) -> Transport:
 
 
 def check_url(url: str) -> SplitResult:
-    """Check that something names a store: ``file:///…``, ``http(s)://…``, ``s3://…``, ``gs://…`` or ``az://…``.
+    """Check that a URL names a store: ``file:///…``, ``http(s)://…``, ``s3://…``, ``gs://…``, or ``az://…``.
 
     Raises:
-        OptionError: it does not.
+        OptionError: the URL is invalid.
     """
     fault = OptionError(
         f"{spell(url)} is not the URL of a shared cache",
@@ -92,7 +92,9 @@ def shown_url(url: str) -> str:
 
 
 class _Directory:
-    """A directory, which may be mounted from elsewhere; nobody is asked whose it is, for signatures say who wrote."""
+    """A directory, which may be on a remote file system. Its owner doesn't matter, because signatures identify the
+    writer.
+    """
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -132,9 +134,9 @@ class _Directory:
 
 
 class _Http:
-    """A server that answers GET and PUT of files; a user and a password of the URL are sent as HTTP's basic ones.
+    """A server that supports GET and PUT of files. A user and a password in the URL are sent with basic authentication.
 
-    Redirections are not followed, and no proxy is asked.
+    Redirections are not followed, and proxies are not used.
     """
 
     def __init__(self, parts: SplitResult, timeout_s: float) -> None:
@@ -239,7 +241,7 @@ def _failure(error: Exception, name: str) -> RemoteError:
 
 
 def _retry_after(answer: http.client.HTTPResponse) -> float | None:
-    """Read how long a server that is busy wants to be left alone; a date, which it may also be, counts as a minute.
+    """Return how long a busy server asks clients to wait. A date counts as a minute.
 
     Source: RFC 9110, section 10.2.3.
     """
@@ -250,7 +252,7 @@ def _retry_after(answer: http.client.HTTPResponse) -> float | None:
 
 
 class _ObjectStore:
-    """Object storage, by obstore; who we are it takes from the environment, as the tools of the vendors do."""
+    """Object storage through obstore, with credentials from the environment, as for the vendors' tools."""
 
     def __init__(self, url: str, timeout_s: float) -> None:
         try:

@@ -1,4 +1,4 @@
-"""What the verbs of ``cujit cache`` share: which cache, sizes with their units, and entries as rows."""
+"""Shared parts of the ``cujit cache`` commands: the choice of the cache, sizes with units, and entries as rows."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def shown_size(size_bytes: int) -> str:
 
 
 def shown_age(unix_s: float) -> str:
-    """Write how long ago that was; entries know their last use to the hour."""
+    """Return the time since the last use as text. Entries store the last use to the hour."""
     age_s = time.time() - unix_s
     return next((f"{age_s / scale:.0f} {unit} ago" for unit, scale in _AGES if age_s >= scale), "now")
 
 
 def short(digest: str) -> str:
-    """Write the beginning of a key, which ``show``, ``why`` and ``export`` take."""
+    """Return a prefix of a key that ``show``, ``why``, and ``export`` accept."""
     return digest[:_KEY_DIGITS]
 
 
@@ -89,7 +89,7 @@ def summary_record(summary: Summary) -> dict[str, object]:
 
 
 def part_record(part: Part | None) -> dict[str, object] | None:
-    """Describe a part of a key for JSON; ``bytes`` is None where the value is there in full."""
+    """Return a part of a key for JSON. ``bytes`` is None if the record contains the full value."""
     return None if part is None else {"label": part.label, "value": part.value, "bytes": part.size}
 
 

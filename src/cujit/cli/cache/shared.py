@@ -1,4 +1,4 @@
-"""``cujit cache keygen``, ``push`` and ``pull``: a cache that many machines share, signed by whoever fills it."""
+"""``cujit cache keygen``, ``push``, and ``pull``: a signed cache that many machines share."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ filling_options = several(
 
 
 def signer_of(key: Path | None, scope: str, valid_days: int) -> Signer:
-    """Read who signs.
+    """Return the signer that the options specify.
 
     Raises:
-        OptionError: nobody does.
+        OptionError: the options specify none.
     """
     if key is None:
         raise OptionError(
@@ -66,10 +66,10 @@ trust_option = click.option(
 
 
 def trust_of(given: Path | None) -> Path:
-    """Choose whom to trust: as given, or as the environment says.
+    """Return the file of trusted keys from the options or the environment.
 
     Raises:
-        OptionError: neither says.
+        OptionError: neither specifies one.
     """
     own = CacheSettings.from_environment(os.environ).trust
     trust = given or (None if own is None else Path(own))

@@ -1,4 +1,4 @@
-"""``cujit cache show``: what one entry holds, what went into it, and the source that it was made of."""
+"""``cujit cache show``: prints the contents, the inputs, and the source of an entry."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def show(cache: Cache, key: str, wants_source: bool, as_json: bool) -> None:
 
 
 def show_entry(cache: Cache, key: str, *, as_json: bool) -> None:
-    """Print what an entry holds and what it was made from."""
+    """Print the contents and the inputs of an entry."""
     shown = admin.show(cache, key)
     if as_json:
         print_json(_record(shown))
@@ -43,7 +43,7 @@ def show_entry(cache: Cache, key: str, *, as_json: bool) -> None:
 
 
 def _print_source(shown: Shown, as_json: bool) -> None:
-    """Print the source, and in JSON the headers that were given as text too."""
+    """Print the source. JSON output also contains the in-memory headers."""
     if not shown.record.recipe:
         what = f"a {shown.record.work}" if shown.record.work in ("link", "bundle") else "an entry of this size"
         raise NameNotFoundError(

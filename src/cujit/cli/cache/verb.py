@@ -1,4 +1,4 @@
-"""``cujit cache``: look into the cache, take images out, ask why it missed, trim, verify and clear it."""
+"""``cujit cache``: inspect, export, explain, trim, verify, and clear the cache."""
 
 from __future__ import annotations
 

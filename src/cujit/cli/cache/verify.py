@@ -60,10 +60,10 @@ class Remake:
         self._runner = runner(cache)
 
     def __call__(self, shown: Shown) -> Artifact | None:
-        """Make the Artifact of an entry again, or return None and keep the reason.
+        """Compile the Artifact of an entry again, or return None and store the reason.
 
         Raises:
-            FormatError: the source of the entry does not compile.
+            FormatError: the source of the entry doesn't compile.
         """
         try:
             made = self._runner.remake(shown)

@@ -1,4 +1,4 @@
-"""``cujit cache why``: which input changed, so that an image had to be made again."""
+"""``cujit cache why``: prints which input changed and caused a recompile."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from cujit.values import NamedTuple
 
 
 class RequestOptions(NamedTuple):
-    """The compile that is looked up, apart from the options of the compiler."""
+    """Options of the compile to explain, except compiler options."""
 
     to: str | None
     arch: str | None
@@ -97,14 +97,14 @@ def _print_uncacheable(reason: str, as_json: bool) -> None:
 
 
 def _print_explained(found: Explanation | None, cache: Cache, shown: Shown, as_json: bool) -> None:
-    """Print what differs between an entry and the nearest other one, which are both there to be read."""
+    """Print the differences between two readable entries."""
     if found is not None:
         found = Explanation(found.nearest, admin.compare(admin.show(cache, found.nearest.digest), shown))
     _print_nearest(found, shown.key, as_json)
 
 
 def _print_nearest(found: Explanation | None, key: Key, as_json: bool, *, is_there: bool | None = None) -> None:
-    """Print what differs from the nearest other entry. ``is_there`` is None if the key is that of an entry."""
+    """Print the differences from the most similar other entry. ``is_there`` is None if the key is that of an entry."""
     if as_json:
         print_json(
             {

@@ -1,4 +1,4 @@
-"""Writing the images of a file to files of their own, never outside of the directory that was named."""
+"""Extraction of the images of a file to separate files, always inside the specified directory."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _LONGEST_STEM = 80
 
 
 def extract(images: Iterable[tuple[ImageInfo, str]], directory: Path, *, as_json: bool) -> None:
-    """Write each image, which came from the file beside it, to ``directory``, and print the paths.
+    """Write each image to ``directory``, and print the paths.
 
-    The PTX that a cubin carries becomes a file of its own. What cannot be read is named on standard error and left out.
-    A file of the same name is replaced, and a link of that name is replaced and not followed.
+    The PTX in a cubin becomes a separate file. Unreadable images are named on standard error and skipped. An existing
+    file with the same name is replaced, and a symbolic link is replaced without following it.
 
     Raises:
         FileError: the directory or a file can't be written.
@@ -59,7 +59,7 @@ def extract(images: Iterable[tuple[ImageInfo, str]], directory: Path, *, as_json
 
 
 def _files(images: Iterable[tuple[ImageInfo, str]]) -> Iterator[tuple[ImageInfo, str, str, Callable[[], bytes]]]:
-    """List what is written of each image: where it came from, the ending, and what reads it."""
+    """Return the files to write for each image: the origin, the extension, and the tool that reads them."""
     for image, source in images:
         yield image, source, _ENDINGS[image.kind], image.payload
         if image.kind is ImageKind.CUBIN and image.carries_ptx:
@@ -67,14 +67,14 @@ def _files(images: Iterable[tuple[ImageInfo, str]]) -> Iterator[tuple[ImageInfo,
 
 
 def _name(image: ImageInfo, source: str, ending: str) -> str:
-    """``axpy.2.sm_90a.cubin``: the file that it came from, its number there, and what it is for."""
+    """Return a file name such as ``axpy.2.sm_90a.cubin``: the original file, the index, and the architecture."""
     stem = _UNSAFE.sub("_", Path(source).stem).strip("_")[:_LONGEST_STEM] or "image"
     arch = f".{image.arch}" if image.arch else ""
     return f"{stem}.{image.index}{arch}.{ending}"
 
 
 def _unique(name: str, taken: set[str]) -> str:
-    """The name, with a number behind its stem where another file of this run has it."""
+    """Return a name, with a number after its stem if another file of this run has it."""
     stem, _, rest = name.partition(".")
     candidate, number = name, 1
     while candidate in taken:

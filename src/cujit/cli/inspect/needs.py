@@ -34,10 +34,10 @@ Found = tuple[Inspection, ImageInfo, PtxNeeds | FormatError]
 
 
 def show_needs(inspections: Sequence[Inspection], *, everything: bool, as_json: bool) -> bool:
-    """Print what the PTX of files needs; tell whether all of it could be read.
+    """Print the requirements of the PTX in files, and return whether all of it could be read.
 
     Raises:
-        FormatError: there is no PTX in any file.
+        FormatError: no file contains PTX.
     """
     found = [(i, image, _examined(i, image)) for i in inspections for image in i.with_ptx]
     if not found:
@@ -113,7 +113,7 @@ def _print(inspection: Inspection, image: ImageInfo, needs: PtxNeeds | FormatErr
 
 
 def _print_uses(column: str, uses: Sequence[Use], everything: bool) -> None:
-    """Print a table of uses: what is refused always, of the rest the most frequent."""
+    """Print a table of uses: all refused ones, and the most frequent others."""
     if not uses:
         return
     shown = uses if everything else [use for k, use in enumerate(uses) if k < _MOST_USES or use.why]
@@ -128,7 +128,7 @@ def _print_uses(column: str, uses: Sequence[Use], everything: bool) -> None:
 
 
 def _has_requirement(column: str) -> bool:
-    """Whether the CPU device is asked for it: features are made of instructions and variables."""
+    """Return whether the CPU device has to support a use. Features consist of instructions and variables."""
     return column != "feature"
 
 

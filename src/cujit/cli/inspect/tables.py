@@ -1,4 +1,4 @@
-"""What ``cujit inspect`` shows people: images, kernels, and what changed."""
+"""Tables of ``cujit inspect``: images, kernels, and changes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_FOLDED_ROWS = 500
 
 @dataclass(frozen=True)
 class KernelFilter:
-    """Chooses kernels: those of the lowered ``names``; None chooses all."""
+    """Filter for kernels by their lowered ``names``. None selects all."""
 
     names: frozenset[str] | None = None
 
@@ -31,14 +31,16 @@ class KernelFilter:
         return self.names is None or kernel.name in self.names
 
     def chosen(self, inspection: Inspection) -> list[ImageInfo]:
-        """The images that have a kernel that was asked for; all where none was."""
+        """Return the images with a selected kernel, or all images without a selection."""
         return [image for image in inspection if self.names is None or any(map(self, image.kernels))]
 
 
 def _table(
     columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str], styles: Sequence[str] = ()
 ) -> str | Rows:
-    """Make a table; one of very many rows as text without ever folding a cell, which takes most of the time."""
+    """Return a table. A table with many rows becomes text without folded cells, because folding takes
+    most of the time.
+    """
     rows = [[printable(cell) for cell in row] for row in rows]
     if len(rows) <= _MOST_FOLDED_ROWS:
         return Rows(columns, rows, right, styles)
@@ -75,7 +77,7 @@ def render_images(inspection: Inspection, keep: KernelFilter, everything: bool =
 
 
 def _totals(inspection: Inspection) -> Iterator[str | Rows]:
-    """Yield how many images of each kind and architecture there are, without reading their content."""
+    """Yield the number of images of each kind and architecture without reading their contents."""
     keys = [(image.kind, str(image.arch or _UNKNOWN)) for image in inspection]
     count, size, stored = Counter(keys), Counter[tuple[ImageKind, str]](), Counter[tuple[ImageKind, str]]()
     for key, image in zip(keys, inspection, strict=True):
@@ -117,7 +119,7 @@ def _is_read_through(image: ImageInfo) -> bool:
 
 
 def _about(image: ImageInfo) -> str:
-    """What else there is to say of an image, in a few words."""
+    """Return other facts about an image in a few words."""
     if image.error:
         return f"damaged: {image.error}"
     found = [image.note]
@@ -139,7 +141,7 @@ def _about(image: ImageInfo) -> str:
 
 
 def _least(image: ImageInfo) -> str:
-    """The least that the PTX could be made of, where that is less than it says."""
+    """Return the lowest version and target that the PTX requires, if lower than declared."""
     least = max((need.ptx for need in image.needs), default=None)
     return f" (uses what {dotted(least)} has)" if least and image.ptx_version and least < image.ptx_version else ""
 
@@ -214,9 +216,9 @@ _METRICS = {
 
 
 def render_changes(comparison: Comparison, everything: bool = False) -> Iterator[str | Rows]:
-    """Yield what changed, kernel by kernel, and which kernels only one side has.
+    """Yield the changes of each kernel, and the kernels that only one side has.
 
-    Kernels that are equal, and metrics in which all are, are left out unless ``everything`` is asked for.
+    Equal kernels and metrics are omitted unless ``everything`` is set.
     """
     changed = [pair for pair in comparison.pairs if not pair.is_equal]
     if everything and comparison.pairs:

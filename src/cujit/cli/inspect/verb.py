@@ -1,4 +1,4 @@
-"""``cujit inspect``: what is in an image, read from its bytes alone."""
+"""``cujit inspect``: prints the contents of an image from its bytes alone."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _DIRECTORY = click.Path(file_okay=False, path_type=Path)
 
 
 class InsteadOptions(NamedTuple):
-    """What is shown instead of the images; at most one of them is specified."""
+    """Options that replace the list of images. At most one of them is set."""
 
     ptx: bool
     sass: bool
@@ -172,7 +172,7 @@ def _check_usage(instead: InsteadOptions, given: Mapping[str, Any], files: int) 
 
 
 def _inspected(paths: Sequence[Path], logs: Sequence[Path], arches: Sequence[str]) -> list[Inspection]:
-    """Inspect files with their logs, and keep the images for these architectures; for no architecture, keep all."""
+    """Inspect files with their logs, and keep the images for these architectures. Without architectures, keep all."""
     wanted = {Arch.parse(arch) for arch in arches}
     found = [inspect(open_built(path, log)) for path, log in zip_longest(paths, logs)]
     if not wanted:
@@ -202,7 +202,7 @@ def _kernels_called(pattern: str | None, found: Sequence[Inspection]) -> KernelF
 
 
 def _print_ptx(found: list[Inspection], keep: KernelFilter) -> None:
-    """Print the PTX of each image; a comment goes before each where there are several."""
+    """Print the PTX of each image. If there are several, a comment precedes each."""
     images = [(i, image) for i in found for image in i.with_ptx if image in keep.chosen(i)]
     if not images:
         raise FormatError(
@@ -225,7 +225,7 @@ def _print_tile(found: list[Inspection], keep: KernelFilter) -> None:
 
 
 def _print_sass(found: list[Inspection], keep: KernelFilter) -> None:
-    """Print the disassembly of each cubin, or of the kernels that were asked for."""
+    """Print the disassembly of each cubin or of the selected kernels."""
     images = [(i, image) for i in found for image in keep.chosen(i) if image.kind is ImageKind.CUBIN]
     if not images:
         raise FormatError("the file contains no SASS", help="run cujit build FILE --target sm_90 to create SASS")

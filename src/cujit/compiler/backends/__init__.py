@@ -1,1 +1,1 @@
-"""What NVIDIA's tools make of a job: compilers, linkers and the packer, each behind one function."""
+"""NVIDIA's tools: compilers, linkers, and the packer, each behind one function."""

@@ -24,10 +24,10 @@ _FOR_ALL = (ImageKind.OBJECT, ImageKind.TILEIR)
 
 
 def bundle_images(entries: Sequence[Entry], compress: str, toolchain: Toolchain) -> Artifact:
-    """Pack the entries into one fatbin; ``compress`` is one of COMPRESSIONS.
+    """Pack the entries into one fatbin. ``compress`` is one of COMPRESSIONS.
 
     Raises:
-        BundleError: an entry does not go into a fatbin, or two are of one kind for one architecture.
+        BundleError: a fatbin can't contain an entry, or two entries have the same kind and architecture.
         ToolchainNotFoundError: nvFatbin is not installed.
     """
     if not entries:
@@ -104,12 +104,12 @@ def _check_once(images: Sequence[InputImage]) -> None:
 
 
 def check_shadows(entries: Sequence[Entry]) -> None:
-    """Refuse images of which a loader would take one that lacks a kernel, where another has it.
+    """Refuse images if a loader would select one that lacks a kernel of another.
 
-    A loader takes machine code before PTX, and of each the highest architecture that the GPU runs.
+    A loader prefers SASS to PTX, and the highest architecture of each that the GPU runs.
 
     Raises:
-        BundleError: there are two such images; both are named, and the kernels.
+        BundleError: there are two such images. The message names both and the kernels.
         FormatError: an image is damaged.
     """
     images = [InputImage(entry.image, index) for index, entry in enumerate(entries)]

@@ -36,7 +36,7 @@ _LINKER = re.compile(
 
 
 def parse_log(log: str) -> tuple[Diagnostic, ...]:
-    """Read every message of a log, in order; lines that are no message are left out."""
+    """Return every message of a log in order. Other lines are omitted."""
     lines = log.splitlines()
     found: list[Diagnostic] = []
     position = 0
@@ -52,7 +52,9 @@ def parse_log(log: str) -> tuple[Diagnostic, ...]:
 
 
 def _placed(match: re.Match[str], lines: list[str], position: int) -> tuple[Diagnostic, int]:
-    """Read what follows a message: more of it, indented by more than 2, then source line and caret."""
+    """Return the continuation of a message: lines indented by more than 2, followed by the source line
+    and the caret.
+    """
     message, source_line, column = match["message"], "", 0
     while position < len(lines) and lines[position].startswith(" "):
         line = lines[position]
@@ -92,10 +94,10 @@ def _single(line: str) -> Diagnostic | None:
 
 
 def without_warnings_in(places: Sequence[str], log: str) -> str:
-    """Leave out what NVRTC warns of in ``places``, files and directories; nothing else of the log changes.
+    """Remove NVRTC's warnings about ``places``, which are files and directories. The rest of the log stays unchanged.
 
-    NVRTC has no ``-isystem``, and a ``#pragma nv_diag_suppress`` before the source would silence the user's own
-    lines too.
+    NVRTC has no ``-isystem``, and a ``#pragma nv_diag_suppress`` before the source would also silence warnings about
+    the user's code.
     """
     under = tuple(place.rstrip("/\\") + end for place in places for end in "/\\")
     kept: list[str] = []
@@ -114,7 +116,7 @@ _NOT_OPENED = re.compile(r'(?:could not|cannot) open source file "([^"]+)"')
 
 
 def missing_header(diagnostics: tuple[Diagnostic, ...]) -> str | None:
-    """Name the header that the first error could not open; None when it is about something else."""
+    """Return the header that the first error could not open, or None if the error is about something else."""
     first = next((d for d in diagnostics if d.severity == "error"), None)
     match = _NOT_OPENED.match(first.message) if first else None
     return match[1] if match else None

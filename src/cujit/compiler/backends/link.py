@@ -34,15 +34,15 @@ def link_images(
     options: Options,
     toolchain: Toolchain,
 ) -> Artifact:
-    """Link ``artifacts`` for one architecture; without ``arch``, for the highest of theirs.
+    """Link ``artifacts`` for one architecture. Default: the highest architecture of the inputs.
 
-    What nvJitLink would drop or merge without a word is refused here: code that is not relocatable, images
-    for another architecture, and a symbol defined twice.
+    This refuses inputs that nvJitLink would drop or merge silently: code that isn't relocatable, images for another
+    architecture, and a symbol that is defined twice.
 
     Raises:
-        LinkError: the images do not link; the message names input and symbol.
-        ArchError: the architecture is unknown to the linker.
-        FormatError: an input is not what it claims to be.
+        LinkError: the images don't link. The message names the input and the symbol.
+        ArchError: the linker doesn't know the architecture.
+        FormatError: an input has an invalid format.
         OptionError: the linker doesn't accept an option.
         ToolchainNotFoundError: nvJitLink is not installed.
     """
@@ -120,15 +120,13 @@ def _target(images: Sequence[InputImage], arch: Arch | None) -> Arch:
 
 
 def _as_specific_as(images: Sequence[InputImage], arch: Arch) -> Arch:
-    """Return the architecture variant that PTX or machine code is for, as a link to PTX does. Plain code runs there
-    too.
-    """
+    """Return the architecture variant of PTX or a cubin for a link to PTX. Plain code also runs there."""
     linked = (image.arch for image in images if image.artifact.kind in (ImageKind.PTX, ImageKind.CUBIN) and image.arch)
     return next((one.real for one in linked if one.suffix and not arch.suffix and one.number == arch.number), arch)
 
 
 def _require_arch(target: Arch, toolchain: Toolchain) -> None:
-    """Check the target; nvJitLink has no list of its own, NVRTC of the same release has the same one."""
+    """Check the target with NVRTC's list of the same release, because nvJitLink has no list."""
     nvjitlink = toolchain.nvjitlink
     nvrtc = toolchain.nvrtc
     if nvrtc.version == nvjitlink.version or target.number not in nvrtc.arches:
@@ -168,7 +166,7 @@ _OUTDATED = "may need newer version of nvJitLink"
 
 
 def _newer(images: Sequence[InputImage], tool: str) -> Iterator[str]:
-    """Name the LTO-IR that a release after that of the linker wrote, with the release if it is known."""
+    """Return the name of LTO-IR from a later release than the linker's, with its release if it is known."""
     own = [int(number) for number in re.findall(r"\d+", tool)]
     for image in (image for image in images if image.artifact.kind is ImageKind.LTOIR):
         wrote = read_ltoir(image.artifact.data).toolkit

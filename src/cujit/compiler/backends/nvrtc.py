@@ -130,13 +130,15 @@ _signature = functools.lru_cache(maxsize=1024)(signature_of)
 
 @dataclass(frozen=True)
 class _Expressions:
-    """What NVRTC is asked to name: ``names`` go into the Artifact, ``probes`` are names whose types too."""
+    """Name expressions for NVRTC: ``names`` go into the Artifact, and ``probes`` are names whose types are requested
+    too.
+    """
 
     names: tuple[str, ...]
     probes: tuple[str, ...]
 
     def without(self, failed: frozenset[str]) -> _Expressions:
-        """Leave out what did not compile; a name that is no name needs no probe either."""
+        """Remove the expressions that didn't compile. An invalid name needs no probe either."""
         return _Expressions(
             tuple(n for n in self.names if n not in failed),
             tuple(p for p in self.probes if p not in failed and probe_expression(p) not in failed),
@@ -144,18 +146,16 @@ class _Expressions:
 
 
 def compile_cuda(request: Request, toolchain: Toolchain, headers: str = "") -> Artifact:
-    """Compile CUDA C++ to PTX, a cubin, LTO-IR, OptiX IR or Tile IR.
+    """Compile CUDA C++ to PTX, a cubin, LTO-IR, OptiX IR, or Tile IR.
 
-    ``headers`` names everything that is read before the first declaration, by its content; they may be precompiled.
-
-    Kernels that are no templates are named even when nobody asks, beside the names that are asked for, where the
-    text alone shows them; such a guess never makes a compile fail, and neither does a signature that cannot be
-    read. What the compiler warns of in the toolkit's own headers is left out.
+    ``headers`` identifies everything before the first declaration by content, so that it can be precompiled. Kernels
+    that aren't templates are named automatically if the source text shows them. An invalid guess never fails a compile,
+    and neither does an unreadable signature. Warnings about the toolkit's own headers are omitted.
 
     Raises:
-        CompileError: the source does not compile, or a name that was asked for is not in it.
+        CompileError: the source doesn't compile or lacks a requested name.
         HeaderNotFoundError: an ``#include`` was not found.
-        ArchError: this NVRTC does not build for the architecture.
+        ArchError: this NVRTC doesn't support the architecture.
         OptionError: NVRTC doesn't accept an option.
         ToolchainNotFoundError: NVRTC is not installed.
     """
@@ -178,7 +178,7 @@ def compile_cuda(request: Request, toolchain: Toolchain, headers: str = "") -> A
 
 
 class _Compile(NamedTuple):
-    """A request with NVRTC's arguments, and the aliases that stand in them for directories."""
+    """A request with NVRTC's arguments, and the aliases that replace directories in them."""
 
     request: Request
     toolchain: Toolchain
@@ -188,11 +188,11 @@ class _Compile(NamedTuple):
 
     @property
     def program_name(self) -> str:
-        """What NVRTC gets as the name of the program."""
+        """The program name that NVRTC receives."""
         return self.request.source.program_name if self.recorded is None else self.recorded.program_name
 
     def shown(self, log: str) -> str:
-        """Return NVRTC's log for users, under the source's name, without warnings of headers that are not theirs."""
+        """Return NVRTC's log for users, under the source's name, without warnings about toolkit headers."""
         source = self.request.source
         here = log.replace(self.program_name, source.name)
         if self.recorded is not None:
@@ -201,7 +201,7 @@ class _Compile(NamedTuple):
 
 
 def _named(compile: _Compile) -> Artifact:
-    """Compile, as often as it takes to leave out guessed names that are none."""
+    """Compile repeatedly until all invalid guessed names are removed."""
     request = compile.request
     mark = "__tile_global__" if request.kind is ImageKind.TILEIR else "__global__"
     wanted = tuple(dict.fromkeys((*request.names, *plain_kernels(request.source.text, mark))))
@@ -258,7 +258,9 @@ def _once(compile: _Compile, expressions: _Expressions) -> Artifact:
 
 
 def _compile(program: Program, options: Sequence[bytes], recorded: RecordedNames | None) -> None:
-    """Compile; NVRTC writes the working directory into what may hold paths, so it gets ``/``."""
+    """Compile in the working directory ``/``, because NVRTC writes the working directory into outputs that contain
+    paths.
+    """
     if recorded is None or not recorded.leaves:
         program.compile(options)
         return
@@ -301,7 +303,7 @@ def _tileir(program: Program) -> bytes:
 
 
 def _left_out(program: Program, kind: ImageKind) -> str:
-    """Name the kernels that Tile IR lacks; NVRTC writes them, also those of headers, to PTX."""
+    """Return the kernels that Tile IR lacks. NVRTC writes kernels of headers and others to PTX instead."""
     others = _ENTRY.findall(program.ptx().decode()) if kind is ImageKind.TILEIR else ()
     return f"{TILES_ALONE} {', '.join(entity_name(name) or name for name in others)}\n" if others else ""
 
@@ -320,7 +322,7 @@ def _signatures(program: Program, names: dict[str, str], probes: Sequence[str]) 
 def _without_failed(
     expressions: _Expressions, diagnostics: Sequence[Diagnostic], required: Sequence[str]
 ) -> _Expressions | None:
-    """Return what to request in another attempt. None if the failure is the user's own."""
+    """Return the expressions for another attempt, or None if the failure is the user's own."""
     errors = _errors(diagnostics)
     if any(d.file == _PROBE_HEADER for d in errors):
         return replace(expressions, probes=())
@@ -347,7 +349,7 @@ def _expression(diagnostic: Diagnostic) -> str:
 
 
 def _explain(request: Request, toolchain: Toolchain, error: ToolError, log: str) -> Exception:
-    """Turn a refusal of NVRTC into the error that says what is wrong with the request."""
+    """Convert a failure of NVRTC into an error that explains the problem with the request."""
     if error.result == "NVRTC_ERROR_INVALID_OPTION":
         why = "; ".join(newer_than(toolchain.nvrtc.version, request.options)) or log.strip()
         return OptionError(
@@ -420,7 +422,7 @@ def _nvcc_word(match: re.Match[str]) -> str:
 
 
 def _include_help(errors: Sequence[Diagnostic]) -> str | None:
-    """Name the header that declares the first name which the compiler does not know."""
+    """Return the header that declares the first name that the compiler doesn't know."""
     missing = next((found for found in map(header_for, errors) if found), None)
     return "write #include <{1}> in front of the code that uses {0}".format(*missing) if missing else None
 
@@ -456,7 +458,7 @@ def _says(errors: Sequence[Diagnostic], words: str) -> bool:
 
 
 def _explain_names(request: Request, unnamed: Sequence[str], facts: dict[str, Any]) -> CompileError:
-    """Explain which names are not in the source, which are overloaded, and which refer to something else."""
+    """Explain which names are missing in the source, which are overloaded, and which refer to something else."""
     facts |= _without_ours(facts["diagnostics"], unnamed)
     why = {name: _messages_about(name, facts["diagnostics"]) for name in unnamed}
     overloaded = [name for name, messages in why.items() if any(_OVERLOADED in m for m in messages)]
@@ -477,7 +479,7 @@ def _explain_names(request: Request, unnamed: Sequence[str], facts: dict[str, An
 
 
 def _without_ours(diagnostics: Sequence[Diagnostic], unnamed: Sequence[str]) -> dict[str, object]:
-    """Leave out what NVRTC says of our own probes and guesses, which would only puzzle the reader."""
+    """Remove NVRTC's messages about cujit's own probes and guesses, which would confuse the user."""
     shown = tuple(d for d in diagnostics if d.file != NAME_MAP or _expression(d) in unnamed)
     return {"diagnostics": shown, "log": "\n".join(str(d) for d in shown if d.file != NAME_MAP)}
 

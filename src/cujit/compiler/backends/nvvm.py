@@ -44,7 +44,7 @@ _VERSION_HELP = "add to the module: !nvvmir.version = !{!0} and !0 = !{i32 2, i3
 
 @dataclass(frozen=True)
 class _Symbols:
-    """What the PTX of a program defines and wants; ``variables`` are (space, bytes, name)."""
+    """Symbols that the PTX of a program defines and requires. ``variables`` are (space, bytes, name)."""
 
     kernels: tuple[str, ...]
     functions: tuple[str, ...]
@@ -60,10 +60,10 @@ class _Symbols:
         return cls(kernels, functions, wanted, tuple(variables))
 
     def keeper(self) -> NvvmModule:
-        """Make the module that keeps kernels and variables in a link of LTO-IR.
+        """Return a module that keeps kernels and variables in a link of LTO-IR.
 
-        nvJitLink keeps what CUDA C++ calls a kernel, and drops that of LLVM IR unless ``llvm.used`` names it,
-        marks and ``-kernels-used`` notwithstanding (measured, nvJitLink 13.5 with libNVVM 13.4).
+        nvJitLink keeps kernels of CUDA C++. It drops kernels of LLVM IR unless ``llvm.used`` names them, despite kernel
+        annotations and ``-kernels-used`` (measured, nvJitLink 13.5 with libNVVM 13.4).
         """
         lines = [f'declare void @"{name}"()' for name in self.kernels]
         used = [f'i8* bitcast (void ()* @"{name}" to i8*)' for name in self.kernels]
@@ -82,13 +82,13 @@ class _Symbols:
 
 
 def compile_nvvm(request: Request, toolchain: Toolchain) -> Artifact:
-    """Compile LLVM IR to PTX, a cubin or LTO-IR. The Artifact names every kernel of the program.
+    """Compile LLVM IR to PTX, a cubin, or LTO-IR. The Artifact names every kernel of the program.
 
     Raises:
-        CompileError: a module is invalid or of the wrong dialect, or has no kernel.
-        ArchError: this libNVVM does not build for the architecture.
-        OptionError: neither libNVVM nor, for a cubin, nvJitLink takes an option.
-        ToolchainNotFoundError: libNVVM is not installed, or nvJitLink where it is needed.
+        CompileError: a module is invalid, has the wrong dialect, or contains no kernel.
+        ArchError: this libNVVM doesn't support the architecture.
+        OptionError: neither libNVVM nor, for a cubin, nvJitLink accepts an option.
+        ToolchainNotFoundError: libNVVM is not installed, or nvJitLink if it is required.
     """
     nvvm, kind = toolchain.nvvm, request.kind
     require_arch(request.arch, nvvm.arches, "libNVVM", nvvm.release)
@@ -178,7 +178,7 @@ def _assemble(request: Request, toolchain: Toolchain, ptx: bytes) -> tuple[bytes
 
 
 def _require_version(request: Request, ptx: bytes, tool: str) -> None:
-    """Refuse PTX of another version than was asked for: libNVVM passes over the option without a word."""
+    """Refuse PTX of a version other than the requested one, because libNVVM ignores the option silently."""
     wanted, found = request.options.get("ptx_version_target"), _PTX_VERSION.search(ptx)
     if wanted is not None and found is not None and int(found[1] + found[2]) != wanted:
         version = f"{found[1].decode()}.{found[2].decode()}"
@@ -215,7 +215,7 @@ def _require_whole(request: Request, symbols: _Symbols) -> None:
 
 
 def _pointer_to(modules: Sequence[NvvmModule], name: str) -> str:
-    """Spell the type of a pointer to a function, as its annotation has to."""
+    """Return the type of a pointer to a function, as its annotation requires."""
     for module in modules:
         if _opaque_line(module):
             return "ptr"
@@ -227,10 +227,10 @@ def _pointer_to(modules: Sequence[NvvmModule], name: str) -> str:
 
 
 def _names(request: Request, symbols: _Symbols) -> dict[str, str]:
-    """Name the kernels, and what else was asked for by name.
+    """Return the names of the kernels and the other requested names.
 
     Raises:
-        CompileError: a name that was asked for is not in the program, or is no kernel.
+        CompileError: the program lacks a requested name, or the name is not a kernel.
     """
     defined = symbols.kernels + symbols.functions
     for name in request.names:
@@ -272,7 +272,7 @@ def _diagnostics(log: str, modules: Sequence[NvvmModule]) -> tuple[Diagnostic, .
 
 
 def _explain(request: Request, error: ToolError, nvvm: Nvvm, arguments: Sequence[str]) -> Exception:
-    """Turn a refusal of libNVVM into the error that says what is wrong with the request."""
+    """Convert a failure of libNVVM into an error that explains the problem with the request."""
     source, tool = request.source, nvvm.tool
     if error.result == "NVVM_ERROR_INVALID_OPTION":
         why = "; ".join(newer_than(nvvm.release, request.options)) or error.log.strip()
@@ -345,7 +345,9 @@ _OPERAND = re.compile(r'(?:"[^"\n]*"|\((?:[^()]|\([^()]*\))*\)|\{[^{}]*\}|[^",()
 
 
 def _opaque_line(module: NvvmModule) -> int:
-    """The first line, from 1, with the type ``ptr`` of opaque pointers; 0 when there is none or it is bitcode."""
+    """Return the first line, from 1, with the opaque pointer type ``ptr``, or 0 if there is none or the module is
+    bitcode.
+    """
     return next((line for line, _ in _find(module, _OPAQUE)), 0)
 
 

@@ -28,16 +28,16 @@ def needs_our_linker(artifacts: Sequence[Artifact]) -> bool:
 
 
 def link_to_ptx(artifacts: Sequence[Artifact], arch: Arch | None, options: Options, link_lto: LinkLto) -> Artifact:
-    """Link PTX, and the PTX or LTO-IR of fatbins, objects and archives, into one PTX; ``options`` are for LTO-IR.
+    """Link PTX, and the PTX or LTO-IR of fatbins, objects, and archives, into one PTX text. ``options`` are for LTO-IR.
 
-    LTO-IR among them is linked by ``link_lto`` to PTX first. It may use what PTX defines; of what it defines PTX may
-    use kernels and variables, for the optimiser leaves no function.
+    ``link_lto`` first links LTO-IR to PTX. LTO-IR may use everything that PTX defines. PTX may use only the kernels and
+    variables of LTO-IR, because the optimizer leaves no function.
 
     Raises:
-        LinkError: the images do not link; the error has every reason, with input and line.
+        LinkError: the images do not link. The error contains every reason with its input and line.
         PtxSyntaxError: an input is not PTX.
-        OptionError: ``arch`` is given as LTO-IR, or there are options and no LTO-IR.
-        CujitError: as of ``link_lto``.
+        OptionError: ``arch`` is for LTO-IR, or there are options but no LTO-IR.
+        CujitError: as ``link_lto``.
     """
     if not artifacts:
         raise LinkError("there is nothing to link", code="link-input")
@@ -71,12 +71,12 @@ def _linked(ptx: Sequence[Artifact], arch: Arch | None, *, has_lto: bool) -> Art
 
 
 def check_ptx(images: Sequence[InputImage]) -> None:
-    """Refuse PTX whose names do not agree, before nvJitLink: release 13.5 says so on standard error and succeeds.
+    """Refuse PTX with conflicting names before nvJitLink, because release 13.5 prints an error and succeeds.
 
-    PTX that does not parse is left to nvJitLink.
+    PTX that doesn't parse is left to nvJitLink.
 
     Raises:
-        LinkError: two of the images define a name, or take it for different things.
+        LinkError: two images define a name, or declare it differently.
     """
     ptx = [image for image in images if image.artifact.kind is ImageKind.PTX]
     if len(ptx) < 2:
@@ -96,7 +96,7 @@ _NO_FUNCTIONS = Hint(
 
 
 def _module(part: Artifact) -> PtxModule:
-    """Read an image, if there is such a version and such a target."""
+    """Parse an image if its version and its target exist."""
     text = _text(part)
     module = parse(text, name=part.name)
     check_head(module, text, part.name)
@@ -116,10 +116,10 @@ def _text(part: Artifact) -> str:
 
 
 def _parts(image: InputImage, arch: Arch | None) -> list[Artifact]:
-    """The PTX and LTO-IR in an image, with the name that messages give them.
+    """Return the PTX and LTO-IR in an image, with their names in messages.
 
     Raises:
-        LinkError: it has neither that is for ``arch``.
+        LinkError: the image contains neither for ``arch``.
     """
     artifact = image.artifact
     if artifact.kind in (ImageKind.PTX, ImageKind.LTOIR):
@@ -156,7 +156,7 @@ def _preference(entry: FatbinEntry) -> tuple[bool, Arch]:
 
 
 def _renamed(part: Artifact, new: Mapping[str, str]) -> Artifact:
-    """An Artifact whose lowered names are what the link made of them."""
+    """Return an Artifact with the lowered names after the link."""
     if not new:
         return part
     names = {name: new.get(lowered, lowered) for name, lowered in part.names.items()}

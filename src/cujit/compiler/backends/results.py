@@ -1,4 +1,4 @@
-"""Compare what a tool made with what it was asked for: an argument of ``extra`` may have changed it."""
+"""Compare the output of a tool with the request, because an argument of ``extra`` may have changed it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from cujit.errors import FormatError, OptionError, ToolError, spell
 
 
 def require_result(artifact: Artifact, extra: Sequence[str], wanted: Iterable[str] = ()) -> Artifact:
-    """Return the artifact if its image is what the artifact says: of that kind, for that architecture, with its names.
+    """Return the artifact if its image has the declared kind, architecture, and names.
 
     Args:
-        artifact: what the tool made, described as it was asked for.
-        extra: arguments that the option table did not write; without any, the architecture is as asked for.
-        wanted: lowered names that the image has to hold.
+        artifact: output of the tool, with the requested metadata.
+        extra: arguments from outside the option table. Without them, the architecture is as requested.
+        wanted: lowered names that the image must contain.
 
     Raises:
         OptionError: an ``extra`` argument changed the result.
-        ToolError: the tool returned something else by itself.
+        ToolError: the tool itself returned something else.
     """
     found = _difference(artifact, bool(extra), wanted)
     if not found:
@@ -37,7 +37,7 @@ def require_result(artifact: Artifact, extra: Sequence[str], wanted: Iterable[st
 
 
 def _difference(artifact: Artifact, may_differ: bool, wanted: Iterable[str]) -> str:
-    """Describe what the image is instead; "" if it is as the artifact says."""
+    """Describe what the image is instead, or return an empty string if it matches the artifact."""
     if not artifact.data.rstrip(b"\0"):
         return "an empty image"
     try:

@@ -39,8 +39,8 @@ def compile_tile(request: Request, toolchain: Toolchain) -> Artifact:
     """Assemble Tile IR. The Artifact names every kernel in it.
 
     Raises:
-        CompileError: tileiras refuses the Tile IR, or its PTX needs what a driver fills in.
-        ArchError: this tileiras does not build for the architecture.
+        CompileError: tileiras rejects the Tile IR, or its PTX requires values from a driver.
+        ArchError: this tileiras doesn't support the architecture.
         OptionError: tileiras doesn't accept an option.
         ToolCrashError: tileiras crashed.
         ToolchainNotFoundError: tileiras is not installed.
@@ -81,7 +81,7 @@ def _require_arch(arch: Arch, program: Tileiras) -> None:
 
 
 def _stated(wanted: Arch, made: Arch) -> Arch:
-    """Return the architecture of the image: tileiras makes code for sm_90a when it is asked for sm_90."""
+    """Return the architecture of the image. For sm_90, tileiras generates code for sm_90a."""
     return made if made.number == wanted.number else wanted
 
 
@@ -119,7 +119,7 @@ def _diagnostics(log: str, name: str) -> tuple[Diagnostic, ...]:
 
 
 def _explain(request: Request, error: ToolError, tool: str) -> Exception:
-    """Turn a refusal of tileiras into the error that says what is wrong with the request."""
+    """Convert a failure of tileiras into an error that explains the problem with the request."""
     if refused := _ARGUMENT.search(error.log):
         return OptionError(
             f"{tool} rejects the arguments {' '.join(request.arguments())}: {refused[1]}",

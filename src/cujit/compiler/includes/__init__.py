@@ -1,1 +1,3 @@
-"""What a compile of CUDA C++ reads besides its source: every header that NVRTC could open, and every name it misses."""
+"""Inputs of a CUDA C++ compile besides its source: every header that NVRTC could open, and every name
+that it misses.
+"""

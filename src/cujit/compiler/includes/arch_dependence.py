@@ -42,8 +42,8 @@ SILENT = frozenset(
 
 
 def find_arch_dependence(data: bytes) -> str:
-    """Return the word by which a text may query the architecture, or what may create such a word.
-    ``""`` if none does.
+    """Return the word by which a text may query the architecture, or that may create such a word, or
+    an empty string.
     """
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "UTF-16"

@@ -1,7 +1,7 @@
-"""The include closure: every file that NVRTC could open for a source, and every name before it that is not there.
+"""The include closure: every file that NVRTC could open for a source, and every missing name before it.
 
-It follows both branches of every condition, so it holds at least what a compile opens (tests hold it against NVRTC's
-own time trace), and mostly more. What it cannot follow it refuses.
+The scan follows both branches of every condition. The closure therefore contains at least the files that a compile
+opens (tests compare it with NVRTC's time trace), and usually more. Constructs that can't be followed are refused.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MOST_FILES = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A header: its place, its content, and whether the compile could read it or only ask whether it is there."""
+    """A header: its place, its contents, and whether the compile could read it or only test for its existence."""
 
     place: HeaderPlace
     text: SourceText
@@ -30,10 +30,10 @@ class Found:
 
 @dataclass(frozen=True)
 class Closure:
-    """What a compile could read: ``found`` and ``absent`` in the order of their places.
+    """Files that a compile could read. ``found`` and ``absent`` are in the order of their places.
 
-    ``unsettled`` are the places whose names had a part ``a/..`` that was taken out. ``askers`` are macros that ask for
-    headers wherever they are called, in code too.
+    ``unsettled`` are the places whose names lost a part ``a/..``. ``askers`` are macros that test for headers in every
+    call, also in code.
     """
 
     found: tuple[Found, ...] = ()
@@ -42,9 +42,9 @@ class Closure:
     askers: tuple[str, ...] = ()
 
     def entries(self) -> Iterator[tuple[HeaderPlace, str]]:
-        """Yield every header with what matters of it: its digest, or ``there`` if only its presence is tested.
+        """Yield every header with its digest, or with ``there`` if only its existence is tested.
 
-        One file that has several names is said to be one: ``#pragma once`` tells by inode and device (measured).
+        Several names of one file are marked as one file, because ``#pragma once`` compares inode and device (measured).
         """
         names: dict[tuple[int, int], HeaderPlace] = {}
         for header in self.found:
@@ -67,10 +67,10 @@ def scan(
 ) -> Closure:
     """Follow every include from a source and from ``--pre-include``.
 
-    ``define`` are the macros of the command line, as ``NAME VALUE``. ``is_old_dialect``: C++14 or earlier.
+    ``define`` contains the macros of the command line as ``NAME VALUE``. ``is_old_dialect`` means C++14 or earlier.
 
     Raises:
-        NotModelledError: what a compile reads cannot be known; the message says why.
+        NotModelledError: the inputs of the compile can't be determined. The message contains the reason.
     """
     walk = _Walk(search, files, is_old_dialect)
     start = HeaderPlace("pre-include", "")
@@ -84,7 +84,7 @@ def scan(
 
 @dataclass
 class _Walk:
-    """One scan under way."""
+    """A scan in progress."""
 
     search: Search
     files: Files
@@ -108,7 +108,7 @@ class _Walk:
         self._listings = Listings(path for _, path in self.search.directories)
 
     def closure(self) -> Closure:
-        """Follow all that waits, and give what was found."""
+        """Process all queued texts, and return the closure."""
         self._drain()
         known: tuple[int, int] | None = None
         while known != (len(self._found), len(self._taken)):
@@ -122,10 +122,10 @@ class _Walk:
         return Closure(tuple(by_place), tuple(sorted(self._absent, key=str)), unsettled, self._askers)
 
     def take(self, place: HeaderPlace, facts: Facts) -> None:
-        """Put a text in line, once.
+        """Queue a text once.
 
         Raises:
-            NotModelledError: it holds something that is not modelled.
+            NotModelledError: it contains an unsupported construct.
         """
         if place in self._taken:
             return
@@ -140,17 +140,17 @@ class _Walk:
             self._waiting.append((place, facts))
 
     def take_text(self, place: HeaderPlace, data: bytes) -> None:
-        """Put a text in line that is in memory, once; its bytes are kept.
+        """Queue an in-memory text once, and keep its bytes.
 
         Raises:
-            NotModelledError: it holds something that is not modelled.
+            NotModelledError: it contains an unsupported construct.
         """
         if place not in self._given:
             self._given[place] = data
             self.take(place, read_facts(data))
 
     def follow(self, directive: Inclusion, includer: HeaderPlace) -> None:
-        """Find the header of one directive, and put it in line."""
+        """Find the header of one directive, and queue it."""
         if not directive.form:
             self._computed[directive, includer] = None
             return
@@ -195,7 +195,7 @@ class _Walk:
                 self.follow(directive, place)
 
     def _find_calls(self) -> None:
-        """Put in line what macros that ask for headers are called with, all over."""
+        """Queue the arguments of all calls of macros that test for headers."""
         try:
             names = askers(text for texts in self._texts for text in texts)
         except ValueError as e:

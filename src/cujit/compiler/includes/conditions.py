@@ -1,7 +1,7 @@
-"""The conditions whose outcome is certain in every compile by NVRTC: on ``__CUDACC_RTC__`` and ``__CUDACC__``.
+"""Conditions with a known result in every compile by NVRTC: those on ``__CUDACC_RTC__`` and ``__CUDACC__``.
 
-Much of the toolkit's headers is for a host compiler (``#if !defined(__CUDACC_RTC__)``) and would bring half of libcu++
-into the closure of a header as plain as ``cuda_fp16.h``. Any other condition counts as both true and false.
+Large parts of the toolkit's headers are for a host compiler (``#if !defined(__CUDACC_RTC__)``). They would add half of
+libcu++ to the closure of a header as simple as ``cuda_fp16.h``. Other conditions count as both true and false.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ def is_undefined(text: str) -> bool:
 
 
 def may_be_certain(text: str) -> bool:
-    """Return whether a text may have a condition whose outcome is certain. Most texts have none."""
+    """Return whether a text may contain a condition with a known result. Most texts contain none."""
     return "__CUDACC" in text  # as each of _ALWAYS has
 
 
 class Conditions:
-    """The nesting of ``#if`` at one point of a text; ``is_live`` is False where no compile comes."""
+    """The nesting of ``#if`` at one point of a text. ``is_live`` is False if no compile reaches the point."""
 
     def __init__(self) -> None:
         # For each open #if: whether its present group may be compiled, and whether one of its groups surely was.
@@ -40,7 +40,7 @@ class Conditions:
         self.is_live = True
 
     def see(self, word: str, rest: str) -> None:
-        """Take one directive: its word and what follows on the line."""
+        """Process one directive: its name and the rest of the line."""
         if word in ("if", "ifdef", "ifndef"):
             outcome = _outcome(word, rest)
             self._open.append((outcome is not False, outcome is True))
@@ -61,7 +61,7 @@ class Conditions:
 
 
 def _outcome(word: str, rest: str) -> bool | None:
-    """Return the certain outcome of a condition. None if the outcome is open."""
+    """Return the known result of a condition, or None."""
     rest = rest.strip()
     if word in ("ifdef", "ifndef"):
         name = re.match(r"[\w$]*", rest)
@@ -77,7 +77,7 @@ def _outcome(word: str, rest: str) -> bool | None:
 
 
 def _is_one(term: str) -> bool:
-    """Return whether a term can only be one operand, whatever macros it contains."""
+    """Return whether a term is a single operand for any definition of its macros."""
     if _SIMPLE.fullmatch(term) or _TRUE.fullmatch(term) or _FALSE.fullmatch(term):
         return True
     depth = 0
@@ -89,7 +89,7 @@ def _is_one(term: str) -> bool:
 
 
 def _terms(condition: str, operator: str) -> list[str]:
-    """Split a condition at an operator outside of parentheses; one term where it holds a choice (``? :``) or a text."""
+    """Split a condition at an operator outside of parentheses. With ``? :`` or a string, return one term."""
     if any(c in condition for c in "?\"'"):
         return [condition]
     terms, depth, start = [], 0, 0

@@ -20,7 +20,7 @@ from cujit.values import NamedTuple, dataclass
 
 
 class Verb(enum.Enum):
-    """What a directive does with the file it names."""
+    """The effect of a directive on the file that it names."""
 
     INCLUDE = "include"
     NEXT = "include_next"
@@ -96,7 +96,7 @@ _WIDE = (b"\xff\xfe", b"\xfe\xff")
 
 @functools.cache
 def _lexical() -> re.Pattern[str]:
-    """Make the expression when a header is first read: it takes longer than a hit of the cache."""
+    """Compile the regular expression when a header is first read, because this takes longer than a cache hit."""
     # Every alternative begins with one fixed character, by which `re` skips to it. The first two keep what looks like a
     # comment in a header's name.
     return re.compile(
@@ -112,7 +112,7 @@ def _lexical() -> re.Pattern[str]:
 
 
 def read_facts(data: bytes) -> Facts:
-    """Read a source or a header, whatever its bytes are. Names in it are Latin-1, byte for character."""
+    """Scan a source or a header with any bytes. Names in it are Latin-1, one character per byte."""
     if data.startswith(_WIDE):
         return Facts((), (), refusal="a header in UTF-16")
     text = data.removeprefix(_BOM).decode("latin-1")
@@ -142,7 +142,7 @@ def code_of(data: bytes) -> str:
 
 
 def _strip(text: str) -> tuple[str, bool, bool]:
-    """Write comments as a blank and raw strings as an empty one; tell of raw strings and of quotes in numbers."""
+    """Replace comments by a blank and raw strings by an empty string. Report raw strings and quotes in numbers."""
     raw = separators = False
     pieces: list[str] = []
     at = 0
@@ -211,9 +211,9 @@ def _named(verb: Verb, match: re.Match[str]) -> Inclusion:
 
 
 def _probes(plain: str) -> tuple[list[Inclusion], str]:
-    """Find what ``__has_include`` asks for, wherever it stands; and say where that cannot be known.
+    """Find the names in ``__has_include`` anywhere, and report where they can't be determined.
 
-    What it names within a macro or an argument is expanded first; a definition counts where it is used (``probing``).
+    Names within a macro or an argument are expanded first. A definition counts where it is used (``probing``).
     """
     found: list[Inclusion] = []
     for match in _PROBE.finditer(plain):
@@ -232,14 +232,14 @@ def _probes(plain: str) -> tuple[list[Inclusion], str]:
 
 
 def _is_in_a_call(line: str) -> bool:
-    """Return whether the end of a line is within the arguments of what may be a macro."""
+    """Return whether the end of a line is within the arguments of a possible macro."""
     while (shorter := re.sub(r"\([^()]*\)", "", line)) != line:
         line = shorter
     return _IN_A_CALL.search(line) is not None
 
 
 def read_calls(data: bytes, names: Mapping[str, bool]) -> HasIncludeCalls:
-    """Find in a text the calls of macros that ask for headers; ``names`` as ``probing.askers`` gives them."""
+    """Find the calls of macros that test for headers in a text. ``names`` is the result of ``probing.askers``."""
     text = data.removeprefix(_BOM).decode("latin-1")
     spliced = _SPLICE.sub("", text)
     if not any(name in spliced for name in names):
@@ -251,7 +251,7 @@ def read_calls(data: bytes, names: Mapping[str, bool]) -> HasIncludeCalls:
 
 
 def _hidden(text: str) -> list[Inclusion]:
-    """Find everything that looks like an include, in comments and strings too."""
+    """Find every text that looks like an include, also in comments and strings."""
     return [_named(Verb.INCLUDE, match) for match in _HIDDEN.finditer(text)]
 
 

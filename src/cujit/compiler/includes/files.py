@@ -1,4 +1,4 @@
-"""Files as a scan sees them: read once, known by their stats, and kept apart from what is not there."""
+"""Files of a scan: read once, identified by their stats, and distinguished from missing files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class NotModelledError(CujitError):
 
 
 class SourceText(NamedTuple):
-    """A file that was read: its SHA-256 in hex, what it says, and the stat that it had."""
+    """A file that was read: its SHA-256 in hex, its facts, and its stat."""
 
     digest: str
     facts: Facts
@@ -62,10 +62,10 @@ def stamp_of(status: os.stat_result) -> Stamp:
 
 
 def stats_of(directory: str | bytes, names: Iterable[str | bytes]) -> list[os.stat_result]:
-    """Look at files by their names in a directory, or below: half the time of a look is the way to there.
+    """Return the stats of files by their names relative to a directory, which halves the time for path resolution.
 
     Raises:
-        OSError: one of them, or the directory, is not there.
+        OSError: a file or the directory doesn't exist.
     """
     way = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -75,10 +75,11 @@ def stats_of(directory: str | bytes, names: Iterable[str | bytes]) -> list[os.st
 
 
 def is_absent(path: str) -> bool:
-    """Return whether NVRTC would find no header there: nothing, or a directory, which NVRTC skips (measured, 13.5).
+    """Return whether NVRTC would find no header: the name is missing or a directory, which NVRTC skips (measured,
+    13.5).
 
     Raises:
-        NotModelledError: it cannot be known.
+        NotModelledError: this can't be determined.
     """
     try:
         return stat.S_ISDIR(os.stat(path).st_mode)
@@ -91,9 +92,9 @@ def is_absent(path: str) -> bool:
 
 
 class Listings:
-    """What directories hold, each listed once: most names that a search asks for are not there.
+    """Contents of directories, each listed once, because most names in a search don't exist.
 
-    ``roots`` are directories that are listed without a look at what is above them.
+    ``roots`` are directories that are listed without checking their parents.
     """
 
     def __init__(self, roots: Iterable[str] = ()) -> None:
@@ -101,9 +102,9 @@ class Listings:
         self._known: dict[str, frozenset[str] | None] = {}
 
     def lacks(self, path: str) -> bool:
-        """Return whether there is certainly nothing of that name. False if a listing cannot decide.
+        """Return whether a name certainly doesn't exist. Return False if a listing can't decide this.
 
-        File systems that fold letters, or have short names for long ones, are asked.
+        File systems that ignore case or have short names are queried.
         """
         directory, _, name = path.rpartition("/")
         names = self._names(directory)
@@ -139,11 +140,11 @@ class Files:
         self._lock = threading.Lock()
 
     def read(self, path: str) -> SourceText | None:
-        """Read a header; None where NVRTC would find none.
+        """Read a header, or return None if NVRTC would find none.
 
         Raises:
-            NotModelledError: it cannot be read.
-            FileError: it is a FIFO or a device.
+            NotModelledError: the header can't be read.
+            FileError: the file is a FIFO or a device.
         """
         try:
             status = os.stat(path)
@@ -204,10 +205,10 @@ def _read(path: str, known: SourceText | None) -> SourceText:
 
 
 def content(path: str) -> tuple[bytes, Stamp]:
-    """Read a file, and give its bytes with the stat that it had before and after.
+    """Read a file, and return its bytes with its stat, which must be equal before and after reading.
 
     Raises:
-        NotModelledError: it cannot be read, changes meanwhile, or has more than 64 MiB.
+        NotModelledError: the file can't be read, changes while it is read, or has more than 64 MiB.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # one that became a FIFO is not waited for
@@ -227,7 +228,7 @@ def content(path: str) -> tuple[bytes, Stamp]:
 
 
 def _read_whole(fd: int, size: int) -> bytes:
-    """Read what a stat says that there is, and a byte more, by one call for nearly every file."""
+    """Read the size in the stat plus one byte, in one call for nearly every file."""
     pieces, left = [], min(size, _LARGEST_BYTES) + 1
     while left and (piece := os.read(fd, left)):
         pieces.append(piece)

@@ -1,9 +1,9 @@
-"""Macros that ask whether a header is there: ``#define HAS(x) __has_include(x)``, and where they are called.
+"""Macros that test for headers, such as ``#define HAS(x) __has_include(x)``, and their calls.
 
-Such a macro asks wherever it is expanded, so each place that names one must be understood: a call in ``#if`` or
-``#elif`` is expanded like a computed include, another macro that names one is one, and the rest is refused. Measured
-with NVRTC 13.5: what ``__has_include`` names in a macro is expanded there, ``<linux/a.h>`` too; and it asks in code
-as well as in conditions.
+Such a macro tests for headers in every expansion, so each mention of its name must be understood. A call in ``#if`` or
+``#elif`` is expanded like a computed include, and a macro that calls it counts as another such macro. Other mentions
+are refused. Measured with NVRTC 13.5: the operand of ``__has_include`` in a macro is expanded, including
+``<linux/a.h>``, both in code and in conditions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _INERT = ("define", "undef", "ifdef", "ifndef", "elifdef", "elifndef", "error", 
 
 @dataclass(frozen=True, slots=True)
 class HasIncludeCalls:
-    """The calls in the conditions of one text, as tokens to expand; or ``refusal``, what is no such call."""
+    """Calls in the conditions of one text, as tokens to expand, or ``refusal``, an unsupported use."""
 
     calls: tuple[str, ...] = ()
     refusal: str = ""
@@ -59,7 +59,7 @@ def askers(defines: Iterable[str]) -> dict[str, bool]:
 
 
 def find_calls(plain: str, names: Mapping[str, bool]) -> HasIncludeCalls:
-    """Find what a text, without comments, does with macros that ask; ``names`` is what ``askers`` gave."""
+    """Find the uses of testing macros in a text without comments. ``names`` is the result of ``askers``."""
     calls: dict[str, None] = {}
     for match in _named(names).finditer(plain):
         start = plain.rfind("\n", 0, match.start()) + 1
@@ -79,7 +79,7 @@ def find_calls(plain: str, names: Mapping[str, bool]) -> HasIncludeCalls:
 
 
 def balanced(text: str, at: int) -> int | None:
-    """Return the end of the ``(…)`` that follows, after blanks. None if there is none or it is not closed."""
+    """Return the end of the ``(…)`` that follows after blanks, or None if there is none or it isn't closed."""
     start = at + len(text[at:]) - len(text[at:].lstrip())
     if not text.startswith("(", start):
         return None

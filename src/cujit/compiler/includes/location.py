@@ -1,4 +1,4 @@
-"""Texts that bring the paths of files into a result."""
+"""Texts that add file paths to a result."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _PREDEFINED = re.compile(r"__\w+__|_[A-Z]\w*|__[A-Z]\w*|__cplusplus")
 
 @dataclass(frozen=True, slots=True)
 class Macro:
-    """One definition; ``parameters`` is None where the macro is like an object."""
+    """A macro definition. ``parameters`` is None for an object-like macro."""
 
     parameters: tuple[str, ...] | None
     body: str
@@ -39,7 +39,7 @@ class UnresolvedError(CujitError):
 
 
 def read_macro(text: str) -> tuple[str, Macro] | None:
-    """Read what follows ``#define``; None where it is no definition."""
+    """Parse the text after ``#define``, or return None if it isn't a definition."""
     match = _HEAD.match(text)
     if match is None:
         return None
@@ -48,10 +48,10 @@ def read_macro(text: str) -> tuple[str, Macro] | None:
 
 
 def headers_named(tokens: str, macros: Macros) -> list[tuple[str, str]]:
-    """Return (``<`` or ``"``, name) of everything that the tokens after ``#include`` may expand to.
+    """Return (``<`` or ``"``, name) of every possible expansion of the tokens after ``#include``.
 
     Raises:
-        UnresolvedError: they may come to something that is not known.
+        UnresolvedError: an expansion can't be determined.
     """
     return _named(_expand(tokens, macros, frozenset()), macros)
 
@@ -134,7 +134,7 @@ def _replaced(
 
 
 def _arguments(tokens: Sequence[str]) -> tuple[list[str] | None, Sequence[str]]:
-    """Read ``(a, b)`` at the begin of tokens: the arguments, and what follows; None where there are none."""
+    """Parse ``(a, b)`` at the start of tokens. Return the arguments and the rest, or None without arguments."""
     start = next((i for i, token in enumerate(tokens) if not token.isspace()), None)
     if start is None or tokens[start] != "(":
         return None, tokens
@@ -152,7 +152,7 @@ def _arguments(tokens: Sequence[str]) -> tuple[list[str] | None, Sequence[str]]:
 
 
 def _substituted(body: str, given: Mapping[str, str], macros: Macros, hidden: frozenset[str]) -> Iterable[str]:
-    """Put arguments for parameters: as a string after ``#``, as they are beside ``##``, else expanded."""
+    """Replace parameters by arguments: as a string after ``#``, unexpanded next to ``##``, otherwise expanded."""
     body = re.sub(r"(?<!#)#\s*([^\W\d][\w$]*)", lambda m: f'"{given[m[1]]}"' if m[1] in given else m[0], body)
     tokens = _TOKEN.findall(body)
     solid = [token for token in tokens if not token.isspace()]

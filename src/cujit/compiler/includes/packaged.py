@@ -1,9 +1,8 @@
-"""What a scan found, by content: written down for a pack, and proved on another machine without a scan.
+"""Results of a scan by content, written to a pack and verified on another machine without a scan.
 
-It is believed where every header has the bytes that it had, and every name that was missed is missed again: then a
-scan would find the same. What a header holds is known by reading it, or else by the ``RECORD`` of the distribution that
-brought it, where its stat shows that nobody touched it since: the size of the ``RECORD``, and no time later than that.
-Nothing is sampled. What cannot be proved is not believed, and costs a scan.
+A result is valid if every header has its recorded bytes and every missing name is still missing. A scan would then find
+the same. The bytes of a header are read, unless the ``RECORD`` of its distribution and its stat show that the header is
+unchanged: equal size, and no time after that of ``RECORD``. No header is skipped. If verification fails, a scan runs.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _PLAIN = str.maketrans("-.", "__")
 
 
 class Shipped(NamedTuple):
-    """A closure that was proved: its manifest, the roots of its headers, and whether one may put paths into results."""
+    """A verified closure: its manifest, the roots of its headers, and whether one may add paths to results."""
 
     manifest: Manifest
     roots: tuple[str, ...]
@@ -51,9 +50,9 @@ class Shipped(NamedTuple):
 
 
 def write_closure(closure: Closure, parts: Iterable[Part], bases: Mapping[str, str], *, says_where: bool) -> bytes:
-    """Write down what a scan found.
+    """Serialize the result of a scan.
 
-    ``parts`` are those of the key that came out of it, without paths. ``bases`` are the directories of its roots.
+    ``parts`` are the resulting key parts without paths. ``bases`` are the directories of the roots.
     """
     import base64  # start-up: for whoever makes a pack
 
@@ -80,10 +79,10 @@ def write_closure(closure: Closure, parts: Iterable[Part], bases: Mapping[str, s
 
 
 def prove(data: bytes, bases: Mapping[str, str]) -> Shipped | None:
-    """Return what a scan would find, from what a scan found elsewhere. None if that is uncertain, or the bytes are
-    invalid.
+    """Return the result of a scan on this machine, verified from the result of another machine.
 
-    ``bases`` are the directories of the roots on this machine.
+    Return None if this is uncertain or the bytes are invalid. ``bases`` are the directories of the roots on this
+    machine.
     """
     try:
         return _proved(only_value(str(data, "utf-8")), bases)
@@ -126,9 +125,7 @@ def _settled(bases: Mapping[str, str], root: str, name: str) -> str:
 
 
 def _alike(stamps: Sequence[Stamp]) -> list[int]:
-    """Return which headers are one file under several names: for each header, the first of them. Empty if there are
-    none.
-    """
+    """Return the first name of each header that has several names, or an empty result if no header has."""
     files = [stamp[3:] for stamp in stamps]
     if len(set(files)) == len(files):
         return []
@@ -161,7 +158,7 @@ def _missed(
 
 
 class _Group(NamedTuple):
-    """The headers under one root, side by side: paths, what a ``RECORD`` says of each behind its name, and stats."""
+    """The headers below one root: paths, the entries of ``RECORD`` after their names, and stats."""
 
     paths: list[str]
     digests: list[str]
@@ -169,11 +166,11 @@ class _Group(NamedTuple):
 
     @classmethod
     def of(cls, root: str, lines: Sequence[str], bases: Mapping[str, str]) -> _Group:
-        """Look at the headers that ``lines`` tell of.
+        """Create the group of the headers in ``lines``.
 
         Raises:
-            OSError: one of them is not there.
-            ValueError: one of them is no file.
+            OSError: a header doesn't exist.
+            ValueError: a header is not a file.
         """
         names = list(map(_name, lines))
         paths = [_path(bases, root, name) for name in names]
@@ -189,7 +186,7 @@ def _name(line: str) -> str:
 
 
 def _there(found: Mapping[str, Sequence[str]], bases: Mapping[str, str], alike: Sequence[int]) -> Manifest | None:
-    """Prove that every header is there, with the bytes that it should have; None where one is not so."""
+    """Verify that every header has its expected bytes, or return None."""
     groups = {root: _Group.of(root, found[root], bases) for root in sorted(found)}
     if _alike([stamp for group in groups.values() for stamp in group.stamps]) != alike:
         return None
@@ -230,7 +227,7 @@ _Lines: TypeAlias = dict[str, tuple[str, Stamp]]
 def _recorded(
     bases: Mapping[str, str], groups: Mapping[str, _Group]
 ) -> tuple[dict[str, Stamp], tuple[tuple[bytes, Stamp], ...]]:
-    """Find the headers that a distribution brought as they should be, and nobody touched since; and what shows that."""
+    """Return the unchanged headers of distributions, and the evidence for it."""
     found: dict[str, Stamp] = {}
     records: list[tuple[bytes, Stamp]] = []
     sites: dict[str, _Lines] = {}
@@ -250,10 +247,10 @@ def _recorded(
 
 
 def _take_recorded(info: str, wanted: _Lines, found: dict[str, Stamp]) -> list[tuple[bytes, Stamp]]:
-    """Move from ``wanted`` to ``found`` what a distribution brought and nobody touched; give what shows that.
+    """Move the unchanged headers of a distribution from ``wanted`` to ``found``, and return the evidence.
 
-    An installer writes ``RECORD`` last. Whoever touches that later does not touch its directory, and whoever puts an
-    old file in the place of another gives it a new ctime.
+    An installer writes ``RECORD`` last. A later edit of ``RECORD`` doesn't change its directory, and a file that
+    replaces another gets a new ctime.
 
     Raises:
         OSError, NotModelledError: there is no ``RECORD``.

@@ -22,10 +22,10 @@ ABSOLUTE = "absolute"
 
 @dataclass(frozen=True, slots=True)
 class HeaderPlace:
-    """A file, or the name of none: ``root`` is the label of a directory of the search, ``name`` relative to it.
+    """A file or a missing name: ``root`` is the label of a search directory, and ``name`` is relative to it.
 
-    ``path`` is where it is on this machine, "" in memory. Two machines that see the same text under the same root
-    and name compile the same; the path is not part of that.
+    ``path`` is its place on this machine, or empty for in-memory headers. Machines with equal texts under equal roots
+    and names compile equally, so that the path doesn't matter.
     """
 
     root: str
@@ -38,10 +38,10 @@ class HeaderPlace:
 
 @dataclass(frozen=True)
 class Search:
-    """The directories of one compile.
+    """The directories of one compile. ``memory`` maps names of in-memory headers to their bytes.
 
-    ``memory`` maps names of headers in memory to their bytes. ``directories`` are (label, path) of the include
-    directories. ``searches_includer`` is False under ``--no-source-include``. ``working`` is the working directory.
+    ``directories`` are (label, path) of the include directories. ``searches_includer`` is False with
+    ``--no-source-include``. ``working`` is the working directory.
     """
 
     memory: Mapping[str, bytes]
@@ -50,9 +50,8 @@ class Search:
     searches_includer: bool = True
 
     def candidates(self, form: str, name: str, includer: HeaderPlace) -> Iterator[HeaderPlace]:
-        """Yield every place where the header may be, in order. The first place that has it is used.
-
-        Of ``#include_next`` any of them may be.
+        """Yield every possible place of the header in order. NVRTC uses the first that exists. For ``#include_next``,
+        it may use any of them.
         """
         if name in self.memory:
             yield HeaderPlace(MEMORY, name)
@@ -78,7 +77,7 @@ class Search:
 
 
 def settled(place: HeaderPlace) -> HeaderPlace:
-    """Take ``a/../`` out of a place, where that names the same directory."""
+    """Remove ``a/../`` from a place if the result names the same directory."""
     if ".." not in place.name and "/./" not in place.name:
         return place
     plain = posixpath.normpath(place.path)

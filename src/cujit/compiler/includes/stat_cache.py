@@ -1,8 +1,7 @@
-"""What a scan found, kept so that a later one is stats only: in the process, and on this node's disk.
+"""Results of scans, stored in the process and on this node's disk, so that later scans only read stats.
 
-A manifest is a hint. It is believed only when every file in it has the stat that it had, and every directory in which
-a name was missed is as it was; a lost or damaged one costs a scan. Stats mean nothing on another machine: keep
-the hints where they are written.
+A manifest is a hint. It is valid only if every file has its recorded stat and every directory with missing names is
+unchanged. A lost or damaged manifest costs a scan. Stats mean nothing on another machine, so hints stay on this one.
 """
 
 from __future__ import annotations
@@ -43,10 +42,10 @@ _GET_STAMP = operator.attrgetter("st_size", "st_mtime_ns", "st_ctime_ns", "st_in
 
 
 class HintStore(Protocol):
-    """Where hints lie: bytes by name, of this machine and user. Neither call raises; a hint may always be lost."""
+    """Storage of hints: bytes by name for this machine and user. Neither method raises, and a hint may be lost."""
 
     def get(self, name: str) -> bytes | None:
-        """Return the bytes that were stored under a name of letters, digits and hyphens. None if there are none."""
+        """Return the bytes stored under a name of letters, digits, and hyphens, or None."""
 
     def has(self, name: str) -> bool:
         """Return whether there are bytes under a name, without reading them."""
@@ -56,9 +55,9 @@ class HintStore(Protocol):
 
 
 class Directory(NamedTuple):
-    """A directory in which names were missed, there or further down: its stat then, and the paths of the names.
+    """A directory with missing names in it or below it: its recorded stat, and the paths of the names.
 
-    ``names`` are the paths with a NUL between; they are looked at only where the directory changed.
+    ``names`` are the paths, separated by NUL. They are checked only if the directory changed.
     """
 
     path: str
@@ -104,7 +103,7 @@ class Manifest(NamedTuple):
 
     @property
     def files(self) -> tuple[tuple[str, Stamp], ...]:
-        """The files that are known by their stats: path and stamp."""
+        """Files that are identified by their stats, as path and stamp."""
         return tuple(zip(map(os.fsdecode, self.paths), self.stamps, strict=True))
 
     @classmethod
@@ -131,9 +130,9 @@ class Manifest(NamedTuple):
         return manifest
 
     def holds(self, files: Files, *, wholly: bool = True) -> bool:
-        """Return whether a scan would find the same, by stats alone if they suffice.
+        """Return whether a scan would find the same, from stats alone if they suffice.
 
-        Without ``wholly``, headers that a distribution brought are as they were where its record is.
+        Unless ``wholly`` is set, headers of a distribution count as unchanged if its record is unchanged.
         """
         try:
             known = 0 if wholly else self.recorded
@@ -165,7 +164,7 @@ class Manifest(NamedTuple):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Manifest | None:
-        """Read it; None where the bytes are not exactly what was written."""
+        """Parse a manifest, or return None if the bytes are not exactly as written."""
         start = len(_MAGIC) + 32
         if not data.startswith(_MAGIC) or len(data) < start + _COUNTS.size or len(data) > _LARGEST_BYTES:
             return None
@@ -207,13 +206,13 @@ class Manifest(NamedTuple):
 
 
 def _stats(paths: tuple[bytes, ...]) -> list[os.stat_result]:
-    """Look at files from the directory that all of them are in; raises as ``stats_of``."""
+    """Return the stats of files relative to their common directory. Raise as ``stats_of``."""
     return stats_of(*_below(paths))
 
 
 @functools.lru_cache(64)
 def _below(paths: tuple[bytes, ...]) -> tuple[bytes, list[bytes]]:
-    """Split paths into the directory that all of them are in, and their names below it."""
+    """Split paths into their common directory and the names below it."""
     way = os.path.commonpath([os.path.dirname(min(paths)), os.path.dirname(max(paths))]) if paths else b"/"
     return way, [path[len(way) :].lstrip(b"/") for path in paths]
 
@@ -246,7 +245,7 @@ def _nothing() -> None:
 
 
 class Memo:
-    """The manifests of a process, the eldest gone when there are too many, over those on disk if there is a store."""
+    """Manifests of a process, which drops the oldest above a limit. A store, if any, holds more on disk."""
 
     def __init__(self, store: HintStore | None = None) -> None:
         self.files = Files()
@@ -255,9 +254,9 @@ class Memo:
         self._lock = threading.Lock()
 
     def find(self, name: str, shipped: Callable[[], Manifest | None] = _nothing) -> Manifest | None:
-        """Return the manifest of that name if it is still valid, otherwise None.
+        """Return the manifest of a name if it is still valid, or None.
 
-        What this process does not know is asked of ``shipped``, and then of the store.
+        If this process doesn't have it, ``shipped`` and then the store are searched.
         """
         with self._lock:
             manifest = self._known.get(name)

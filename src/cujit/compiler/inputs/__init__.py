@@ -1,1 +1,1 @@
-"""What work begins with, brought into its one form: sources, modules of LLVM IR, images, entries."""
+"""Inputs of all work in a uniform form: sources, LLVM IR modules, images, and entries."""

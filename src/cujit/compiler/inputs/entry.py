@@ -1,4 +1,4 @@
-"""What a fatbin is bundled of: images, what is noted beside them, and how they are compressed."""
+"""Entries of a fatbin: images, their metadata, and their compression."""
 
 from __future__ import annotations
 
@@ -74,10 +74,11 @@ class Entry:
 
     @classmethod
     def all_of(cls, given: object) -> list[Entry]:
-        """Take an Entry, an Artifact, the path of an image, or its bytes; of a fatbin, all that is in it.
+        """Return the entries of an Entry, an Artifact, the path of an image, or its bytes. A fatbin gives all its
+        images.
 
         Raises:
-            FormatError: it is no image that cujit knows, or a fatbin that cannot be taken apart.
+            FormatError: the format of the image is unknown, or the fatbin can't be extracted.
             OptionError: the value has a different type.
         """
         from cujit.compiler.inputs.images import as_artifact  # start-up: brings the readers of images
@@ -102,10 +103,10 @@ class Entry:
 
 
 def check_compression(compress: str | bool | None) -> str:
-    """Bring what a user says of compression to one of COMPRESSIONS.
+    """Return the value of COMPRESSIONS for a user's argument.
 
     Raises:
-        OptionError: it is none of them, no bool and not None.
+        OptionError: the argument is neither one of them, nor a bool, nor None.
     """
     if compress is None or isinstance(compress, bool):
         return "none" if compress is False else _USUAL

@@ -1,6 +1,6 @@
-"""Ordinary .cu files: code for the host is left out by rules, which docs/how-to/ordinary-files.md lists.
+"""Ordinary .cu files: removal of host code by the rules in docs/how-to/ordinary-files.md.
 
-What is left out becomes blanks, so lines keep their numbers. Directives stay, so conditions keep their branches.
+Blanks replace the removed text, so that lines keep their numbers. Directives and therefore conditions stay.
 """
 
 from __future__ import annotations
@@ -99,11 +99,11 @@ _LAMBDA = re.compile(r"(?<=\])(\s*)((?:__host__\s+)?__device__|__host__)(?=\s*[(
 
 
 def as_for_devices(source: Source, options: Options) -> tuple[Source, Options]:
-    """Bring a source into the form that NVRTC takes, as the options ``host_code`` and ``dialect`` say.
+    """Convert a source for NVRTC by the options ``host_code`` and ``dialect``.
 
     Args:
         source: CUDA C++.
-        options: of the compile; ``host_code`` adds the options that it implies.
+        options: options of the compile. ``host_code`` adds its implied options.
     """
     extra, arguments = _of_nvcc(options.extra)
     keywords = {**(_IMPLIED if "host_code" in options else {}), **_joined(arguments, options)}
@@ -128,7 +128,7 @@ def as_for_devices(source: Source, options: Options) -> tuple[Source, Options]:
 
 
 def _of_nvcc(extra: Sequence[str]) -> tuple[tuple[str, ...], Options]:
-    """Split ``extra``: give what is not an argument of nvcc, and the options that nvcc's arguments stand for.
+    """Split ``extra`` into arguments that aren't nvcc's, and the options for nvcc's arguments.
 
     Raises:
         OptionError: an argument names a target or a file.
@@ -144,7 +144,7 @@ def _of_nvcc(extra: Sequence[str]) -> tuple[tuple[str, ...], Options]:
 
 
 def _joined(arguments: Options, options: Options) -> dict[str, Value]:
-    """Join options; lists and macros of both count, and of what has one value that of ``options``."""
+    """Merge options. Lists and macros are concatenated, and other values come from ``options``."""
     joined: dict[str, Value] = {**arguments, **options}
     for name in arguments.keys() & options.keys():
         first, second = arguments[name], options[name]
@@ -156,7 +156,7 @@ def _joined(arguments: Options, options: Options) -> dict[str, Value]:
 
 
 def _implied_headers(texts: Iterable[str], is_skipping: bool) -> Iterator[str]:
-    """Name the headers that nvcc, or a header that was left out, declares names of the texts by."""
+    """Return the headers that declare names of the texts, for names from nvcc or a removed header."""
     joined = "\n".join(texts)
     names = {STD_HEADER_OF.get(name) for name in _STD_NAME.findall(joined)}
     yield NVCC_HEADER
@@ -167,7 +167,9 @@ def _implied_headers(texts: Iterable[str], is_skipping: bool) -> Iterator[str]:
 
 
 def _without_std_headers(texts: list[str]) -> list[str]:
-    """Leave out standard headers if the names of ``std`` that are left tell which are needed: each takes a second."""
+    """Remove standard headers if the remaining names of ``std`` show which are required, because each
+    takes a second.
+    """
     names = {name for text in texts for name in _STD_NAME.findall(text)} - _STD
     if not names <= STD_HEADER_OF.keys() or any("namespace std" in text for text in texts):
         return texts
@@ -175,11 +177,11 @@ def _without_std_headers(texts: list[str]) -> list[str]:
 
 
 def device_source(source: Source, include: Iterable[str] = ()) -> Source:
-    """Leave out of a source, and of the user's headers that it includes, what is code for the host.
+    """Remove host code from a source and from the user's headers that it includes.
 
     Args:
         source: CUDA C++.
-        include: directories for headers, beside those of the source.
+        include: header directories besides those of the source.
     """
     if source.language != "cuda":
         return source
@@ -192,12 +194,12 @@ def device_source(source: Source, include: Iterable[str] = ()) -> Source:
 
 
 def is_for_hosts(header: str) -> bool:
-    """Return whether ``host_code="skip"`` leaves out an include of a header."""
+    """Return whether ``host_code="skip"`` removes an include of a header."""
     return bool(_TORCH.match(header) or _NOT_INCLUDED.fullmatch(header))
 
 
 def lines_for_hosts(text: str) -> set[int]:
-    """List the lines of a text, counted from 1, that ``host_code="skip"`` leaves out."""
+    """Return the lines of a text, from 1, that ``host_code="skip"`` removes."""
     unit = _HostUnit(text)
     return {
         line
@@ -218,7 +220,7 @@ def _included(match: re.Match[str]) -> str:
 
 
 def _local_headers(source: Source, known: Mapping[str, str], include: Sequence[str]) -> dict[str, str]:
-    """Read the headers that quoted includes name, beside the source and in the user's directories, and theirs."""
+    """Read the headers that quoted includes name next to the source and in the user's directories, recursively."""
     base = [os.path.dirname(source.path)] if source.path else []
     found: dict[str, str] = {}
     waiting = [("", text) for text in known.values()]
@@ -243,7 +245,7 @@ def _read(name: str, directories: Iterable[str]) -> str | None:
 
 
 class _Rules:
-    """What of the items of all texts is for the host."""
+    """Rules that decide which items of all texts are for the host."""
 
     def __init__(self, units: Iterable[_HostUnit]) -> None:
         self._items = [item for unit in units for item in _flat(unit.items)]
@@ -273,7 +275,7 @@ class _Rules:
         return parts
 
     def _without_missing(self, kept: list[Item], out: Iterable[Item]) -> list[Item]:
-        """Leave out too what mentions a name that was left out, unless code for the device needs it."""
+        """Also remove items that mention a removed name, unless device code needs them."""
         gone = {name for item in out for name in item.declares()}
         while True:
             there = {name for item in kept for name in item.declares()}
@@ -296,7 +298,7 @@ class _Rules:
         )
 
     def _is_kept(self, item: Item) -> bool:
-        """Whether an item stays that nobody may need: types, constants and aliases without anything of the host's."""
+        """Return whether to keep an unused item: a type, constant, or alias without host names."""
         if item.kind == "macro" or _is_of_host(item):
             return False
         if item.kind == "function":
@@ -312,11 +314,11 @@ class _Rules:
         return item.kind == "class" or not _has_host(item.tokens)
 
     def _expanded(self, words: Iterable[str]) -> set[str]:
-        """Add to words those of the macros among them."""
+        """Add the words in the definitions of macros to a set of words."""
         return closure(words, lambda word: self._macros.get(word, ()))
 
     def left_out(self, items: Sequence[Item]) -> Iterator[Item]:
-        """List the items that are left out, of namespaces and classes too."""
+        """Return the items to remove, including items of namespaces and classes."""
         for item in items:
             if item.kind == "scope":
                 yield from self.left_out(item.children)
@@ -333,7 +335,9 @@ class _Rules:
                 yield item
 
     def _is_host_method(self, item: Item) -> bool:
-        """Whether a member function is for the host: no code for the device mentions it, or it has what hosts have."""
+        """Return whether a member function is for the host: device code doesn't mention it, or it uses
+        host features.
+        """
         if item.kind != "function" or self._is_marked(item) or item.has("virtual"):
             return False
         words = [token.text for token in item.tokens[-3:]]

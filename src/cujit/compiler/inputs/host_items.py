@@ -1,4 +1,4 @@
-"""A C++ text as items of its namespaces and classes, found without a preprocessor: what each declares and mentions."""
+"""A C++ text as items of its namespaces and classes, found without a preprocessor, with the names that each uses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _GOES_ON = frozenset((";", "{", ",", ":", "=", "->", "(", "[", "const", "noexcep
 
 
 class Token(NamedTuple):
-    """A token: ``kind`` is ``word``, ``sign``, ``string``, ``number`` or ``directive``; where it lies in the text."""
+    """A token with its position. ``kind`` is ``word``, ``sign``, ``string``, ``number``, or ``directive``."""
 
     kind: str
     text: str
@@ -34,7 +34,7 @@ class Token(NamedTuple):
 
 
 def tokens_of(text: str) -> list[Token]:
-    """Split a text; blanks and comments are left out."""
+    """Split a text into tokens without blanks and comments."""
     return [
         Token(match.lastgroup or "", match[0], match.start(), match.end())
         for match in _TOKEN.finditer(text)
@@ -88,7 +88,7 @@ def _pairs(tokens: Sequence[Token]) -> Iterator[tuple[Token, Token]]:
 
 
 def _without_parameters(tokens: Sequence[Token]) -> list[Token]:
-    """Leave out lists of template parameters, and parentheses behind attributes."""
+    """Remove template parameter lists, and parentheses after attributes."""
     kept: list[Token] = []
     position = 0
     while position < len(tokens):
@@ -197,7 +197,7 @@ class _Splitter:
         return self._made("other" if kind == "scope" else kind, begin, position, position), position
 
     def _braced(self, begin: int, brace: int, end: int) -> tuple[Item, int] | int:
-        """Go past a brace; give the item where it ends with that, otherwise where it goes on."""
+        """Skip a brace. Return the item if it ends there, otherwise the position where it continues."""
         close = self._closings[brace]
         kind = self._kind(begin, brace)
         if kind == "scope":

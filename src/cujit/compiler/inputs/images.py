@@ -1,4 +1,4 @@
-"""What a linker or packer must know of an image before it is given one."""
+"""Facts about an image that a linker or packer requires."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _PTX_DEFINED = re.compile(
 
 
 def as_artifact(given: object) -> Artifact:
-    """Take an Artifact, the path of an image, or its bytes.
+    """Return the Artifact of an Artifact, the path of an image, or its bytes.
 
     Raises:
-        FormatError: it is no image that cujit knows.
-        OptionError: it is none of the three.
+        FormatError: the format of the image is unknown.
+        OptionError: the value has another type.
         FileError: the file can't be read.
     """
     if isinstance(given, Artifact):
@@ -62,10 +62,10 @@ class InputImage:
 
     @classmethod
     def of(cls, artifact: Artifact, index: int) -> InputImage:
-        """Take an input.
+        """Create the input of a link.
 
         Raises:
-            LinkError: device code cannot be linked from its kind.
+            LinkError: device code of this kind can't be linked.
         """
         if artifact.kind is ImageKind.NVVMIR:
             raise LinkError(
@@ -91,16 +91,16 @@ class InputImage:
 
     @classmethod
     def all_of(cls, artifacts: Sequence[Artifact]) -> list[InputImage]:
-        """Take the inputs of one link.
+        """Create the inputs of one link.
 
         Raises:
-            LinkError: as of ``of``.
+            LinkError: as ``of``.
         """
         return [cls.of(artifact, index) for index, artifact in enumerate(artifacts)]
 
     @property
     def name(self) -> str:
-        """What logs call it: ``2:axpy.cu``."""
+        """The name in logs, such as ``2:axpy.cu``."""
         return f"{self.index + 1}:{os.path.basename(self.artifact.name) or self.artifact.kind.value}"
 
     @cached_property
@@ -110,7 +110,7 @@ class InputImage:
 
     @cached_property
     def arch(self) -> Arch | None:
-        """For which architecture the image was made; None when it holds several or does not tell."""
+        """The architecture of the image, or None if it contains several or none is known."""
         artifact = self.artifact
         if artifact.arch is not None:
             return artifact.arch
@@ -123,7 +123,7 @@ class InputImage:
 
     @cached_property
     def kernels(self) -> frozenset[str] | None:
-        """The lowered names of the kernels of a finished cubin or of PTX; None of what is still linked."""
+        """The lowered names of the kernels of a linked cubin or of PTX, or None for an unlinked image."""
         if self.artifact.kind is ImageKind.PTX:
             return frozenset(self._read(entry_signatures))
         if self.artifact.kind is not ImageKind.CUBIN or self.cubin.is_relocatable:
@@ -132,13 +132,13 @@ class InputImage:
 
     @cached_property
     def fatbins(self) -> tuple[Fatbin, ...]:
-        """The fatbins in the image: itself, or those of a host object or archive."""
+        """The fatbins in the image: the image itself, or those of a host object or archive."""
         if self.artifact.kind in _CONTAINERS:
             return self._read(find_fatbins)
         return ()
 
     def _read(self, reader: Callable[[bytes], T]) -> T:
-        """Read the image; what is wrong with it is said with its name.
+        """Read the image. Errors contain its name.
 
         Raises:
             FormatError: the image is damaged.
@@ -155,7 +155,7 @@ class InputImage:
         return self.artifact.kind is ImageKind.LTOIR or any(e.kind is EntryKind.LTOIR for e in entries)
 
     def check(self, target: Arch) -> None:
-        """Refuse what nvJitLink would leave out, or refuse in words of its own.
+        """Refuse an image that nvJitLink would ignore or reject with a less clear error.
 
         Raises:
             LinkError: the image has no code that can be linked for ``target``.
@@ -193,7 +193,7 @@ class InputImage:
         )
 
     def defined(self, target: Arch) -> frozenset[str]:
-        """The symbols that may be defined in one image only, as far as the formats tell."""
+        """The symbols that only one image may define, as far as the formats show."""
         if self.artifact.kind is ImageKind.CUBIN:
             return self._read(_symbols_of_cubin)
         if self.artifact.kind is ImageKind.PTX:
@@ -222,7 +222,7 @@ def _linkable(entry: FatbinEntry, target: Arch) -> bool:
 
 
 def _symbols_of_fatbin(fatbin: Fatbin, target: Arch) -> frozenset[str]:
-    """The symbols of the entry that the linker takes: machine code before PTX, and the highest architecture."""
+    """Return the symbols of the entry that the linker uses: SASS before PTX, and the highest architecture."""
     entries = [e for e in fatbin.entries if e.kind is not EntryKind.LTOIR and _linkable(e, target)]
     if not entries:
         return frozenset()
@@ -231,7 +231,7 @@ def _symbols_of_fatbin(fatbin: Fatbin, target: Arch) -> frozenset[str]:
 
 
 def kernels_of(cubin: Cubin) -> list[str]:
-    """List the names of a cubin's kernels; one that was made under ``cujit emulate`` may have PTX alone."""
+    """Return the names of a cubin's kernels. A container of the emulator may contain only PTX."""
     return [*entry_signatures(cubin.ptx)] if cubin.ptx else [kernel.name for kernel in cubin.kernels]
 
 
@@ -254,11 +254,11 @@ def _symbols_of_ptx(text: bytes) -> frozenset[str]:
 def check_one_definition(images: Sequence[InputImage], target: Arch) -> None:
     """Refuse a symbol that two images define.
 
-    nvJitLink 13.5 takes cubins and PTX with such a symbol without a word, and the process may crash later
-    (measured); LTO-IR it refuses itself.
+    nvJitLink 13.5 accepts cubins and PTX with such a symbol silently, and the process may crash later (measured). It
+    rejects LTO-IR itself.
 
     Raises:
-        LinkError: a symbol is defined twice; symbol and both images are named.
+        LinkError: a symbol is defined twice. The message names the symbol and both images.
     """
     first: dict[str, InputImage] = {}
     for image in images:
@@ -273,13 +273,13 @@ def check_one_definition(images: Sequence[InputImage], target: Arch) -> None:
 
 
 def named(names: Mapping[str, str], kernels: Iterable[str]) -> dict[str, str]:
-    """Add to names the kernels that nobody named, under their lowered names."""
+    """Add unnamed kernels to names, under their lowered names."""
     known = set(names.values())
     return {**names, **{kernel: kernel for kernel in kernels if kernel not in known}}
 
 
 def merged(artifacts: Sequence[Artifact]) -> tuple[Mapping[str, str], Mapping[str, Signature]]:
-    """Join what the images know of names and signatures; of two that say the same, the first counts."""
+    """Merge the names and signatures of the images. The first image with a name takes precedence."""
     names: dict[str, str] = {}
     signatures: dict[str, Signature] = {}
     for artifact in reversed(artifacts):

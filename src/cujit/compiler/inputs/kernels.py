@@ -1,4 +1,4 @@
-"""Which kernels a text defines and where it launches some, as far as the text alone can tell."""
+"""Kernel definitions and launches in a text, as far as the text alone shows them."""
 
 from __future__ import annotations
 
@@ -22,12 +22,10 @@ _ANNOTATIONS = frozenset(("__launch_bounds__", "__cluster_dims__", "__maxnreg__"
 
 
 def plain_kernels(text: str, mark: str = "__global__") -> tuple[str, ...]:
-    """Name the kernels that a text defines and that are no templates, with their namespaces.
+    """Return the kernels that a text defines and that aren't templates, with their namespaces.
 
-    ``mark`` is the word before a kernel: ``__global__``, or ``__tile_global__``.
-
-    A guess, made without the preprocessor: a kernel that ``#if`` leaves out is named too, one that a macro
-    writes is not.
+    ``mark`` is the keyword before a kernel: ``__global__`` or ``__tile_global__``. Without the preprocessor, this is a
+    guess: it includes a kernel that ``#if`` removes, but not a kernel that a macro creates.
     """
     if mark not in text:
         return ()
@@ -36,7 +34,7 @@ def plain_kernels(text: str, mark: str = "__global__") -> tuple[str, ...]:
 
 
 def launch_lines(text: str) -> list[int]:
-    """List the lines, counted from 1, on which a text launches a kernel (``<<<``), as far as it tells."""
+    """Return the lines, from 1, on which a text launches a kernel (``<<<``), as far as it shows."""
     plain = _NOISE.sub(lambda match: _blank(match) + "\n" * match[0].count("\n"), text)
     return [number for number, line in enumerate(plain.split("\n"), start=1) if "<<<" in line]
 
@@ -78,7 +76,7 @@ def _opened(head: list[str]) -> str:
 
 
 def _kernel(tokens: list[str], position: int) -> tuple[str, int]:
-    """Read on after the mark to the parenthesis that opens the parameters; give the word before it."""
+    """Parse from the keyword to the parenthesis before the parameters, and return the word before it."""
     name = ""
     while position < len(tokens):
         token = tokens[position]

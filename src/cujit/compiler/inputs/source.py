@@ -35,14 +35,14 @@ _QUOTED = r'(?m)^([ \t]*#[ \t]*include[ \t]*)"([^"\n]+)"'  # compiled when it is
 
 
 class NvvmModule(NamedTuple):
-    """One module of LLVM IR, text or bitcode, or of Tile IR: its name, as logs say it, and its bytes."""
+    """A module of LLVM IR (text or bitcode) or Tile IR: its name in logs, and its bytes."""
 
     name: str
     data: bytes
 
     @property
     def text(self) -> str | None:
-        """The text; None when the module is bitcode or bytecode."""
+        """The text, or None for bitcode or bytecode."""
         if self.data[:4] in magic.BITCODE or self.data.startswith(magic.TILEIR):
             return None
         return self.data.decode("utf-8", "replace")
@@ -83,11 +83,11 @@ class Source:
 
     @classmethod
     def of(cls, given: object) -> Source:
-        """Take a Source, CUDA C++ as text or file, or LLVM IR or Tile IR as a file or an Artifact.
+        """Return the Source of a Source, CUDA C++ as text or a file, or LLVM IR or Tile IR as a file or an Artifact.
 
         Raises:
-            FormatError: it is neither CUDA C++, LLVM IR nor Tile IR.
-            OptionError: it is none of these, or names a file that is not there.
+            FormatError: the input is neither CUDA C++, LLVM IR, nor Tile IR.
+            OptionError: the value has another type, or names a missing file.
             FileError: a file can't be read.
         """
         if isinstance(given, Source):
@@ -250,7 +250,7 @@ class Source:
 
     @property
     def program_name(self) -> str:
-        """What the compiler gets: the file's own path, or a name in a directory that does not exist."""
+        """The program name for the compiler: the file's path, or a name in a directory that doesn't exist."""
         return self.path or f"{MEMORY}/{self.name.lstrip('/')}"
 
     def compiler_headers(self) -> list[tuple[str, str]]:
@@ -298,12 +298,12 @@ class Source:
 
 
 def is_bare(source: Source) -> bool:
-    """Return whether a source is a text and nothing else: no name, headers, include directories, macros or file."""
+    """Return whether a source consists of text only: no name, headers, include directories, macros, or file."""
     return len(vars(source)) == 1
 
 
 def bare(text: str) -> Source | None:
-    """Take a text that is no file, without a name and headers; None where more is to be looked at."""
+    """Return a source for text that is not a file, without a name and headers, or None if more checks are required."""
     if "\0" in text or not text.isascii() or text.lower().endswith(_CUDA_ENDINGS):
         return None
     source = object.__new__(Source)
@@ -366,11 +366,11 @@ def _check_text(name: str, text: object) -> None:
 
 
 def _modules(given: Sequence[object], name: str | None) -> tuple[NvvmModule, ...]:
-    """Take modules; one alone is called ``name``, several that have no file are numbered.
+    """Return modules. A single module is called ``name``, and several modules without files are numbered.
 
     Raises:
-        FormatError: one of them is no LLVM IR.
-        OptionError: there are none, or one is of the wrong type.
+        FormatError: a module is not LLVM IR.
+        OptionError: there are no modules, or one has the wrong type.
         FileError: a file can't be read.
     """
     if not given:
@@ -399,11 +399,10 @@ def _read(given: object, name: str, is_named: bool) -> NvvmModule:
 
 
 def _file_of(given: object, endings: tuple[str, ...]) -> str | os.PathLike[str] | None:
-    """Return ``given`` if it is a file: a path, or a one-line string with the extension of such files. None otherwise.
+    """Return ``given`` if it is a file: a path, or a one-line string with a source extension. Otherwise return None.
 
-    A line that begins as a comment or a directive is text, whatever its ending.
-
-    A name of a file that is not there is given too, for whoever reads it to say so.
+    A line that begins like a comment or a directive is text, even with such an extension. The name of a missing file is
+    also returned, so that reading it raises the error.
     """
     if isinstance(given, os.PathLike):
         return given

@@ -1,1 +1,1 @@
-"""Work in a process apart, which may die alone."""
+"""Work in a separate process, which may crash without ending this process."""

@@ -1,4 +1,4 @@
-"""The process apart: takes jobs from standard input and answers on a descriptor of its own, until the input ends."""
+"""The separate process: reads jobs from standard input and answers on its own descriptor until the input ends."""
 
 from __future__ import annotations
 
@@ -46,9 +46,10 @@ def _answer(order: WorkOrder) -> Artifact | CujitError:
 
 
 def _is_of_memory(error: Exception, *, is_limited: bool) -> bool:
-    """Whether memory was too little; the loaders of modules and of libraries have errors of their own for that.
+    """Return whether an error means too little memory. The loaders of modules and libraries have their own errors for
+    it.
 
-    Python itself has ``SystemError``, in many words, where it has no memory for the exception.
+    Python itself raises ``SystemError`` with various texts if it lacks the memory for an exception.
     """
     if isinstance(error, MemoryError) or (is_limited and isinstance(error, SystemError)):
         return True

@@ -1,7 +1,7 @@
-"""Work in a process apart: it may die, be killed when its time is over, or be short of memory; this process goes on.
+"""Work in a separate process, which may crash, exceed its time, or run out of memory without affecting this process.
 
-The process is a fresh Python, never a fork. It gets a job, gives an image or an error back, and is kept for the next
-job. It ends when this process does.
+The process is a new Python process, never a fork. It receives a job, returns an image or an error, and stays for the
+next job. It ends when this process ends.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _GIVEN_UP = ("SIGABRT", "SIGSEGV", "SIGBUS", "SIGKILL")
 
 
 class WorkOrder(NamedTuple):
-    """A job for the process apart, and under what it is done: settings, limits and the working directory."""
+    """A job for the separate process, with its settings, limits, and working directory."""
 
     job: Job
     settings: Settings
@@ -43,7 +43,7 @@ class WorkOrder(NamedTuple):
 
 
 class _World(NamedTuple):
-    """What a process apart is started in: work for another world has another process."""
+    """The conditions under which a separate process starts. Work under other conditions uses another process."""
 
     interpreter: str
     directories: tuple[str, ...]
@@ -52,12 +52,12 @@ class _World(NamedTuple):
 
 
 def run_isolated(job: Job, settings: Settings, memory_mib: int | None) -> Artifact:
-    """Do a job in a process apart; the ``Stop`` of this thread, if there is one, kills it.
+    """Do a job in a separate process. The ``Stop`` of this thread, if any, kills the process.
 
     Raises:
         ToolCrashError: the process died.
         UnsupportedError: there is no Python interpreter to start, as in a frozen program.
-        CujitError: whatever the job raises there.
+        CujitError: any error that the job raises there.
     """
     child = _take(job)
     stop = current_stop()
@@ -77,7 +77,7 @@ def run_isolated(job: Job, settings: Settings, memory_mib: int | None) -> Artifa
 
 
 def _make_printable(error: CujitError) -> None:
-    """Take out of the texts of an error what would steer a terminal; the source may have been written for that."""
+    """Remove terminal control characters from the texts of an error, because the source may be malicious."""
     error.args = tuple(printable(each) if isinstance(each, str) else each for each in error.args)
     for name, value in vars(error).items():
         if isinstance(value, str):
@@ -95,7 +95,7 @@ def _directory() -> str | None:
 
 
 class _CompilerChild(Worker):
-    """One process apart; ``world`` is what it was started in."""
+    """A separate process. ``world`` contains the conditions under which it was started."""
 
     def __init__(self, world: _World) -> None:
         super().__init__(_ENTRY, environment=dict(world.environment))
@@ -103,10 +103,10 @@ class _CompilerChild(Worker):
         _living.add(self)
 
     def do(self, order: WorkOrder) -> Artifact | CujitError | None:
-        """Make the child process run an order, and wait for the result. None if the child died.
+        """Make the child process run an order, and wait for the result. Return None if the child died.
 
         Raises:
-            ToolCrashError: the answer makes no sense.
+            ToolCrashError: the answer is malformed.
         """
         answer = self.exchange(order)
         if not isinstance(answer, Artifact | CujitError | None):
@@ -114,7 +114,7 @@ class _CompilerChild(Worker):
         return answer
 
     def end(self) -> tuple[int, Any]:
-        """End it if it lives, and note what it has taken."""
+        """End the process if it lives, and record its resource usage."""
         status, usage = super().end()
         if usage is not None:
             _ended.note(usage)
@@ -123,13 +123,13 @@ class _CompilerChild(Worker):
 
 
 class Spent:
-    """What processes apart have taken: ``cpu_s`` of all together, ``peak_bytes`` of memory of the last that ended."""
+    """Resource usage of separate processes: ``cpu_s`` of all, and ``peak_bytes`` of memory of the last that ended."""
 
     def __init__(self, cpu_s: float = 0.0, peak_bytes: int = 0) -> None:
         self.cpu_s, self.peak_bytes = cpu_s, peak_bytes
 
     def note(self, usage: Any) -> None:
-        """Add what one that ended has taken, as ``wait4`` gives it."""
+        """Add the resource usage of an ended process, from ``wait4``."""
         self.cpu_s += usage.ru_utime + usage.ru_stime
         self.peak_bytes = usage.ru_maxrss << 10  # Linux counts in KiB
 
@@ -141,7 +141,7 @@ _ended = Spent()
 
 
 def worker_usage() -> Spent:
-    """Return what the separate processes of this process have used until now."""
+    """Return the resource usage of this process's separate processes so far."""
     return Spent(_ended.cpu_s + sum(child.cpu_s() for child in tuple(_living)), _ended.peak_bytes)
 
 

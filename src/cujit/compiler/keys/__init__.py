@@ -1,1 +1,1 @@
-"""What a result depends on, as the key of the cache, and how it is written down to be made again."""
+"""Cache keys, which cover everything that a result depends on, and recipes that repeat a compile."""

@@ -44,11 +44,11 @@ _Deciding = tuple[object, ...]
 
 
 class Build(NamedTuple):
-    """A library on disk: ``identity`` is the same wherever the same build lies; ``version`` is (major, minor).
+    """A library on disk. ``identity`` is equal for equal builds, and ``version`` is (major, minor).
 
-    ``arches`` are the numbers of the architectures that a compiler builds for, rising; none of a linker or a packer.
-    ``files`` are the paths and stats that the identity was taken from. ``is_opened``: the process has the library open,
-    so it is known to be the one that compiles; else it is what was opened here before.
+    ``arches`` are the numbers of the architectures that a compiler supports, in ascending order. Linkers and packers
+    have none. ``files`` are the paths and stats behind the identity. ``is_opened`` is whether this process has opened
+    the library. Otherwise, the identity is that of the library that an earlier process opened here.
     """
 
     library: str
@@ -127,7 +127,7 @@ def _opened_build(library: str, toolchain: Toolchain) -> Build:
 
 
 def _program_build(toolchain: Toolchain) -> Build:
-    """Return the build of tileiras, a program, which is asked in 20 ms."""
+    """Return the build of tileiras, a program that takes 20 ms to report its version."""
     program = toolchain.tileiras
     files = _stamps([*program.files])
     return Build("tileiras", files[0][0], program.version, program.arches, program.identity, files, is_opened=True)
@@ -136,10 +136,10 @@ def _program_build(toolchain: Toolchain) -> Build:
 def unopened_build_of(
     library: str, toolchain: Toolchain, store: HintStore | None, environment: Mapping[str, str]
 ) -> Build:
-    """Return the build of a library without opening it: from a hint, otherwise from the file where wheels install it.
+    """Return the build of a library without opening it: from a hint, otherwise from the file in its wheel.
 
-    It is what a key is made with where compiling is forbidden. If a compile would open another file, the key is
-    another, and nothing is found. The file's name tells the version, and the version the architectures.
+    Keys use it if compiling is forbidden. If a compile would open another file, the key is different, and nothing is
+    found. The file name contains the version, which determines the architectures.
 
     Raises:
         ToolchainNotFoundError: there is no such file.
@@ -210,7 +210,7 @@ def _is_open(library: str, toolchain: Toolchain) -> bool:
 
 
 def _opened_path(library: str, toolchain: Toolchain) -> str:
-    """Open the library, if it is not, and say where it is."""
+    """Open the library if necessary, and return its path."""
     if library == "tileiras":
         return toolchain.tileiras.files[0]
     getattr(toolchain, library.lower())
@@ -231,10 +231,10 @@ def _arches(library: str, toolchain: Toolchain) -> tuple[int, ...]:
 
 
 def _deciding(toolchain: Toolchain, environment: Mapping[str, str]) -> _Deciding:
-    """Return what decides which file is opened: settings, search paths, and whether anything was installed since.
+    """Return everything that selects the file to open: settings, search paths, and the times of package directories.
 
-    An installer changes the directory of packages itself. Of the other directories of ``sys.path``, in which programs
-    write whatever they like, only the packages ``cuda`` and ``nvidia`` matter.
+    An installer changes the package directory itself. In other directories of ``sys.path``, which programs may write
+    to, only the packages ``cuda`` and ``nvidia`` matter.
     """
     changed = tuple(map(_changed_ns, _places(tuple(sys.path))))
     values = values_of(_DECIDES, environment)

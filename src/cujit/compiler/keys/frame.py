@@ -1,4 +1,4 @@
-"""The key of a compile without paths: what such compiles have in common, with its names and its source."""
+"""Keys of compiles without paths, made from a common part, name expressions, and a source."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ _TELLING = (
 
 
 def outline_of(text: str) -> str | None:
-    """Return the lines of a text that are directives, which alone decide on its headers; None where more may.
+    """Return the directives of a text, which alone determine its headers, or None if other lines may too.
 
-    A macro of a header that asks for headers counts in code too (``Manifest.askers``).
+    A header's macro that tests for headers also counts in code (``Manifest.askers``).
     """
     if any(word in text for word in _TELLING) or _has_word(text, "__ha"):
         return None
@@ -70,16 +70,16 @@ def _has_word(text: str, word: str) -> bool:
 
 
 def is_plain(source: Source) -> bool:
-    """Return whether a source's key contains no path and no in-memory header, as far as its text and place show."""
+    """Return whether a source's key contains no path and no in-memory header, judging by its text and place."""
     is_alone = not (source.headers or source.include or source.path or source.modules)
     return is_alone and not says_where(source.text)
 
 
 class KeyFrame:
-    """The parts of a key that sources of one name, with the same options, have in common.
+    """Key parts that sources with one name and equal options have in common.
 
-    ``before`` ends where the name expressions begin, ``middle`` lies between these and the source. ``after`` follows
-    the source, then come the parts of its headers, and ``last``.
+    ``before`` ends before the name expressions, and ``middle`` is between them and the source. ``after`` follows the
+    source. The parts of its headers and ``last`` follow.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class KeyFrame:
     def of(
         cls, kind: str, builds: Iterable[Part], request: Request, after: Iterable[Part], last: Iterable[Part]
     ) -> KeyFrame:
-        """Make the frame of a request, of whose parts the name expressions and the source are left out."""
+        """Create the frame from the parts of a request without the name expressions and the source."""
         parts = [part for part in request.parts() if part.label != "source"]
         names = [part.label == "name expression" for part in parts]
         at = names.index(True) if any(names) else len(parts) - len(request.arguments())

@@ -153,21 +153,21 @@ class KeyMaker:
             return Uncacheable(str(e))
 
     def own_headers(self, request: Request) -> list[Found]:
-        """Follow the includes of a compile, and give the headers in files that are not the toolkit's.
+        """Follow the includes of a compile, and return the files among its headers that aren't the toolkit's.
 
         Raises:
-            NotModelledError: what the compile reads cannot be known.
+            NotModelledError: the inputs of the compile can't be determined.
         """
         return [one for one in self._headers(request) if not one.place.root.startswith("toolkit")]
 
     def has_include_calls(self, request: Request) -> str:
-        """Return how a source depends on its architecture, directly or in a header. ``""`` if it does not.
+        """Return how a source depends on its architecture, directly or in a header, or an empty string.
 
-        Whatever comes of the toolkit's headers counts: nearly all of them ask.
+        The toolkit's headers don't count, because nearly all of them query the architecture.
 
         Raises:
-            NotModelledError: what the compile reads cannot be known.
-            OSError: a header cannot be read.
+            NotModelledError: the inputs of the compile can't be determined.
+            OSError: a header can't be read.
         """
         from cujit.compiler.includes.arch_dependence import find_arch_dependence  # start-up: for a farm that shares
 
@@ -319,7 +319,9 @@ class KeyMaker:
         )
 
     def release(self) -> str:
-        """Name the compiler of here as records do (``NVRTC 13.5``) and do not open it; "" where there is none."""
+        """Return the name of the local compiler as in records (``NVRTC 13.5``) without opening it, or
+        an empty string.
+        """
         if self._release is None:
             try:
                 build = unopened_build_of("nvrtc", self.toolchain, self.memo.store, self._environment)
@@ -329,7 +331,7 @@ class KeyMaker:
         return self._release
 
     def of_images(self, kind: str, library: str, makes: ImageKind, parts: Iterable[Part]) -> Keyed | Uncacheable:
-        """Make the key of what a linker or a packer makes of images, from the user's part of it."""
+        """Create the key for a link or a bundle of images from the user's part of it."""
         try:
             build = self._build(library)
         except ToolchainNotFoundError as e:
@@ -340,17 +342,18 @@ class KeyMaker:
         )
 
     def compiler(self, language: str) -> Compiler:
-        """Return what the compiler of ``cuda``, ``nvvm`` or ``tile`` can do. A library stays unopened if an earlier
-        process recorded that.
+        """Return the capabilities of the compiler for ``cuda``, ``nvvm``, or ``tile``.
+
+        The library stays closed if an earlier process recorded them.
 
         Raises:
-            ToolchainNotFoundError: it is not installed.
+            ToolchainNotFoundError: the compiler is not installed.
         """
         build = self._build({"nvvm": "nvvm", "tile": "tileiras"}.get(language, "nvrtc"))
         return Compiler(NAMES[build.library], build.arches, build.version)
 
     def after_fork(self) -> None:
-        """Begin anew, in a forked child, with what other threads of the parent may have been changing."""
+        """Reset the state that other threads of the parent may have been changing, in a forked child."""
         self.memo = Memo(self.memo.store)
 
     def is_still(self, keyed: Keyed) -> bool:
@@ -404,7 +407,7 @@ class KeyMaker:
         return Keyed(key, (build,), manifest, emulated)
 
     def is_of(self, keyed: Keyed) -> bool:
-        """Return whether the compiler is still the one that a key of CUDA C++ stands on."""
+        """Return whether the compiler is still the one in a key of CUDA C++."""
         return self._build("nvrtc") is keyed.builds[0]
 
     def alike(self, request: Request) -> Callable[[str, tuple[str, ...]], Keyed | None] | None:
@@ -460,7 +463,9 @@ class KeyMaker:
         return self._shared(shared[around], text) if shared[around] else None
 
     def _known(self, request: Request, build: Build, emulated: bool | None) -> _Alike | None:
-        """Return what requests have in common that differ in names and source. None if the key may contain paths."""
+        """Return the common part of requests that differ only in names and source, or None if the key may contain
+        paths.
+        """
         source = request.source
         place = (source.name, source.define, request.kind, request.arch, request.options, emulated)
         around = *place, values_of(COMPILERS_READ, self._environment)
@@ -524,9 +529,7 @@ class KeyMaker:
         return self._directories
 
     def _manifest(self, work: Scan) -> Manifest:
-        """Return what the compile could read. This comes from what is known here or in a pack, otherwise from the
-        includes.
-        """
+        """Return the possible inputs of a compile: known here, known from a pack, or from the includes."""
         if not work.has_includes:
             return Manifest((absent_part(()), *path_parts(work, {}, (), says=False)))
         toolkit = self.toolkit()
@@ -548,8 +551,8 @@ class KeyMaker:
         return manifest
 
     def _shared(self, name: str, text: str) -> Manifest | None:
-        """Return the manifest of the sources with a text's outline. None if it is unknown or the text tests for more
-        headers.
+        """Return the manifest of sources with the outline of a text, or None if it is unknown or the text tests for
+        more headers.
         """
         manifest = self.memo.find(name)
         return None if manifest is None or _has_include(manifest, text) else manifest
@@ -570,7 +573,7 @@ class KeyMaker:
         )
 
     def _shipped(self, work: Scan, toolkit: Sequence[str]) -> Manifest | None:
-        """Prove what a pack says of the headers; what distributions brought is looked at once in a process."""
+        """Verify a pack's information about headers. Files of distributions are checked once per process."""
         if not self._has_closures():
             return None
         bases, directories = work.bases(toolkit), work.directories(toolkit)
@@ -610,12 +613,14 @@ def _has_include(manifest: Manifest, text: str) -> bool:
 
 
 def _emulated(makes: ImageKind, *builds: Build) -> bool | None:
-    """Return whether a cubin is made under ``cujit emulate``, and so is not a real cubin. None for every other kind."""
+    """Return whether a cubin is compiled under ``cujit emulate`` and is therefore a container, or None
+    for other kinds.
+    """
     return any(is_emulated(build.path) for build in builds) if makes is ImageKind.CUBIN else None
 
 
 def _as_emulated(emulated: bool | None) -> Iterator[Part]:
-    """Keep what stands for a cubin under ``cujit emulate`` apart from cubins; everything else is the same there."""
+    """Distinguish containers of ``cujit emulate`` from cubins. Other kinds are the same there."""
     if emulated:
         yield Part.text("made", "under cujit emulate: PTX in place of machine code")
 

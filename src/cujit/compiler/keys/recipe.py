@@ -24,9 +24,9 @@ _SCHEMA = 1
 
 
 def write_recipe(request: Request) -> bytes:
-    """Write down a request: JSON, compressed by zlib; nothing where that has more than 1 MiB before compression.
+    """Serialize a request as JSON, compressed by zlib. Return nothing if the JSON has more than 1 MiB.
 
-    Relative include directories are written as absolute ones.
+    Relative include directories become absolute.
     """
     text = json.dumps({"schema": _SCHEMA, **recipe_of(request)})
     return zlib.compress(text.encode(), 1) if len(text) <= _MOST_BYTES else b""
@@ -76,10 +76,10 @@ def read_recipe(data: bytes) -> Request:
 
 
 def request_of(recipe: dict[str, Any]) -> Request:
-    """Read what ``recipe_of`` wrote.
+    """Read the output of ``recipe_of``.
 
     Raises:
-        FormatError: it is no request.
+        FormatError: the data is not a request.
     """
     try:
         return _request(recipe)

@@ -1,4 +1,4 @@
-"""What of a compile decides where headers are looked for, and which parts of a key come out of that."""
+"""The parts of a compile that determine where headers are searched, and the resulting key parts."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Scan(NamedTuple):
 
     @classmethod
     def of(cls, request: Request, arguments: Sequence[str]) -> Scan:
-        """Take a request with its arguments, in the working directory of this moment."""
+        """Create the scan of a request with its arguments in the current working directory."""
         source, working = request.source, os.getcwd()
         before = request.options.get("pre_include") or ()
         assert isinstance(before, tuple)
@@ -58,7 +58,7 @@ class Scan(NamedTuple):
 
     @property
     def has_includes(self) -> bool:
-        """Whether any header could be read; where no text has the word, none could."""
+        """Whether any header could be read. Texts without the word ``include`` read none."""
         texts = (self.source.text, *(text for _, text in self.headers), *self.arguments)
         return bool(self.pre_include) or any(map(has_includes, texts))
 
@@ -74,7 +74,7 @@ class Scan(NamedTuple):
 
     @property
     def outline(self) -> str | None:
-        """The part of the source that decides on its headers; None where all of it may."""
+        """The part of the source that determines its headers, or None if any part may."""
         return None if self.is_old_dialect else outline_of(self.source.text)
 
     @property
@@ -95,7 +95,7 @@ class Scan(NamedTuple):
         return self._replace(may_hold_paths=True, names=RecordedNames.of(self.request, toolkit))
 
     def shipped_name(self, toolkit: Sequence[str]) -> str:
-        """Name the search for a pack: a hash over what the scan is made of besides files, and no path."""
+        """Return the name of the search in packs: a hash over the inputs of the scan except files and paths."""
         parts = (
             self.headers,
             self.pre_include,
@@ -121,11 +121,11 @@ class Scan(NamedTuple):
 
     @property
     def searches_includer(self) -> bool:
-        """Whether headers are looked for beside the source."""
+        """Whether headers are searched next to the source."""
         return not any(a.lstrip("-") == "no-source-include" for a in self.arguments)
 
     def directories(self, toolkit: Sequence[str]) -> dict[str, str]:
-        """Return the include directories in their order, under names that are the same everywhere."""
+        """Return the include directories in order, under names that are equal on all machines."""
         labelled = {f"include[{i}]": path for i, path in enumerate(self.include)}
         return labelled | {f"toolkit[{i}]": path for i, path in enumerate(toolkit)}
 
@@ -144,7 +144,7 @@ class Scan(NamedTuple):
 
 
 def found_parts(closure: Closure) -> Iterator[Part]:
-    """Write the closure: the user's headers one by one, those of the toolkit in one listing per directory."""
+    """Return the closure as key parts: each of the user's headers, and one listing per directory of toolkit headers."""
     listings: dict[str, list[str]] = {}
     for found, (place, value) in zip(closure.found, closure.entries(), strict=True):
         if place.root.startswith("toolkit"):
@@ -162,14 +162,14 @@ def absent_part(absent: Iterable[HeaderPlace]) -> Part:
 
 
 def says_paths(closure: Closure) -> bool:
-    """Return whether a header of the user's may put paths into the result."""
+    """Return whether a header of the user may add paths to the result."""
     return any(f.text.facts.says_where for f in closure.found if f.is_read and not f.place.root.startswith("toolkit"))
 
 
 def path_parts(work: Scan, roots: Mapping[str, str | None], toolkit: Sequence[str], *, says: bool) -> Iterator[Part]:
-    """Write the paths that the result may hold: with debug information or line numbers, and through ``__FILE__``.
+    """Return the paths that the result may contain: with debug information or line numbers, and through ``__FILE__``.
 
-    ``roots`` are those of the headers, with their directories; ``says``: a header may put paths into the result.
+    ``roots`` are the header roots with their directories. ``says`` is whether a header may add paths to the result.
     """
     if not (says or work.may_hold_paths):
         return

@@ -1,1 +1,1 @@
-"""What a user may say: the option table, values checked against it, how each tool spells them, and limits."""
+"""Compiler options: the option table, validated values, the spelling of each tool, and limits."""

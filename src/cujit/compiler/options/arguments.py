@@ -1,4 +1,4 @@
-"""Which arguments of a tool may go into a key as they are: they name no file and measure nothing."""
+"""Arguments of tools that may be part of a key unchanged, because they name no file and measure nothing."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ _PATHS = _DEBUG | {"lineinfo", "generate-line-info"}
 
 
 def unmodelled(arguments: Iterable[str], tool: Tool, extra: Iterable[str] = ()) -> str | None:
-    """Describe which argument keeps the result out of the cache, and why. None if every argument is understood.
+    """Describe the argument that prevents caching and the reason, or return None if every argument is understood.
 
-    ``extra`` are those of the arguments that the option table did not write.
+    ``extra`` are the arguments that don't come from the option table.
     """
     given = frozenset(extra)
     for argument in arguments:
@@ -74,7 +74,7 @@ def _why_not(argument: str, tool: Tool, is_extra: bool) -> str | None:
 
 
 def _behind(argument: str, beginnings: Iterable[str]) -> str | None:
-    """Return what follows the first matching prefix of an argument."""
+    """Return the rest of an argument after the first matching prefix."""
     return next((argument.removeprefix(begin) for begin in beginnings if argument.startswith(begin)), None)
 
 
@@ -113,5 +113,5 @@ def wants_paths(arguments: Iterable[str]) -> bool:
 
 
 def wants_working_directory(arguments: Iterable[str]) -> bool:
-    """Return whether the result names the working directory. With line numbers only, it does not (measured, 13.5)."""
+    """Return whether the result contains the working directory. With only line numbers, it doesn't (measured, 13.5)."""
     return any(a.partition("=")[0].lstrip("-") in _DEBUG for a in arguments)

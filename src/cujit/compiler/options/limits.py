@@ -1,4 +1,4 @@
-"""What one piece of work may take, and where it is done."""
+"""Limits of a piece of work, and whether it runs in a separate process."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ _MOST_MIB = 1 << 34
 
 
 class WorkLimits(NamedTuple):
-    """How long work may take and how much memory; whether a process apart does it.
+    """Time and memory limits of work, and whether a separate process does it.
 
-    ``timeout_s`` are seconds; ``until`` is when they are over, on the clock of ``time.monotonic``. ``memory_mib`` is
-    the address space of the process apart, in MiB (``RLIMIT_AS``): all that it maps, libraries and stacks too. None
-    is no limit.
+    ``timeout_s`` is in seconds, and ``until`` is the end on the clock of ``time.monotonic``. ``memory_mib`` is the
+    address space of the separate process in MiB (``RLIMIT_AS``), including libraries and stacks. None means no limit.
     """
 
     timeout_s: float | None = None
@@ -30,10 +29,10 @@ class WorkLimits(NamedTuple):
 
     @classmethod
     def of(cls, timeout_s: object = None, isolate: object = False, memory_mib: object = None) -> WorkLimits:
-        """Check what a user said; the time begins to run.
+        """Check the user's limits, and start the time.
 
         Raises:
-            OptionError: one of them is of the wrong type, no positive number, or a limit of memory has no process.
+            OptionError: a value has the wrong type or isn't positive, or a memory limit has no separate process.
         """
         if not isinstance(isolate, bool):
             raise OptionError(f"isolate is {spell(isolate)}, expected True or False")
@@ -52,12 +51,12 @@ class WorkLimits(NamedTuple):
 
     @property
     def left_s(self) -> float | None:
-        """The seconds that are left, 0 when the time is over; None without a limit."""
+        """The remaining seconds, 0 after the time is over, or None without a limit."""
         return None if self.until is None else max(0.0, self.until - time.monotonic())
 
 
 def take_limits(more: Any) -> dict[str, Any]:
-    """Take the limits out of the keywords of a call: the keywords of ``WorkLimits.of``."""
+    """Remove the limits from the keywords of a call, and return them as keywords of ``WorkLimits.of``."""
     return {name: more.pop(name) for name in _LIMITS if name in more}
 
 

@@ -102,10 +102,10 @@ NVCC_ARGUMENTS = frozenset({*_FLAGS, *_KINDS, *_FOR_HOSTS, *_WITH_VALUE})
 
 
 class NvccLine(NamedTuple):
-    """What a command line of nvcc says.
+    """A parsed nvcc command line. ``option_words`` are options as ``KEY=VALUE``, and ``targets`` are architectures.
 
-    ``option_words`` are options as ``KEY=VALUE``; ``targets`` are architectures; ``kind`` is the image kind, or "".
-    ``rest`` are the words that are none of nvcc's, in their order; ``unknown`` are words that no tool is known to take.
+    ``kind`` is the image kind or empty. ``rest`` are the words that aren't nvcc's, in order. ``unknown`` are words that
+    no known tool accepts.
     """
 
     option_words: tuple[str, ...]
@@ -155,7 +155,7 @@ class _CommandLine:
         self._kind = self._output = ""
 
     def take(self, word: str, others: Iterator[str]) -> None:
-        """Read one word, and the next as its value if it has none."""
+        """Process one word, and the next word if it is its value."""
         name, value = self._split(word)
         if name is None:
             self._leave(word, others)
@@ -183,7 +183,7 @@ class _CommandLine:
         return is_number or word.partition("=")[0] in self._own or is_joined
 
     def _split(self, word: str) -> tuple[str | None, str | None]:
-        """Part a word into its name in the tables and its value; the name is None if it is not nvcc's."""
+        """Split a word into its name in the tables and its value. The name is None if it isn't nvcc's."""
         spelled, equals, value = word.partition("=")
         if not word.startswith("-") or spelled in self._own:
             return None, None
@@ -212,7 +212,7 @@ class _CommandLine:
             self._option_words.append(f"{_VALUES[name]}={value}")
 
     def line(self) -> NvccLine:
-        """Return what was read."""
+        """Return the parsed command line."""
         targets = [*self._targets, *(self._codes or _alone(self._arch))]
         kept = tuple(dict.fromkeys(targets))
         return NvccLine(
@@ -239,7 +239,7 @@ def _of_ptxas(argument: str) -> str:
 
 
 def _alone(arch: str) -> list[str]:
-    """List what nvcc makes for ``-arch`` without ``-code``: for sm_90, machine code and PTX."""
+    """Return the outputs of nvcc for ``-arch`` without ``-code``. For sm_90, these are SASS and PTX."""
     return [arch, arch.replace("sm_", "compute_")] if arch.startswith("sm_") else [arch] if arch else []
 
 

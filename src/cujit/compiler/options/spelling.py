@@ -9,20 +9,20 @@ from cujit.values.typed import Any
 
 
 class Spelling(NamedTuple):
-    """What a tool calls an option: ``text`` for people, ``render`` for the tool."""
+    """A tool's spelling of an option: ``text`` for users, and ``render`` for the tool."""
 
     text: str
     render: Callable[[Any], list[str]]
 
 
 class Rejects(NamedTuple):
-    """A tool has no such option; ``why`` ends the sentence "nvJitLink does not take it: …"."""
+    """A tool without an option. ``why`` completes the sentence "nvJitLink doesn't support the option: …"."""
 
     why: str
 
 
 def flag(*spelled: str) -> Spelling:
-    """True writes the arguments, False writes nothing."""
+    """Return a spelling in which True adds the arguments and False adds nothing."""
     return Spelling(" ".join(spelled), lambda on: list(spelled) if on else [])
 
 
@@ -32,7 +32,7 @@ def switch(spelled: str, on: str = "true", off: str = "false") -> Spelling:
 
 
 def value(spelled: str) -> Spelling:
-    """One argument, ``{}`` standing for the value."""
+    """Return a spelling with one argument, in which the value replaces ``{}``."""
     return Spelling(spelled.format("…"), lambda v: [spelled.format(v)])
 
 
@@ -47,7 +47,7 @@ def joined(spelled: str) -> Spelling:
 
 
 def pairs(spelled: str) -> Spelling:
-    """One argument for every name with its value; a value of None leaves the name alone."""
+    """Return a spelling with one argument for each name and value. If the value is None, it has only the name."""
 
     def render(items: Mapping[str, object]) -> list[str]:
         return [spelled.format(k if v is None else f"{k}={v}") for k, v in items.items()]

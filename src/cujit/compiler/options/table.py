@@ -30,7 +30,7 @@ _FRONT_END = Rejects("it is for the C++ compiler; set it when you compile the so
 
 
 class OptionType(enum.Enum):
-    """What values an option takes; the value is how the documentation says it."""
+    """Type of an option's values. The value of the enumeration is its description in the documentation."""
 
     BOOL = "bool"
     INT = "int"
@@ -41,7 +41,7 @@ class OptionType(enum.Enum):
 
 
 class Tool(enum.Enum):
-    """Who gets it; the value is the tool's name."""
+    """A tool that receives options. The value of the enumeration is the tool's name."""
 
     NVRTC = "NVRTC"
     NVJITLINK = "nvJitLink"
@@ -50,10 +50,11 @@ class Tool(enum.Enum):
 
 
 class Option(NamedTuple):
-    """One row: ``choices`` are the values of a TEXT, ``low`` and ``high`` the inclusive bounds of an INT.
+    """A row of the table: ``choices`` are the values of a TEXT, and ``low`` and ``high`` the inclusive bounds of an
+    INT.
 
-    What has an option with ``isolated`` is compiled in a process apart; these are NVRTC's spellings of it in ``extra``.
-    ``since`` is the first release whose tools have it, where that is not the oldest that cujit supports.
+    Options with ``isolated`` are compiled in a separate process. ``isolated`` are NVRTC's spellings in ``extra``.
+    ``since`` is the first release whose tools support the option, if later than the oldest that cujit supports.
     """
 
     name: str
@@ -70,16 +71,16 @@ class Option(NamedTuple):
     tileiras: Spelling | Rejects = Rejects("it is for the C++ compiler; set it when you compile the source to Tile IR")
 
     def spelling(self, tool: Tool) -> Spelling | Rejects:
-        """How ``tool`` calls it, or that it does not."""
+        """Return the spelling for ``tool``, or the reason why it has none."""
         return {
             Tool.NVRTC: self.nvrtc, Tool.NVJITLINK: self.nvjitlink, Tool.NVVM: self.nvvm, Tool.TILEIRAS: self.tileiras,
         }[tool]  # fmt: skip
 
     def accept(self, given: object) -> Value:
-        """Check a value and bring it into its one form.
+        """Check a value and convert it to its canonical form.
 
         Raises:
-            OptionError: it is of another type, or out of bounds.
+            OptionError: the value has another type, or is out of bounds.
         """
         accepted = _ACCEPT[self.type](given)
         if accepted is None:
@@ -125,7 +126,7 @@ def _text(given: object) -> str | None:
 
 
 def _path_text(given: object) -> str | None:
-    """Take a text that may be a path: bytes of it that are no UTF-8 go to the tool as they are."""
+    """Return a text that may be a path. Bytes that aren't UTF-8 are passed to the tool unchanged."""
     try:
         return given if isinstance(given, str) and given.strip() and "\0" not in given and os.fsencode(given) else None
     except UnicodeEncodeError:
@@ -144,7 +145,7 @@ def _ints(given: object) -> tuple[int, ...] | None:
 
 
 def accept_texts(given: object) -> tuple[str, ...] | None:
-    """Take one text or path, or a list of them, each without a NUL and not blank; otherwise return None."""
+    """Return one or several texts or paths as a tuple, or None if one is blank or contains a NUL."""
     items = given if isinstance(given, list | tuple) else (given,)
     texts = [_path_text(str(item) if hasattr(item, "__fspath__") else item) for item in items]
     return None if None in texts else tuple(t for t in texts if t is not None)

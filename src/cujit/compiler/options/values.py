@@ -1,6 +1,6 @@
-"""Options: what a user said about a compile or a link, checked against the table.
+"""Options of a compile or a link, checked against the table.
 
-An option that is not said is not written; ``extra`` takes arguments as they are, for what the table lacks.
+Unspecified options are not passed to a tool. ``extra`` passes arguments unchanged that the table lacks.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class Options(Mapping[str, Value]):
     __slots__ = ("_values", "extra")
 
     def __init__(self, *, extra: Sequence[str] = (), **keywords: Unpack[OptionKeywords]) -> None:
-        """Check every option; one whose value is None counts as not said.
+        """Check every option. An option with the value None counts as unspecified.
 
         Raises:
-            OptionError: an option is unknown, or its value is of the wrong type or out of bounds.
+            OptionError: an option is unknown, or its value has the wrong type or is out of bounds.
         """
         texts = accept_texts(extra) if extra else ()
         if texts is None:
@@ -144,12 +144,12 @@ class Options(Mapping[str, Value]):
         return Options.of(taken, {"extra": self.extra} if extra else {})
 
     def render(self, tool: Tool, others: Sequence[Tool] = ()) -> list[str]:
-        """Write the arguments for ``tool``, in the order of the table; this is also the canonical form.
+        """Return the arguments for ``tool`` in the order of the table, which is the canonical form.
 
-        What only one of ``others`` has, the tools that work after it, is left to them.
+        Options that only one of the later tools ``others`` supports are left to that tool.
 
         Raises:
-            OptionError: the tool does not have an option that was said, and none of the others has.
+            OptionError: neither the tool nor the others support an option.
         """
         arguments: list[str] = []
         for name, given in self._values.items():
@@ -177,7 +177,7 @@ def _require_known(more: Mapping[str, object], call: Callable[..., object] | Non
 
 
 def newer_than(release: Version, options: Options) -> list[str]:
-    """Name the options that came after a release of CUDA, each with the release that it came with."""
+    """Return the options that are newer than a release of CUDA, each with its first release."""
     known = ((name, OPTIONS[name].since) for name in options)
     return [f"{name} came with CUDA {dotted(since)}" for name, since in known if since and since > release]
 
@@ -186,10 +186,10 @@ _NOTHING = Options()
 
 
 def read_options(words: Sequence[str], include: Sequence[str] = (), define: Sequence[str] = ()) -> Options:
-    """Read options as ``cujit compile -O`` takes them and the explorer's page does: ``KEY=VALUE``, or ``KEY``.
+    """Parse options in the notation of ``cujit compile -O`` and the explorer: ``KEY=VALUE`` or ``KEY``.
 
     Raises:
-        OptionError: an option is unknown, or its value is of the wrong type or out of bounds.
+        OptionError: an option is unknown, or its value has the wrong type or is out of bounds.
     """
     return Options.of(written.read_values(words, include, define), {})
 
@@ -200,7 +200,7 @@ _BEGINNINGS = ("-lineinfo", "-lto", "-no-cache", "-nvvm-latest", "-optimize-unus
 
 
 def _require_exact(extra: Sequence[str]) -> None:
-    """Refuse what nvJitLink would take for another option than was meant: ``-res-usage`` for ``-r``."""
+    """Refuse arguments that nvJitLink would interpret as another option, such as ``-res-usage`` as ``-r``."""
     for argument in extra:
         taken = next((known for known in _BEGINNINGS if argument.startswith(known)), argument)
         if argument != taken:
@@ -246,7 +246,7 @@ def _taken(name: str, tools: Sequence[Tool]) -> bool:
 
 
 def _as_keywords(words: Sequence[str]) -> str:
-    """Write arguments of nvcc as the keywords that mean the same."""
+    """Return keywords that are equivalent to nvcc arguments."""
     if not words:
         return "options={'lineinfo': True} and lineinfo=True mean the same"
     line = nvcc.read_nvcc(words)

@@ -1,4 +1,4 @@
-"""Options of the compiler written as text, as ``cujit compile -O`` takes them and the explorer's page does."""
+"""Compiler options as text, in the notation of ``cujit compile -O`` and the explorer."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ _TRUTH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no"
 
 
 def read_values(words: Sequence[str], include: Sequence[str] = (), define: Sequence[str] = ()) -> dict[str, Any]:
-    """Read ``KEY=VALUE`` by the option table; a bare ``KEY`` switches on. Lists grow with every mention.
+    """Parse ``KEY=VALUE`` by the option table. A bare ``KEY`` means True, and repeated lists accumulate.
 
-    A number alone is ``opt_level``, as in ``-O3``. Nothing is refused here: ``Options`` checks names and values.
+    A number alone is ``opt_level``, as in ``-O3``. This function rejects nothing, because ``Options`` checks names and
+    values.
     """
     values: dict[str, Any] = {}
     for text in (*words, *(f"include={d}" for d in include), *(f"define={d}" for d in define)):
@@ -42,7 +43,7 @@ def _add(values: dict[str, Any], name: str, text: str | None) -> None:
 
 
 def _int(text: str) -> object:
-    """Read an int; anything else is left for the table to refuse."""
+    """Parse an int. Leave other text for the table to reject."""
     try:
         return int(text)
     except ValueError:

@@ -1,1 +1,1 @@
-"""Arguments of kernels: what may stand for a parameter, and how it is packed."""
+"""Kernel arguments: the accepted types for each parameter, and how they are packed."""

@@ -1,4 +1,4 @@
-"""Parameter buffers that the caller has: packed, or as pointers to each parameter. Only their sizes are checked."""
+"""Parameter buffers from the caller: packed, or pointers to each parameter. Only their sizes are checked."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ class Buffers:
         return data
 
     def pointed(self, pointers: Any) -> bytes:
-        """Pack the parameters that lie where pointers say.
+        """Pack the parameters behind pointers.
 
         Raises:
-            ArgumentError: there are too few or too many, or one is null or no address.
+            ArgumentError: the number of pointers is wrong, or a pointer is null or not an address.
         """
         found, buffer = self._addresses(pointers), bytearray(self._size)
         if len(found) != len(self._rows):
@@ -62,7 +62,7 @@ class Buffers:
         return bytes(buffer)
 
     def _addresses(self, pointers: Any) -> Sequence[object]:
-        """List the pointers; those at an address are taken to be as many as there are parameters."""
+        """Return the pointers. At an address, there are as many pointers as parameters."""
         if isinstance(pointers, ctypes.c_void_p):
             pointers = pointers.value or 0
         if type(pointers) is int:
