@@ -277,7 +277,7 @@ def test_native_code_reads_a_record_that_it_has_seen_the_like_of() -> None:
         {"signatures": {"f": Signature(PARAMETERS)}},
     ],
 )
-def test_native_code_leaves_to_python_what_it_has_not_seen_or_cannot_read(other: dict[str, Any]) -> None:
+def test_native_reader_leaves_unknown_spellings_to_python(other: dict[str, Any]) -> None:
     data = encode(KEY, dataclasses.replace(PLAIN, **other), make_ms=1, made_s=2)
     record_module._READ.clear()
     assert native(data) is None
@@ -306,7 +306,7 @@ def test_native_code_refuses_one_changed_byte_anywhere() -> None:
     assert native(b"") is None
 
 
-def test_of_a_record_that_was_proved_elsewhere_native_code_reads_what_python_reads() -> None:
+def test_native_and_python_readers_agree_on_proved_records() -> None:
     """A header of another program may be anything: native code reads it as Python does, or leaves it."""
     header = slice(PREFIX_BYTES, PREFIX_BYTES + HIT[PREFIX_BYTES:].index(b"}") + 1)
     read = 0

@@ -405,7 +405,7 @@ def test_native_code_reads_an_entry_as_python_does(
     assert natively == [is_good]
 
 
-def test_native_code_leaves_a_name_that_is_no_text_and_bytes_in_place_of_names(store: Store) -> None:
+def test_native_reader_leaves_invalid_names_to_python(store: Store) -> None:
     entry = library().hits["entry"].call
     path, digest = str(path_of(store, 0)), key_of(0).digest
     good = (path, digest, record_module._READ, store.trust.words, OPEN_FLAGS)

@@ -302,7 +302,7 @@ def test_native_keys_are_those_of_python(runner: Runner, names: tuple[str, ...],
     assert made == 0 or is_good
 
 
-def test_native_code_makes_no_key_of_a_text_with_a_word_that_tells_more(runner: Runner) -> None:
+def test_native_key_is_refused_for_a_text_with_telling_words(runner: Runner) -> None:
     assert runner.keys is not None
     known = runner.keys._known(request(template(0)), runner.keys._build("nvrtc"), None)
     assert known is not None

@@ -275,7 +275,7 @@ def test_nvfatbin_has_no_unknown_option() -> None:
 
 
 @needs_tiles
-def test_every_option_of_tileiras_is_one_of_cujits_or_has_a_reason(toolchain: Toolchain) -> None:
+def test_every_tileiras_option_has_a_row_or_a_reason(toolchain: Toolchain) -> None:
     if toolchain.tileiras.version < (13, 5):
         pytest.skip("the table is that of 13.5")
     text = subprocess.run([toolchain.tileiras.path, "--help"], capture_output=True, text=True, check=True).stdout
@@ -288,7 +288,7 @@ _MANUALS = {"NVRTC": "nvrtc.h", "nvJitLink": "nvJitLink.h", "libNVVM": "nvvm.h",
 
 
 @pytest.mark.parametrize("tool", _MANUALS)
-def test_every_option_in_a_header_is_known_and_no_other_is_documented(tool: str, toolchain: Toolchain) -> None:
+def test_header_options_match_the_documented_ones(tool: str, toolchain: Toolchain) -> None:
     if toolchain.nvrtc.version < (13, 5):
         pytest.skip("the table is that of 13.5")
     text = next(path for each in toolchain.headers.paths if (path := Path(each, _MANUALS[tool])).is_file()).read_text()

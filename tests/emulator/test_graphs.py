@@ -562,7 +562,7 @@ _OF_LIBRARY = """
 
 
 @pytest.mark.parametrize("loaded", [_OF_MODULE, _OF_LIBRARY], ids=["module", "library"])
-def test_kernels_are_unloaded_when_the_graphs_that_launch_them_have_ended(loaded: str) -> None:
+def test_kernels_are_unloaded_after_their_graphs_end(loaded: str) -> None:
     graphs(
         """
     code = PTX.replace(b"atom.global.add.u32 %r2, [%rd1], %r1;", b'''

@@ -227,15 +227,13 @@ _MODE = 'assert in_thread("cuModuleGetLoadingMode", ctypes.byref(ctypes.c_int())
 
 @PROGRAMS
 @pytest.mark.parametrize("way", ["joined", "slept", "spun", "yielded"])
-def test_a_call_ends_while_who_waits_for_it_keeps_pythons_lock_and_sleeps_or_polls(
-    joined: Path, program: str, way: str
-) -> None:
+def test_call_ends_while_its_waiter_sleeps_or_polls_with_the_gil(joined: Path, program: str, way: str) -> None:
     done = emulated(sys.executable, "-c", program + CALLS + _MODE.format(way), joined, timeout_s=30)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @PROGRAMS
-def test_a_call_that_waits_for_who_computes_with_the_lock_ends_with_the_timeout(joined: Path, program: str) -> None:
+def test_call_waiting_for_a_computing_gil_holder_times_out(joined: Path, program: str) -> None:
     """A thread that computes might lose what it works on if it lost the lock; one that polls works on nothing."""
     settings = EmulatorSettings(timeout_s=1.0)
     done = emulated(sys.executable, "-c", program + CALLS + _MODE.format("computed"), joined, settings=settings)

@@ -134,7 +134,7 @@ __global__ void third(int *p) { *p = 2; }
 """
 
 
-def test_a_gpu_without_known_bandwidths_has_occupancy_and_no_bounds() -> None:
+def test_gpu_without_known_bandwidths_has_only_occupancy() -> None:
     seen = analyze(replace(SHARED, arch="sm_80", on="A30"))
     (kernel,) = seen.record()["kernels"]
     assert seen.is_counted

@@ -279,7 +279,7 @@ def signs(visit: Visit, kind: str) -> list[str]:
     return visit.page.locator(f".diff td.{kind}").all_inner_texts()
 
 
-def test_two_versions_are_compared_by_code_resources_and_counters(opened: Opened, serve: Serve) -> None:
+def test_versions_are_compared_by_code_resources_and_counters(opened: Opened, serve: Serve) -> None:
     from playwright.sync_api import expect
 
     page = opened(serve())
@@ -308,7 +308,7 @@ def test_two_versions_are_compared_by_code_resources_and_counters(opened: Opened
     assert page.wrong == []
 
 
-def test_two_architectures_are_compared_and_a_reload_shows_the_own(opened: Opened, serve: Serve) -> None:
+def test_architectures_are_compared_and_reload_resets_it(opened: Opened, serve: Serve) -> None:
     from playwright.sync_api import expect
 
     page = opened(serve())
@@ -327,7 +327,7 @@ def test_two_architectures_are_compared_and_a_reload_shows_the_own(opened: Opene
     assert page.page.locator("#compare-with").input_value() == ""
 
 
-def test_differences_are_the_shortest_and_put_both_texts_together_again(opened: Opened, serve: Serve) -> None:
+def test_differences_are_shortest_and_restore_both_texts(opened: Opened, serve: Serve) -> None:
     page = opened(serve())
     wrong = page.page.evaluate("""() => {
       let seed = 7;
@@ -390,7 +390,7 @@ def test_layout_is_changed_by_mouse_and_keys_and_remembered(opened: Opened, serv
     assert page.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_instructions_and_counters_are_explained_under_the_pointer_and_by_keys(opened: Opened, serve: Serve) -> None:
+def test_instructions_and_counters_are_explained_on_hover(opened: Opened, serve: Serve) -> None:
     from playwright.sync_api import expect
 
     page = opened(serve())
@@ -435,7 +435,7 @@ def test_instructions_and_counters_are_explained_under_the_pointer_and_by_keys(o
     assert page.wrong == []
 
 
-def test_the_ptx_is_filtered_and_the_machine_code_has_heat_and_no_padding(opened: Opened, serve: Serve) -> None:
+def test_ptx_is_filtered_and_sass_has_colors_and_no_padding(opened: Opened, serve: Serve) -> None:
     page = opened(serve())
     heat = ".lines.sass .row:has(.heat:not(:empty))"
     assert [row.split() for row in page.page.locator(f"{heat} .op").all_inner_texts()] == [["LDS"]]

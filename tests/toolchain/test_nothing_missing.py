@@ -66,7 +66,7 @@ def test_function_that_is_absent_from_the_header_is_so(library: str, toolchain: 
     assert calls(library).ours <= {call for call in calls(library).names if re.search(rf"\b{call}\b", text)}
 
 
-def test_options_of_the_drivers_jit_are_deprecated_where_the_header_says_so(toolchain: Toolchain) -> None:
+def test_deprecated_driver_jit_options_match_the_header(toolchain: Toolchain) -> None:
     if toolchain.nvrtc.version < (13, 5):
         pytest.skip("the reasons are those of 13.5")
     _, _, text = header(toolchain, "cuda.h").partition("typedef enum CUjit_option_enum")

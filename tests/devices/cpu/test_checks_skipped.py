@@ -77,7 +77,7 @@ def test_barriers_that_threads_skip_are_found_with_their_line(name: str) -> None
 
 
 @pytest.mark.parametrize("name", ELSEWHERE)
-def test_warps_that_wait_at_different_barriers_are_found_with_both_lines(name: str) -> None:
+def test_warps_at_different_barriers_are_found_with_lines(name: str) -> None:
     with pytest.raises(KernelFaultError) as caught:
         _run(ELSEWHERE[name])
     assert caught.value.kind == "sync"

@@ -148,7 +148,7 @@ def test_race_story_between_blocks_names_them() -> None:
         ),
     ],
 )  # fmt: skip
-def test_copies_and_clusters_tell_which_wait_or_barrier_is_missing(
+def test_stories_of_copies_and_clusters_name_what_is_missing(
     code: str, name: str, actors: tuple[str, str], steps: tuple[tuple[int, str, str], ...], missing: str
 ) -> None:
     story = fault(code, name, grid=2 if name == "pair" else 1, block=32 if name == "pair" else 64).story

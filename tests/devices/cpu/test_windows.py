@@ -252,7 +252,7 @@ def test_strays_end_the_launch_and_not_the_process() -> None:
     assert not [case for case in cases if "KernelFaultError: kernel k, block (" not in case]
 
 
-def test_extern_shared_variables_with_a_size_have_memory_of_their_own(device: Device) -> None:
+def test_sized_extern_shared_variables_have_their_own_memory(device: Device) -> None:
     """As ptxas 13.0 has it in whole programs, and as Taichi declares its shared arrays."""
     declared = ".extern .shared .align 8 .b8 sized[256];\n.extern .shared .b8 rest[];\n.extern .shared .b32 one;\n"
     body = "ld.param.u64 a, [out]; st.shared.u8 [sized+255], 1; st.shared.u32 [one], 1; st.shared.u8 [rest+63], 1;\n"
