@@ -340,7 +340,7 @@ def _add_conditional(out: int, graph: int, nodes: int, count: int, body: int, da
         require(
             0 < params.size <= most,
             words="the number of graphs doesn't match the type of the conditional node",
-            hint="pass 1 or 2 graphs for an IF node, 1 for a WHILE node, and at least 1 for a SWITCH node",
+            hint="pass 1 or 2 graphs with IF, 1 with WHILE, and at least 1 with SWITCH",
         )
         node = _added(out, graph, nodes, count, NodeKind.CONDITIONAL, lambda _: (params, None), data)
         condition.node = node
