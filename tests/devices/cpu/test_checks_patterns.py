@@ -199,34 +199,38 @@ def test_blocks_that_do_what_others_did_and_a_little_else(check: str, type_: str
     assert 0.1 < silent / MANY < 0.9
 
 
-_HALVES = """
-extern "C" __global__ void halves(const int *how, int *out) {
-    __shared__ int s[64];
-    int t = threadIdx.x, h = how[blockIdx.x], low = t < 16;
-    s[t] = t;
+_OTHERWISE = """
+#define KERNEL(name) extern "C" __global__ void name(const int *how, int *out)
+#define BEGIN \\
+    __shared__ int s[64], u[64]; \\
+    int t = threadIdx.x, h = how[blockIdx.x], low = t < 16, *to = out + blockIdx.x * 64 + t; \\
+    s[t] = u[t] = t; \\
     __syncthreads();
-    if (!(t & 1) && low == (h & 1)) s[t] = 7;
-    if (t & 1 && low == h >> 1) out[t] = s[t ^ 1];
-}
-extern "C" __global__ void warps(const int *how, int *out) {
-    __shared__ int s[64];
-    int t = threadIdx.x, h = how[blockIdx.x];
-    s[t] = t;
-    __syncthreads();
-    if (t / 32 == (h & 1)) s[t % 32] = 7;
-    if (t / 32 == h >> 1) out[t] = s[t % 32];
-}
+
+KERNEL(halves) { BEGIN if (!(t & 1) && low == (h & 1)) s[t] = 7; if (t & 1 && low == h >> 1) *to = s[t ^ 1]; }
+KERNEL(warps) { BEGIN if (t / 32 == (h & 1)) s[t % 32] = 7; if (t / 32 == h >> 1) *to = s[t % 32]; }
+KERNEL(meets) { BEGIN s[t] = 7; if (h) __syncwarp(); *to = s[t ^ 1]; }
+KERNEL(shuffled) { BEGIN s[t] = 7; if (h) __syncwarp(); *to = s[t & 32 | t * 5 & 31]; }
+KERNEL(again) { BEGIN s[t] = 7; __syncwarp(); *to = s[t ^ 1] + u[t & 32 | t * 5 & 31]; if (h) __syncwarp(); s[t] = 8; }
 """
+_CASES = [
+    ("halves", 64, [1, 2], 3),
+    ("halves", 32, [1, 2], 3),
+    ("warps", 64, [0, 3], 2),
+    ("meets", 64, [1, 1], 0),
+    ("shuffled", 64, [1, 1], 0),
+    ("again", 64, [1, 1], 0),
+]
 
 
 @pytest.mark.parametrize("check", ["race", "all"])
-@pytest.mark.parametrize(("name", "silent", "racy"), [("halves", [1, 2], 3), ("warps", [0, 3], 2)])
-def test_what_two_blocks_may_do_is_a_race_if_one_block_does_it(
-    check: str, name: str, silent: list[int], racy: int
+@pytest.mark.parametrize(("name", "threads", "silent", "racy"), _CASES)
+def test_what_blocks_before_may_do_is_a_race_done_otherwise(
+    check: str, name: str, threads: int, silent: list[int], racy: int
 ) -> None:
-    """In one half each thread pair writes, in the other one it reads; or a warp does both."""
+    """One block does what two did; lanes of a warp don't meet; one warp does what another one did."""
     device = cujit.cpu(1, check=check)
-    kernel = cujit.jit(_HALVES, names=["halves", "warps"], device=device)[name]
+    kernel = cujit.jit(_OTHERWISE, names=list({case[0]: 0 for case in _CASES}), device=device)[name]
     with pytest.raises(KernelFaultError) as caught:
-        kernel[9, THREADS](device.array(np.array([*silent * 4, racy], np.int32)), device.zeros(64, np.int32))
+        kernel[9, threads](device.array(np.array([*silent * 4, racy], np.int32)), device.zeros(9 * 64, np.int32))
     assert (caught.value.kind, caught.value.block) == ("race", (8, 0, 0))
