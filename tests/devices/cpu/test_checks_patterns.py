@@ -209,6 +209,7 @@ _OTHERWISE = """
 
 KERNEL(halves) { BEGIN if (!(t & 1) && low == (h & 1)) s[t] = 7; if (t & 1 && low == h >> 1) *to = s[t ^ 1]; }
 KERNEL(warps) { BEGIN if (t / 32 == (h & 1)) s[t % 32] = 7; if (t / 32 == h >> 1) *to = s[t % 32]; }
+KERNEL(counts) { BEGIN if (h < 2) s[t] = 0; if (h) __syncthreads(); atomicAdd(&s[t / 2], 1); }
 KERNEL(meets) { BEGIN s[t] = 7; if (h) __syncwarp(); *to = s[t ^ 1]; }
 KERNEL(shuffled) { BEGIN s[t] = 7; if (h) __syncwarp(); *to = s[t & 32 | t * 5 & 31]; }
 KERNEL(again) { BEGIN s[t] = 7; __syncwarp(); *to = s[t ^ 1] + u[t & 32 | t * 5 & 31]; if (h) __syncwarp(); s[t] = 8; }
@@ -217,6 +218,7 @@ _CASES = [
     ("halves", 64, [1, 2], 3),
     ("halves", 32, [1, 2], 3),
     ("warps", 64, [0, 3], 2),
+    ("counts", 64, [1, 2], 0),
     ("meets", 64, [1, 1], 0),
     ("shuffled", 64, [1, 1], 0),
     ("again", 64, [1, 1], 0),

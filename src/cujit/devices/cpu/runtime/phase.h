@@ -35,7 +35,7 @@ INLINE flag shade(u32 *at, words thread, words active, u32 tag, u32 kind) {
   if (kind == IN_WRITES) {
     now = thread | (tag | STORED);
   } else if (kind == IN_ATOMICS) {
-    bad &= (words)((old & ATOMIC) == 0);
+    bad = ~fresh & (words)((old & ATOMIC) == 0); /* the thread's own, too: else that would be forgotten */
     now = thread | (tag | STORED | ATOMIC | SEVERAL);
   } else {
     bad &= (words)((old & STORED) != 0);
@@ -66,6 +66,7 @@ INLINE flag shade_each(u32 *at, const u32 *numbers, u32 lanes, u32 count, u32 fi
     for (u32 k = 0; k < count; k++) {
       u32 *own = at + numbers[lane] + k, old = *own, thread = first + lane;
       u32 fresh = old < tag, same = !((old ^ thread) & (THREADS - 1 + SEVERAL));
+      if (kind == IN_ATOMICS) same = 0; /* what the thread did otherwise would be forgotten */
       bad |= ((fresh | same) - 1) & (kind == IN_READS ? old & STORED : kind == IN_WRITES || !(old & ATOMIC));
       if (kind == IN_READS) *own = fresh ? thread | tag : old | (same ? 0 : SEVERAL);
       if (kind == IN_ATOMICS) *own = tag | STORED | ATOMIC | SEVERAL | thread;
