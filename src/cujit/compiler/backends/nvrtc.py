@@ -373,7 +373,8 @@ def _explain(request: Request, toolchain: Toolchain, error: ToolError, log: str)
         return _explain_names(request, unnamed, facts)
     count = counted(len(errors), "error") if errors else error.result
     tiles_help = _TILES if request.kind is not ImageKind.TILEIR and _is_of_tiles(errors) else None
-    is_for_hosts_first = bool(errors) and _HOST_FUNCTION in errors[0].message and "/cub/" in errors[0].file
+    is_of_cccl = bool(errors) and re.search("/(cub|thrust)/", errors[0].file) is not None
+    is_for_hosts_first = is_of_cccl and _says(errors, _HOST_FUNCTION)
     return CompileError(
         f"{request.source.name} does not compile for {request.arch}: {count}\n{log.strip()}",
         help=tiles_help or (not is_for_hosts_first and _include_help(errors)) or _host_help(errors, request),
