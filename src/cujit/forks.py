@@ -1,6 +1,6 @@
-"""Forks in a process with threads: what a child does anew, and what a fork waits for.
+"""Forks in a process with threads: the state that a child resets, and the locks that a fork waits for.
 
-A child has a copy of everything, and of the threads the one alone that forked. Whatever another held stays held.
+A child has a copy of all memory, but only the thread that forked. Locks that other threads held stay locked.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ else:
         """
 
         def __get__(self, instance: Any, owner: Any = None) -> Any:
-            """Return the cached value, or compute it. Two threads may both compute it at once, and keep one value."""
+            """Return the cached value, or compute it. Two threads may both compute a value, but only the first is
+            stored.
+            """
             if instance is None:
                 return self
             kept = instance.__dict__
@@ -45,9 +47,10 @@ class _Forked(Protocol):
 
 
 class Lock(type(threading.RLock())):  # type: ignore[misc]  # in C, where no signal handler runs
-    """A re-entrant lock that is open in a forked child, unless the thread that forked holds it itself.
+    """A re-entrant lock that is unlocked in a forked child, unless the thread that forked holds it.
 
-    For state that is whole at every moment, such as a table of what was made: what another thread was at is left out.
+    Use it for state that is consistent at every moment, such as a table of results. A child lacks the unfinished
+    changes of other threads.
     """
 
     def __init__(self) -> None:
@@ -68,10 +71,12 @@ def register_reset(item: _Forked) -> None:
 
 
 def single_flight_cache(most: int = sys.maxsize) -> Callable[[F], F]:
-    """Call a function once for each of its arguments, in the thread that comes first. The other threads wait for it.
+    """Return a decorator that calls a function once for each set of arguments. The first thread calls the function, and
+    the other threads wait.
 
-    ``functools.lru_cache`` lets each thread that comes first have one of its own, and then keeps the last: 16 threads
-    that compiled at once wrote four recordings of one process. What raises is called again. ``most`` are kept.
+    ``functools.lru_cache`` lets several first threads call the function, and then stores the last result. With it, 16
+    threads that compiled in parallel wrote four recordings of one process. A call that raises is repeated. The cache
+    stores at most ``most`` results.
     """
 
     def decorated(make: F) -> F:
@@ -91,7 +96,7 @@ def single_flight_cache(most: int = sys.maxsize) -> Callable[[F], F]:
 
 
 def once(make: F) -> F:
-    """Call a function without arguments once in a process, as ``single_flight_cache`` does."""
+    """Return a function without arguments that calls ``make`` once per process, as ``single_flight_cache`` does."""
     return single_flight_cache()(make)
 
 
@@ -104,7 +109,7 @@ def on_fork_child(call: Callable[[], object]) -> None:
 
 
 def fork_lock(acquire: Callable[[], object], release: Callable[[], object]) -> None:
-    """Make a fork wait for a lock that other code takes. No thread may hold it while it waits for another lock."""
+    """Make a fork wait for a lock that other code acquires. No thread may hold it while waiting for another lock."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(before=acquire, after_in_parent=release, after_in_child=release)
 

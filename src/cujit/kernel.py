@@ -569,7 +569,7 @@ class Kernel(KeepsLaunches):
     def _launch(
         self, shape: LaunchShape, stream: object, options: LaunchOptions = PLAIN, takes_ints: bool = False
     ) -> Launch:
-        """Check a launch, or find the same among what is kept."""
+        """Return a checked launch, or an equal cached one."""
         key: object = (shape, stream_handle(stream, self.device), options, takes_ints)
         if type(stream) is int and key == (shape, 0, PLAIN, False) and not shape.shared_bytes:
             key = shape.grid.shortest, shape.block.shortest  # as native code keeps it

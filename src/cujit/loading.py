@@ -92,12 +92,12 @@ class Module(ModuleSlots, Mapping[str, Kernel]):
 
     @cached_property
     def log(self) -> str:
-        """What the compilers on the way wrote."""
+        """The logs of all compilers involved."""
         return self._image.about.log
 
     @cached_property
     def route(self) -> str:
-        """How the image came to run."""
+        """How the image was loaded."""
         return self._image.about.route
 
     def __getitem__(self, name: str) -> Kernel:
@@ -117,7 +117,7 @@ class Module(ModuleSlots, Mapping[str, Kernel]):
         return self._look_up(name)
 
     def _look_up(self, name: str) -> Kernel:
-        """Find a kernel: what native code does for an image of which nobody says more than its bytes."""
+        """Find a kernel as native code does, for an image without metadata."""
         image = self._image
         given, plain = image._given, image.device.plain_cubins
         if plain is not None and not isinstance(given, bytes) and type(name) is str:
@@ -147,7 +147,7 @@ class Module(ModuleSlots, Mapping[str, Kernel]):
         return len(self._image.names.lowered)
 
     def __getattr__(self, name: str) -> Kernel:
-        """Find a kernel whose name is an identifier: ``module.axpy``. ``module["axpy"]`` finds every kernel."""
+        """Return the kernel with an identifier as its name: ``module.axpy``. ``module["axpy"]`` finds every kernel."""
         message = f"'Module' has no attribute '{name}'"
         if name.startswith("_"):  # what Python and others look for
             raise AttributeError(message)
@@ -307,7 +307,7 @@ def load(
 
 
 def load_artifact(artifact: Artifact, device: Device) -> Module:
-    """Load an Artifact as it was built, as ``load`` does."""
+    """Load an Artifact unchanged, as ``load`` does."""
     return _load(artifact, device, _AS_BUILT)
 
 
@@ -328,7 +328,7 @@ def _load(artifact: Artifact, place: Device, options: JitOptions, compiling: Com
 
 
 def _loaded(artifact: Artifact, device: Device, options: JitOptions) -> LoadedImage:
-    """Load an image; this is what arrives in another process."""
+    """Load an image that was pickled in another process."""
     return LoadedImage(device, device.load(artifact, options), artifact, options)
 
 

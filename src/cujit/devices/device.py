@@ -40,9 +40,10 @@ _MOST_PATTERNS = 1024
 
 
 class Patterns:
-    """What plain launches are made of: by what a build says of the parameters, and by their sizes and places.
+    """Patterns for plain launches, by the build's facts about parameters, and then by the parameters' sizes and
+    offsets.
 
-    None ever goes, as launches refer to what they were made of.
+    No pattern is ever removed, because launches refer to their patterns.
     """
 
     def __init__(self) -> None:
@@ -50,7 +51,10 @@ class Patterns:
         self._kept: list[object] = []
 
     def of(self, stated: object) -> dict[object, bytes] | None:
-        """Return the patterns for what a build says, one object for all that say the same; None if there are many."""
+        """Return the patterns for a build's facts about parameters, or None if too many facts are stored.
+
+        Builds share patterns only if they pass the same object.
+        """
         found = self._known.get(id(stated))
         if found is None:
             if len(self._known) >= _MOST_PATTERNS:
@@ -59,7 +63,7 @@ class Patterns:
         return found[1]
 
     def keep(self, referred: object) -> bool:
-        """Keep what a new pattern refers to; False if there are many."""
+        """Keep an object that a new pattern refers to. Return False if too many objects are kept."""
         if len(self._kept) >= _MOST_PATTERNS:
             return False
         self._kept.append(referred)
@@ -67,7 +71,7 @@ class Patterns:
 
 
 class _LazyMethod:
-    """A method of a class that another module defines: it is imported when somebody first takes the method."""
+    """A method that another module defines. The module is imported on first access to the method."""
 
     def __init__(self, module: str) -> None:
         self._module = module
@@ -119,14 +123,16 @@ class Device:
 
     @cached_property
     def plain_cubins(self) -> Any:
-        """What loads the usual cubins (``devices.cuda.plain``); None where that is left to ``load``."""
+        """The native functions that load usual cubins (``devices.cuda.plain``), or None if only
+        ``load`` loads cubins.
+        """
         return self.backend.plain_cubins(self, self.patterns.of(None))
 
     def load(self, artifact: Artifact, options: JitOptions | None = None) -> BackendModule:
-        """Load a cubin, PTX or fatbin; ``options`` are for whoever makes machine code of PTX for a GPU.
+        """Load a cubin, PTX, or a fatbin. ``options`` are for the tool that compiles PTX for a GPU.
 
         Raises:
-            LoadError: the image does not run here; the message says what would.
+            LoadError: the image does not run on this device. The message describes an image that would run.
             DriverError: the driver rejected the image. ``log`` contains the output of the driver's compiler.
         """
         return self.backend.load(artifact, options)
@@ -134,7 +140,7 @@ class Device:
     # -- memory -------------------------------------------------------------------------------------------
 
     def allocate(self, size: int) -> Allocation:
-        """Get ``size`` bytes, aligned to 256; released when nothing holds the Allocation.
+        """Allocate ``size`` bytes, aligned to 256. The memory is released when nothing refers to the Allocation.
 
         Raises:
             DriverError: the device is out of memory.
@@ -142,12 +148,12 @@ class Device:
         return self.backend.allocate(size)
 
     def upload(self, address: int, data: memoryview) -> None:
-        """Copy host bytes to the device; done when it returns."""
+        """Copy host bytes to the device, and return when the copy is done."""
         self.backend.upload(address, data)
 
     def read(self, address: int, size: int, elements: np.dtype[Any], *, shared: bool = False) -> None:
-        """Report to the checks which bytes the host is about to copy. If its memory is ``shared``, other code is about
-        to see them.
+        """Report to the checks which bytes the host is about to copy. With ``shared``, the memory is about to become
+        visible to other code.
 
         Raises:
             KernelFaultError: an element was never written.
@@ -159,7 +165,9 @@ class Device:
         self.backend.copied(to, source, size)
 
     def download(self, data: memoryview, address: int) -> None:
-        """Copy device bytes to the host; done when it returns, after earlier work on the default stream."""
+        """Copy device bytes to the host after all earlier work on the default stream, and return when
+        the copy is done.
+        """
         self.backend.download(data, address)
 
     def fill(self, address: int, size: int, byte: int = 0) -> None:
@@ -167,7 +175,9 @@ class Device:
         self.backend.fill(address, size, byte)
 
     def ordinal_of(self, address: int) -> int | None:
-        """Return the GPU that memory is on, if there are several. None if that does not matter or is unknown."""
+        """Return the number of the GPU that memory is on, if there are several GPUs. Return None if the number is
+        irrelevant or unknown.
+        """
         return self.backend.ordinal_of(address)
 
     def pinned(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
@@ -294,11 +304,11 @@ class Device:
         return self.backend.green_contexts(self, check_sm_counts(sm_counts))
 
     def queue(self, stream: object) -> Stream:
-        """See what users pass as a stream (None is the default stream) as a Stream of this device.
+        """Return a Stream of this device for a user's stream argument. None means the default stream.
 
         Raises:
-            LaunchError: it is no stream, or a stream of another device.
-            ClosedError: it was closed.
+            LaunchError: the argument is not a stream, or the stream belongs to another device.
+            ClosedError: the stream was closed.
         """
         if isinstance(stream, Stream):
             stream_handle(stream, self)
@@ -368,10 +378,10 @@ class Device:
 
     @property
     def textures(self) -> TextureUnit:
-        """What the device does for textures.
+        """The texture functions of the device.
 
         Raises:
-            UnsupportedError: it has none.
+            UnsupportedError: the device doesn't support textures.
         """
         return self.backend.textures
 
@@ -389,10 +399,10 @@ class Device:
         im2col_map = _LazyMethod("cujit.devices.tensormaps.im2col")
 
     def encode_tensor_map(self, tiling: Tiling) -> bytes:
-        """Write the 128 bytes of a tensor map that was checked.
+        """Return the 128 bytes of a checked tensor map.
 
         Raises:
-            UnsupportedError: the device has no tensor maps, or none like this.
+            UnsupportedError: the device doesn't support tensor maps, or doesn't support this tensor map.
             DriverError: the driver reported an error.
         """
         return self.backend.encode_tensor_map(tiling)

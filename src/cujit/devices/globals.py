@@ -1,4 +1,6 @@
-"""The ``__device__`` and ``__constant__`` variables of a loaded module, by name, typed as far as its image tells."""
+"""The ``__device__`` and ``__constant__`` variables of a loaded module, by name, with the types that its image
+contains.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +37,11 @@ _DTYPES = {name: dtype.replace("s", "i") for name, dtype in _DTYPES.items()} | {
 
 
 class Global:
-    """One variable: ``read()``, ``write(value)``, or ``array``, which shares its memory.
+    """One variable, accessed through ``read()``, ``write(value)``, or ``array``, which shares its memory.
 
-    ``name`` is its lowered name, ``nbytes`` its size in bytes. ``dtype`` and ``shape`` are as the image tells: scalars
-    of PTX have a type, whose integers are unsigned there whatever they are in C++; arrays, structures and all of
-    machine code are bytes (``uint8``), and need a dtype.
+    ``name`` is its lowered name, and ``nbytes`` is its size in bytes. ``dtype`` and ``shape`` come from the image.
+    Scalars of PTX have a type, but PTX integers are unsigned regardless of their C++ type. Arrays, structures, and all
+    variables of machine code are bytes (``uint8``), and need a dtype.
     """
 
     def __init__(self, device: Device, loaded: Loaded, name: str, typed: Typed | None) -> None:
@@ -92,9 +94,11 @@ class Global:
         return values
 
     def write(self, value: npt.ArrayLike, dtype: npt.DTypeLike | None = None, *, stream: object = None) -> None:
-        """Set it to a value of its type and shape, or of ``dtype``; one number for an array sets every element.
+        """Set the variable to a value of its type and shape, or of ``dtype``. A single number sets every element of an
+        array.
 
-        Where the type is not known, the value says it: a NumPy array or scalar of as many bytes, or bytes.
+        If the type is unknown, the value determines it. The value must then be bytes, or a NumPy array or scalar of as
+        many bytes as the variable.
 
         Raises:
             ArgumentError: the value does not fit.
@@ -114,7 +118,9 @@ class Global:
         return seen if shape is None else seen.reshape(shape)
 
     def _signless(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return integers of unknown sign, if the sign does not matter."""
+        """Return integers of unknown sign as signed integers, if the sign does not matter. Otherwise, raise
+        ArgumentError.
+        """
         signed = values.view(values.dtype.str.replace("u", "i"))
         if (signed < 0).any():
             raise ArgumentError(
@@ -158,7 +164,7 @@ class Global:
 
 
 def _cast(name: str, value: npt.ArrayLike, dtype: np.dtype[Any], *, signless: bool) -> npt.NDArray[Any]:
-    """Make elements of a value, if none changes but by rounding."""
+    """Return a value as an array of ``dtype``, if no element changes except by rounding."""
     try:
         given = np.asarray(value)
         if signless and dtype.kind == "u" and given.dtype.kind == "i" and (given < 0).any():
@@ -182,9 +188,9 @@ def _check_range(name: str, given: npt.NDArray[Any], dtype: np.dtype[Any]) -> No
 
 
 class Globals(Mapping[str, Global]):
-    """The variables of a loaded module by name: as it is in the source where that is one alone, or lowered.
+    """The variables of a loaded module by name: the name in the source if it is unique, otherwise the lowered name.
 
-    What the compiler dropped is not there.
+    Variables that the compiler removed are not included.
 
     Example::
 
@@ -199,7 +205,7 @@ class Globals(Mapping[str, Global]):
 
     @cached_property
     def _types(self) -> dict[str, Typed | None]:
-        """What the image tells: the type of each variable, or None, by lowered name."""
+        """The type of each variable in the image, or None, by lowered name."""
         found: dict[str, Typed | None] = {}
         for name, typed in _variables(self._artifact):
             found[name] = found.get(name) or typed
@@ -208,7 +214,7 @@ class Globals(Mapping[str, Global]):
 
     @cached_property
     def _shown(self) -> dict[str, str]:
-        """Lowered names by what they are called."""
+        """The lowered name of each variable, by the name that users see."""
         entities = group_by((entity_name(name) or name, name) for name in self._types)
         return {entity if len(names) == 1 else name: name for entity, names in entities.items() for name in names}
 
@@ -296,7 +302,9 @@ def _of_ptx(text: bytes) -> Iterator[tuple[str, Typed | None]]:
 
 
 def _typed(variable: Variable) -> Typed | None:
-    """Read the type of a variable; ``.b8`` arrays are whatever C++ had, and stay bytes."""
+    """Return the dtype and shape of a variable, or None if they are unknown. ``.b8`` arrays may have any C++ type, and
+    stay bytes.
+    """
     if variable.type not in _DTYPES or -1 in variable.shape or 0 in variable.shape:
         return None
     shape = variable.shape if variable.vector == 1 else (*variable.shape, variable.vector)

@@ -79,10 +79,10 @@ class GreenContext:
 
 
 def check_sm_counts(counts: Sequence[object]) -> list[int | None]:
-    """Read the numbers of SMs that green contexts are to have, of which one may be None: the SMs that are left.
+    """Return the numbers of SMs for green contexts. One of the numbers may be None, for the remaining SMs.
 
     Raises:
-        ArgumentError: one is no number, there is none, or several are None.
+        ArgumentError: an item is not a number, there are no items, or several items are None.
     """
     if not counts:
         raise ArgumentError(

@@ -1,8 +1,8 @@
-"""From LLVM IR to a function of this process. The only file that opens llvmlite.
+"""Compilation of LLVM IR to a function of this process. Only this file opens llvmlite.
 
-llvmlite guards LLVM by a lock whose ``__enter__`` is written in Python. If a signal handler raises there, as Ctrl-C
-does, the lock stays held, and every other thread waits for ever. Python runs signal handlers in the main thread only,
-so the main thread never calls LLVM: ``aside`` runs the work in another thread.
+llvmlite guards LLVM with a lock. The lock's ``__enter__`` is written in Python. If a signal handler raises there, as
+Ctrl-C does, the lock stays held, and every other thread waits forever. Python runs signal handlers in the main thread
+only, so the main thread never calls LLVM. Instead, ``aside`` runs the work in another thread.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ _STACK_BYTES = 64 << 20
 
 
 def aside(work: Callable[[], _T], is_late: Callable[[], bool] | None = None) -> _T:
-    """Return what ``work()`` returns, done in a thread that no signal handler interrupts.
+    """Return the result of ``work()``, which runs in a thread that no signal handler interrupts.
 
-    A thread other than the main one does work without a deadline itself. Ctrl-C and the deadline end the wait. After
-    Ctrl-C the thread ends with the call of LLVM that it is in; after a deadline it does the work to its end.
+    Without a deadline, a thread other than the main thread runs the work directly. Ctrl-C and the deadline end the
+    wait. After Ctrl-C, the thread ends after its current LLVM call. After a deadline, the thread finishes the work.
 
     Args:
-        work: makes nothing of LLVM's that outlives it, but by ``_Engine``.
-        is_late: returns whether the time for the work is over.
+        work: function that creates no LLVM objects that outlive it, except through ``_Engine``.
+        is_late: function that returns whether the time for the work is over.
 
     Raises:
         Ended: the work was not done in time.
@@ -75,9 +75,10 @@ def aside(work: Callable[[], _T], is_late: Callable[[], bool] | None = None) -> 
 
 
 def _freeing(work: Callable[[], _T]) -> _T:
-    """Do the work, and free here what is LLVM's: engines that were dropped, and what the frames of an error hold.
+    """Do the work, and free LLVM objects in this thread: engines that were dropped, and objects in the frames of an
+    error.
 
-    The garbage collector may free a context before the module that is in it, which ends the process.
+    The garbage collector may otherwise free a context before the context's module, which ends the process.
     """
     with contextlib.suppress(IndexError):  # other threads take from it
         while True:
@@ -102,7 +103,7 @@ class _Engine:
         _ENGINES[self._key] = engine
 
     def get_function_address(self, symbol: str) -> int:
-        """Return the address of a function, 0 if the engine has none of that name."""
+        """Return the address of a function, or 0 if the engine has no function with that name."""
         return aside(lambda: int(_ENGINES[self._key].get_function_address(symbol)))
 
     def detach(self) -> None:
@@ -120,10 +121,10 @@ _MEND = "pip install --force-reinstall llvmlite"
 
 @once
 def _llvm() -> Any:
-    """Open llvmlite and prepare it for this processor.
+    """Return llvmlite, initialized for this processor.
 
     Raises:
-        MissingError: it is not installed, or its library does not load.
+        MissingError: llvmlite is not installed, or its library can't be loaded.
     """
     try:
         import llvmlite.binding as llvm  # optional: llvmlite is for the CPU device and quicker launches
@@ -149,8 +150,8 @@ def _target_machine(level: int) -> llvmlite.binding.TargetMachine:
 
 @functools.cache
 def _compiler(level: int) -> llvmlite.binding.TargetMachine:
-    """Return the target machine that optimizes and compiles at a level. llvmlite lets one thread at
-    a time into LLVM.
+    """Return the target machine that optimizes and compiles at a level. llvmlite allows only one thread at a time in
+    LLVM.
     """
     return _target_machine(level)
 
@@ -166,12 +167,14 @@ def show_modules(look: Callable[[str], object]) -> None:
 def optimise(
     ir: str | bytes, level: int = 2, *, passes: bool = True, kernel: bool = False, unwinds: bool = False
 ) -> Any:
-    """Parse a module and, with ``passes``, optimise it as ``clang`` would at ``level``; less of that for a ``kernel``.
+    """Parse a module and, with ``passes``, optimize it as ``clang`` would at ``level``. With ``kernel``, fewer passes
+    run.
 
-    ``ir`` is text or bitcode. With ``unwinds`` debuggers find who called its functions; their code is the same.
+    ``ir`` is text or bitcode. With ``unwinds``, debuggers can find the callers of its functions. The functions' code
+    stays the same.
 
     Raises:
-        CujitError: LLVM refuses it, which is a fault of cujit.
+        CujitError: LLVM rejects the module, which is a bug in cujit.
     """
     try:
         module = _parse(ir)
@@ -227,7 +230,9 @@ _FLAT = b'"cujit-loops"="no"'
 
 
 def _parse(ir: str | bytes) -> Any:
-    """Read a module. Bitcode was made for any processor of a kind, and gets the triple and the layout of this one."""
+    """Parse a module. Bitcode is made for a family of processors, and receives the triple and data layout of this
+    processor.
+    """
     llvm = _llvm()
     context = llvm.create_context()  # with its types and constants, which it keeps
     if isinstance(ir, str):
@@ -271,9 +276,10 @@ def _new_pass_builder(level: int, unrolls: bool, number: int) -> Any:
 
 @contextlib.contextmanager
 def _once(passes: Any) -> Iterator[Any]:
-    """Yield passes for one module only, as some passes keep what they found in it. Then free them.
+    """Yield passes for one module only, because some passes keep data about the module. Then free the passes.
 
-    Their own close() finds an empty ``_dispose`` first, and 30 kB stay. Source: llvmlite 0.50, ``newpassmanagers.py``.
+    Their ``close()`` method calls an empty ``_dispose``, which leaks 30 kB. Source: llvmlite 0.50,
+    ``newpassmanagers.py``.
     """
     try:
         yield passes
@@ -310,9 +316,9 @@ of which is ``instcombine``, as it asks for each product which bits of 64 others
 
 
 def _optimise_kernel(module: Any, defined: Sequence[Any], level: int, words: Container[bytes]) -> None:
-    """Optimise what is one function, or many that are called from one place each and stay apart.
+    """Optimize a module of one function, or of many functions that have one call site each and are not inlined.
 
-    ``words`` are what the functions say of themselves.
+    ``words`` contains the attributes of the functions.
     """
     is_flat, is_long = _FLAT in words, _LONG in words
     builder = _pass_builder(1 if is_flat or is_long else level, unrolls=False)
@@ -336,12 +342,12 @@ def _words(functions: Iterable[Any]) -> set[bytes]:
 
 
 def compile_ir(text: str, symbol: str, level: int = 2, *, passes: bool = True) -> NativeFunction:
-    """Compile a module and find one of its functions.
+    """Compile a module, and return one of its functions.
 
-    ``passes`` is for code that gains by LLVM's optimiser; without, only the code generator looks at ``level``.
+    ``passes`` is for code that benefits from LLVM's optimizer. Without it, only the code generator uses ``level``.
 
     Raises:
-        CujitError: LLVM refuses the text, which is a fault of cujit.
+        CujitError: LLVM rejects the text, which is a bug in cujit.
     """
     return load_object(emit_object(text, level, passes=passes), symbol)
 
@@ -366,9 +372,10 @@ def emit_object(
 
 
 def load_object(data: bytes, symbol: str) -> NativeFunction:
-    """Load an object file of ``emit_object`` and find one of its functions.
+    """Load an object file of ``emit_object``, and return one of its functions.
 
-    LLVM ends the process where the object is damaged, or calls what no ``address_of_name`` has: make sure before.
+    LLVM ends the process if the object is damaged, or if it calls a symbol unknown to ``address_of_name``. Check the
+    object first.
     """
     return aside(lambda: _loaded(data, symbol))
 
@@ -389,24 +396,26 @@ _NAMED: dict[str, int] = {}
 
 
 def name_address(symbol: str, address: int) -> None:
-    """Let machine code that is loaded later find something of this process by a name."""
+    """Publish an address in this process by name, for machine code that is loaded later."""
     _NAMED[symbol] = address
 
 
 def address_of_name(symbol: str) -> int | None:
-    """Find what machine code may call by a name: it was published, or this process has it. None where there is none."""
+    """Return the address of a symbol for machine code: a published symbol, or a symbol of this process. Return None if
+    the symbol is unknown.
+    """
     found = _NAMED.get(symbol) or getattr(_process(), symbol, None)
     return found if found is None or isinstance(found, int) else ctypes.cast(found, ctypes.c_void_p).value
 
 
 @functools.cache
 def _process() -> ctypes.CDLL:
-    """Open what LLVM looks for functions in: the libraries of this process."""
+    """Return the libraries of this process, in which LLVM looks up functions."""
     return ctypes.CDLL(None)
 
 
 class Processor(NamedTuple):
-    """What machine code is made for, and by which LLVM."""
+    """The processor that machine code is compiled for, and the LLVM that compiles it."""
 
     triple: str
     name: str
@@ -416,9 +425,10 @@ class Processor(NamedTuple):
 
 @functools.cache
 def processor() -> Processor:
-    """Return the processor that machine code of this process is made for.
+    """Return the processor that this process compiles machine code for.
 
-    LLVM is asked once a machine: a hint keeps the answer for as long as llvmlite and the processor stay the same.
+    LLVM detects the processor once per machine. A hint stores the result while llvmlite and the processor stay the
+    same.
 
     Raises:
         MissingError: llvmlite is not installed.
@@ -442,7 +452,10 @@ FIRST_PROCESSOR_BYTES = 4096
 
 
 def _hint_of_processor() -> str:
-    """Name the hint about this processor and this llvmlite by all that tells them apart; "" if that is not known."""
+    """Return the name of the hint for this processor and this llvmlite, which covers all facts that distinguish them.
+
+    Return "" if these facts are unknown.
+    """
     spec = find_spec("llvmlite")
     places = (spec.submodule_search_locations if spec is not None else None) or ()
     try:
@@ -472,9 +485,10 @@ def _processor() -> Processor:
 
 
 def publish(code: NativeFunction, symbols: Iterable[str]) -> dict[str, int]:
-    """Let all code that is compiled later call functions of this module by name; give their addresses.
+    """Publish functions of this module by name for all code that is compiled later, and return the functions'
+    addresses.
 
-    The machine code is never released: signal handlers and ends of threads may call it while the process ends.
+    The machine code is never released, because signal handlers and ending threads may call it while the process ends.
     """
     addresses = {symbol: code.other(symbol) for symbol in symbols}
     for symbol, address in addresses.items():

@@ -1,4 +1,4 @@
-"""What a user asks of the compiler that turns PTX into machine code while an image is loaded."""
+"""User options for the compiler that turns PTX into machine code when an image is loaded."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class JitOptions:
 
     @classmethod
     def of(cls, given: JitOptions | Mapping[str, object] | None) -> JitOptions:
-        """Read options as users write them: a mapping, JitOptions, or None.
+        """Return JitOptions for a user's options: a mapping, JitOptions, or None.
 
         Raises:
             OptionError: an option is unknown or has an invalid value.
@@ -88,10 +88,10 @@ class JitOptions:
         return cls(**given)  # type: ignore[arg-type]  # checked when it is made
 
     def under(self, compiling: Compiling) -> JitOptions:
-        """Return the options under a policy for what may be compiled.
+        """Return the options, restricted by a compilation policy.
 
         Raises:
-            NotCompiledError: nvJitLink was asked for by name, and is not to be called.
+            NotCompiledError: nvJitLink was requested by name, but the policy forbids it.
         """
         if not compiling.is_forbidden:
             return self
@@ -105,7 +105,9 @@ class JitOptions:
 
     @property
     def nvjitlink_arguments(self) -> tuple[str, ...]:
-        """The same for nvJitLink, as far as it has them (it has no cache mode of its own)."""
+        """The options as nvJitLink arguments, as far as nvJitLink supports them. The cache mode is
+        passed on to ptxas.
+        """
         rows = (
             (f"-maxrregcount={self.max_registers}", self.max_registers is not None),
             (_LEVELS[self.opt_level or 0], self.opt_level is not None),

@@ -1,4 +1,4 @@
-"""The line table of an object file that LLVM made: which line of which file each piece of its code comes from."""
+"""The line table of an object file from LLVM, which maps each piece of code to its source file and line."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def code_lines(data: bytes) -> list[CodeLine]:
 
 
 def _begins(file: ELFFile) -> Iterator[int]:
-    """Where the code of each sequence of lines begins: the relocations say it."""
+    """Return the code offset at which each line sequence begins, from the relocations."""
     relocations = file.get_section_by_name(".rela.debug_line")
     every = relocations.iter_relocations() if relocations is not None else ()
     return iter([r["r_addend"] for r in every if r["r_info_type"] in _ADDRESSES])

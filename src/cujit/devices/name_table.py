@@ -1,4 +1,4 @@
-"""Finding a kernel by what people call it: a name expression, a name in the source, or the lowered name."""
+"""Kernel lookup by name expression, source name, or lowered name."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _UNNAMED = r"(?:\(\s*anonymous\s+namespace\s*\)|<unnamed>|\{anonymous\})\s*::\s*
 
 
 class NameTable:
-    """The kernels of a module by name; ``requested`` maps the name expressions of its build to lowered names.
+    """The kernels of a module by name. ``requested`` maps the name expressions of the build to lowered names.
 
-    ``place`` is what messages call the module.
+    ``place`` is the description of the module in messages.
     """
 
     def __init__(self, requested: Mapping[str, str], lowered: Iterable[str], place: str = "this module") -> None:
@@ -46,7 +46,7 @@ class NameTable:
         """Return the lowered name of the kernel called ``name``.
 
         Raises:
-            NameNotFoundError: there is none, or there are several; the message lists them.
+            NameNotFoundError: no kernel has this name, or several kernels have it. The message lists the kernels.
         """
         if not isinstance(name, str):
             raise NameNotFoundError(
@@ -78,13 +78,13 @@ class NameTable:
 
     @cached_property
     def _templates(self) -> dict[str, list[str]]:
-        """The kernels by the names of their templates."""
+        """The lowered names of kernels, grouped by the names of their templates."""
         known = ((entity_name(name), name) for name in self.lowered)
         return group_by((without_arguments(of), name) for of, name in known if of is not None)
 
     @cached_property
     def _overloads(self) -> dict[str, list[str]]:
-        """The kernels by name and parameter types; most are never looked for so."""
+        """The lowered names of kernels, grouped by name and parameter types. Most lookups don't need this table."""
         known = ((demangle(name), name) for name in self.lowered)
         return group_by((name_key(whole), name) for whole, name in known if whole is not None)
 
@@ -107,9 +107,10 @@ class NameTable:
 
 
 def display_names(lowered: Iterable[str], requested: Mapping[str, str]) -> dict[str, str]:
-    """Choose what each kernel is shown as: as ``requested`` has it, else by its source, else lowered.
+    """Return the display name of each kernel: its ``requested`` name, otherwise its source name, otherwise its lowered
+    name.
 
-    Two of one spelling (kernels of C linkage beside C++ ones, say) go by their lowered names.
+    If several kernels would have the same display name, such as a C kernel and a C++ kernel, each has its lowered name.
     """
     entities = {name: entity_name(name) for name in lowered}
     count = Counter(entities.values())
@@ -122,10 +123,10 @@ def display_names(lowered: Iterable[str], requested: Mapping[str, str]) -> dict[
 
 
 def name_key(text: str) -> str:
-    """Bring a name, with its parameter types or without, to the spelling by which names are compared.
+    """Return the normalized spelling of a name, with or without parameter types, for comparisons.
 
-    Scopes without a name are left out, as ``entity_name`` leaves them out, and so is ``void`` in front, which
-    every kernel gives back.
+    Unnamed scopes are removed, as in ``entity_name``. A leading ``void`` is also removed, because every kernel returns
+    it.
     """
     return expressions.normalise_expression(re.sub(_UNNAMED, "", text).strip().removeprefix("void ")).removeprefix("::")
 

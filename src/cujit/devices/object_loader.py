@@ -1,7 +1,7 @@
-"""The machine code of an object file in memory of this process, as LLVM's own loader puts it there, in a page or two.
+"""A loader that places the machine code of an object file in memory, as LLVM's loader does, but in a page or two.
 
-For each object LLVM keeps an engine, a machine and three mappings: 50 KiB, and 0.4 ms of a first launch, where the code
-itself has some 2 KiB. Measured with LLVM 22.1 on the kernels of ``benchmarks/kept.py``.
+For each object, LLVM keeps an engine, a target machine, and three mappings. They take 50 KiB, and 0.4 ms of a first
+launch, for about 2 KiB of code. Measured with LLVM 22.1 on the kernels of ``benchmarks/kept.py``.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _NOWHERE = ctypes.c_void_p(-1).value
 
 
 class LoadedObject:
-    """Code in memory. It is released with this, unless somebody detached it."""
+    """Machine code in memory. The memory is released with this object, unless it was detached."""
 
     def __init__(self, size: int) -> None:
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
@@ -75,7 +75,9 @@ class LoadedObject:
         self._size = 0
 
     def protect(self, written: int) -> None:
-        """Let the code run; from now on nobody may write it but for what begins at ``written``."""
+        """Make the code before ``written`` executable and read-only. Only the memory from ``written`` on stays
+        writable.
+        """
         if _system().mprotect(self.memory, written, mmap.PROT_READ | mmap.PROT_EXEC):
             raise CujitError(
                 "this system doesn't allow a process to run code that it generated", help="allow execmem, or use a GPU"
@@ -83,12 +85,12 @@ class LoadedObject:
 
 
 class PositionFreeCode(NamedTuple):
-    """An object's code for any address: every distance within the code is filled in.
+    """An object's code for any address. Every distance within the code is filled in.
 
-    ``image`` is the start of its ``size`` bytes, and the rest is zero. The code writes only from ``written`` on, which
-    is a page boundary. ``needs`` names the functions that the object calls and does not define. ``rows`` has the bytes
-    of the places of addresses: offset, index in ``needs`` (its length stands for the memory itself) and addend.
-    ``functions`` has the offset of each function, and the offset and size of its section.
+    ``image`` is the start of the ``size`` bytes, and the rest is zero. The code writes only from ``written`` on, which
+    is a page boundary. ``needs`` contains the names of the functions that the object calls but doesn't define. ``rows``
+    contains a row of bytes for each address field: offset, index in ``needs``, and addend. An index of ``len(needs)``
+    means the memory itself. ``functions`` contains the offset of each function, and the offset and size of its section.
     """
 
     image: bytes
@@ -107,7 +109,7 @@ class PositionFreeCode(NamedTuple):
 
     @classmethod
     def of_bytes(cls, data: bytes) -> PositionFreeCode:
-        """Read what ``to_bytes`` wrote. The cache's checksum proves that it is whole."""
+        """Read the output of ``to_bytes``. The cache's checksum guarantees that the data is complete."""
         _, written, size, image_bytes, needed, functions, row_bytes, name_bytes = _HEAD.unpack_from(data)
         places_at = _HEAD.size + row_bytes
         names_at = places_at + functions * _PLACE.size
@@ -130,7 +132,7 @@ def is_position_free(data: bytes) -> bool:
 
 
 def lay_out(elf: Elf, symbols: Sequence[ElfSymbol]) -> PositionFreeCode | None:
-    """Return an object's code for any address. None if only LLVM loads it, such as an object of another processor.
+    """Return an object's code for any address, or None if only LLVM can load it, as for another processor.
 
     ``symbols`` are all symbols of the object.
 
@@ -162,9 +164,9 @@ def lay_out(elf: Elf, symbols: Sequence[ElfSymbol]) -> PositionFreeCode | None:
 
 
 def _begins(sections: Sequence[Section]) -> tuple[dict[int, int], int, int]:
-    """Lay out the sections that exist while code runs: where each section begins, by its index.
+    """Lay out the allocated sections, and return the offset of each section by its index.
 
-    Then come where the sections begin that code writes, which is at a page, and the bytes of all.
+    Also return the offset of the writable sections, which is a page boundary, and the total size in bytes.
     """
     begins: dict[int, int] = {}
     there = [s for s in sections if s.flags & _ALLOCATED and s.size and s.name != _UNWINDING]
@@ -193,10 +195,10 @@ class _Linker:
         self._needs = needs
 
     def link(self, begin: int, size: int, table: bytes) -> bool:
-        """Apply a table of relocations to the section at ``begin``. False if only LLVM can.
+        """Apply a table of relocations to the section at ``begin``. Return False if only LLVM can apply them.
 
         Raises:
-            FormatError: a relocation lies outside of its section, or names no symbol.
+            FormatError: a relocation is outside its section, or refers to no symbol.
         """
         try:
             for offset, kind, index, addend in _ROW.iter_unpack(table):
@@ -225,14 +227,14 @@ class _Linker:
 
 
 def place(code: PositionFreeCode, addresses: Iterable[int]) -> LoadedObject:
-    """Put code into memory.
+    """Load code into memory.
 
     Args:
-        code: what ``lay_out`` returned.
-        addresses: the addresses of what it ``needs``, in that order.
+        code: the result of ``lay_out``.
+        addresses: the addresses of the functions in ``needs``, in the same order.
 
     Raises:
-        CujitError: there is no memory for it.
+        CujitError: there is not enough memory, or the system doesn't allow generated code.
     """
     placed = LoadedObject(code.size)
     values = [*addresses, placed.memory]
@@ -244,12 +246,12 @@ def place(code: PositionFreeCode, addresses: Iterable[int]) -> LoadedObject:
 
 
 def relocate(memory: int, rows: bytes, values: bytes) -> None:
-    """Write addresses into the code at ``memory``: as native code does, for where there is none.
+    """Write addresses into the code at ``memory``. ``place`` uses this function if there is no native function.
 
     Args:
         memory: the address of the code.
-        rows: of ``PositionFreeCode``.
-        values: the addresses that the rows count from, as bytes.
+        rows: the ``rows`` of a ``PositionFreeCode``.
+        values: the base addresses to which the rows refer, as bytes.
     """
     words = [value for (value,) in _WORD.iter_unpack(values)]
     for at, index, addend in _FILL.iter_unpack(rows):
@@ -260,6 +262,6 @@ _native: Callable[[int, bytes, bytes], object] = relocate
 
 
 def use_native(function: Callable[[int, bytes, bytes], object]) -> None:
-    """Write addresses in ``place`` by a function of native code from now on."""
+    """Set the native function with which ``place`` writes addresses."""
     global _native
     _native = function

@@ -1,7 +1,8 @@
-"""Machine code as object files: made once for a kind of processor, kept in the process's cache, loaded by any process.
+"""Machine code as object files, compiled once for a processor type, stored in the cache, and loaded by any process.
 
-The key of an object has all that decides what it holds: what the caller says it is made of, the processor, LLVM, and
-the code of cujit that writes and compiles it. Addresses of this process are in no object: it calls by name.
+The key of an object covers everything that determines its contents. These inputs are the caller's parts, the processor,
+LLVM, and the code of cujit that generates it. Objects contain no addresses of this process, because they call functions
+by name.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ def _as_ours(symbol: str) -> str:
 
 
 class CompileTask(NamedTuple):
-    """One object to make: ``kind`` is the kind of work (``Key.kind``), ``name`` what people call it.
+    """A task to compile one object. ``kind`` is the kind of work (``Key.kind``), and ``name`` is for messages.
 
-    ``parts`` are the rest of what it is made of. ``write`` gives its LLVM IR, as text or as bitcode; ``level``,
-    ``passes`` and ``kernel`` are as of ``jit.optimise``.
+    ``parts`` are the other inputs of the object. ``write`` returns the LLVM IR as text or bitcode. ``level``,
+    ``passes``, and ``kernel`` are the parameters of ``jit.optimise``.
     """
 
     kind: str
@@ -55,10 +56,10 @@ class CompileTask(NamedTuple):
 
 
 def object_of(work: CompileTask) -> bytes:
-    """Return the object file that ``work`` makes, from the cache or made now.
+    """Return the object file of a compile task, from the cache or newly compiled.
 
     Raises:
-        CujitError: LLVM refuses the text, which is a fault of cujit.
+        CujitError: LLVM rejects the IR, which is a bug in cujit.
         Whatever ``write`` raises.
     """
     return _made(work, seen=bool(wanted_lines()), lays_out=False)
@@ -83,13 +84,13 @@ def _made(work: CompileTask, *, seen: bool, lays_out: bool) -> bytes:
 
 
 def machine_code(work: CompileTask, symbol: str, require: Callable[[str], object] | None = None) -> NativeFunction:
-    """Load the object that ``work`` makes, out of the cache or made now, and find one of its functions.
+    """Load the object of a compile task, from the cache or newly compiled, and return its function ``symbol``.
 
-    ``require`` is called with each symbol that the object needs, to make sure that it is there if it is one of ours.
+    ``require`` is called with each symbol that the object needs. It ensures that cujit's own symbols are available.
 
     Raises:
-        CujitError: LLVM refuses the text, or the object calls what there is not: faults of cujit.
-        OptionError, FileError: ``CUJIT_PERF`` asks for what there is not, or cannot be written.
+        CujitError: LLVM rejects the IR, or the object calls a missing function. Both are bugs in cujit.
+        OptionError, FileError: ``CUJIT_PERF`` has an invalid value, or its files can't be written.
         Whatever ``write`` and ``require`` raise.
     """
     seen = bool(wanted_lines())
@@ -111,13 +112,13 @@ def machine_code(work: CompileTask, symbol: str, require: Callable[[str], object
 
 
 def keep(kind: str, parts: Iterable[Part], make: Callable[[], Artifact], *, is_native: bool = False) -> Artifact:
-    """Return what ``make()`` makes, from the process's cache if it is there.
+    """Return the cached result of ``make()``, or call ``make()`` and cache its result.
 
-    ``parts`` are what it is made of; the code of cujit's devices is added to them, and the processor and LLVM if it
-    ``is_native``, which means that it holds machine code.
+    ``parts`` are the inputs of the result. The key also includes the code of cujit's devices. If ``is_native``, the
+    result contains machine code, and the key also includes the processor and LLVM.
 
     Raises:
-        OptionError: a variable of the environment gives the cache a value that it cannot have.
+        OptionError: an environment variable contains an invalid value for the cache.
         Whatever ``make`` raises.
     """
     key = _key(kind, parts, is_native=is_native)
@@ -125,10 +126,10 @@ def keep(kind: str, parts: Iterable[Part], make: Callable[[], Artifact], *, is_n
 
 
 def kept(kind: str, parts: Iterable[Part], *, is_native: bool = False) -> Artifact | None:
-    """Return what ``keep`` has kept. None if the cache does not have it.
+    """Return the result that ``keep`` cached, or None if the cache doesn't contain it.
 
     Raises:
-        OptionError: a variable of the environment gives the cache a value that it cannot have.
+        OptionError: an environment variable contains an invalid value for the cache.
     """
     key = _key(kind, parts, is_native=is_native)
     if key is None:
@@ -139,7 +140,7 @@ def kept(kind: str, parts: Iterable[Part], *, is_native: bool = False) -> Artifa
 
 
 def _key(kind: str, parts: Iterable[Part], *, is_native: bool) -> Key | None:
-    """Make the key of what ``keep`` keeps. None while somebody edits cujit."""
+    """Return the key under which ``keep`` caches a result, or None if cujit's files differ from the running code."""
     identity = code_identity()
     if not identity:
         return None
@@ -150,7 +151,7 @@ def _key(kind: str, parts: Iterable[Part], *, is_native: bool) -> Key | None:
 
 @functools.cache
 def _before(identity: str, host: Processor | None) -> tuple[tuple[Part, ...], str]:
-    """Return the parts that all keys of this process begin with, and their text."""
+    """Return the key parts with which all keys of this process begin, and their text."""
     parts = [Part.text("schema", _SCHEMA), Part.text("cujit", identity)]
     if host is not None:
         machine = Part.text("processor", f"{host.triple} {host.name}")
@@ -211,5 +212,5 @@ def _read(data: bytes) -> _CachedObject:
 
 
 def _size_of(elf: Elf, section: int) -> int:
-    """Count the bytes of a section; 0 where there is none of that number, as of a symbol that is a number itself."""
+    """Return the size of a section in bytes, or 0 if no section has this index, as for an absolute symbol."""
     return elf.sections[section].size if section < len(elf.sections) else 0

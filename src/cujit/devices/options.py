@@ -1,4 +1,4 @@
-"""What a launch can ask for besides its sizes: clusters, blocks that run together, overlap, priority."""
+"""Launch options in addition to the launch configuration: clusters, cooperative launches, overlap, and priority."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from cujit.values import NamedTuple, dataclass
 class LaunchOptions:
     """Options of one launch.
 
-    ``cluster`` is in blocks; None leaves it to the kernel. ``cooperative`` has all blocks run at a time. ``overlap``
-    lets the kernel start before the one before it in its stream has ended (programmatic dependent launch): it must
-    wait by ``cudaGridDependencySynchronize()``. ``priority`` is as for streams, lower is sooner; None is the stream's.
-    ``timeout_s`` is how long it may run on the CPU device, in seconds; None leaves it to the device.
+    ``cluster`` is the cluster size in blocks, or None for the kernel's own size. ``cooperative`` makes all blocks run
+    at the same time. ``overlap`` lets the kernel start before the previous kernel in its stream ends (programmatic
+    dependent launch). The kernel must then wait with ``cudaGridDependencySynchronize()``. ``priority`` is a stream
+    priority, in which a lower number runs sooner, or None for the stream's priority. ``timeout_s`` is the time limit on
+    the CPU device in seconds, or None for the device's limit.
     """
 
     cluster: Dim3 | None = None
@@ -79,10 +80,10 @@ def check_timeout(value: object) -> float:
 
 
 def check_flag(value: object, what: str) -> bool:
-    """Read what is True or False.
+    """Check that a value is True or False, and return it.
 
     Raises:
-        LaunchError: the value is invalid.
+        LaunchError: the value is not a bool.
     """
     if not isinstance(value, bool):
         raise LaunchError(f"{what} is {type(value).__name__} {spell(value)}, expected True or False")
@@ -156,10 +157,12 @@ def check_cooperative(kernel: str, shape: LaunchShape, most: int) -> None:
 
 
 def check_priority(priority: object, of: object = None) -> int:
-    """Read a priority, of a new stream; ``of`` is the stream that it is to be seen as, if any.
+    """Check the priority of a new stream, and return it.
+
+    An existing stream ``of`` keeps its priority, so every priority is refused for it.
 
     Raises:
-        LaunchError: it is no int, or the stream is there already.
+        LaunchError: the priority is not a 32-bit int, or ``of`` is an existing stream.
     """
     number = read_int(priority, "priority", LaunchError)
     if not -(1 << 31) <= number < 1 << 31:

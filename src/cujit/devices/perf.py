@@ -1,4 +1,4 @@
-"""Whether profilers and debuggers hear of machine code; ``perf_files`` tells them."""
+"""The setting that selects whether ``perf_files`` describes machine code to profilers and debuggers."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _VALUES = {"": "", "0": "", "1": "source", "ptx": "ptx"}
 
 
 def wanted_lines() -> str:
-    """Return which lines code needs: "source" (if the PTX names it), "ptx", or "" if none are requested.
+    """Return the requested line information: "source" (source lines, if the PTX contains them), "ptx", or "" for none.
 
     Raises:
-        OptionError: the variable of the environment has another value.
+        OptionError: the environment variable has another value.
     """
     setting = os.environ.get(PERF_VARIABLE, "")
     if setting not in _VALUES:

@@ -1,6 +1,6 @@
-"""What profilers hear of machine code, where ``CUJIT_PERF`` asks for it: names for perf, and lines too.
+"""Files that describe machine code to profilers if ``CUJIT_PERF`` requests it: function names and lines for perf.
 
-Debuggers need no more than the debug information in the objects: LLVM registers each that it loads with gdb.
+Debuggers need only the debug information in the objects, because LLVM registers each object that it loads with gdb.
 
 Source: Linux, ``tools/perf/Documentation``, "jit-interface.txt" (maps) and "jitdump-specification.txt".
 """
@@ -42,10 +42,12 @@ _MAGIC, _FORMAT = 0x4A695444, 1
 
 
 def ptx_path(text: str) -> Path:
-    """Write PTX where profilers and debuggers find it, if it is not there; give the path, the same for the same text.
+    """Write PTX to a file for profilers and debuggers, unless the file exists, and return its path.
+
+    Equal texts have equal paths.
 
     Raises:
-        FileError: it cannot be written.
+        FileError: the file can't be written.
     """
     data = text.encode()
     path = _folder() / f"{hashlib.sha256(data).hexdigest()[:16]}.ptx"
@@ -56,11 +58,10 @@ def ptx_path(text: str) -> Path:
 
 
 def tell(object_: bytes, symbol: str, code: NativeFunction, called: Callable[[str], str]) -> None:
-    """Report to perf where the functions of a loaded object are. ``symbol`` is one of them, and ``called`` returns
-    display names.
+    """Report the functions of a loaded object to perf. ``symbol`` is one of them, and ``called`` returns display names.
 
     Raises:
-        FileError: what perf reads cannot be written.
+        FileError: a file for perf can't be written.
     """
     elf, lines = read_elf(object_), code_lines(object_)
     begin = code.code[0]
@@ -86,7 +87,7 @@ class _Function(NamedTuple):
 
 
 def _functions(elf: Elf, symbol: str) -> list[ElfSymbol]:
-    """List the functions of the section that one is in, in their order."""
+    """Return the functions in the same section as the function ``symbol``, in the order of their offsets."""
     symbols = elf.symbols()
     section = next(each.section for each in symbols if each.name == symbol)
     found = (each for each in symbols if each.type == ElfSymbol.FUNCTION and each.section == section)
@@ -124,7 +125,10 @@ def _announced() -> _Announced:
 
 
 def _append_to_map(rows: Iterable[str]) -> None:
-    """Add to the map of this process, which CPython and others write too; what a process before us left goes."""
+    """Append rows to the perf map of this process, which CPython and others also write.
+
+    Rows from an earlier process with the same process ID are removed.
+    """
     path = _MAPS / f"perf-{os.getpid()}.map"
     flags = _OURS | os.O_APPEND  # in place: CPython adds lines, too
     with _writing(path), os.fdopen(os.open(path, flags, 0o600), "w") as file:
@@ -168,7 +172,7 @@ class _Dump:
 
 
 def _lines_record(function: _Function) -> bytes:
-    """Return the record of a function's lines. Code that comes from no line belongs to the line before."""
+    """Return the record of a function's lines. Code without a line belongs to the previous line."""
     known = [line for line in function.lines if line.line]
     rows = [_LINE.pack(line.offset, line.line, 0) + line.file.encode() + b"\0" for line in known]
     return _LINE_COUNT.pack(function.address, len(rows)) + b"".join(rows)
@@ -205,10 +209,10 @@ def _require_ours(status: os.stat_result, path: Path) -> None:
 
 @contextmanager
 def _writing(path: Path) -> Iterator[None]:
-    """Report what cannot be written, if the body fails.
+    """Convert an OSError from the body to a FileError that contains the path.
 
     Raises:
-        FileError: an OSError was raised inside.
+        FileError: the body raised an OSError.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""The devices of this process: each made once, when it is first asked for."""
+"""The devices of this process, each created at the first request for it."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _NAMES = "devices are called 'cpu', 'cuda:0' …"
 
 
 class Devices:
-    """The devices that were asked for so far; safe for threads.
+    """The devices requested so far, usable by any number of threads.
 
-    A forked process inherits them, but CUDA does not survive a fork: a GPU that was used before it refuses
-    in the child, with an error that says so. The CPU device works on both sides.
+    A forked process inherits them, but CUDA doesn't survive a fork. In the child, a GPU that was used before the fork
+    raises an error with this explanation. The CPU device works in both processes.
     """
 
     def __init__(self) -> None:
@@ -46,12 +46,12 @@ class Devices:
         self._watchers: tuple[KernelWatcher, ...] = ()
 
     def gpu(self, ordinal: int = 0) -> Device:
-        """Return the GPU with that number.
+        """Return the GPU with the number ``ordinal``.
 
         Raises:
             DriverNotFoundError: no CUDA driver is installed.
             DeviceNotFoundError: there is no such GPU. The message lists the GPUs.
-            OptionError: the number is none.
+            OptionError: the number is not an int.
         """
         ordinal = _int(ordinal, "a GPU's number", "cujit.gpu(0)")
         with self._lock:
@@ -64,7 +64,7 @@ class Devices:
             return self._gpus[ordinal]
 
     def watch(self, watcher: KernelWatcher | None) -> None:
-        """Set the watcher of what is loaded on CPU devices from now on. None removes the watcher."""
+        """Set the watcher of kernels that are loaded on CPU devices from now on. None removes the watcher."""
         with self._lock:
             self._watchers = () if watcher is None else (watcher,)
             for _device, backend in self._cpus.values():
@@ -79,15 +79,15 @@ class Devices:
         timeout_s: float | None = None,
         contract: str | None = None,
     ) -> Device:
-        """Return the CPU device that runs blocks on that many threads. None means one thread per processor.
+        """Return the CPU device that runs blocks on the given number of threads. None means one thread per processor.
 
-        With ``watchers`` it is one of its own; ``check`` names the checks that it makes, ``timeout_s`` is how long its
-        launches may run, in seconds, and ``contract`` says how it contracts sums.
+        With ``watchers``, the device is not shared with other callers. ``check`` contains the names of its checks.
+        ``timeout_s`` is the time limit of its launches in seconds. ``contract`` selects how it contracts sums.
 
         Raises:
             MissingError: llvmlite is not installed.
             LoadError: the number of threads is invalid.
-            OptionError: it is no int, or no check or contraction is called so.
+            OptionError: the number of threads is not an int, or a check or contraction is unknown.
             LaunchError: ``timeout_s`` is not a positive number.
         """
         if threads is not None:
@@ -118,8 +118,9 @@ class Devices:
         return tuple(self.gpu(i) for i in range(count))
 
     def default(self) -> Device:
-        """Return the first GPU, or the CPU device if there is no GPU. The answer is cached, as a query for a driver
-        takes 0.2 ms.
+        """Return the first GPU, or the CPU device if there is no GPU.
+
+        The result is cached, because the search for a driver takes 0.2 ms.
         """
         if self._default is None:
             try:
@@ -134,13 +135,15 @@ class Devices:
         return self._default
 
     def named(self, name: object) -> Device:
-        """Return ``cpu`` or ``cuda:1`` by its name. ``cuda`` is the first GPU, and a Device is returned as it is.
+        """Return the device with a name such as ``cpu`` or ``cuda:1``.
+
+        ``cuda`` is the first GPU. A Device is returned unchanged.
 
         Raises:
             DriverNotFoundError: no CUDA driver is installed.
             DeviceNotFoundError: no device has this name.
             MissingError: llvmlite is not installed.
-            OptionError: it is neither a name nor a Device.
+            OptionError: the argument is neither a name nor a Device.
         """
         if isinstance(name, Device):
             return name
@@ -173,12 +176,12 @@ def _int(value: object, what: str, example: str) -> int:
 
 
 def _cpu_device(request: _DeviceRequest, watchers: Sequence[KernelWatcher]) -> tuple[Device, CpuBackend]:
-    """Make the CPU device, if what it compiles with is there; that is looked for and not yet loaded.
+    """Create the CPU device if llvmlite is installed. The check finds llvmlite without importing it.
 
     Raises:
         MissingError: llvmlite is not installed.
-        OptionError: no check or contraction is called so.
-        LaunchError: ``timeout_s`` is no time.
+        OptionError: a check or contraction is unknown.
+        LaunchError: ``timeout_s`` is not a positive number.
     """
     try:
         found = find_spec("llvmlite") is not None
@@ -212,7 +215,7 @@ def _made(backend: Backend, arrives: Callable[..., Device], *request: object) ->
 
 
 def _parts(device: Device) -> tuple[Callable[..., Device], tuple[object, ...]]:
-    """Return how a device is pickled: by what it was requested as, otherwise by its name."""
+    """Return the function and arguments that unpickle a device: its original request, otherwise its name."""
     return _ORIGINS.get(device, (_named_that_arrives, (device.name,)))
 
 
@@ -224,12 +227,15 @@ copyreg.pickle(Device, _parts)
 
 
 def _cpu_that_arrives(threads: int | None, check: str | None, timeout_s: float | None, contract: str | None) -> Device:
-    """Find the same device here; who watched the other one stays with it."""
+    """Return the equivalent CPU device of this process for an unpickled one, without its watchers."""
     return process_devices().cpu(threads, check=check, timeout_s=timeout_s, contract=contract)
 
 
 def _gpu_that_arrives(ordinal: int) -> Device:
-    """Find the GPU of the same number, or the first: schedulers often show each process one of its own."""
+    """Return the GPU with the number of an unpickled one, or the first GPU if there is no such number.
+
+    Schedulers often assign each process a single GPU, which then has the number 0.
+    """
     devices = process_devices()
     return devices.gpu(ordinal if ordinal < len(devices.gpus()) else 0)
 

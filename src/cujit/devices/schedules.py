@@ -1,4 +1,4 @@
-"""Compare one launch under many schedules of the CPU device: does it depend on orders or contraction?"""
+"""Comparison of one launch under many schedules of the CPU device, which shows a dependence on order or contraction."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TOLERANCE = 1e-3
 
 
 class ScheduledRun(NamedTuple):
-    """One schedule of two that differ: its seed, the value that it gave, and the last writes behind that.
+    """One of two schedules with different results: its seed, the resulting value, and the last writes of the value.
 
     ``contract`` is ``ptxas`` if sums were contracted, otherwise ``off``: ``cujit.cpu(schedule=…, contract=…)``.
     """
@@ -39,11 +39,12 @@ class ScheduledRun(NamedTuple):
 
 @dataclass(frozen=True)
 class Difference:
-    """Two schedules give an array other values: at ``index`` of an ``argument`` of a ``type``, the first that differs.
+    """The first element with different values under two schedules: ``index`` in the array ``argument`` of the type
+    ``type``.
 
-    ``by_atomics`` tells that every write there is an atomic operation, and that the values are as close as the
-    tolerance: the order of atomic operations decides, which PTX leaves open. ``by_contraction`` tells that both runs
-    have the same seed: the rounding of products decides, which PTX leaves to the assembler.
+    ``by_atomics`` is True if all its writes are atomic operations and the values are equal within the tolerance. The
+    cause is the order of atomic operations, which PTX leaves open. ``by_contraction`` is True if both runs have the
+    same seed. The cause is the rounding of products, which PTX leaves to the assembler.
     """
 
     argument: int
@@ -69,7 +70,7 @@ class Difference:
 
     @property
     def story(self) -> Story | None:
-        """The last writes of both schedules; None if it isn't the order of writes that decides."""
+        """The last writes of both schedules, or None if the order of writes doesn't explain the difference."""
         runs = (self.first, self.second)
         steps = tuple(
             StoryStep(number, f"block {w.block}, thread {w.thread} writes", w.text)
@@ -92,9 +93,10 @@ _NO_CONTRACTION = (
 
 @dataclass(frozen=True)
 class ScheduleReport:
-    """What a launch gave under ``schedules`` schedules, the seeds from ``first_seed`` on.
+    """The result of a launch under ``schedules`` schedules, with consecutive seeds from ``first_seed`` on.
 
-    ``difference`` is None where all gave the same. One that atomic operations explain counts as equal.
+    ``difference`` is None if all results are equal. Results that differ only by the order of atomic operations count as
+    equal.
     """
 
     kernel: str
@@ -146,9 +148,9 @@ class ScheduleReport:
 
 @dataclass(frozen=True)
 class ManySchedules:
-    """How to compare a launch: under how many ``schedules``, whose seeds begin at ``first_seed``, with which checks.
+    """Settings of a comparison: the number of ``schedules``, their first seed, and the checks.
 
-    ``contract`` is as in ``cujit.cpu(contract=…)``; None compares both, if they differ for the kernel.
+    ``contract`` is as in ``cujit.cpu(contract=…)``. None compares both contractions if they differ for the kernel.
     """
 
     schedules: int = 50
@@ -175,13 +177,14 @@ def compare(
     arguments: Sequence[object],
     how: ManySchedules,
 ) -> ScheduleReport:
-    """Run a launch with copies of its arrays under one schedule after the other, until one gives something else.
+    """Run a launch with copies of its arrays under one schedule after another, until a result differs.
 
-    Each seed is compared with the first one under the same contraction, and the first one under both.
+    Each seed is compared with the first seed under the same contraction. The first seed is also compared under both
+    contractions.
 
     Raises:
-        OptionError: fewer than two schedules, or what ``ManySchedules.device`` raises.
-        KernelFaultError: the kernel could not go on under a schedule, or a check found something.
+        OptionError: there are fewer than two schedules, or ``ManySchedules.device`` raised it.
+        KernelFaultError: the kernel couldn't continue under a schedule, or a check reported an error.
         Whatever ``replay`` raises.
     """
     if isinstance(how.schedules, bool) or not isinstance(how.schedules, int) or how.schedules < 2:
@@ -206,7 +209,7 @@ def compare(
 
 
 class _WritePlace(NamedTuple):
-    """An element of an array argument: how many come before it in ``array``."""
+    """An element of an array argument. ``flat`` is the number of elements before it in ``array``."""
 
     argument: int
     flat: int
@@ -235,7 +238,7 @@ class _Launch:
     how: ManySchedules
 
     def contractions(self) -> tuple[str, ...]:
-        """List how sums are contracted: as the caller says, or in both ways if these differ."""
+        """Return the contractions to compare: the caller's, otherwise both if they differ for the kernel."""
         if self.how.contract is not None:
             return (self.how.contract,)
         module = load_copy(self.entry, self.how.device(PTXAS)[0])
@@ -256,7 +259,9 @@ class _Launch:
         return replays(self.entry, self.shape, self.options, self.arguments, device, before)
 
     def explained(self, place: _WritePlace, *which: tuple[int, str]) -> Difference:
-        """Repeat two schedules, by seed and contraction, and say which writes are behind what they gave."""
+        """Repeat two schedules, identified by seed and contraction, and return their difference with the writes that
+        caused it.
+        """
         first, second = (self._noted(place, seed, contract) for seed, contract in which)
         array = place.array
         index = tuple(int(k) for k in np.unravel_index(place.flat, array.shape)) if array.ndim else ()
@@ -284,7 +289,10 @@ def _run(runs: Iterator[Replayed], schedule: Schedule, seed: int) -> Replayed:
 
 
 def _are_close(one: Any, two: Any, tolerance: float) -> bool:
-    """Whether two numbers are as close as that; of integers, whose sums do not depend on the order, only equal ones."""
+    """Return whether two floating-point numbers are equal within a tolerance.
+
+    Return False for integers, because the order doesn't affect integer sums.
+    """
     if not np.issubdtype(np.asarray(one).dtype, np.inexact):
         return False
     return bool(np.isclose(one, two, rtol=tolerance, atol=tolerance, equal_nan=True))

@@ -1,4 +1,4 @@
-"""The sizes of a launch, and what a launch may ask for: a broken limit is named with both numbers."""
+"""Launch configurations and their limits. The error for an exceeded limit contains both numbers."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _SIZES = "a grid or block is an int, or a tuple of up to three: 256, or (16, 16)
 
 
 class HostExtent(NamedTuple):
-    """Memory of the host that an argument leads to: address and size in bytes, and what to call it.
+    """Host memory that contains an argument: address and size in bytes, and its description ``words``.
 
-    The argument is ``called`` so. It is a view of the range ``view`` in that memory, address and size in bytes, of
-    elements of ``item`` bytes by ``shape``, the innermost axis last.
+    ``called`` is the name of the argument, which is a view of this memory. ``view`` is the address and size of the view
+    in bytes. Its elements have ``item`` bytes and the shape ``shape``, with the innermost axis last.
     """
 
     begin: int
@@ -70,10 +70,10 @@ class Dim3(NamedTuple):
 
     @classmethod
     def of(cls, value: object, what: str) -> Dim3:
-        """Read an int or a tuple of one to three ints, each at least 1.
+        """Return a Dim3 for an int or a tuple of one to three ints, each at least 1.
 
         Raises:
-            LaunchError: it is something else, or a size is below 1.
+            LaunchError: the value is neither, or a size is below 1.
         """
         if type(value) is int and 0 < value < 1 << 63:
             return cls(value)
@@ -217,10 +217,10 @@ def _sizes(value: object, what: str, unit: str, prefix: str) -> Dim3:
 
 
 def check_launch(kernel: str, shape: LaunchShape, limits: Limits, resources: Resources) -> None:
-    """Check a launch of ``kernel`` against what the device and the kernel's resources allow.
+    """Check a launch of ``kernel`` against the limits of the device and the kernel.
 
     Raises:
-        LaunchError: a limit is broken; the message names it with both numbers.
+        LaunchError: a limit is exceeded. The message contains the limit and the requested number.
     """
     check_sizes(kernel, shape, limits)
     threads = shape.block.volume
@@ -237,7 +237,7 @@ def check_launch(kernel: str, shape: LaunchShape, limits: Limits, resources: Res
 
 
 def keeps_limits(shape: LaunchShape, limits: Limits, resources: Resources) -> bool:
-    """Return whether ``check_launch`` would find nothing."""
+    """Return whether ``check_launch`` accepts the launch."""
     threads = shape.block.volume
     return (
         all(map(operator.le, (*shape.grid, *shape.block), (*limits.max_grid, *limits.max_block)))
@@ -247,10 +247,10 @@ def keeps_limits(shape: LaunchShape, limits: Limits, resources: Resources) -> bo
 
 
 def check_sizes(kernel: str, shape: LaunchShape, limits: Limits) -> None:
-    """Check the grid and the block of ``kernel`` against what the device allows any kernel.
+    """Check the grid and block of ``kernel`` against the device limits that apply to every kernel.
 
     Raises:
-        LaunchError: a limit is broken; the message names it with both numbers.
+        LaunchError: a limit is exceeded. The message contains the limit and the requested number.
     """
     _check_axes(kernel, "block", shape.block, limits.max_block, "threads")
     _check_axes(kernel, "grid", shape.grid, limits.max_grid, "blocks")
@@ -304,12 +304,12 @@ _COVERED = "kernel.over(n), kernel.over((width, height)) or kernel.over((width, 
 
 
 def problem_size(size: object, kernel: str = "") -> tuple[int, ...]:
-    """Read how many threads are wanted along x, y and z: an int, or a tuple of one to three.
+    """Return the number of threads along x, y, and z, from an int or a tuple of one to three ints.
 
     ``kernel`` is the name in messages, if any.
 
     Raises:
-        LaunchError: it is something else, or negative.
+        LaunchError: the size is invalid or negative.
     """
     prefix = f"{kernel}: " if kernel else ""
     sizes = size if isinstance(size, (tuple, list)) else (size,)

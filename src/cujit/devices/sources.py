@@ -1,4 +1,4 @@
-"""Which code this is: an identity of all that writes machine code, for the keys of what it wrote."""
+"""The identity of the code that generates machine code, which is part of the key of each result."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _HINT = "devices-code-"
 
 @functools.cache
 def code_identity() -> str:
-    """Return the version of cujit and a SHA-256 over its modules, Python's and LLVM's, that make machine code.
+    """Return the version of cujit with a SHA-256 over its Python and LLVM modules that generate machine code.
 
-    It is "" where that text is not the one that runs: it was changed since it was imported, or is not there at all.
-    The files are read once a machine; after that a hint has what they gave, as long as their stats are the same.
+    Return an empty string if the files differ from the running code, because they changed after import or don't exist.
+    Each machine reads the files once. Later calls use a hint, as long as the stats of the files are the same.
     """
     stats = _stats()
     if not _is_settled(stats):
@@ -47,8 +47,8 @@ def code_identity() -> str:
 def is_as_imported() -> bool:
     """Return whether the modules on disk are the ones that this process has imported.
 
-    To ask that of each file takes a tenth of the time that a small kernel takes to compile. So it is asked again only
-    when something was imported, or read, since.
+    Checking all files takes a tenth of the compile time of a small kernel. So the check is repeated only after another
+    module was imported or a file was read.
     """
     global _settled
     modules = len(sys.modules)
@@ -60,7 +60,7 @@ def is_as_imported() -> bool:
 
 
 def read_file(path: str) -> bytes:
-    """Read a file that machine code depends on, and that is no module."""
+    """Read a file that is not a module but affects machine code."""
     global _settled
     data = _bytes_of(path)
     _settled = 0
@@ -72,9 +72,10 @@ def _is_settled(stats: list[tuple[str, int, int, int, int]]) -> bool:
 
 
 def _stats() -> list[tuple[str, int, int, int, int]]:
-    """List every module: its path in the package, size in bytes, inode, and when its text and its inode changed, in ns.
+    """Return the path, size in bytes, inode, and two times in ns of each module.
 
-    Nothing where the package is no directory.
+    The path is relative to the package. The times are the last changes of the contents and of the inode. The list is
+    empty if the package is not a directory.
     """
     try:
         return sorted(

@@ -1,7 +1,7 @@
-"""Streams, events, graphs and memory as every device has them, and the handles of other libraries' streams.
+"""Streams, events, graphs, and memory as on every device, and the stream handles of other libraries.
 
-On a GPU they are the driver's. The CPU device does its work at once, so there a stream has never anything to wait
-for, an event is a moment, and a graph is the list of what was asked for (``cpu/run/streams.py``).
+On a GPU, they belong to the driver. The CPU device does its work immediately. On it, a stream never waits, an event is
+a point in time, and a graph is the list of requested operations (``cpu/run/streams.py``).
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ _G = TypeVar("_G", bound="Graph")
 
 
 class DeviceLike(Protocol):
-    """A ``Device`` as what lies on it knows it: streams, arrays, textures. It makes them, so they cannot import it."""
+    """The interface of a ``Device`` for its streams, arrays, and textures.
+
+    They can't import ``Device``, because it creates them.
+    """
 
     @property
     def name(self) -> str:
@@ -45,10 +48,10 @@ class DeviceLike(Protocol):
 
     @property
     def backend(self) -> object:
-        """What does the work, for others of its kind."""
+        """The back end that does the work of the device."""
 
     def allocate(self, size: int) -> Allocation:
-        """Get memory."""
+        """Allocate ``size`` bytes of memory."""
 
     def upload(self, address: int, data: memoryview) -> None:
         """Copy host bytes to the device."""
@@ -66,7 +69,7 @@ class DeviceLike(Protocol):
         """Set bytes to one value."""
 
     def queue(self, stream: object) -> Stream:
-        """See what users pass as a stream as one of this device."""
+        """Return the Stream of this device for a stream in any form that users may pass."""
 
     def order(self, earlier: int, later: int) -> None:
         """Make a stream wait for another one."""
@@ -79,9 +82,9 @@ class DeviceLike(Protocol):
 
 
 class Allocation:
-    """Memory of a device: address and size in bytes; ``owner`` keeps it alive.
+    """Device memory with its address and its size in bytes. ``owner`` keeps it alive.
 
-    ``stream`` is where it was allocated and will be freed; None is the default stream.
+    ``stream`` is the stream in which the memory was allocated and will be freed. None is the default stream.
     """
 
     __slots__ = ("__weakref__", "address", "owner", "size", "stream")
@@ -303,7 +306,10 @@ class Stream(abc.ABC):
 
     @abc.abstractmethod
     def allocate(self, size: int) -> Allocation:
-        """Get ``size`` bytes that the work in this stream may use from here on; freed after the work then in it."""
+        """Allocate ``size`` bytes for later work in this stream.
+
+        When the memory is released, it is freed after the work that is then in the stream.
+        """
 
     @abc.abstractmethod
     def upload(self, address: int, data: memoryview) -> None:
@@ -324,7 +330,7 @@ class Stream(abc.ABC):
     # -- shared -------------------------------------------------------------------------------------------
 
     def _require_free(self, what: str) -> None:
-        """Refuse what cannot be done while the stream is captured, before it spoils the capture."""
+        """Refuse an operation while the stream is captured, because it would invalidate the capture."""
         if self.is_capturing:
             raise LaunchError(
                 f"this stream on {self.device.name} is being captured into a graph: {what}",
@@ -516,10 +522,10 @@ class Graph(abc.ABC):
 
 
 class PinnedMemory:
-    """``size`` bytes of host memory at ``address``, which ``owner`` keeps; NumPy sees it by its array interface.
+    """Pinned host memory of ``size`` bytes at ``address``. ``owner`` keeps it alive.
 
-    ``users`` has the last event of each stream that copies from or to it, by the number of the stream: whoever frees
-    the memory waits for them.
+    NumPy accesses it through the array interface. ``users`` contains the last event of each stream that copies from or
+    to the memory, by stream number. Code that frees the memory waits for these events.
     """
 
     def __init__(self, address: int, size: int, owner: object) -> None:
@@ -530,17 +536,17 @@ class PinnedMemory:
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        """How NumPy sees it (version 3). Source: NumPy manual, "The array interface protocol"."""
+        """The memory in NumPy's array interface, version 3. Source: NumPy manual, "The array interface protocol"."""
         return {"shape": (self.size,), "typestr": "|u1", "data": (self.address, False), "version": 3}
 
 
 def pinned_array(memory: PinnedMemory, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """See the start of the memory as elements; the array and all views of it keep it."""
+    """Return the start of the memory as an array. The array and all its views keep the memory alive."""
     return np.asarray(memory)[: math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
 
 
 def pinned_block(data: memoryview) -> PinnedMemory | None:
-    """Find the pinned memory that bytes are in; None if they are in any other."""
+    """Return the pinned memory that contains the data, or None if the data is in other memory."""
     owner: object = data.obj
     while isinstance(owner, (np.ndarray, memoryview)):
         owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
@@ -556,15 +562,15 @@ def is_pinned(data: memoryview) -> bool:
 
 
 def stream_handle(stream: object, device: DeviceLike | None = None) -> int:
-    """Read a stream: None or an int handle, one of ours, or an object of any library with ``__cuda_stream__``.
+    """Return the handle of a stream: None, an int, a cujit Stream, or an object with ``__cuda_stream__``.
 
-    Also taken are torch's ``cuda_stream`` and CuPy's ``ptr``, for versions of them without the protocol. A stream of
-    ours must be of ``device``, if that is given. Without it, a stream of a device that is no GPU counts as the default
-    stream, for its number is no handle.
+    For library versions without this protocol, torch's ``cuda_stream`` and CuPy's ``ptr`` are also accepted. A cujit
+    Stream must belong to ``device``, if specified. Otherwise, a stream of the CPU device counts as the default stream,
+    because its number is not a handle.
 
     Raises:
-        LaunchError: it is no stream, or of another device.
-        ClosedError: it was closed.
+        LaunchError: the object is not a stream, or belongs to another device.
+        ClosedError: the stream was closed.
     """
     if stream is None or (type(stream) is int and 0 <= stream < 1 << 64):
         return stream or 0

@@ -1,4 +1,4 @@
-"""Who watches what is loaded on a device, traces and coverage: they hear of the sources of a module."""
+"""The watchers of modules that a device loads, such as traces and coverage. They receive the sources of each module."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from cujit.values import NamedTuple
 
 
 class Text(NamedTuple):
-    """A source that is no file: what to call it, and what it says."""
+    """A source that is not a file, with its display name and its text."""
 
     shown: str
     text: str
 
 
 class Sources:
-    """The sources that are no files, of what is loaded just now, by the names that ``.file`` says."""
+    """The sources without files of the modules that are being loaded, by their names in ``.file`` directives."""
 
     def __init__(self) -> None:
         self._texts: dict[str, Text] = {}
 
     def know(self, name: str, text: Text) -> None:
-        """Add one; threads that look meanwhile have the table as it was."""
+        """Add a source. The table is replaced and not modified, so that other threads can read it during the call."""
         self._texts = {**self._texts, name: text}
 
     def forget(self) -> None:
-        """Drop them all: another module may mean other texts by the same names."""
+        """Remove all sources, because another module may use the same names for other texts."""
         self._texts = {}
 
     def copy(self) -> Sources:
-        """Keep what is known now."""
+        """Return a copy of the current sources."""
         other = Sources()
         other._texts = dict(self._texts)
         return other
 
     def find(self, file: str) -> Text | None:
-        """Return the text behind a name. None if it is a file or not known.
+        """Return the source with a name, or None if the name is unknown or is a file.
 
-        NVRTC takes the names of headers in memory for paths from the working directory on (measured, 13.5).
+        NVRTC treats the names of in-memory headers as paths relative to the working directory (measured, 13.5).
         """
         if file in self._texts:
             return self._texts[file]
@@ -49,35 +49,35 @@ class Sources:
 
 
 class Watcher(Protocol):
-    """Somebody who watches what is loaded on a device.
+    """An observer of the modules that a device loads.
 
-    ``options`` are what the compiler needs for it: ``lineinfo``.
+    ``options`` are the compiler options that the observer requires, such as ``lineinfo``.
     """
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Names of options to switch on, unless they are said otherwise."""
+        """Names of compiler options that are enabled unless the caller sets them."""
 
     @property
     def sources(self) -> Sources:
-        """Where to say which sources are no files while a module is loaded."""
+        """The table in which sources without files are registered while a module is loaded."""
 
 
 _EMULATED: list[Callable[[], Sequence[Watcher]]] = []
 
 
 def watch_emulated(watchers: Callable[[], Sequence[Watcher]]) -> None:
-    """Set the watchers of what is loaded on the GPU of ``cujit emulate``, which runs in this process."""
+    """Set the watchers of modules that are loaded on the GPU of ``cujit emulate``, which runs in this process."""
     _EMULATED[:] = [watchers]
 
 
 def emulated_watchers() -> Sequence[Watcher]:
-    """Return the watchers of what is loaded on the GPU of ``cujit emulate``."""
+    """Return the watchers of modules that are loaded on the GPU of ``cujit emulate``."""
     return _EMULATED[0]() if _EMULATED else ()
 
 
 def wanted_options(watchers: Sequence[Watcher]) -> dict[str, bool]:
-    """List the options of the compiler that they want."""
+    """Return the compiler options that the watchers require, each with the value True."""
     return {name: True for watcher in watchers for name in watcher.options}
 
 

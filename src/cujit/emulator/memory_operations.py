@@ -1,4 +1,4 @@
-"""Waits for values in memory, writes of values, and atomic operations, in streams: alone and in batches."""
+"""Waits for memory values, writes of values, and atomic operations in streams, individually and in batches."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ def operate(operations: Sequence[MemoryOperation]) -> None:
 
 
 def check(operations: Sequence[MemoryOperation]) -> None:
-    """Look at operations before one is done.
+    """Check all operations before the first operation is executed.
 
     Raises:
-        Refused: one of them is none, or has no address.
+        Refused: an operation is invalid or has no address.
     """
     require(len(operations) <= _MOST)
     for operation in operations:
@@ -86,7 +86,7 @@ def check(operations: Sequence[MemoryOperation]) -> None:
 
 
 def batch_of(count: int, operations: int) -> list[MemoryOperation]:
-    """Copy the operations that a caller has, and look at them. Raises as ``check``."""
+    """Copy the caller's operations, check them, and return the copy. Raises the errors of ``check``."""
     require(operations or not count)
     found = [
         MemoryOperation.from_buffer_copy((ctypes.c_char * 48).from_address(operations + 48 * k)) for k in range(count)

@@ -1,4 +1,4 @@
-"""Modules, libraries, and what is in them: functions, kernels and variables."""
+"""Modules and libraries with their functions, kernels, and variables."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ MAX_DYNAMIC, CARVEOUT, CLUSTER, NON_PORTABLE, SCHEDULING, SHARED_MODE = 8, 9, (1
 
 
 class FunctionSettings:
-    """What a program may say of a function beforehand: attributes by their number."""
+    """The settings of a function that a program may change before a launch: attributes by their number."""
 
     def __init__(self, kernel: BackendKernel) -> None:
         self.resources = kernel.resources
@@ -97,7 +97,9 @@ class LoadedFunction:
             self._drop(old)
 
     def _drop(self, old: list[int], among: int = 0) -> None:
-        """Let go of launches, once no thread looks at them but those ``among`` which this is done."""
+        """Free old launches as soon as no other thread uses launches. ``among`` is the number of using threads to
+        ignore.
+        """
         self._gone += old
         if not self._is_running(among):
             for address in self._gone:
@@ -109,7 +111,7 @@ class LoadedFunction:
         return self.cell.running > among or any(graph.running for graph in graphs)
 
     def free(self) -> None:
-        """Let nobody launch it any more, and wait for those who do."""
+        """Prevent new launches of the function, and wait for running launches."""
         cell_free(self.handle, CellKind.FUNCTION)
         FUNCTIONS.pop(self.handle, None)
         while self._is_running() and self.cell.kind == CellKind.FREE:
@@ -129,11 +131,11 @@ class LoadedModule:
         memory_adopt(memory.address, memory.size, BlockKind.IMAGE, 0, context)
 
     def function(self, name: str, settings: FunctionSettings | None = None) -> LoadedFunction:
-        """Find a function.
+        """Return the function of the module that is called ``name``.
 
         Raises:
-            NameNotFoundError: no kernel or variable has that name.
-            UnsupportedError: it has what the CPU device does not execute.
+            NameNotFoundError: no kernel or variable has this name.
+            UnsupportedError: the CPU device doesn't support the function.
         """
         kernel = _kernel_of(self.device, name)
         with LOCK:
@@ -143,7 +145,7 @@ class LoadedModule:
             return self.functions[name]
 
     def unload(self) -> None:
-        """Let go of all of it."""
+        """Free the module with its functions and memory."""
         MODULES.pop(self.handle, None)
         cell_free(self.handle, CellKind.MODULE)
         for function in self.functions.values():
@@ -153,7 +155,7 @@ class LoadedModule:
 
 
 class KernelLibrary:
-    """A library: a module in each context that asked for it."""
+    """A library with a module in each context that uses the library."""
 
     def __init__(self, artifact: Artifact, first: CpuModule) -> None:
         self._artifact = artifact
@@ -173,7 +175,7 @@ class KernelLibrary:
             return self.modules[context]
 
     def any_module(self) -> CpuModule:
-        """Return a module for what is the same in all contexts."""
+        """Return one module of the library, for properties that are the same in all contexts."""
         if not self.modules and self._first is None:
             self._first = emulation().device.load(self._artifact)
         return self._first or next(iter(self.modules.values())).device
@@ -187,7 +189,7 @@ class KernelLibrary:
             return self.kernels[name]
 
     def unload(self) -> None:
-        """Let go of all of it."""
+        """Free the library with its kernels and modules."""
         LIBRARIES.pop(self.handle, None)
         cell_free(self.handle, CellKind.LIBRARY)
         for kernel in self.kernels.values():
@@ -255,17 +257,17 @@ def _found(table: dict[int, _Kept], kind: CellKind, handle: int) -> _Kept:
 
 
 def module_of(handle: int) -> LoadedModule:
-    """Find a module of the current context. Raises ``RefusedCall`` for handles of something else."""
+    """Return the module of the current context with a handle. Raises ``RefusedCall`` for other handles."""
     return _found(MODULES, CellKind.MODULE, handle)
 
 
 def library_of(handle: int) -> KernelLibrary:
-    """Find a library. Raises ``RefusedCall`` for handles of something else."""
+    """Return the library with a handle. Raises ``RefusedCall`` for other handles."""
     return _found(LIBRARIES, CellKind.LIBRARY, handle)
 
 
 def kernel_of(handle: int) -> LibraryKernel:
-    """Find a kernel of a library. Raises ``RefusedCall`` for handles of something else."""
+    """Return the library kernel with a handle. Raises ``RefusedCall`` for other handles."""
     return _found(KERNELS, CellKind.KERNEL, handle)
 
 
@@ -284,7 +286,7 @@ def function_of(handle: int) -> LoadedFunction:
 
 
 def _device_module(data: Callable[[], bytes], log: JitLog) -> tuple[Artifact, CpuModule]:
-    """Load an image on the CPU device, and say in the caller's buffers what came of it."""
+    """Load an image on the CPU device, and write the log to the caller's buffers."""
     try:
         artifact = images.ptx_of(data())
         whole = with_driver_functions(artifact.data)
@@ -324,7 +326,7 @@ def module_load(context: int, out: int, path: int) -> None:
 
 @unfailed("cuModuleUnload", "P")
 def module_unload(handle: int) -> None:
-    """Let go of a module; those of libraries stay."""
+    """Unload a module. Refuse modules that belong to a library."""
     module = module_of(handle)
     require(all(module not in library.modules.values() for library in LIBRARIES.values()), Result.INVALID_HANDLE)
     module.unload()
@@ -361,7 +363,7 @@ def library_load_from_file(
 
 @started("cuLibraryUnload", "P")
 def library_unload(handle: int) -> None:
-    """Let go of a library, in all contexts."""
+    """Unload a library in all contexts."""
     library_of(handle).unload()
 
 
@@ -385,7 +387,7 @@ def _store_variable(device: CpuModule, pointer: int, size: int, name: str) -> No
 
 @unfailed("cuModuleGetGlobal_v2", "PPPP")
 def module_get_global(pointer: int, size: int, handle: int, name: int) -> None:
-    """Find a variable by its name: where it is, and its size."""
+    """Write the address and the size of a module's variable, which is identified by its name."""
     require((pointer or size) and text_at(name))
     _store_variable(module_of(handle).device, pointer, size, text_at(name))
 

@@ -1,6 +1,7 @@
-"""The structures that say what nodes of graphs do. Source: ``cuda.h`` of CUDA 13.5, names and layouts.
+"""The parameter structures of graph nodes. Source: ``cuda.h`` of CUDA 13.5, names and layouts.
 
-A version that came later has more words at its end, so that an older one is read and written as the first bytes.
+A later version of a structure has additional words at its end. An older version is therefore read and written as the
+first bytes of the latest version.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ class AllocParams(ctypes.Structure):
 
 
 class ConditionalParams(ctypes.Structure):
-    """``CUDA_CONDITIONAL_NODE_PARAMS``: ``bodies`` points at the handles of ``size`` graphs, as the driver says."""
+    """``CUDA_CONDITIONAL_NODE_PARAMS``. ``bodies`` points to the handles of ``size`` graphs, which the
+    driver provides.
+    """
 
     _fields_ = Fields("u64 handle; u32 type, size; u64 bodies, context")
 

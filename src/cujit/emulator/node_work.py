@@ -1,4 +1,4 @@
-"""What nodes of graphs do: calls of the driver's own, with what the caller said copied when the node is made."""
+"""The work of graph nodes: driver calls with parameters that are copied when a node is created."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _kernel(params: KernelParams) -> tuple[KernelParams, Work]:
 
 
 def _kernel_of(params: KernelParams, parameters: list[tuple[int, int]], data: Any) -> tuple[KernelParams, Work]:
-    """Keep what a kernel is launched with, and give its launch."""
+    """Copy the launch parameters of a kernel node, and return the copy and the launch step."""
     function = params.function or params.kernel
     pointers = (ctypes.c_uint64 * max(len(parameters), 1))(*(ctypes.addressof(data) + at for at, _ in parameters))
     kept = KernelParams.from_buffer_copy(params)
@@ -117,9 +117,9 @@ _SIZES = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "shared
 
 
 def step_of(node: GraphNode, calls: list[Callable[[], None]]) -> GraphStep | None:
-    """Return the step that a launch of its graph makes for a node; None for a node that does nothing.
+    """Return the step that a graph launch runs for a node, or None if the node does nothing.
 
-    What the step reads lives as long as the step. Work of Python's goes to ``calls``.
+    The data of the step lives as long as the step. Work in Python is appended to ``calls``.
     """
     work = node.work
     if work is None or not node.is_enabled:
@@ -141,7 +141,7 @@ def step_of(node: GraphNode, calls: list[Callable[[], None]]) -> GraphStep | Non
 
 
 def recorded_launch(config: Any, function: int, data: bytes) -> bool:
-    """Make a node of a launch that was asked for if its stream is captured, else give False.
+    """Create a graph node for a launch if its stream is captured, and return whether it is captured.
 
     Raises: as ``recorded``.
     """
@@ -297,10 +297,11 @@ def _free(params: ctypes.c_uint64, graph: EmulatedGraph) -> tuple[ctypes.c_uint6
 
 
 def begin_launch(nodes: Iterable[GraphNode], *, frees: bool) -> None:
-    """Look at the memory that nodes are to allocate; ``frees`` what the last launch left: AUTO_FREE_ON_LAUNCH.
+    """Check the memory that nodes are to allocate. With ``frees``, free the memory of the last launch
+    (AUTO_FREE_ON_LAUNCH).
 
     Raises:
-        Refused: some of it was not freed since the last launch.
+        Refused: memory of the last launch was not freed.
     """
     for node in nodes:
         if node.kind is NodeKind.MEM_ALLOC:
@@ -314,16 +315,16 @@ def begin_launch(nodes: Iterable[GraphNode], *, frees: bool) -> None:
 
 
 def _on_pooled(stream: int, pool: int, size: int, where: int) -> int:
-    """Make a node of an allocation of a pool or a free on a captured stream, or have it go on.
+    """Create a node for a pool allocation or a free if the stream is captured. Otherwise, let the call continue.
 
-    Where the memory begins is stored at once.
+    The address of the memory is stored immediately.
     """
     kind = NodeKind.MEM_ALLOC if size else NodeKind.MEM_FREE
     params = AllocParams(properties=(_PINNED, _ON_DEVICE), size=size) if size else ctypes.c_uint64(where)
     made: list[tuple[Any, Work | None]] = []
 
     def work(graph: EmulatedGraph) -> tuple[Any, Work | None]:
-        """Make it ready in the stream's context: the thread may have none."""
+        """Prepare the node's work in the context of the stream, because the thread may have no context."""
         is_on_device = not pool or PoolCell.from_address(pool).block == BlockKind.POOLED
         require(
             is_on_device,
@@ -376,12 +377,12 @@ _OF_MEMORY: dict[NodeKind, tuple[Any, Callable[[Any, EmulatedGraph], tuple[Any, 
 
 
 def work_of(kind: NodeKind, pointer: int, size: int = 0, graph: EmulatedGraph | None = None) -> tuple[Any, Work | None]:
-    """Read what a node is to do, of which the caller has ``size`` bytes; give what is kept of it, and its work.
+    """Read the parameters of a node, which have ``size`` bytes, and return a copy of them with the node's work.
 
-    ``graph`` gets the node, if it is a new one.
+    ``graph`` is the graph of a new node.
 
     Raises:
-        Refused: it cannot be done.
+        Refused: the parameters are invalid, or the emulator doesn't support the node.
     """
     if kind is NodeKind.EMPTY:
         return None, None
@@ -402,10 +403,10 @@ def _read(type_: Any, pointer: int, size: int = 0) -> Any:
 
 
 def store_params(node: GraphNode, pointer: int, size: int = 0) -> None:
-    """Write what a node does where the caller wants it, ``size`` bytes of it.
+    """Write the parameters of a node to ``pointer``, at most ``size`` bytes if it is not 0.
 
     Raises:
-        Refused: there is nowhere to write, or what was captured cannot be said so.
+        Refused: the pointer is null, or captured work has no such parameters.
     """
     require(pointer)
     type_, _ = (_TYPES | _OF_MEMORY)[node.kind]

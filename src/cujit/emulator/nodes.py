@@ -24,7 +24,7 @@ NO_DATA = bytes(8)
 
 
 class NodeKind(enum.IntEnum):
-    """What a node does. Source: CUDA Driver API manual, ``CUgraphNodeType``."""
+    """Kind of a graph node. Source: CUDA Driver API manual, ``CUgraphNodeType``."""
 
     KERNEL = 0
     MEMCPY = 1
@@ -47,11 +47,12 @@ Work = GraphStep | Callable[[], None]
 
 
 class GraphNode:
-    """A node: what it does, by ``work``, and the structure of the driver that says the same, ``params``.
+    """A graph node with its ``work``, and ``params``, the driver structure that describes the same work.
 
-    ``before`` are the nodes that it waits for with each edge's data, ``after`` the ones that wait for it.
-    ``attributes`` are a kernel's, ``origin`` is the node that it was cloned from, ``child`` the graph of a node that
-    runs one. ``bodies`` are the graphs of a conditional node. What is not enabled does nothing.
+    ``before`` contains the nodes that this node waits for, with the data of each edge. ``after`` contains the nodes
+    that wait for this node. ``attributes`` are a kernel's attributes. ``origin`` is the node from which this node was
+    cloned. ``child`` is the graph of a child-graph node, and ``bodies`` are the graphs of a conditional node. A
+    disabled node does nothing.
     """
 
     def __init__(self, graph: EmulatedGraph, kind: NodeKind, params: Any = None, work: Work | None = None) -> None:
@@ -82,7 +83,7 @@ class GraphNode:
         del self.before[before], before.after[self]
 
     def destroy(self) -> None:
-        """Take it out of its graph, with its edges."""
+        """Remove the node with its edges from its graph, and destroy the graphs in the node."""
         for other in list(self.before):
             self.disconnect(other)
         for other in list(self.after):
@@ -99,9 +100,11 @@ class GraphNode:
 
 
 class EmulatedGraph:
-    """Nodes, in the order in which they were made. ``owner`` is the node that has it as its child.
+    """A graph with its nodes in the order of creation. ``owner`` is the node that contains this graph as its child
+    graph.
 
-    ``objects`` counts the references that it has to user objects. ``conditions`` were made for it, with their handles.
+    ``objects`` counts the graph's references to user objects. ``conditions`` contains the conditions that were created
+    for the graph, by handle.
     """
 
     def __init__(self, owner: GraphNode | None = None) -> None:
@@ -129,7 +132,7 @@ class EmulatedGraph:
         return any(node.bodies or any(graph.has_conditions for graph in node.graphs) for node in self.nodes)
 
     def all_conditions(self) -> list[GraphCondition]:
-        """List its conditions, and those of the graphs in it."""
+        """Return the conditions of the graph and of all graphs in it."""
         inner = (graph.all_conditions() for node in self.nodes for graph in node.graphs)
         return list(dict.fromkeys(itertools.chain(self.conditions.values(), *inner)))
 
@@ -143,7 +146,7 @@ class EmulatedGraph:
             item.release(count)
 
     def clone(self, owner: GraphNode | None = None) -> EmulatedGraph:
-        """Make a graph of the same nodes and edges, those of child graphs too."""
+        """Return a copy of the graph with its nodes, edges, and child graphs."""
         made = EmulatedGraph(owner)
         made.origin = self
         found: dict[GraphNode, GraphNode] = {}
@@ -164,7 +167,7 @@ class EmulatedGraph:
         return made
 
     def ordered(self) -> list[GraphNode]:
-        """List the nodes, each after the ones that it waits for; as they were made, where edges leave it open."""
+        """Return the nodes in topological order. If edges leave the order open, nodes are in the order of creation."""
         waits = {node: len(node.before) for node in self.nodes}
         ready = [node for node, count in waits.items() if not count]
         done: list[GraphNode] = []
@@ -179,9 +182,10 @@ class EmulatedGraph:
 
 
 class GraphCondition:
-    """A number that kernels set and conditional nodes run by; its address is its handle.
+    """A number that kernels set and conditional nodes read. Its address is its handle.
 
-    ``value`` is what it is when a graph is launched, if it ``is_assigned`` then. ``node`` is the node that has it.
+    ``value`` is the initial value at each graph launch if ``is_assigned`` is set. ``node`` is the node that uses the
+    condition.
     """
 
     def __init__(self, context: int, value: int, *, is_assigned: bool) -> None:
@@ -224,7 +228,9 @@ def node_of(handle: int) -> GraphNode:
 
 
 class UserObject:
-    """Something of the caller's that lives as long as somebody refers to it; then ``destroy`` is called with it."""
+    """An object of the caller that lives as long as references to it exist. Then ``destroy`` is called with its
+    pointer.
+    """
 
     def __init__(self, pointer: int, destroy: int, references: int) -> None:
         self.pointer = pointer
@@ -234,7 +240,9 @@ class UserObject:
         USER_OBJECTS[self.handle] = self
 
     def release(self, count: int) -> None:
-        """Take references away, more than there are if need be; with the last one it goes."""
+        """Remove references, and destroy the object with the last reference. ``count`` may exceed the number of
+        references.
+        """
         self.references -= count
         if self.references <= 0 and self.handle in USER_OBJECTS:
             del USER_OBJECTS[self.handle]

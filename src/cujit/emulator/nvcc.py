@@ -1,4 +1,6 @@
-"""The program that stands for NVIDIA's ``nvcc``: it makes PTX, cubins and fatbins, and leaves programs to NVIDIA's."""
+"""A replacement for NVIDIA's ``nvcc``, which creates PTX, cubins, and fatbins. NVIDIA's ``nvcc`` still
+builds programs.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +28,10 @@ _OF_HEADERS = ("include", "define", "undef", "pre_include")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Compile as a command line says; give the exit status.
+    """Compile according to a command line, and return the exit status.
 
-    The options are those of nvcc that ``cujit compile`` takes. With ``--preprocess`` it prints the source and the texts
-    of its headers, by which clients name what they keep.
+    The supported options are the nvcc options of ``cujit compile``. With ``--preprocess``, it prints the source and the
+    texts of its headers. Clients derive the names of their cached results from this output.
     """
     if {"--version", "-V"} & {*arguments}:
         print(_VERSION)

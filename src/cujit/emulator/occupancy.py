@@ -1,4 +1,4 @@
-"""How many blocks of a function a multiprocessor holds: what clients ask when they choose their launches.
+"""The number of a function's blocks per SM, which clients query when they choose a launch configuration.
 
 Source of the rules: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"; CUDA Driver API
 manual, "Occupancy".
@@ -50,7 +50,7 @@ def _check(handle: int, flags: int) -> LoadedFunction:
 @in_any_context("cuOccupancyMaxActiveBlocksPerMultiprocessor", "PPIP")
 @in_any_context("cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags", "PPIPU")
 def max_active_blocks(blocks: int, handle: int, threads: int, dynamic_bytes: int, flags: int = 0) -> None:
-    """Count the blocks that a multiprocessor holds at a time; flags change nothing."""
+    """Write the number of blocks that an SM can hold at a time. The flags don't affect the number."""
     require(blocks and threads > 0)
     store_u32(blocks, active_blocks(_check(handle, flags), threads, dynamic_bytes))
 
@@ -69,9 +69,9 @@ def _best(function: LoadedFunction, most: int, dynamic_bytes: Callable[[int], in
 def max_potential_block_size(
     grid: int, block: int, handle: int, of_block: int, dynamic_bytes: int, most: int, flags: int = 0
 ) -> None:
-    """Choose the block of highest occupancy, and the grid that fills the device with it.
+    """Write the block size with the highest occupancy, and the grid size that fills the device with such blocks.
 
-    ``of_block`` says what shared memory a block of so many threads takes.
+    ``of_block`` is a function that returns the dynamic shared memory of a block from its number of threads.
     """
     require(grid and block and most >= 0)
     function = _check(handle, flags)
@@ -83,7 +83,7 @@ def max_potential_block_size(
 
 @in_any_context("cuOccupancyAvailableDynamicSMemPerBlock", "PPII")
 def available_dynamic_smem_per_block(size: int, handle: int, blocks: int, threads: int) -> None:
-    """Write how much dynamic shared memory a block can have if an SM must hold so many blocks."""
+    """Write the dynamic shared memory that is available to each block if an SM must hold ``blocks`` blocks."""
     require(size and blocks > 0 and threads > 0)
     function, has = function_of(handle), device.attributes()
     require(blocks <= active_blocks(function, threads, 0))

@@ -1,4 +1,6 @@
-"""Memory pools: the device's own one, others, and what is said of them. C allocates from them."""
+"""Memory pools: the device's default pool, other pools, and their attributes. C code allocates memory
+from the pools.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ _NAMED: dict[BlockKind, int] = {}
 
 
 def _blocks_at(location: int, kind: int) -> BlockKind:
-    """Return the kind of blocks for a location and a kind of allocation. Managed memory has no location of its own."""
+    """Return the kind of blocks for a location and a kind of allocation. Managed memory doesn't depend
+    on the location.
+    """
     require(location)
     place, ordinal = (ctypes.c_int32 * 2).from_address(location)
     require(place in range(7) and kind in (_PINNED, _MANAGED))
@@ -73,7 +77,7 @@ def mem_pool_create(out: int, properties: int) -> None:
 
 @started("cuMemPoolDestroy", "P")
 def mem_pool_destroy(handle: int) -> None:
-    """End a pool, which goes with its last allocation. The device's own stays."""
+    """Mark a pool as destroyed, so that it is freed with its last allocation. The default pool is refused."""
     pool = _pool(handle)
     require(not pool.is_default)
     memory = emulation().native.state.memory
@@ -88,7 +92,7 @@ def mem_pool_destroy(handle: int) -> None:
 
 @started("cuMemPoolTrimTo", "PP")
 def mem_pool_trim_to(handle: int, _least_bytes: int) -> None:
-    """Release the unused memory of a pool: there is none."""
+    """Check the handle of a pool. There is never any unused memory to release."""
     _pool(handle)
 
 
@@ -116,7 +120,7 @@ def mem_pool_get_attribute(handle: int, attribute: int, value: int) -> None:
 
 @started("cuMemPoolSetAttribute", "PIP")
 def mem_pool_set_attribute(handle: int, attribute: int, value: int) -> None:
-    """Set an attribute of a pool; the marks of the most it had can only be forgotten."""
+    """Set an attribute of a pool. High-water marks can only be reset."""
     pool = _pool(handle)
     require(value and 1 <= attribute <= _USED_HIGH and attribute not in (_RESERVED, _USED))
     if attribute in _REUSES:
@@ -164,7 +168,7 @@ def device_get_default_mem_pool(out: int, ordinal: int) -> None:
 
 @started("cuDeviceGetMemPool", "PI")
 def device_get_mem_pool(out: int, ordinal: int) -> None:
-    """Write the pool that is used if none is named."""
+    """Write the handle of the pool that is used by allocations without an explicit pool."""
     require(out)
     device.check(ordinal)
     store_u64(out, _used())
@@ -172,7 +176,7 @@ def device_get_mem_pool(out: int, ordinal: int) -> None:
 
 @started("cuDeviceSetMemPool", "IP")
 def device_set_mem_pool(ordinal: int, handle: int) -> None:
-    """Set the pool that is used if none is named."""
+    """Set the pool that is used by allocations without an explicit pool."""
     device.check(ordinal)
     require(_pool(handle).block == BlockKind.POOLED)
     emulation().native.state.memory.pool = handle

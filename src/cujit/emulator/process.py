@@ -1,4 +1,4 @@
-"""The emulation of a process: its device, what was asked of it, and what it says in words."""
+"""The emulation of a process: its device, its call counts, and its messages."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from cujit.forks import cached_property, once
 
 
 class Emulation:
-    """What the entry points of a process share.
+    """The state that the entry points of a process share.
 
-    ``call_counts`` counts calls of Python's entry points by name, ``refused`` the calls that no entry point answers.
-    ``notes`` has the files in which both are written down. ``last_errors`` has the message of the last refusal of each
-    thread, by the thread's number. ``fault`` has the message of the last kernel that could not go on.
+    ``call_counts`` counts calls of Python's entry points by name, and ``refused`` counts calls that are not emulated.
+    ``notes`` writes both counts to files. ``last_errors`` contains the result and message of each thread's last
+    refusal, by thread ID. ``fault`` contains the result and message of the last kernel fault.
     """
 
     def __init__(self, settings: EmulatorSettings) -> None:
@@ -39,23 +39,23 @@ class Emulation:
 
     @cached_property
     def device(self) -> CpuBackend:
-        """The CPU device that runs the kernels: made at the first call that needs it.
+        """The CPU device that runs the kernels, created at the first call that needs it.
 
-        It knows all memory that the driver gives or registers; a GPU reaches no other (``PAGEABLE_MEMORY_ACCESS`` is
-        0).
+        It knows all memory that the driver allocates or registers. Like the emulated GPU, it can't access other memory
+        (``PAGEABLE_MEMORY_ACCESS`` is 0).
         """
         settings = self.settings
         return CpuBackend(settings.threads, check=settings.check, knows_all=True, timeout_s=settings.timeout_s)
 
     def refuse(self, name: str) -> None:
-        """Count a call that nobody answers; the first of a name is said."""
+        """Count a call that is not emulated. Print a message at the first call of each name."""
         self.refused[name] += 1
         self.notes.refused(name)
         if self.refused[name] == 1:
             say(f"{name} is not emulated: it returns CUDA_ERROR_NOT_SUPPORTED")
 
     def remember(self, error: RefusedCall) -> None:
-        """Keep the words of a refusal for who asks this thread's ``cuGetErrorString``."""
+        """Keep the message of a refusal for a later ``cuGetErrorString`` in this thread."""
         self.last_errors[threading.get_native_id()] = (error.result, error.words)
 
     def words(self, result: int) -> str:
@@ -66,7 +66,10 @@ class Emulation:
 
 
 def say(words: str) -> None:
-    """Write a line to standard error, whatever Python's own stands for, after what that has written before."""
+    """Write a line to the standard error of the process, even if ``sys.stderr`` was replaced.
+
+    ``sys.stderr`` is flushed first, so that the output stays in order.
+    """
     with contextlib.suppress(OSError, ValueError):  # of a standard error that is closed
         if sys.stderr is not None:
             sys.stderr.flush()
@@ -76,11 +79,11 @@ def say(words: str) -> None:
 
 @once
 def emulation() -> Emulation:
-    """Return the emulation of this process, made as the environment specifies.
+    """Return the emulation of this process, created as the environment specifies.
 
     Raises:
-        OptionError: the environment says what cannot be.
+        OptionError: a setting in the environment is invalid.
         MissingError: llvmlite is not installed.
-        UnsupportedError: the emulator is not written for this processor.
+        UnsupportedError: the emulator doesn't support this processor.
     """
     return Emulation(EmulatorSettings.from_environment())

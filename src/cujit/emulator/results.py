@@ -1,4 +1,4 @@
-"""What the driver's functions answer. Source: CUDA Driver API manual, ``CUresult``; compared with ``cuda.bindings``."""
+"""Result codes of the driver. Source: CUDA Driver API manual, ``CUresult``; compared with ``cuda.bindings``."""
 
 from __future__ import annotations
 
@@ -122,14 +122,14 @@ class Result(enum.IntEnum):
 
     @property
     def sentence(self) -> str:
-        """Its meaning, as far as its name says it: ``invalid value``."""
+        """The meaning of the result, derived from its name, such as ``invalid value``."""
         return "no error" if self is Result.SUCCESS else self.name.replace("_", " ").lower()
 
 
 class RefusedCall(Exception):
-    """A call that is answered with ``result``; ``words`` say why, where the result alone does not.
+    """A call that returns the error ``result``. ``words`` explains the reason if the result is not specific enough.
 
-    ``hint`` is a sentence that says what to do; it is the last line of ``words``.
+    ``hint`` is a sentence with the remedy, and it is the last line of ``words``.
     """
 
     def __init__(self, result: Result, words: str = "", *, hint: str = "") -> None:

@@ -1,4 +1,4 @@
-"""What the emulated device is to be: said once, and carried to child processes in the environment."""
+"""Settings of the emulated device, which child processes inherit through the environment."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ class EmulatorSettings:
 
     @classmethod
     def of(cls, *, cc: str | tuple[int, int] = (9, 0), check: str | None = None, **more: Any) -> EmulatorSettings:
-        """Make settings of what people say: ``cc`` may be a text, and ``check`` is looked at now.
+        """Create settings from user input. ``cc`` may be a text, and ``check`` is validated immediately.
 
         Raises:
-            OptionError: there is no such compute capability or check, or nothing is called so.
+            OptionError: the compute capability, the check, or a setting is unknown.
             LaunchError: ``timeout_s`` is not a positive number.
         """
         Checks.of(check)
@@ -70,11 +70,11 @@ class EmulatorSettings:
 
     @classmethod
     def parse(cls, words: str) -> EmulatorSettings:
-        """Read settings such as ``cc=8.0 check=memory,race threads=2 timeout_s=10 errors_now=1``.
+        """Parse settings such as ``cc=8.0 check=memory,race threads=2 timeout_s=10 errors_now=1``.
 
         Raises:
-            OptionError: a word is none, or as of ``of``.
-            LaunchError: as of ``of``.
+            OptionError: a word is invalid, or ``of`` raises it.
+            LaunchError: as in ``of``.
         """
         kinds: dict[str, Callable[[str], Any]] = {
             "threads": int,
@@ -95,7 +95,9 @@ class EmulatorSettings:
         return cls.of(**values)
 
     def inside(self, outer: EmulatorSettings) -> EmulatorSettings:
-        """Return the settings within an outer emulation, whose notes continue unless these settings specify others."""
+        """Return the settings for use within an outer emulation. ``log`` and ``needs`` default to the
+        outer settings.
+        """
         return replace(self, log=self.log or outer.log, needs=self.needs or outer.needs)
 
     def text(self) -> str:
@@ -104,10 +106,10 @@ class EmulatorSettings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> EmulatorSettings:
-        """Read them from the environment; without a word there, the usual ones.
+        """Read the settings from the environment, or return the default settings if the variable is not set.
 
         Raises:
-            OptionError: the variable has something else.
+            OptionError: the variable contains invalid settings.
         """
         text = environment.get(VARIABLE, "")
         try:

@@ -1,12 +1,12 @@
-"""Write a shared library whose functions are filled in at run time: no compiler, no linker.
+"""A writer of shared libraries with functions that are filled in at run time, without a compiler or linker.
 
-Every exported function is a jump through a slot of the library's ``BootTable``. A slot leads first to code that asks
-``BootTable.resolve(index, table)`` where to go, with the arguments of the call untouched:
+Every exported function is a jump through a slot of the library's ``BootTable``. Initially, a slot leads to code that
+asks ``BootTable.resolve(index, table)`` for the target. The arguments of the call are preserved:
 
-    caller -> cuInit: jmp *slots[17] -> push 17; jmp common -> resolve(17, table) -> wherever that says
+caller -> cuInit: jmp *slots[17] -> push 17; jmp common -> resolve(17, table) -> returned address
 
-``resolve`` is the boot code at first, which gets Python to fill the table; then it is Python's own, for what is called
-for the first time and for what is refused. Source of the layout: System V ABI (gABI), chapters 4 and 5, and the
+At first, ``resolve`` is the boot code, which makes Python fill the table. Later, ``resolve`` is a Python function for
+refused calls and for the first call of a function. Source of the layout: System V ABI (gABI), chapters 4 and 5, and the
 processor supplements of x86-64 and aarch64.
 """
 
@@ -27,10 +27,10 @@ TABLE_SYMBOL = STAND_IN_SYMBOL
 
 
 class _Processor(NamedTuple):
-    """How a processor is written: its ELF machine and numbers of relocations, and its pieces of code.
+    """Code generation for a processor: its ELF machine, relocation numbers, and code fragments.
 
-    ``jump(at, slot)`` jumps through a slot, ``ask(at, index, common)`` leaves a number and goes on at ``common``,
-    ``common(at, table)`` calls ``resolve`` and goes where it says; ``fail`` returns 999. Each takes ``CELL`` bytes but
+    ``jump(at, slot)`` jumps through a slot. ``ask(at, index, common)`` passes an index to ``common``. ``common(at,
+    table)`` calls ``resolve`` and jumps to the result. ``fail`` returns 999. Each fragment has ``CELL`` bytes, except
     for the last two.
     """
 
@@ -76,7 +76,7 @@ _X86_RESTORE = bytes.fromhex(
 
 
 def _x86_common(at: int, table: int) -> bytes:
-    """Save what carries arguments, call ``resolve(index, table)``, restore, and go where it says."""
+    """Return code that saves the argument registers, calls ``resolve(index, table)``, and jumps to the result."""
     after_lea = at + len(_X86_SAVE) + 7
     lea = bytes.fromhex("488d35") + struct.pack("<i", table - after_lea)
     call = bytes.fromhex("ff15") + struct.pack("<i", table + BootTable.resolve.offset - (after_lea + 6))
@@ -107,7 +107,7 @@ def _arm_ask(at: int, index: int, common: int) -> bytes:
 
 
 def _arm_common(at: int, table: int) -> bytes:
-    """Save what carries arguments, call ``resolve(index, table)``, restore, and go where it says."""
+    """Return code that saves the argument registers, calls ``resolve(index, table)``, and jumps to the result."""
     save = (
         0xA9B27BFD, 0xA90107E0, 0xA9020FE2, 0xA90317E4, 0xA9041FE6, 0xF9002BE8,  # stp x29, x30; x0 to x7; x8
         0xAD0307E0, 0xAD040FE2, 0xAD0517E4, 0xAD061FE6,  # stp q0, q1, …, q7
@@ -127,7 +127,7 @@ _ARM_FAIL = _words(0x52807CE0, 0xD65F03C0)  # mov w0, #999; ret
 
 
 class _Code(NamedTuple):
-    """All code of a library, and where parts of it lie: ``requests`` where slots lead at first."""
+    """The code of a library, and the places of its parts. ``requests`` are the initial targets of the slots."""
 
     data: bytes
     jumps: list[int]
@@ -223,7 +223,10 @@ def write_library(
 
 
 def _laid_out(soname: str, exports: Sequence[str], boot: bytes, processor: _Processor) -> tuple[int, _Code, int, int]:
-    """Choose where the table, the code, the writable part and the code's part lie; addresses are places in the file."""
+    """Return the address of the table, the code, and the addresses of the writable part and the code.
+
+    Addresses equal file offsets.
+    """
     strings, _ = _strings([*_IMPORTS, *exports, TABLE_SYMBOL, soname, soname])
     count = len(exports) + len(_IMPORTS) + 2
     head = _HEADER_BYTES + _PROGRAMS * _PROGRAM_BYTES + 24 * count + len(strings) + (8 + 2) * count + 128
@@ -236,7 +239,7 @@ def _laid_out(soname: str, exports: Sequence[str], boot: bytes, processor: _Proc
 
 
 def _strings(texts: Sequence[str]) -> tuple[bytes, dict[str, int]]:
-    """Write a table of strings, and say where each of them is."""
+    """Return a string table, and the offset of each string in it."""
     places, data = {}, b"\0"
     for text in dict.fromkeys(texts):
         places[text] = len(data)
@@ -245,7 +248,7 @@ def _strings(texts: Sequence[str]) -> tuple[bytes, dict[str, int]]:
 
 
 def _symbols(names: dict[str, int], exports: Sequence[str], code: _Code, table: int, table_bytes: int) -> bytes:
-    """Write the dynamic symbols: what is imported, the functions, the table."""
+    """Return the dynamic symbol table, which contains the imports, the exported functions, and the boot table."""
     function, variable, if_there = 1 << 4 | 2, 1 << 4 | 1, 2 << 4 | 2
     rows = [(0, 0, 0, 0, 0, 0)]
     # Programs that never call it have the library preloaded, too, and may have none of these.
@@ -256,9 +259,10 @@ def _symbols(names: dict[str, int], exports: Sequence[str], code: _Code, table: 
 
 
 def _versions(names: dict[str, int], soname: str, node: str, count: int) -> dict[str, bytes]:
-    """Write the version of each symbol, and the two that are defined: that of the library, and the functions' node.
+    """Return the sections with the version of each symbol and with the definitions of two versions.
 
-    Source: Linux Standard Base, "Symbol Versioning".
+    The defined versions are the library's base version and the version node of the functions. Source: Linux Standard
+    Base, "Symbol Versioning".
     """
     own, of_node = 1, 2
     each = [0, *(own for _ in _IMPORTS), *(of_node for _ in range(count)), own]
@@ -319,7 +323,7 @@ _SECTIONS = {
 
 
 def _file(processor: _Processor, pieces: dict[str, bytes], at: dict[str, int], end: int) -> bytes:
-    """Put header, segments, pieces and section headers together."""
+    """Return the file, which consists of the header, segments, pieces, and section headers."""
     code_end = at[".text"] + len(pieces[".text"])
     head_end = max(at[name] + len(piece) for name, piece in pieces.items() if at[name] < at[".text"])
     begin = at[".dynamic"]

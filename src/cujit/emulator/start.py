@@ -1,4 +1,4 @@
-"""The door of the emulator: this process and the ones that it starts find it where they look for a driver."""
+"""The start of the emulator. This process and its child processes find the emulator where they search for a driver."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from cujit.errors import CujitError
 
 
 def attach(table: int) -> None:
-    """Fill in a library's table, as ``library.attach`` does, with all that stands behind it ready."""
+    """Prepare the emulator, and fill in a library's table as ``library.attach`` does."""
     _prepare()
     library.attach(table)
 
@@ -94,7 +94,7 @@ def emulate(
 
 
 def start(settings: EmulatorSettings) -> None:
-    """Do what ``emulate`` does.
+    """Start the emulator, as ``emulate`` does.
 
     Raises:
         CujitError: a CUDA driver or an NVIDIA compiler is already loaded, or this process already uses the emulator

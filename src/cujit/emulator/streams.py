@@ -1,4 +1,4 @@
-"""What is seldom asked of streams: attributes, callbacks, and waits for values in memory."""
+"""Rarely used stream functions: attributes, callbacks, and waits for values in memory."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def stream_copy_attributes(to: int, of: int) -> None:
 
 @started("cuStreamAddCallback", "SPPU")
 def stream_add_callback(stream: int, callback: int, data: int, flags: int) -> None:
-    """Call a function when the work of a stream is done: now."""
+    """Call a function immediately, because the work of a stream is already complete."""
     require(callback and not flags)
     not_captured(stream, "a stream callback can't be captured", hint="call `cuLaunchHostFunc` instead")
     call_host(callback, stream, 0, data)

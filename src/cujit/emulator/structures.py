@@ -1,4 +1,4 @@
-"""What the emulator's C and Python share: structures in memory, and what handles are."""
+"""Data structures that the emulator's C and Python code share, and the kinds of handles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CELL_BYTES = 128
 
 
 class BootText(enum.IntEnum):
-    """The place of each of the boot code's texts in its table: names of functions, a path, a statement."""
+    """Index of each text in the boot code's table. The texts are function names, a path, and a statement."""
 
     RUNS = 0
     """``Py_IsInitialized``"""
@@ -34,33 +34,35 @@ class BootText(enum.IntEnum):
 
 
 class BootTable(Shared):
-    """What comes before the slots of a library that ``shared_library`` writes.
+    """The structure that precedes the slots of a library from ``shared_library``.
 
-    ``resolve`` is asked about calls of slots that nobody has filled. ``dlopen`` and ``dlsym`` are the C library's;
-    ``state`` is the boot code's own, ``texts`` what it needs to know, ``failed`` a function that answers
-    ``CUDA_ERROR_UNKNOWN``, ``count`` the number of slots, which follow. ``targets`` are as many ``PythonCall``;
-    ``ask`` is called where one is empty.
+    ``count`` is the number of slots. ``resolve`` finds the target of an unfilled slot. ``dlopen`` and ``dlsym`` belong
+    to the C library. ``state`` is data of the boot code, and ``texts`` are its constants. ``failed`` is a function that
+    returns ``CUDA_ERROR_UNKNOWN``. ``targets`` are ``count`` structures of the type ``PythonCall``. ``ask`` is called
+    if a target is empty.
     """
 
     _fields_ = Fields("u64 count, state, resolve, failed, dlopen, dlsym, texts[16], targets, ask")
 
 
 class PythonCall(Shared):
-    """A function of Python's that C calls, and what a message calls it."""
+    """A Python function that C calls, and its name in messages."""
 
     _fields_ = Fields("u64 call; const char *name")
 
 
 class PythonLock(Shared):
-    """Functions of Python that tell which thread state has the global lock and which is the thread's own, and that
-    release the lock and take it again.
+    """Functions of Python for the global interpreter lock.
+
+    ``current`` returns the thread state that holds the lock, and ``own`` returns the state of the calling thread.
+    ``release`` releases the lock, and ``take`` acquires the lock again.
     """
 
     _fields_ = Fields("u64 current, own, release, take")
 
 
 class CellKind(enum.IntEnum):
-    """What a handle is; 0 marks a cell that is free."""
+    """Kind of a handle. 0 marks a free cell."""
 
     FREE = 0
     CONTEXT = 1
@@ -82,20 +84,20 @@ class CellKind(enum.IntEnum):
 
 
 class Cell(Shared):
-    """What a handle points at: its kind, the error that sticks to a context, and the cell of its context.
+    """The data at a handle: its kind, the sticky error of a context, and the cell of its context.
 
-    ``id`` counts the cells that were made. ``next`` chains the free ones. ``words`` are each kind's own.
+    ``id`` is the number of the cell in the order of creation. ``next`` links free cells. ``words`` depends on the kind.
     """
 
     _fields_ = Fields("u32 kind, error; u64 context, id, next, words[12]")
 
 
 class Context(Shared):
-    """The cell of a context, with the flags that it was made by, the version of its API, and how often it is held.
+    """The cell of a context, with its creation flags, the version of its API, and its number of users.
 
-    ``users`` counts what retained a primary context, or attached to another; ``is_primary`` is 1 for the primary one,
-    whose cell stays when it is reset. ``green`` is the green context that the cell stands for, 0 for others;
-    ``context`` is then the primary one.
+    ``users`` counts the retains of a primary context, or the attachments to another context. ``is_primary`` is 1 for
+    the primary context. Its cell remains after a reset. ``green`` is the green context that the cell represents, or 0.
+    For a green context, ``context`` is the primary context.
     """
 
     _fields_ = Fields(
@@ -110,7 +112,7 @@ class GreenCell(Shared):
 
 
 class BlockKind(enum.IntEnum):
-    """What memory is, by the call that made it; 0 marks a block that is free."""
+    """Kind of memory, which depends on the allocating call. 0 marks a free block."""
 
     FREE = 0
     DEVICE = 1
@@ -129,32 +131,33 @@ class BlockKind(enum.IntEnum):
 
 
 class Block(Shared):
-    """An allocation: where it begins and how many bytes were asked for, its context and pool (or 0).
+    """An allocation: its address, its requested size in bytes, its context, and its pool (or 0).
 
-    ``id`` counts allocations. ``flags`` are the caller's.
+    ``id`` is the number of the allocation. ``flags`` are the caller's flags.
     """
 
     _fields_ = Fields("u64 begin, size, context, id, pool; u32 kind, flags")
 
 
 class Chunk(Shared):
-    """A piece of 2 MiB of the emulator's addresses: the blocks that lie in it, ``unit`` bytes apart.
+    """A range of 2 MiB of the emulator's addresses, with blocks at intervals of ``unit`` bytes.
 
-    ``unit`` is 0 where one block takes one or more chunks for itself. ``fresh`` counts the blocks that were ever used,
-    ``spare`` is one more than the first that is free again, whose ``id`` is the next one's. ``next`` chains the chunks
-    of a unit that have room, ``listed`` is 1 for these.
+    ``unit`` is 0 if a single block uses one or more whole chunks. ``fresh`` counts the blocks that were ever used.
+    ``spare`` is one more than the index of the first free block. The ``id`` of a free block is the ``spare`` value of
+    the next free block. ``next`` links the chunks with equal ``unit`` and free blocks. ``listed`` is 1 for a linked
+    chunk.
     """
 
     _fields_ = Fields("struct Block *blocks; u64 unit, fresh, spare, next, listed")
 
 
 class Memory(Shared):
-    """The memory of the device: its addresses, the chunks that these are cut into, and how much is taken.
+    """The memory of the device: its addresses, its chunks, and its usage.
 
-    ``total`` is what the device has and ``used`` what it gave, in bytes; ``pool`` is used where none is named (0: the
-    device's own). ``on_new``, ``on_free``, ``on_write`` and ``on_copy`` are functions of Python for who checks
-    accesses (0: nobody does), ``on_capture`` the one that gets what a captured stream would copy or set, ``on_pooled``
-    what it would allocate or free.
+    ``total`` is the size of the memory and ``used`` the size of all allocations, in bytes. ``pool`` is the pool for
+    allocations without an explicit pool, and 0 is the default pool. ``on_new``, ``on_free``, ``on_write``, and
+    ``on_copy`` are Python functions for access checks, or 0 without checks. ``on_capture`` receives the copies and sets
+    of captured streams. ``on_pooled`` receives their allocations and frees.
     """
 
     _fields_ = Fields(
@@ -164,10 +167,10 @@ class Memory(Shared):
 
 
 class CopyPlan(Shared):
-    """A copy of boxes: where it begins, the sizes in bytes and rows, and the bytes from row to row and slice to slice.
+    """A copy of a box: its start addresses, its sizes in bytes and rows, and the row and slice pitches in bytes.
 
-    ``dst_type`` and ``src_type`` are the caller's ``CUmemorytype``, ``dst_array`` and ``src_array`` the handles of
-    arrays.
+    ``dst_type`` and ``src_type`` are the caller's ``CUmemorytype``, and ``dst_array`` and ``src_array`` are array
+    handles.
     """
 
     _fields_ = Fields(
@@ -186,10 +189,10 @@ class SetPlan(Shared):
 
 
 class ArrayCell(Shared):
-    """The cell of a CUDA array: where its elements lie, and what the caller said of it.
+    """The cell of a CUDA array: the address of its elements, and its descriptor.
 
-    ``row`` and ``slice`` are bytes from one to the next, the sizes are in elements and 0 for an axis that there is not;
-    ``depth`` counts layers and faces, too. ``format`` is a ``CUarray_format``.
+    ``row`` and ``slice`` are the row and slice pitches in bytes. Sizes are in elements, and 0 marks a missing axis.
+    ``depth`` also counts layers and faces. ``format`` is a ``CUarray_format``.
     """
 
     _fields_ = Fields(
@@ -199,11 +202,12 @@ class ArrayCell(Shared):
 
 
 class PoolCell(Shared):
-    """The cell of a memory pool: bytes and allocations in use, and what its attributes say.
+    """The cell of a memory pool: the bytes and allocations in use, and the attributes.
 
-    ``reuse`` has a bit for each of the first three attributes. ``is_default`` marks the device's own, ``ended`` a pool
-    that goes with its last allocation. ``reserved`` counts what graphs had and have not given back. ``block`` is the
-    kind of its allocations, ``place`` the caller's ``CUmemLocation``.
+    ``reuse`` has a bit for each of the first three attributes. ``is_default`` marks the device's default pool.
+    ``ended`` marks a destroyed pool, which is freed with its last allocation. ``reserved`` counts bytes that graphs
+    allocated and have not returned. ``block`` is the kind of the allocations, and ``place`` is the caller's
+    ``CUmemLocation``.
     """
 
     _fields_ = Fields(
@@ -221,7 +225,7 @@ class CaptureStatus(enum.IntEnum):
 
 
 class CaptureQuestion(enum.IntEnum):
-    """What C asks while streams are captured; the answer is a ``CUresult``, or ``GO_ON`` where C is to answer."""
+    """A question from C during stream capture. The answer is a ``CUresult``, or ``GO_ON`` if C continues the call."""
 
     UNSAFE = 0
     """A call that may not be made at all, unless the captures are relaxed."""
@@ -248,12 +252,12 @@ GO_ON = 1 << 20
 
 
 class StreamCell(Shared):
-    """A stream: a ``Cell`` whose words are the stream's.
+    """A stream, which is a ``Cell`` with stream-specific fields.
 
-    ``capture`` is the number of the capture that it is part of, ``status`` a ``CaptureStatus``. ``is_default`` marks
-    the streams that are there without being made; ``after`` chains them: those of a thread, or the contexts' own;
-    ``context_id`` is the ``id`` of the context. ``green`` is the green context that the stream was made in, 0 for none;
-    ``is_detached`` marks a stream whose green context has ended.
+    ``capture`` is the number of the capture that contains the stream, and ``status`` is a ``CaptureStatus``.
+    ``is_default`` marks streams that exist without being created. ``after`` links the default streams of a thread, or
+    of the contexts. ``context_id`` is the ``id`` of the context. ``green`` is the green context in which the stream was
+    created, or 0. ``is_detached`` marks a stream after its green context has ended.
     """
 
     _fields_ = Fields(
@@ -263,20 +267,20 @@ class StreamCell(Shared):
 
 
 class EventCell(Shared):
-    """An event: a ``Cell`` whose words are the event's.
+    """An event, which is a ``Cell`` with event-specific fields.
 
-    ``recorded_ns`` is a clock's time, 0 where it was not recorded. ``capture`` is the number of the capture that it was
-    recorded in last, 0 for none.
+    ``recorded_ns`` is the clock time of the last recording, or 0 if the event was never recorded. ``capture`` is the
+    number of the capture in which the event was last recorded, or 0.
     """
 
     _fields_ = Fields("u32 kind, error; u64 context, id, next; u32 flags, unused; u64 recorded_ns, capture, words[9]")
 
 
 class AskedLaunch(Shared):
-    """How a function is launched: sizes in blocks, threads and bytes, and the stream.
+    """A requested launch: the sizes in blocks, threads, and bytes, and the stream.
 
-    A ``cluster`` of 0 leaves it to the function. ``more`` is 1 where the caller said what only Python knows, in its
-    ``attribute_count`` attributes. ``ready`` is what Python made of it.
+    If ``cluster`` is 0, the function's cluster size applies. ``more`` is 1 if the ``attribute_count`` attributes
+    contain settings that only Python understands. ``ready`` is the launch that Python prepared.
     """
 
     _fields_ = Fields(
@@ -286,13 +290,13 @@ class AskedLaunch(Shared):
 
 
 class ParameterSpan(Shared):
-    """Where a parameter lies in the buffer of all of them, in bytes."""
+    """Offset and size of a parameter in the parameter buffer, in bytes."""
 
     _fields_ = Fields("u32 offset, bytes")
 
 
 class ReadyLaunch(Shared):
-    """A launch that was made ready: for which sizes, and how C starts it on the CPU device (see ``Target.fields``)."""
+    """A prepared launch: its sizes, and the data with which C starts it on the CPU device (see ``Target.fields``)."""
 
     _fields_ = Fields(
         "u32 grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, cluster_x, cluster_y, cluster_z; "
@@ -301,9 +305,10 @@ class ReadyLaunch(Shared):
 
 
 class FunctionCell(Shared):
-    """The cell of a function of a module: its parameters, ``count`` launches that are ready, newest last.
+    """The cell of a module's function: its parameters, and ``count`` prepared launches, with the newest last.
 
-    ``running`` counts the threads that look at those now: what ``ready`` no longer has is let go when nobody does.
+    ``running`` counts the threads that currently use these launches. A launch that was removed from ``ready`` is freed
+    when no thread uses it.
     """
 
     _fields_ = Fields(
@@ -313,7 +318,7 @@ class FunctionCell(Shared):
 
 
 class KernelCell(Shared):
-    """The cell of a kernel of a library: the function that it is in the context that asked last."""
+    """The cell of a library kernel. ``function`` is the kernel's function in the context that requested it last."""
 
     _fields_ = Fields("u32 kind, error; u64 context, id, next, function, words[11]")
 
@@ -327,7 +332,7 @@ class LaunchWords(Shared):
 
 
 class StepKind(enum.IntEnum):
-    """What a step of a graph is; ``END`` follows the last one."""
+    """Kind of a graph step. ``END`` follows the last step."""
 
     END = 0
     PYTHON = 1
@@ -355,45 +360,47 @@ class StepKind(enum.IntEnum):
 
 
 class GraphStep(Shared):
-    """What a launch of a graph does for one of its nodes; ``plan`` is an address, of what ``kind`` says.
+    """The step of a graph launch for one node. ``plan`` is the address of data that depends on ``kind``.
 
-    ``known`` is the function that a step launches, in the context that it was made for, or 0. The graph keeps it while
-    it runs. ``function`` may be a kernel of a library instead, which is another function in each context.
+    ``known`` is the function that a step launches in the context for which the step was created, or 0. The graph keeps
+    the function alive while the graph runs. ``function`` may be a library kernel instead, which has another function in
+    each context.
     """
 
     _fields_ = Fields("u32 kind, number; u64 context, function, plan, values, known")
 
 
 class GraphExecCell(Shared):
-    """The cell of an instantiated graph: its steps, 0 where Python is to write them anew.
+    """The cell of an instantiated graph. ``steps`` is 0 if Python must write the steps again.
 
-    ``running`` counts the threads that launch it now: steps of before are let go when nobody does.
+    ``running`` counts the threads that currently launch the graph. Old steps are freed when no thread uses them.
     """
 
     _fields_ = Fields("u32 kind, error; u64 context, id, next; struct GraphStep *steps; u64 running, words[10]")
 
 
 class ErrorText(Shared):
-    """What a ``CUresult`` is called and what it means: addresses of strings that outlive Python."""
+    """The name and meaning of a ``CUresult``, as addresses of strings that outlive Python."""
 
     _fields_ = Fields("u64 code, name, sentence")
 
 
 class DeviceFacts(Shared):
-    """What the device says of itself: ``attributes`` by number, from 1 on, and memory in bytes."""
+    """Properties of the device: ``attributes`` by number, starting at 1, and the memory size in bytes."""
 
     _fields_ = Fields("i32 *attributes; u64 count; const char *name; u64 uuid[2], bytes; i32 major, minor")
 
 
 class Emulator(Shared):
-    """The state of the process. ``alive`` points at a word that a forked child finds empty.
+    """The emulator state of the process. ``alive`` points to a word that is 0 in a forked child.
 
-    ``ended`` is set when the process ends, ``errors_now`` where faults of kernels are answered by the launch itself.
-    ``primary`` is the cell of the primary context, 0 while nobody retains it. ``capturing`` is the address of what
-    answers a ``CaptureQuestion``, 0 while no stream is captured. ``host_calls`` counts host functions that run now.
-    ``wait_ns`` is how long a thread may wait for Python's lock, 0 for ever.
-    ``table`` is the driver's, whose slots the end of the process fills anew: all but those of ``cuGetErrorName`` and
-    ``cuGetErrorString``, which go on by ``errors``. The rest is ``state.c``'s own.
+    ``ended`` is set when the process ends. ``errors_now`` is set if a launch returns the fault of its kernel itself.
+    ``primary`` is the cell of the primary context, or 0 while no caller retains it. ``capturing`` is the address of the
+    function that answers a ``CaptureQuestion``, or 0 while no stream is captured. ``host_calls`` counts the host
+    functions that are running. ``wait_ns`` is the longest wait of a thread for Python's lock, and 0 means no limit.
+
+    ``table`` is the driver's table. At the end of the process, all slots are replaced except for ``cuGetErrorName`` and
+    ``cuGetErrorString``, which continue to work with ``errors``. The other fields belong to ``state.c``.
     """
 
     _fields_ = Fields(

@@ -1,4 +1,4 @@
-"""Tensor maps: the driver's arguments become those of the CPU device, whose maps kernels here read.
+"""Tensor maps: conversion of the driver's arguments to the maps of the CPU device, which emulated kernels read.
 
 Source: CUDA Driver API manual, "Tensor Map Object Management".
 """
@@ -21,7 +21,7 @@ _ADDRESS = 0
 
 
 def _numbers(address: int, count: int, type_: type[ctypes.c_uint64 | ctypes.c_uint32 | ctypes.c_int32]) -> list[int]:
-    """Read an array that goes from the innermost axis outward, the other way round."""
+    """Read an array with one number per axis, innermost first, and return the numbers outermost first."""
     require(address or not count)
     return list((type_ * count).from_address(address))[::-1] if count else []
 
@@ -80,7 +80,7 @@ def tensor_map_encode_tiled(
 def tensor_map_encode_im2col(
     out: int, kind: int, rank: int, address: int, sizes: int, strides: int, *copied: int
 ) -> None:
-    """Describe images, of which a copy takes pixels as a convolution goes over them."""
+    """Write a tensor map of images, with which a copy moves pixels in the order that a convolution processes them."""
     lower, upper, channels, pixels, steps, *words = copied
     require(3 <= rank <= MAX_RANK)
     tiling = _tiling(kind, rank, address, sizes, strides, [*[1] * (rank - 1), channels], steps, (*words,))

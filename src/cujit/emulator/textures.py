@@ -1,7 +1,7 @@
-"""CUDA arrays, and textures and surfaces of them and of plain memory; the CPU device reads them by its descriptors.
+"""CUDA arrays, and textures and surfaces of arrays and plain memory. The CPU device reads them through descriptors.
 
-A handle of a texture or surface is the address of the descriptor that kernels read. One that is destroyed rests before
-it is used again, without its mark: what a kernel does with such a handle is a fault of the kernel.
+The handle of a texture or surface is the address of the descriptor that kernels read. A destroyed descriptor loses its
+mark, and is not reused immediately. A kernel that uses the handle of a destroyed descriptor faults.
 
 Source: CUDA Driver API manual, ``cuArray3DCreate``, ``cuTexObjectCreate`` and ``cuSurfObjectCreate``.
 """
@@ -92,7 +92,7 @@ def _array_of(handle: int) -> ArrayCell:
 
 
 def _kind(descriptor: _Space) -> str:
-    """Name what an array is as the attributes of its sizes do."""
+    """Return the kind of an array as it is spelled in the names of size attributes, such as ``2D_LAYERED``."""
     if descriptor.flags & _CUBE:
         return "CUBEMAP_LAYERED" if descriptor.flags & _LAYERED else "CUBEMAP"
     axes = (
@@ -240,7 +240,9 @@ class _View(ctypes.Structure):
 
 
 class _Elements(NamedTuple):
-    """Elements in memory; ``is_line`` where they are plain memory without rows, ``is_empty`` where there are none."""
+    """Elements in memory. ``is_line`` marks plain memory without rows, and ``is_empty`` marks memory
+    without elements.
+    """
 
     base: int
     extent: Extent
@@ -264,7 +266,9 @@ def _of_array(resource: _Resource) -> _Elements:
 
 
 def _of_memory(resource: _Resource) -> _Elements:
-    """Take memory as the caller says it, as an H200 does: it may not be there, and its rows may overlap."""
+    """Return the elements of memory that the caller describes. As on an H200, the memory may be missing, and rows may
+    overlap.
+    """
     format_ = _format(resource.format, resource.channels)
     at, width, height, pitch = resource.address, resource.width, resource.height, resource.pitch
     require(at and not at % _ALIGN, words=f"a texture begins at a multiple of {_ALIGN} bytes")
@@ -285,9 +289,9 @@ def _elements(resource: _Resource) -> _Elements:
 
 
 def _seen(elements: _Elements, view: _View) -> _Elements:
-    """Return what a view shows of an array: the same elements as another type, and some of the layers.
+    """Return the elements of an array that a view shows: with another type, and only some of the layers.
 
-    The last layer may be one behind the array's, which an H200 takes, too.
+    As on an H200, the last layer of the view may be one past the last layer of the array.
     """
     extent = elements.extent
     sizes = view.width, view.height, view.depth
@@ -329,7 +333,7 @@ class _Reading(ctypes.Structure):
 
 
 def _sampling(reading: _Reading, elements: _Elements) -> Sampling:
-    """Read how a texture is sampled; of a line, only what its elements become is."""
+    """Return the sampling settings of a texture. For a line of memory, only the conversion of elements applies."""
     flags, format_ = reading.flags, elements.format
     require(not flags & ~_FLAGS)
     is_float = format_.is_float or (format_.dtype.itemsize <= 2 and not flags & _AS_INTEGER)
@@ -343,7 +347,11 @@ def _sampling(reading: _Reading, elements: _Elements) -> Sampling:
 
 
 def _looking(reading: _Reading, extent: Extent) -> tuple[tuple[AddressMode, AddressMode, AddressMode], Filter]:
-    """Read where a texture is looked up; only what is read by normalised coordinates, as cubes always are, repeats."""
+    """Return the address modes and the filter of a texture.
+
+    Without normalized coordinates, wrap and mirror modes become clamp mode. Cubemaps always have normalized
+    coordinates.
+    """
     require(extent.cube or not reading.flags & _SEAMLESS)
     require(not reading.flags & _SEAMLESS, Result.NOT_SUPPORTED, "the emulator doesn't support seamless cube maps")
     require(
@@ -372,7 +380,9 @@ def _whole(value: float) -> float:
 
 
 class _Object:
-    """A texture, or a surface, which has no ``reading``: what kernels read of it, and what the caller said."""
+    """A texture or surface: the descriptor that kernels read, and the caller's parameters. A surface has no
+    ``reading``.
+    """
 
     def __init__(
         self, context: int, made: Descriptor, resource: _Resource, reading: _Reading | None, view: _View | None
@@ -407,7 +417,7 @@ def _object_of(handle: int, *, is_texture: bool) -> _Object:
 
 
 def _forget(handle: int, *, is_texture: bool) -> None:
-    """Let go of a texture or a surface; another number is no error for an H200, and not here."""
+    """Destroy a texture or surface. As on an H200, an unknown handle is not an error."""
     found = _found(handle, is_texture=is_texture)
     if found is not None:
         del _OBJECTS[handle]
@@ -438,14 +448,14 @@ def tex_object_create(context: int, out: int, descriptor: int, how: int, seen: i
 
 @in_any_context("cuTexObjectDestroy", "P")
 def tex_object_destroy(handle: int) -> None:
-    """Let go of a texture; what it was made of stays."""
+    """Destroy a texture. The underlying array or memory remains."""
     safe()
     _forget(handle, is_texture=True)
 
 
 @in_any_context("cuTexObjectGetResourceDesc", "PP")
 def tex_object_get_resource_desc(out: int, handle: int) -> None:
-    """Write what a texture was made of."""
+    """Write the resource descriptor with which a texture was created."""
     _store(out, _object_of(handle, is_texture=True).resource)
 
 
@@ -457,7 +467,7 @@ def tex_object_get_texture_desc(out: int, handle: int) -> None:
 
 @in_any_context("cuTexObjectGetResourceViewDesc", "PP")
 def tex_object_get_resource_view_desc(out: int, handle: int) -> None:
-    """Write what a texture shows of an array. Write nothing if the texture was made without a view."""
+    """Write the resource view descriptor of a texture. Write nothing if the texture was created without a view."""
     require(out)
     view = _object_of(handle, is_texture=True).view
     if view is not None:
@@ -466,7 +476,7 @@ def tex_object_get_resource_view_desc(out: int, handle: int) -> None:
 
 @in_context("cuSurfObjectCreate", "PP")
 def surf_object_create(context: int, out: int, descriptor: int) -> None:
-    """Make a surface of an array; an H200 does not ask whether the array was made for that."""
+    """Create a surface of an array. As on an H200, the array doesn't need the flag for surfaces."""
     require(out)
     resource = _copied(_Resource, descriptor)
     require(resource.type == _OF_ARRAY)
@@ -478,14 +488,14 @@ def surf_object_create(context: int, out: int, descriptor: int) -> None:
 
 @in_any_context("cuSurfObjectDestroy", "P")
 def surf_object_destroy(handle: int) -> None:
-    """Let go of a surface; its array stays."""
+    """Destroy a surface. The underlying array remains."""
     safe()
     _forget(handle, is_texture=False)
 
 
 @in_any_context("cuSurfObjectGetResourceDesc", "PP")
 def surf_object_get_resource_desc(out: int, handle: int) -> None:
-    """Write what a surface was made of."""
+    """Write the resource descriptor with which a surface was created."""
     _store(out, _object_of(handle, is_texture=False).resource)
 
 

@@ -1,9 +1,10 @@
-"""What stands before NVRTC and nvJitLink: what would be machine code is a container of PTX.
+"""Replacements for functions of NVRTC and nvJitLink, which return containers of PTX in place of cubins.
 
-Of NVRTC it is the PTX that the code was assembled from, which the library has anyway, with that code beside it: what
-kernels use of a GPU is known of code alone. In a link, LTO-IR becomes PTX by the real library; PTX meets PTX in cujit's
-own linker; links of cujit's have the code beside it. A link that asks for PTX or LTO-IR is the real library's alone,
-and so are all handles: what is known of each is kept beside it. Source: nvJitLink user guide.
+For NVRTC, the container holds the PTX and the machine code that was assembled from it. Only the machine code shows
+which GPU resources a kernel uses. In a link, the real library compiles LTO-IR to PTX, and cujit's linker links PTX.
+Containers from cujit's links also hold the machine code. The real library performs a link to PTX or LTO-IR without
+changes. All handles belong to the real library, and this module stores additional data for each. Source: nvJitLink user
+guide.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from cujit.values import NamedTuple, replace
 
 
 class _Piece(NamedTuple):
-    """An input, as the real library is to get it."""
+    """An input of a link, in the form that the real library receives."""
 
     kind: int
     data: bytes
@@ -48,7 +49,7 @@ class _Piece(NamedTuple):
 
 
 class _RealLinkError(Exception):
-    """What the real library answered, and what its log says."""
+    """The error code of the real library, with the contents of its log."""
 
     def __init__(self, code: int, log: bytes) -> None:
         super().__init__(code)
@@ -62,14 +63,14 @@ _KEEPER = "cujit_keeper"
 
 
 def _keeper(names: Sequence[str]) -> str:
-    """Write a kernel that takes the addresses of functions: so they stay."""
+    """Return the source of a kernel that uses the addresses of functions, so that a linker keeps the functions."""
     declared = "".join(f"__device__ void {name}(); " for name in names)
     taken = "".join(f"at[{k}] = (void *){name}; " for k, name in enumerate(names))
     return f'extern "C" {{ {declared}__global__ void {_KEEPER}(void **at) {{ {taken}}} }}'
 
 
 def _without_keeper(module: syntax.PtxModule, names: Sequence[str]) -> Iterator[syntax.ModuleItem]:
-    """Take the keeper away, and have others see the functions that it kept."""
+    """Yield the items of a module without the keeper kernel, and make the functions that it kept visible."""
     for item in module.items:
         if isinstance(item, syntax.Function) and item.name in names and item.linkage != "extern":
             yield replace(item, linkage="visible")
@@ -84,7 +85,7 @@ def _checked(name: str, text: str) -> Input:
 
 
 class Link:
-    """What is known of a handle: its inputs, and afterwards the PTX or what was in the way."""
+    """The data of a link handle: its inputs, and after the link the PTX or the errors."""
 
     def __init__(self, real: ctypes.CDLL, options: list[bytes]) -> None:
         self.real, self.options = real, options
@@ -98,11 +99,11 @@ class Link:
 
     @property
     def arch(self) -> Arch:
-        """The architecture that the options say, the last of them."""
+        """The architecture in the options. If several options specify an architecture, the last option counts."""
         return Arch.parse([option[6:].decode() for option in self.options if option.startswith(b"-arch=")][-1])
 
     def add(self, kind: int, data: bytes, name: bytes) -> int:
-        """Take an input."""
+        """Add an input, and return the result code."""
         held = read_container(data)
         self._given.append(_Piece(kind, data if held is None else held.cubin, name))
         return self._take(kind, data, name)
@@ -120,7 +121,7 @@ class Link:
         return Code.SUCCESS
 
     def _add_parts(self, data: bytes, name: bytes) -> int:
-        """Take what an archive, an object or a fatbin has for the architecture."""
+        """Add the code for the architecture from an archive, an object, or a fatbin, and return the result code."""
         if is_device_runtime(data):
             self._wants_runtime = True
             return Code.SUCCESS
@@ -180,15 +181,15 @@ class Link:
         """Compile LTO-IR to PTX with the real library.
 
         Raises:
-            _RealLinkError: it does not.
+            _RealLinkError: the real library failed.
         """
         return self._by_real([*self.options, b"-ptx"], pieces, "LinkedPtx").rstrip(b"\0")
 
     def _by_real(self, options: list[bytes], pieces: Sequence[_Piece], what: str) -> bytes:
-        """Link with the real library.
+        """Link with the real library, and return the result that ``what`` names.
 
         Raises:
-            _RealLinkError: it does not.
+            _RealLinkError: the real library failed.
         """
         inner = ctypes.c_void_p()
         failed = self.real.nvJitLinkCreate(
@@ -221,7 +222,9 @@ _Row = tuple[str, tuple[Any, ...], Callable[..., int]]
 
 
 def _functions(failed: int, rows: Iterable[_Row]) -> dict[str, Any]:
-    """Make functions that C calls; a fault of ours is said, and answered as one of the library's."""
+    """Create functions for C. An exception in one of them is reported, and the function returns the error code
+    ``failed``.
+    """
 
     def guarded(name: str, body: Callable[..., int]) -> Callable[..., int]:
         def call(*arguments: int) -> int:
@@ -279,7 +282,7 @@ def compiler_functions(real: ctypes.CDLL) -> dict[str, Any]:
 
 
 class _Links:
-    """The links of machine code of a process, by their handles."""
+    """The machine-code links of a process, by their handles."""
 
     def __init__(self, real: ctypes.CDLL) -> None:
         self._real = real

@@ -1,4 +1,4 @@
-"""Versions, entry points by name, and what answers are called."""
+"""Versions, entry points by name, and the names of results."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def get_proc_address_v2(symbol: int, function: int, version: int, flags: int, st
 
 
 def _find(symbol: int, function: int, version: int, flags: int) -> int:
-    """Store an address, or null, and say which of the three it is."""
+    """Store the address of an entry point, or null, and return whether it was found, unknown, or too new for the
+    version.
+    """
     name = text_at(symbol)
     require(function and not flags & ~functions.FLAGS)
     form = functions.find(name, version, flags)
@@ -55,7 +57,10 @@ def _find(symbol: int, function: int, version: int, flags: int) -> int:
 
 @always("cuGetExportTable", "PP")
 def get_export_table(table: int, uuid: int) -> int:
-    """Answer that there is none: tables without a manual, by which a linked-in CUDA runtime proves a driver genuine."""
+    """Refuse a request for an export table, because the emulator has none.
+
+    Export tables are undocumented. A statically linked CUDA runtime verifies with them that a driver is genuine.
+    """
     require(table and uuid)
     if ctypes.string_at(uuid, 4) == _RUNTIME:
         _refuse_runtime()
@@ -69,7 +74,7 @@ def _refuse_runtime() -> None:
 
 @in_any_context("cuProfilerStart cuProfilerStop", "")
 def profiler() -> None:
-    """Begin or end what a profiler looks at; there is none."""
+    """Ignore a request to start or stop profiling, because there is no profiler."""
 
 
 @always("cuGetErrorName", "IP")

@@ -1,6 +1,6 @@
-"""Virtual memory: addresses that are reserved, memory that is made apart from them, and what is mapped where.
+"""Virtual memory: reserved addresses, separately created memory, and the mappings of memory to addresses.
 
-Memory is a file without a name, so that it lies at several addresses at once, and goes to other processes by its
+Memory is an unnamed file, so that it can be mapped at several addresses. Other processes receive it by its file
 descriptor. Source: CUDA Driver API manual, "Virtual Memory Management".
 """
 
@@ -48,9 +48,9 @@ class _Properties(ctypes.Structure):
 
 
 class _Physical:
-    """Memory that was made: a file, and how many hold it by handle; where it is mapped it stays.
+    """Created memory: its file, and the number of its handle references. Mapped memory remains after the last release.
 
-    ``counted`` are the bytes of the device that it takes: none of what came from elsewhere.
+    ``counted`` is the number of device bytes that it uses, which is 0 for imported memory.
     """
 
     def __init__(self, file: int, size: int, properties: _Properties, counted: int = 0) -> None:
@@ -61,7 +61,7 @@ class _Physical:
         _MADE[self.handle] = self
 
     def let_go(self) -> None:
-        """Close the file if nobody has the memory any more."""
+        """Close the file if no handle and no mapping refers to the memory."""
         if self.holders == 0:
             _MADE.pop(self.handle, None)
         if self.holders == self.mappings == 0:
@@ -70,7 +70,7 @@ class _Physical:
 
 
 class _Mapping:
-    """Memory at an address, and what the device may do with it."""
+    """Memory that is mapped at an address, and the device's access rights to it."""
 
     def __init__(self, begin: int, physical: _Physical) -> None:
         self.begin, self.end, self.physical = begin, begin + physical.size, physical
@@ -90,7 +90,7 @@ _BLOCKS: dict[int, int] = {}
 
 
 def _check_properties(properties: int) -> _Properties:
-    """Copy what memory is to be like; only pinned memory of the device is there."""
+    """Check the properties of new memory, and return a copy. Only pinned device memory is supported."""
     require(properties)
     props = _Properties.from_buffer_copy(ctypes.string_at(properties, ctypes.sizeof(_Properties)))
     require(props.kind == _PINNED)
@@ -126,14 +126,14 @@ def mem_get_allocation_granularity(out: int, properties: int, option: int) -> No
 
 
 def _nothing_at(address: int, size: int, flags: int = 0) -> int:
-    """Map addresses that nobody may access; 0 where they cannot be."""
+    """Map addresses without any access rights, and return their start. Return 0 if the mapping fails."""
     at = _C.mmap(address, size, 0, _PRIVATE | _ANONYMOUS | _NO_RESERVE | flags, -1, 0)
     return 0 if at == (1 << 64) - 1 else int(at)
 
 
 @started("cuMemAddressReserve", "PPPPP")
 def mem_address_reserve(out: int, size: int, alignment: int, wish: int, flags: int) -> None:
-    """Reserve addresses, where somebody wishes if these are free."""
+    """Reserve a range of addresses, at the requested address if it is free."""
     require(out and size and size % _GRANULE == 0 and not flags and alignment & (alignment - 1) == 0)
     step = max(alignment, _GRANULE)
     at = _nothing_at(wish, size) if wish % step == 0 else 0
@@ -165,7 +165,7 @@ def mem_address_free(address: int, size: int) -> None:
 
 @started("cuMemCreate", "PPPP")
 def mem_create(out: int, size: int, properties: int, flags: int) -> None:
-    """Make memory, which lies nowhere yet."""
+    """Create memory that is not mapped to an address yet."""
     require(out and size and size % _GRANULE == 0 and not flags)
     props = _check_properties(properties)
     require(_count(size), Result.OUT_OF_MEMORY)
@@ -177,7 +177,7 @@ def mem_create(out: int, size: int, properties: int, flags: int) -> None:
 
 @started("cuMemRelease", "P")
 def mem_release(handle: int) -> None:
-    """Let go of memory, which goes when it is mapped nowhere either."""
+    """Release a reference to memory. The memory is freed when no references and no mappings remain."""
     with _LOCK:
         found = _physical(handle)
         found.holders -= 1
@@ -230,16 +230,16 @@ def mem_import_from_shareable_handle(out: int, descriptor: int, kind: int) -> No
 
 
 def _mapped(address: int, size: int) -> list[_Mapping]:
-    """List the mappings that lie in a range, in part at least."""
+    """Return the mappings that overlap a range of addresses."""
     first = bisect.bisect_right(_MAPPINGS, address, key=lambda each: each.end)
     return list(itertools.takewhile(lambda each: each.begin < address + size, _MAPPINGS[first:]))
 
 
 def _whole(address: int, size: int) -> list[_Mapping]:
-    """List the mappings that fill a range.
+    """Return the mappings that exactly fill a range of addresses.
 
     Raises:
-        Refused: they do not, or one goes on.
+        Refused: the range has a gap, or a mapping extends past the range.
     """
     found = _mapped(address, size)
     ends = [address, *(each.end for each in found)]
@@ -269,7 +269,7 @@ def mem_map(address: int, size: int, offset: int, handle: int, flags: int) -> No
 
 @started("cuMemUnmap", "PP")
 def mem_unmap(address: int, size: int) -> None:
-    """Take memory away from addresses, which stay reserved."""
+    """Unmap the memory in a range of addresses. The addresses stay reserved."""
     with _LOCK:
         for each in _whole(address, size):
             _MAPPINGS.remove(each)
@@ -281,7 +281,7 @@ def mem_unmap(address: int, size: int) -> None:
 
 @started("cuMemSetAccess", "PPPP")
 def mem_set_access(address: int, size: int, descriptions: int, count: int) -> None:
-    """Set what the device may do with memory at addresses. The last description counts."""
+    """Set the device's access rights to a range of mapped memory. The last description counts."""
     require(descriptions and count)
     access = _NO_ACCESS
     for place, ordinal, access in (ctypes.c_int32 * 3 * count).from_address(descriptions):
@@ -297,7 +297,7 @@ def mem_set_access(address: int, size: int, descriptions: int, count: int) -> No
 
 @started("cuMemGetAccess", "PPP")
 def mem_get_access(out: int, location: int, address: int) -> None:
-    """Write what a location may do with memory at an address."""
+    """Write the access rights of a location to the memory at an address."""
     require(out and location)
     place, ordinal = (ctypes.c_int32 * 2).from_address(location)
     require(place == _ON_DEVICE)

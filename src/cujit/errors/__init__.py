@@ -92,9 +92,8 @@ __all__ = [
 class Diagnostic:
     """One message of a compiler about one place in the source.
 
-    ``line`` and ``column`` count from 1; 0 means that the compiler did not say.
-    ``severity`` is ``error``, ``warning``, ``note`` or ``remark``; ``code`` is the compiler's
-    own name of the message (``#20014-D``) or empty.
+    ``line`` and ``column`` count from 1, and 0 means that the compiler did not report them. ``severity`` is ``error``,
+    ``warning``, ``note`` or ``remark``. ``code`` is the compiler's identifier of the message (``#20014-D``), or empty.
     """
 
     severity: str
@@ -133,7 +132,7 @@ that include their neighbours still compile (measured with 12.9 and 13.4).
 
 
 def spell(value: object) -> str:
-    """Write a value for a message, as ``repr`` does; one that cannot be written, or is too long, in other words."""
+    """Return the ``repr`` of a value for a message, or a short text if the ``repr`` fails or is too long."""
     if isinstance(value, int) and value.bit_length() > _LONGEST_BITS:
         return f"an int of {value.bit_length()} bits"
     try:
@@ -147,7 +146,7 @@ _INSIDE = (__name__.partition(".")[0] + ".", "contextlib")
 
 
 def warn(message: str, category: type[Warning]) -> None:
-    """Warn of the line outside of this package which wanted something."""
+    """Issue a warning at the line outside this package that called it."""
     level, frame = 1, sys._getframe(0)
     while frame.f_globals.get("__name__", "").startswith(_INSIDE) and frame.f_back is not None:
         level, frame = level + 1, frame.f_back
@@ -155,27 +154,34 @@ def warn(message: str, category: type[Warning]) -> None:
 
 
 def without_frames(error: CujitError) -> CujitError:
-    """Drop the frames below the caller from the traceback, and return the error.
+    """Remove the frames below the caller from an error's traceback, and return the error.
 
-    They are cujit's own: the message says what the user needs. Python's development mode (``-X dev``) keeps them.
+    These are cujit's frames, which the user doesn't need because the message is sufficient. Python's development mode
+    (``-X dev``) keeps them.
     """
     return error if sys.flags.dev_mode else error.with_traceback(None)
 
 
 def counted(number: int, noun: str) -> str:
-    """Write a number and what it counts: ``1 block``, ``1,000 blocks``."""
+    """Return a number with its noun, such as ``1 block`` or ``1,000 blocks``."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def alike(word: str, names: Iterable[str], *, most: int = 3, least: float = 0.6) -> list[str]:
-    """Return the names most similar to a word, the best first. ``least`` is 0 for all, and 1 for the word itself."""
+    """Return the names most similar to a word, the best first.
+
+    ``least`` is the minimum similarity. 0 accepts all names, and 1 accepts only the word itself.
+    """
     from difflib import get_close_matches  # start-up: for who misspells
 
     return get_close_matches(word, list(names), n=most, cutoff=least)
 
 
 def listed(names: Iterable[str], most: int, like: str = "") -> str:
-    """Write the first names, each once, with commas, and how many more there are; those ``like`` a text first."""
+    """Return a comma-separated list of the first unique names, and the number of further names.
+
+    If ``like`` is not empty, the names most similar to it are first.
+    """
     every = list(dict.fromkeys(names))
     near = alike(like, every, most=most, least=0.0) if like else []
     shown = list(dict.fromkeys((*near, *every)))[:most]
@@ -183,10 +189,10 @@ def listed(names: Iterable[str], most: int, like: str = "") -> str:
 
 
 def read_int(value: object, what: str, error: type[CujitError], *, least: int | None = None) -> int:
-    """Read an int, or what stands for one, and no bool.
+    """Return the value of an int or an object that Python accepts as an index. Refuse a bool.
 
     Raises:
-        CujitError: it is none, or below ``least``: the ``error``.
+        CujitError: the value is not an int, or is below ``least``. ``error`` is the class.
     """
     try:
         number = None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
@@ -250,7 +256,7 @@ class FileError(CujitError, OSError):
 
 
 class FormatError(CujitError, ValueError):
-    """Bytes or text are damaged or not in the expected format; ``offset`` is the byte offset, or None."""
+    """Bytes or text are damaged or not in the expected format. ``offset`` is the byte offset, or None."""
 
     def __init__(self, message: str, *, offset: int | None = None, help: str | None = None) -> None:
         super().__init__(f"{message} (at byte {offset})" if offset is not None else message, help=help)
@@ -295,7 +301,7 @@ class ToolError(CujitError):
 
     @property
     def facts(self) -> dict[str, str]:
-        """What the tool said, as the arguments of an error that explains this one."""
+        """The tool, call, result, and log, as keyword arguments for another error that explains this one."""
         return {"tool": self.tool, "call": self.call, "result": self.result, "log": self.log}
 
     def __str__(self) -> str:
@@ -417,12 +423,12 @@ class ArgumentError(LaunchError, TypeError):
 
 
 class KernelFaultError(CujitError):
-    """A kernel couldn't continue; the launch ended early, and the memory that it wrote may be incomplete.
+    """A kernel couldn't continue. The launch ended early, and the memory that it wrote may be incomplete.
 
     ``kind`` is the reason, and ``kernel`` is the kernel's name as in its source. ``block`` and ``thread`` are indices
     ``(x, y, z)``, or None if unknown. ``line`` is the PTX line, or 0 if unknown. ``address`` is the accessed address,
-    or None. ``source`` is the line of the source as ``file:line``, or empty if unknown. ``story`` shows a race or a
-    deadlock as what two threads did, or is None: ``print(error.story)``, or ``error.story.svg()`` for a picture.
+    or None. ``source`` is the line of the source as ``file:line``, or empty if unknown. ``story`` shows the actions of
+    two threads in a race or a deadlock, or is None. Use ``print(error.story)``, or ``error.story.svg()`` for a picture.
     """
 
     def __init__(

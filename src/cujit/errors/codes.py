@@ -1,7 +1,7 @@
-"""The codes of cujit's errors: the classes that raise each, what it means and what to do.
+"""The codes of cujit's errors: the classes that raise each code, its meaning, and its remedy.
 
-``cujit explain CODE`` prints a row, and the documentation's page of errors lists them all. A code never changes its
-meaning, so that tests, scripts and searches can rely on it; messages may change.
+``cujit explain CODE`` prints a row, and the documentation's page of errors lists all codes. A code never changes its
+meaning, so that tests, scripts, and searches can rely on it. Messages may change.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from cujit.values import NamedTuple
 
 
 class ErrorCode(NamedTuple):
-    """What a code means; ``errors`` are the classes that raise it, separated by spaces."""
+    """The meaning and the remedy of a code. ``errors`` are the classes that raise it, separated by spaces."""
 
     errors: str
     meaning: str
@@ -479,16 +479,16 @@ CODES = {
 
 
 def explain(code: str) -> ErrorCode:
-    """Return what a code means, and what to do.
+    """Return the meaning and the remedy of an error code.
 
     Raises:
-        OptionError: there is no such code.
+        OptionError: the code is unknown.
 
     Example::
 
-        from cujit.errors.codes import explain
+    from cujit.errors.codes import explain
 
-        assert explain("grid-missing").errors == "LaunchError"
+    assert "LaunchError" in explain("grid-missing").errors
     """
     if code not in CODES:
         near = alike(code, CODES)

@@ -1,4 +1,4 @@
-"""Hints of errors, in the words of Python and in those of a command line."""
+"""Hints of errors, with separate texts for Python and for the command line."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 
 class Hint(str):
-    """What to try: a text in the words of Python. ``shell`` is the same in the words of a command line.
+    """A hint for Python users. ``shell`` is the equivalent hint for command-line users.
 
-    ``<-n>`` and ``<--arch>`` in ``shell`` stand for the options of a command that take a kernel and an architecture.
+    In ``shell``, ``<-n>`` and ``<--arch>`` are placeholders for a command's kernel and architecture options.
     """
 
     shell: str
@@ -34,7 +34,7 @@ class Hint(str):
 
 
 def shell_hint(hint: str) -> str:
-    """Return a hint in the words of a command line, where it has such words."""
+    """Return the command-line text of a hint, or the hint itself if it has no such text."""
     return hint.shell if isinstance(hint, Hint) else hint
 
 

@@ -1,6 +1,7 @@
-"""Names that CuPy, PyCUDA, Numba, PyTorch, Warp and cuda.core use, and what to write in cujit instead.
+"""Names in CuPy, PyCUDA, Numba, PyTorch, Warp, and cuda.core, with their equivalents in cujit.
 
-Whoever types one of them gets an error that shows the line to type. Each text is a sentence that begins with it.
+A user who types such a name receives an error with the line to type. Each text is a sentence that begins with this
+line.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ _SENTENCES: dict[str, dict[str, str]] = {
 
 
 class _NameOfAnotherApi:
-    """An attribute that a class does not have: reading it fails with what to write."""
+    """An attribute that a class doesn't have. Reading it raises an error that shows the equivalent in cujit."""
 
     __slots__ = ("_name", "_sentence")
 
@@ -100,24 +101,24 @@ class _NameOfAnotherApi:
 
 
 def sentence_for(place: str, name: str) -> str | None:
-    """Look up what to write instead of a name.
+    """Return the sentence that explains the equivalent of a name in cujit, or None if the name is unknown.
 
     Args:
         place: ``cujit``, ``options``, or the name of a class.
-        name: what was typed.
+        name: the name that the user typed.
 
     Example::
 
-        assert sentence_for("Module", "get_function") == "module['kernel'] finds a kernel by its name"
+    assert "module['kernel'] finds a kernel by its name" == sentence_for("Module", "get_function")
     """
     return _SENTENCES[place].get(name)
 
 
 def with_other_apis(cls: Class) -> Class:
-    """Decorate a class: the names that other libraries use raise an error which shows what to write.
+    """Decorate a class so that the names of other libraries raise an error that shows the equivalent in cujit.
 
-    They are descriptors and no ``__getattr__``, which would slow down every attribute of the class (five times in
-    CPython 3.11). ``dir`` of an instance does not list them.
+    The names are descriptors. A ``__getattr__`` would slow down every attribute of the class (five times in CPython
+    3.11). ``dir`` of an instance does not list them.
     """
     names = _SENTENCES[cls.__name__]
     for name, sentence in names.items():
@@ -128,12 +129,12 @@ def with_other_apis(cls: Class) -> Class:
 
 
 def without_grid(kernel: str, arguments: Sequence[object], keywords: Mapping[str, object]) -> LaunchError:
-    """Make the error for a kernel that is called and was given no grid, or was given it as another library takes it.
+    """Return the error for a kernel call that has no grid, or has the grid in the notation of another library.
 
     Args:
-        kernel: its name.
-        arguments: of the call; CuPy takes grid, block and a tuple of the kernel's arguments.
-        keywords: of the call; PyCUDA takes ``grid=`` and ``block=`` there.
+        kernel: name of the kernel.
+        arguments: arguments of the call. CuPy's are the grid, the block, and a tuple of the kernel's arguments.
+        keywords: keywords of the call. PyCUDA's include ``grid=`` and ``block=``.
 
     Example::
 

@@ -1,4 +1,6 @@
-"""Stories: what two threads did, in order, and what is missing between them, as text and as a picture."""
+"""Stories of errors: the actions of two threads in order, and the missing step between them, as text
+and as a picture.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ _COLUMN, _ROW, _TOP, _MARGIN, _LETTER = 330, 64, 46, 10, 7.3
 
 
 class StoryStep(NamedTuple):
-    """What an actor did: the number of the actor, 0 or 1, the action, and the place of its line."""
+    """One action of an actor: the number of the actor (0 or 1), the action, and the place in the source."""
 
     actor: int
     action: str
@@ -29,9 +31,9 @@ class StoryStep(NamedTuple):
 
 @dataclass(frozen=True)
 class Story:
-    """Two actors, usually threads, with their actions in order, and what is ``missing``.
+    """Two actors, usually threads, with their actions in order, and the ``missing`` step.
 
-    ``after`` is the number of the steps that come before the gap.
+    ``after`` is the number of actions before the missing step.
 
     Example::
 
@@ -64,7 +66,7 @@ class Story:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Story:
-        """Read what ``to_json`` returned.
+        """Create a story from the output of ``to_json``.
 
         Raises:
             ValueError: the data isn't a story.
@@ -76,7 +78,9 @@ class Story:
         return cls((first, second), steps, str(data["missing"]), int(data["after"]))
 
     def svg(self) -> str:
-        """Draw the story: a line for each actor, its actions on it, and what is missing across both."""
+        """Return the story as an SVG picture: a line with actions for each actor, and the missing step across both
+        lines.
+        """
         height = _TOP + _ROW * (len(self.steps) + 1)
         label = html.escape(f"{self.actors[0]} and {self.actors[1]}: {self.missing}", quote=True)
         parts = [

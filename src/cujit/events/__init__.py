@@ -1,4 +1,4 @@
-"""What cujit does, as values: compiles, hits, fallbacks, launches that fail. ``import cujit.events``."""
+"""Events of cujit as Python objects: compiles, cache hits, fallbacks, and failed launches. ``import cujit.events``."""
 
 from cujit.events.hub import Subscription, subscribe
 from cujit.events.values import CacheHit, Fallback, Happening, LaunchFailure, Made

@@ -1,4 +1,4 @@
-"""Who hears of events: functions that subscribed, and ``logging`` where the process has imported it."""
+"""Delivery of events to subscribed functions, and to ``logging`` if the process has imported it."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def subscribe(listener: Callable[[Happening], object], *kinds: type[Happening]) 
 
 
 def emit(kind: type[Happening], *values: object) -> None:
-    """Make an event of what is said, where anybody wants to hear of that kind."""
+    """Emit an event with the given values if a subscriber or a logger receives this kind of event."""
     hearing = [s for s in tuple(_SUBSCRIPTIONS) if not s._kinds or issubclass(kind, s._kinds)]
     logging = imported("logging")
     name = f"{kind.logger}.{values[0]}" if kind is Fallback else kind.logger
@@ -89,14 +89,14 @@ def emit(kind: type[Happening], *values: object) -> None:
 
 
 def warn_of(floor: str, what: str, message: str, category: type[Warning]) -> None:
-    """Warn that something goes on in another way, and tell of it."""
+    """Emit a warning and a ``Fallback`` event because cujit continues without a feature."""
     emit(Fallback, floor, what, "goes on without", message)
     warn(message, category)
 
 
 @contextlib.contextmanager
 def nvtx_range(text: str) -> Iterator[None]:
-    """Show what the block does to NVIDIA's profilers as a range of NVTX, where the package ``nvtx`` is installed."""
+    """Show the block as an NVTX range in NVIDIA's profilers if the package ``nvtx`` is installed."""
     nvtx = _nvtx()
     with contextlib.nullcontext() if nvtx is None else nvtx.annotate(text, domain="cujit"):
         yield
@@ -104,7 +104,7 @@ def nvtx_range(text: str) -> Iterator[None]:
 
 @once
 def _nvtx() -> Any:
-    """Import the package ``nvtx``; None if it is not installed, which takes Python a while to find out."""
+    """Return the package ``nvtx``, or None if it is not installed. The search for a missing package is slow."""
     try:
         import nvtx  # optional: nobody needs it
     except ImportError:

@@ -1,4 +1,4 @@
-"""The events, as frozen values. Each says which logger writes it, and how loud."""
+"""The events, as frozen values. Each class specifies its logger and its log level."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ class Happening:
 
 @dataclass(frozen=True)
 class Made(Happening):
-    """A tool was called: for a compile, a link or a bundle.
+    """A call of a tool for a compile, a link, or a bundle.
 
-    ``step`` is ``compile``, ``link`` or ``bundle``, ``subject`` what of and for what (``axpy.cu for sm_90``), ``tool``
-    the library. ``seconds`` is how long it took by the clock, with looking into the cache. ``key`` is the name of the
-    entry of the cache, ``reason`` says why there is none. ``error`` is why nothing came out, or None.
+    ``step`` is ``compile``, ``link`` or ``bundle``. ``subject`` describes the input and the target (``axpy.cu for
+    sm_90``), and ``tool`` is the library. ``seconds`` is the elapsed time, including the cache lookup. ``key`` is the
+    name of the cache entry, and ``reason`` explains why there is none. ``error`` is the error of a failed call, or
+    None.
     """
 
     logger: ClassVar[str] = "cujit.compiler"
@@ -46,7 +47,10 @@ class Made(Happening):
 
 @dataclass(frozen=True)
 class CacheHit(Happening):
-    """The cache had it; ``outcome`` is a value of ``cujit.cache.Outcome``, ``saved_s`` how long making it took once."""
+    """A result from the cache. ``outcome`` is a value of ``cujit.cache.Outcome``.
+
+    ``saved_s`` is the time in seconds that the work originally required.
+    """
 
     logger: ClassVar[str] = "cujit.cache"
     level: ClassVar[int] = _DEBUG
@@ -62,9 +66,10 @@ class CacheHit(Happening):
 
 @dataclass(frozen=True)
 class Fallback(Happening):
-    """Something went another way than the first choice; ``what`` it is, the ``way`` that it went, and ``why``.
+    """The use of an alternative to the first choice: ``what`` was affected, the alternative ``way``, and the reason
+    ``why``.
 
-    ``floor`` is ``compiler``, ``cache`` or ``devices``; the logger is that of the floor.
+    ``floor`` is ``compiler``, ``cache`` or ``devices``, and determines the logger.
     """
 
     floor: str
@@ -78,7 +83,7 @@ class Fallback(Happening):
 
 @dataclass(frozen=True)
 class LaunchFailure(Happening):
-    """A launch raised; ``kernel`` and ``device`` are names, ``error`` is what was raised."""
+    """A launch that raised an error. ``kernel`` and ``device`` are names, and ``error`` is the raised error."""
 
     logger: ClassVar[str] = "cujit.devices"
     kernel: str

@@ -1,4 +1,4 @@
-"""A page with an editor, on this machine alone: ``import cujit.explore``."""
+"""The explorer, a web page with an editor that only this machine can access: ``import cujit.explore``."""
 
 from cujit.explore.analyzer import Analysis, analyze
 from cujit.explore.scene import Scene

@@ -1,4 +1,7 @@
-"""What is seen of a scene: it is compiled, assembled, launched apart and counted, by the calls that verbs make."""
+"""Analysis of a scene, which is compiled, assembled, launched in a separate process, and profiled.
+
+The analysis makes the same calls as the commands.
+"""
 
 from __future__ import annotations
 
@@ -38,11 +41,11 @@ _MOST_KERNELS = 200
 
 @dataclass(frozen=True)
 class Analysis:
-    """What was made of a scene.
+    """The result of analyzing a scene.
 
-    ``report`` is the page's value; of a text that does not compile it has the messages alone. ``kernels`` are the names
-    of the image's, and ``fields`` the arguments of each. ``printed`` is what the kernel printed, of which
-    ``dropped_bytes`` more are not kept. ``seconds`` is how long all of it took.
+    ``report`` is the report page, which contains only the messages if the source doesn't compile. ``kernels`` are the
+    names of the image's kernels, and ``fields`` are the arguments of each. ``printed`` is the output of the kernel, and
+    ``dropped_bytes`` is the number of further bytes that were not kept. ``seconds`` is the total time.
 
     Example::
 
@@ -100,7 +103,7 @@ def analyze(
 
 
 def before(scene: Scene) -> Analysis:
-    """Show a source of which nothing is known yet."""
+    """Return the analysis of a source that was not compiled yet, which contains only the source."""
     return Analysis(ReportPage(scene.name, (), (), (_own_listing(scene),)))
 
 
@@ -109,7 +112,7 @@ def _own_listing(scene: Scene) -> Listing:
 
 
 class _Analyzer:
-    """One look at a scene, and what went wrong so far."""
+    """One analysis of a scene, with the errors so far."""
 
     def __init__(self, scene: Scene, path: str, limits: LaunchLimits, say: Callable[[str], None]) -> None:
         self.scene = scene
@@ -162,7 +165,7 @@ class _Analyzer:
     # -- what is launched ---------------------------------------------------------------------------------------
 
     def _rerun(self, source: Source, options: Options) -> Rerun | None:
-        """Launch it in a process apart; what keeps it from that, or ends it early, is an error of the report."""
+        """Launch the kernel in a separate process. If the launch fails or ends early, add an error to the report."""
         scene = self.scene
         try:
             device = cpu()
@@ -231,14 +234,16 @@ class _Analyzer:
         return {name: options[name] for name in options if isinstance(OPTIONS[name].nvjitlink, Spelling)}
 
     def _shown(self, image: Artifact) -> list[str] | None:
-        """Name the kernel that was chosen, as the image does; None is all of them."""
+        """Return the name of the chosen kernel in the image, or None for all kernels."""
         wanted = self.scene.kernel
         found = [k.name for k in inspect(image).kernels if wanted in (k.name, k.display)]
         found += [image.names[wanted]] if wanted in image.names else []
         return found or None
 
     def _gpu(self) -> str | None:
-        """Choose the GPU for bounds: the one that was said, where it runs the code that was asked for."""
+        """Return the GPU for lower bounds on the time: the selected GPU if it can run code for the requested
+        architecture.
+        """
         on = self.scene.on
         if not on:
             return None

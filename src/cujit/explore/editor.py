@@ -1,4 +1,4 @@
-"""The one file that an explorer edits: read once, and written only when somebody says so."""
+"""The file that an explorer edits. It is read once, and written only on request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cujit.values import replace
 
 
 class EditedFile:
-    """The one file that is edited, as it was last read: line ends and byte-order mark stay as they are."""
+    """The edited file as last read. Line ends and the byte-order mark are preserved."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Read it.
@@ -33,10 +33,10 @@ class EditedFile:
         self.text = self._read()
 
     def scene(self, wanted: Scene | None) -> Scene:
-        """Return the scene of this file, compiled and launched as ``wanted`` specifies.
+        """Return the scene of this file with the compile and launch settings of ``wanted``.
 
         Raises:
-            CujitError: the architecture, an option, the GPU or a check is none.
+            CujitError: the architecture, an option, the GPU, or a check is invalid.
         """
         return replace(wanted or Scene(""), source=self.text, name=self.name).settled()
 
@@ -56,10 +56,10 @@ class EditedFile:
         return text.replace("\r\n", "\n") if self._newline == "\r\n" else text
 
     def save(self, text: str, known: str, *, is_forced: bool) -> str:
-        """Write a text to the file, and give its digest; ``known`` is the digest of what the page took it for.
+        """Write a text to the file, and return its digest. ``known`` is the digest of the version that the page edited.
 
         Raises:
-            FileError: somebody else has changed it since, or it cannot be written.
+            FileError: the file has changed on disk since, or it can't be written.
         """
         if not is_forced and self._digest_now() not in (known, None):
             raise FileError(

@@ -34,11 +34,11 @@ _LARGEST_COUNTER = 4
 
 @dataclass(frozen=True)
 class ArgumentField:
-    """The field of one argument.
+    """The page's input field for one argument.
 
-    ``name`` is what the source calls the parameter ("" if that is unknown), and ``type`` its C++ type. ``form`` is
-    ``array``, ``number``, ``truth``, or ``text``. ``dtype`` is the element type of an array as ``--arg`` spells it, and
-    ``word`` an argument that fits.
+    ``name`` is the parameter's name in the source ("" if unknown), and ``type`` is its C++ type. ``form`` is ``array``,
+    ``number``, ``truth``, or ``text``. ``dtype`` is the element type of an array in the spelling of ``--arg``. ``word``
+    is an argument that fits.
     """
 
     name: str
@@ -67,7 +67,7 @@ class ArgumentField:
 
 
 def fields_of(signature: Signature | None, kernel: str, source: str) -> tuple[ArgumentField, ...]:
-    """Make the fields of a kernel, with the names of its parameters where the source tells them."""
+    """Return the input fields of a kernel, with parameter names if they can be read from the source."""
     parameters = tuple(signature or ())
     names = parameter_names(source, kernel)
     if len(names) != len(parameters):
@@ -76,7 +76,7 @@ def fields_of(signature: Signature | None, kernel: str, source: str) -> tuple[Ar
 
 
 def parameter_names(source: str, kernel: str) -> tuple[str, ...]:
-    """Read what a source calls the parameters of a kernel. Empty if the source declares no such kernel as it stands."""
+    """Return the parameter names of a kernel. Return an empty tuple if the source contains no such declaration."""
     bare = kernel.partition("<")[0].partition("(")[0].rpartition("::")[2]
     text = _SPACES.sub(" ", source)
     found = re.search(rf"__global__\b[^;{{}}]*?\b{re.escape(bare)}\s*\(", text) if bare else None
@@ -85,7 +85,7 @@ def parameter_names(source: str, kernel: str) -> tuple[str, ...]:
 
 
 def _parts(text: str) -> list[str]:
-    """Split what is in parentheses at its commas, up to the one that closes them."""
+    """Split the text in parentheses at its commas, up to the closing parenthesis."""
     parts, depth = [""], 0
     for character in text:
         if character in ")" and not depth:
@@ -104,7 +104,7 @@ def _name(parameter: str) -> str:
 
 
 def _element(pointee: str) -> str:
-    """Spell the type of the elements behind a pointer; bytes if ``--arg`` has none of that type."""
+    """Return the element type of a pointer in the spelling of ``--arg``. Return bytes if ``--arg`` has no such type."""
     bare = without_const(pointee)[0]
     if bare in FORMATS:
         return _SMALL[FORMATS[bare].name]

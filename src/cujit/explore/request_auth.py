@@ -1,4 +1,7 @@
-"""Who may ask: this machine's own page alone, by host, origin and token; and what every answer says to the browser."""
+"""Access control of the explorer by host, origin, and token, and the headers of its responses.
+
+Only the explorer's own page on this machine is accepted.
+"""
 
 from __future__ import annotations
 
@@ -58,17 +61,17 @@ class Denial(NamedTuple):
 
 @dataclass(frozen=True)
 class Door:
-    """What a request has to bring: the port in its host, and the token."""
+    """The requirements for a request: the port in its Host header, and the token."""
 
     port: int
     token: str
 
     def refusal(self, method: str, path: str, query: str, headers: Mapping[str, list[str]]) -> Denial | None:
-        """Return why a request is refused. None if it is not. ``headers`` are by lowercase names.
+        """Return why a request is refused, or None if it is accepted. ``headers`` are by lowercase names.
 
-        A name that was made to mean this machine (DNS rebinding) stands in Host, and a page of another site in Origin
-        and Sec-Fetch-Site. A page that is asked for has the token in its address, and its script in a header, which a
-        form or a picture of another site cannot send.
+        The Host header reveals another name for this machine (DNS rebinding). Origin and Sec-Fetch-Site reveal a page
+        of another site. A request for the page has the token in its URL. The page's script sends the token in a header,
+        which a form or an image of another site can't send.
         """
         is_page = method in ("GET", "HEAD") and path == "/"
         is_visit = is_page and all(headers.get(name) == values for name, values in _VISIT.items())
@@ -84,9 +87,10 @@ class Door:
         return None
 
     def _elsewhere(self, headers: Mapping[str, list[str]], is_visit: bool) -> str:
-        """Return why a request is not from this explorer's own page. ``""`` if it is.
+        """Return why a request is not from this explorer's own page, or an empty string if it is.
 
-        A tab may come from anywhere: the file that ``--open`` hands to the browser is of another site.
+        A visit in a browser tab may start from any site, because the file that ``--open`` passes to the browser is
+        another site.
         """
         hosts = headers.get("host", [])
         if len(hosts) != 1 or hosts[0].lower() not in {f"{host}:{self.port}" for host in HOSTS}:
@@ -99,9 +103,10 @@ class Door:
 
 
 class Strangers:
-    """The connections that have not brought the token yet: few at once, and each for some seconds.
+    """Connections that have not sent the token yet, with a limit on their number and their seconds.
 
-    All are of this machine, and no address tells the user's from those of others. So the oldest makes room.
+    All connections are from this machine, so addresses don't distinguish the user from others. At the limit, the oldest
+    connection is closed.
     """
 
     def __init__(self) -> None:
@@ -125,7 +130,7 @@ class Strangers:
 
 
 class Guard:
-    """Asks the door before an application sees a request, and bounds what it reads."""
+    """ASGI middleware that checks each request with the door and limits the body that the application reads."""
 
     def __init__(self, app: App, door: Door, strangers: Strangers) -> None:
         self._app = app
@@ -160,7 +165,10 @@ class Guard:
 
 
 async def _answer(receive: Receive, send: Send, refused: Denial) -> None:
-    """Refuse; a little of what was sent is read and dropped, or the answer would be lost with it."""
+    """Send the response for a refused request.
+
+    A limited part of the request body is read and discarded first. Otherwise, the client could lose the response.
+    """
     text = _RETURN.format(why=html.escape(refused.why)) if refused.is_tab else f"{refused.why}\n"
     left, body = _DROPPED_BYTES, text.encode()
     while left > 0 and refused.status != 413:
@@ -176,11 +184,11 @@ async def _answer(receive: Receive, send: Send, refused: Denial) -> None:
 
 
 class TooLong(Exception):
-    """A request that goes on and on."""
+    """A request body exceeds the size limit."""
 
 
 def _bounded(receive: Receive) -> Receive:
-    """Count what is read, for who says no length."""
+    """Return a receive function that limits the bytes read, for requests that declare no length."""
     left = MOST_BODY_BYTES
 
     async def received() -> Message:

@@ -1,4 +1,4 @@
-"""What is looked at: a source with all that decides what is compiled and launched, each as one types it."""
+"""Scenes of the explorer: a source with all settings of its compile and launch, as a user types them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _MOST_WORDS = 1 << 14
 
 @dataclass(frozen=True)
 class LaunchLimits:
-    """What a launch may take: seconds, MiB of address space, and whether it may run where no call is filtered."""
+    """Limits of a launch: seconds, MiB of address space, and whether it may run without a system-call filter."""
 
     timeout_s: float
     memory_mib: int | None
@@ -89,10 +89,10 @@ class Scene:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Scene:
-        """Read what a page says.
+        """Create a scene from the settings that a page sends.
 
         Raises:
-            FormatError: a field is unknown, missing or of another type, or a text is too long.
+            FormatError: a field is unknown, missing, or of another type, or a text is too long.
         """
         names = set(cls.__match_args__)
         if not isinstance(given, dict) or given.keys() - names or "source" not in given:
@@ -114,7 +114,7 @@ class Scene:
 
     @property
     def is_launched(self) -> bool:
-        """Whether it says a launch."""
+        """Whether the scene specifies a launch."""
         return bool(self.grid or self.over or self.cooperative)
 
     @property
@@ -123,21 +123,21 @@ class Scene:
         return self.name.endswith(".ll")
 
     def target(self) -> Arch:
-        """Read the architecture; where none is said, that of the GPU.
+        """Return the specified architecture, otherwise the architecture of the GPU, otherwise the default.
 
         Raises:
-            ArchError: there is none of that name, or no such GPU.
+            ArchError: the architecture or the GPU is unknown.
         """
         if self.arch:
             return Arch.parse(self.arch)
         return find_product(self.on).arch if self.on else Arch.parse(_ARCH)
 
     def settled(self) -> Scene:
-        """Fill in what was not said, and look whether the rest has a meaning.
+        """Return the scene with defaults for missing settings, and check the other settings.
 
         Raises:
-            ArchError: the architecture or the GPU is none.
-            OptionError: an option of the compiler, or a check, is none.
+            ArchError: the architecture or the GPU is unknown.
+            OptionError: a compiler option or a check is invalid.
         """
         self.compiler_options()
         Checks.of(self.check or None)
@@ -159,10 +159,10 @@ class Scene:
         return read_options([*line.option_words, *(word.removeprefix("-O") for word in line.rest if word != "-O")])
 
     def values(self) -> list[Value]:
-        """Read the arguments.
+        """Return the values of the launch arguments.
 
         Raises:
-            OptionError: one is none, or the arrays are larger than all of them may be.
+            OptionError: an argument is invalid, or the arrays exceed their total size limit.
         """
         words, total = _words(self.arguments, "arguments"), 0
         for word in words:
@@ -175,11 +175,11 @@ class Scene:
         return [argument(word) for word in words]
 
     def launch_of(self, kernel: Kernel) -> Launch:
-        """Fix the launch.
+        """Return the launch of a kernel with the settings of the scene.
 
         Raises:
-            OptionError: a size is none.
-            LaunchError: the sizes are not those of one launch, or break a limit.
+            OptionError: a size is invalid.
+            LaunchError: the sizes don't fit together, or exceed a limit.
         """
         grid, block, over, cluster = (
             _sizes(getattr(self, what), what) for what in ("grid", "block", "over", "cluster")
@@ -203,7 +203,7 @@ class Scene:
         return kernel.over(over or 0, block=block, shared_bytes=shared_bytes)
 
     def threads_of_block(self) -> int | None:
-        """Count the threads of a block, where they are said and make sense."""
+        """Return the number of threads in a block, or None if the block size is missing or invalid."""
         return math.prod(sizes(self.block) or (0,)) or None
 
 
@@ -226,7 +226,7 @@ def _sizes(text: str, what: str, most: int = 3) -> tuple[int, ...] | None:
 
 
 def _bytes_of(word: str) -> int:
-    """Return how many bytes an argument takes, before it is made."""
+    """Return the size of an argument in bytes, before the argument is created. A number counts as 0."""
     if word.endswith(".npy"):
         try:
             return os.stat(word).st_size

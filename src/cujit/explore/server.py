@@ -1,4 +1,4 @@
-"""What the server of an explorer answers: its page, what is seen of a scene, the file saved, a page to hand on."""
+"""The requests to an explorer's server: its page, the results for a scene, saving the file, and the report."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _ASSETS = Path(data_path("explore", "assets"))
 
 
 class ExplorerServer:
-    """One file that is explored: its scene as it was last asked for, and the last record of it."""
+    """Server for one explored file, with the scene that was last requested and its last record."""
 
     def __init__(self, file: EditedFile, scene: Scene, limits: LaunchLimits, choices: Mapping[str, Any]) -> None:
-        """Serve a file; ``choices`` are what the page offers."""
+        """Create the server for a file. ``choices`` are the choices that the page offers."""
         self.file = file
         self._scene = scene
         self._choices = choices
@@ -41,7 +41,9 @@ class ExplorerServer:
         self._last: bytes = b""
 
     def application(self, door: Door, strangers: Strangers) -> App:
-        """Make the application, behind the door; who has passed it is no stranger any more."""
+        """Return the ASGI application, guarded by the door. A connection with a valid token is removed from
+        ``strangers``.
+        """
         routes = [
             Route("/", self._page, methods=["GET"]),
             Route("/look", self._look, methods=["POST"]),
@@ -132,10 +134,10 @@ class ExplorerServer:
 
 
 async def _read_fields(request: Request, what: str) -> dict[str, Any]:
-    """Read the JSON of a request.
+    """Return the JSON object in the body of a request.
 
     Raises:
-        FormatError: it is none.
+        FormatError: the body is not a JSON object.
     """
     try:
         given = json.loads(await request.body())

@@ -1,4 +1,4 @@
-"""The doors to an explorer: ``serve`` until Ctrl-C, ``start`` beside what else this process does."""
+"""Entry points of the explorer: ``serve`` runs until Ctrl-C, and ``start`` runs a server in a thread."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _START_S = 30.0
 
 
 class Explorer:
-    """A server that runs in a thread of this process: ``url`` is what a browser opens, with the token in it.
+    """A server in a thread of this process. ``url`` is the address for a browser and includes the token.
 
     Example::
 
@@ -123,7 +123,7 @@ def start(
     memory_mib: int | None = None,
     trusted: bool = False,
 ) -> Explorer:
-    """Serve as ``serve`` does, in a thread, until the explorer is closed.
+    """Start an explorer in a thread. It serves the same page as ``serve``, until it is closed.
 
     Args:
         path: as for ``serve``.
@@ -184,7 +184,10 @@ def _made(
     strangers = Strangers()
 
     class Connection(H11Protocol):
-        """Logs no address, which has the token: another server of this process may have uvicorn log those of all."""
+        """A connection without an access log, because logged addresses would include the token.
+
+        Another server in this process may enable uvicorn's access log for all servers.
+        """
 
         def __init__(self, *arguments: Any, **named: Any) -> None:
             super().__init__(*arguments, **named)
@@ -211,7 +214,7 @@ def _made(
     )
 
     class Server(uvicorn.Server):
-        """Ends what is at work before it waits for the answers that are under way."""
+        """A server that stops running work before it waits for open responses."""
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             await made.close()
@@ -221,10 +224,10 @@ def _made(
 
 
 def _socket(port: int) -> socket.socket:
-    """Listen at a port of this machine alone; at the usual one, or any that is free, where none is asked for.
+    """Return a socket that listens on a port for connections from this machine only.
 
     Raises:
-        OptionError: it is no port, or not free.
+        OptionError: the port is invalid or in use.
     """
     number = read_int(port, "port", OptionError, least=0)
     if number > 65535:
@@ -253,7 +256,7 @@ def _listening(number: int) -> socket.socket:
 
 
 def _choices(scene: Scene) -> dict[str, Any]:
-    """List what the page offers: architectures of the compiler, and GPUs that run their code."""
+    """Return the choices that the page offers: architectures of the compiler, and GPUs that run their code."""
     numbers = toolchain().compiler("nvvm" if scene.is_ir else "cuda").arches
     arches = [
         Arch(ArchKind.REAL, n, suffix)

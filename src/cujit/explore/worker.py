@@ -1,7 +1,7 @@
-"""The process that looks at scenes: it compiles, has kernels launched in a process apart, and answers by lines.
+"""The worker process of an explorer, which compiles scenes, launches kernels in a separate process, and writes lines.
 
-It may be killed at any moment, and dies with the server; the server never does any of this itself, so that nothing that
-a compiler does ends it or keeps it busy.
+It may be killed at any moment, and it ends with the server. The server itself never compiles, so a compiler can't end
+the server or keep it busy.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MOST_RECORD_BYTES = 2_000_000
 
 
 def main(answers: int, parent: int, memory_mib: int) -> None:
-    """Answer every line of standard input by lines on a descriptor; the last is ``done`` or ``failed``."""
+    """Answer every line of standard input with lines on a file descriptor. The last line is ``done`` or ``failed``."""
     end_with_parent(parent)
     limit(resource.RLIMIT_CORE, 0)
     limit(resource.RLIMIT_AS, memory_mib << 20)

@@ -1,4 +1,7 @@
-"""The workers of a server: one is at work, the newest scene wins, and a worker that is behind is killed."""
+"""The worker processes of a server, of which one works at a time.
+
+A newer scene replaces the scene in progress and kills its worker.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ _COMPILE_S = 120.0
 
 
 class _Worker(Worker):
-    """One process, and whether somebody wanted its end."""
+    """One worker process, and whether the server ended it for a newer scene or a missed deadline."""
 
     def __init__(self, memory_mib: int) -> None:
         super().__init__(_ENTRY, os.getpid(), memory_mib, environment=kept(COMPILE), begin=_BEGIN)
@@ -64,17 +67,17 @@ class _Worker(Worker):
         self._orders = asyncio.StreamWriter(transport, flow, None, loop)
 
     async def line(self, timeout_s: float) -> bytes:
-        """Return the next line; b"" at the end.
+        """Return the next line, or empty bytes at the end.
 
         Raises:
-            asyncio.TimeoutError: it did not come in time.
-            ValueError: it is longer than any answer.
+            asyncio.TimeoutError: no line arrived in time.
+            ValueError: the line exceeds the length limit.
         """
         assert self._lines
         return await asyncio.wait_for(self._lines.readline(), timeout_s)
 
     async def ended(self) -> int:
-        """Wait until it has ended, close what leads to it, and return its status."""
+        """Wait until the process ends, close its pipes, and return its exit status."""
         status = await asyncio.to_thread(self.process.wait)
         if self._orders is not None:
             self._orders.close()
@@ -83,10 +86,10 @@ class _Worker(Worker):
 
 
 class WorkerPool:
-    """Looks at scenes, one at a time."""
+    """Worker processes that compile and launch scenes, one scene at a time."""
 
     def __init__(self, path: str, limits: LaunchLimits) -> None:
-        """Look at texts of a file."""
+        """Create the pool for scenes of one file."""
         self._path = path
         self._limits = limits
         self._idle: list[_Worker] = []
@@ -115,9 +118,9 @@ class WorkerPool:
         await asyncio.gather(*self._ending)
 
     async def look(self, scene: Scene) -> AsyncGenerator[bytes]:
-        """Yield the lines of an answer as they arrive. An earlier scene that is still in progress is abandoned.
+        """Yield the lines of an answer as they arrive. An earlier scene in progress is abandoned.
 
-        The last line is of stage ``done`` or ``failed``, or ``superseded`` where a later scene came.
+        The last line has the stage ``done`` or ``failed``, or ``superseded`` if a later scene arrived.
         """
         self._newest += 1
         number = self._newest
@@ -142,7 +145,7 @@ class WorkerPool:
             self._put_back(worker, is_done=is_done)
 
     async def _answer(self, worker: _Worker, scene: Scene) -> AsyncIterator[bytes]:
-        """Ask a worker, and give what it says until it is done, dead or late."""
+        """Send a scene to a worker, and yield its lines until it finishes, dies, or exceeds its time."""
         limits = self._limits
         request = {"scene": scene.to_json(), "path": self._path, **vars(limits)}
         until, line = time.monotonic() + limits.timeout_s + _COMPILE_S, b""
@@ -176,7 +179,7 @@ class WorkerPool:
         return _line("failed", message=f"the worker process died: {name}", help=help)
 
     async def _taken(self) -> _Worker:
-        """Take a worker that waits, or start one."""
+        """Return an idle worker, or start a worker."""
         while self._idle:
             worker = self._idle.pop()
             if worker.is_alive:
@@ -194,7 +197,7 @@ class WorkerPool:
             self.begin(_IDLE)
 
     def _end(self, worker: _Worker) -> None:
-        """End a worker without waiting for it: who asked may be gone, and nothing can be awaited then."""
+        """Kill a worker without waiting for its end. The caller may be canceled, and then it can't await anything."""
         worker.kill()
         task = asyncio.get_running_loop().create_task(worker.ended())
         self._ending.add(task)

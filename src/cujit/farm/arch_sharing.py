@@ -1,8 +1,9 @@
-"""What one compile may do for several architectures: the PTX or the LTO-IR, of which nvJitLink makes code for each.
+"""Shared compiles: nvJitLink builds the code of several architectures from the PTX or LTO-IR of one compile.
 
-NVRTC has two code generators, one below 10.0 and one from there on. Of one LTO-IR for the least of their architectures
-the linker makes the very code that NVRTC makes. PTX is the same, ``.target`` apart, below 10.0 alone: the newer one
-unrolls loops otherwise for each. Source: measured with NVRTC 12.9 and 13.5, for 7.5 to 12.1.
+NVRTC has one code generator for architectures below 10.0, and another from 10.0 on. From LTO-IR for the lowest
+architecture of a generator, the linker builds the same code as NVRTC. The PTX of different architectures is the same,
+except for ``.target``, only below 10.0. The newer generator unrolls loops differently for each architecture. Source:
+measured with NVRTC 12.9 and 13.5, for 7.5 to 12.1.
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ _TARGET = re.compile(rb"^\.target sm_\d+", re.MULTILINE)
 
 
 def check_share(share: object) -> str:
-    """Take what may be shared; "" is nothing.
+    """Return the kind of code that architectures share, or an empty string for none.
 
     Raises:
-        OptionError: the value has a different type.
+        OptionError: the value is not one of ``WAYS``.
     """
     if share is None or share == "":
         return ""
@@ -57,7 +58,7 @@ def check_share(share: object) -> str:
 
 
 def family(request: Request, share: str) -> int:
-    """Number the family of an architecture for which one compile may do; 0 is none."""
+    """Return the number of the architecture family that one compile can serve. Return 0 if there is no such family."""
     arch, firsts = request.arch, _FAMILIES.get(share, ())
     if request.kind is not ImageKind.CUBIN or arch.suffix:
         return 0
@@ -65,14 +66,20 @@ def family(request: Request, share: str) -> int:
 
 
 def alike(request: Request, share: str) -> Request:
-    """Return what a request has in common with all that may be made with it: all but the names, and what is shared."""
+    """Return the common part of requests that can be compiled together.
+
+    It has no names, and its architecture is the first of the family if code is shared.
+    """
     number = family(request, share)
     arch = Arch(ArchKind.REAL, _FAMILIES[share][number - 1]) if number else request.arch
     return replace(request, names=(), arch=arch)
 
 
 def why_alone(request: Request, share: str, keys: KeyMaker) -> str:
-    """Return why a compile is done for its architecture only. ``""`` if one compile can serve its family."""
+    """Return why a request needs a separate compile for its architecture.
+
+    Return an empty string if one compile can serve its family.
+    """
     if request.source.language != "cuda":
         return "it is not a CUDA C++"
     if request.kind is not ImageKind.CUBIN:
@@ -90,8 +97,9 @@ def why_alone(request: Request, share: str, keys: KeyMaker) -> str:
 
 
 def why_names_alone(request: Request) -> str:
-    """Return why the requested instances are compiled for their architecture only. ``""`` if one compile can serve its
-    family.
+    """Return why the requested instances need a separate compile for their architecture.
+
+    Return an empty string if one compile can serve its family.
     """
     return _why_arch_dependent(next(filter(None, (find_arch_dependence(name.encode()) for name in request.names)), ""))
 
@@ -101,20 +109,22 @@ def _why_arch_dependent(word: str) -> str:
 
 
 def common(request: Request, share: str, first: Arch, runner: Runner) -> Artifact:
-    """Compile to what architectures of a family share, for the ``first`` of them.
+    """Compile a request to the PTX or LTO-IR that a family shares, for its ``first`` architecture.
 
     Raises:
-        CujitError: as of ``Runner.get``.
+        CujitError: as in ``Runner.get``.
     """
     kind = ArchKind.VIRTUAL if share == "ptx" else ArchKind.LTO
     return runner.get(CompileJob(request.for_arch(Arch(kind, first.number))))
 
 
 def assembled(shared: Artifact, arch: Arch, options: Options, runner: Runner) -> Artifact:
-    """Make machine code for one architecture of what is shared; ``tool`` says of what and by whom.
+    """Return the machine code for one architecture, built from shared PTX or LTO-IR.
+
+    The ``tool`` of the result names the shared code and the tools that built it.
 
     Raises:
-        CujitError: as of ``Runner.get``.
+        CujitError: as in ``Runner.get``.
     """
     is_ptx = shared.kind is ImageKind.PTX
     part = shared

@@ -1,6 +1,6 @@
-"""Less compiling: instances of one source in one compile, and architectures of one family from what they share.
+"""Combined compiles: several instances of one source, and several architectures of one family.
 
-An image that comes of it goes under the key of each request that it answers.
+An image that results is stored under the key of each request that it answers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ONLY_ONE = "no other architecture of its family is asked for"
 
 
 class _GroupMember(NamedTuple):
-    """A piece that may be made with others: what is compiled here, and its key."""
+    """A piece that may be compiled with others: its request on this machine, and its key."""
 
     request: Request
     keyed: Keyed
@@ -40,7 +40,10 @@ class _GroupMember(NamedTuple):
 
 
 class Together:
-    """The pieces of one task that are made together: what came of each, by its digest, and why others were not."""
+    """The pieces of one task that are compiled together.
+
+    ``ended`` contains their results by digest, and ``why_alone`` the reasons for separate compiles.
+    """
 
     def __init__(self, chunk: WorkChunk, runner: Runner) -> None:
         assert runner.keys is not None
@@ -51,7 +54,9 @@ class Together:
         self._tools = Runner(runner.toolchain, compiling=runner.compiling)
 
     def work(self) -> None:
-        """Make what can be; all else is to be made alone, and whatever is wrong with it is said then."""
+        """Compile the pieces that can be combined. The caller compiles the others separately, which also reports their
+        errors.
+        """
         groups: defaultdict[Request, list[_GroupMember]] = defaultdict(list)
         with contextlib.ExitStack() as files:
             for piece in self._chunk.pieces:
@@ -65,7 +70,10 @@ class Together:
                     self._make(some, {member.request.arch for member in some})
 
     def _keyed(self, piece: Piece, request: Request) -> Keyed | None:
-        """Make the key of a piece; None where it is there, is another than the driver's, or has to be made alone."""
+        """Return the key of a piece that can be combined.
+
+        Return None if its image exists, its key differs from the driver's, or it must be compiled separately.
+        """
         if not (piece.is_shared or (self._chunk.join > 1 and request.names)):
             return None
         request.check()
@@ -106,7 +114,7 @@ class Together:
         self.why_alone.update((member.digest, why) for member in members)
 
     def _keep(self, members: Sequence[_GroupMember], image: Artifact, more_ms: float) -> None:
-        """Keep an image under the key of each; what it took is said in equal parts."""
+        """Store an image under the key of each member. The compile time is divided equally among the members."""
         every = {name for member in members for name in member.request.names}
         each_ms = (make_ms(image) + more_ms) / len(members)
         for member in members:
@@ -122,7 +130,10 @@ class Together:
 
 
 def _bunches(members: Sequence[_GroupMember], join: int) -> Iterator[list[_GroupMember]]:
-    """Split what is alike by instances: so many of them, for all their architectures, are made together."""
+    """Split similar requests into groups by instances.
+
+    A group has at most ``join`` different sets of names, for all their architectures.
+    """
     names = list(dict.fromkeys(member.request.names for member in members))
     for first in range(0, len(names), join):
         some = names[first : first + join]
@@ -131,11 +142,11 @@ def _bunches(members: Sequence[_GroupMember], join: int) -> Iterator[list[_Group
 
 @contextlib.contextmanager
 def laid_out(piece: Piece) -> Iterator[CompileJob]:
-    """Read a piece; files that came with it lie in a directory until the end.
+    """Yield the job of a piece. The files of the piece are in a temporary directory until the context ends.
 
     Raises:
-        FormatError: the value is invalid.
-        OSError: its files cannot be written.
+        FormatError: the piece is invalid.
+        OSError: the files can't be written.
     """
     if piece.tree is None:
         yield job_of(piece, Path())

@@ -1,7 +1,7 @@
-"""The driver: hands out what has to be made, in chunks, and says what came of it.
+"""The driver of a farm, which submits compiles in chunks and reports their results.
 
-The costliest go first. A process that dies with a chunk costs that chunk: it is done again, and, should that die too,
-one by one and alone, so that what kills is known by its key.
+The most expensive compiles are submitted first. If a process dies, its chunk is repeated. If the second process dies
+too, each compile of the chunk runs separately. This identifies the compile that kills processes by its key.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _unknown_ms(_: Request) -> float:
 
 
 class FarmSettings(NamedTuple):
-    """Where images are published, what a compile may take, and how compiles are put together."""
+    """Settings of a farm: the shared cache for images, the limits of a compile, and how compiles are combined."""
 
     store: RemoteStore | None = None
     deadline_s: float | None = None
@@ -174,10 +174,10 @@ def build(
 
 
 def cache_of(sink: object) -> Cache:
-    """Return the cache that images go to: None means the process's cache, and a named directory has no size limit.
+    """Return the cache for images. None means the process's cache, and a named directory has no size limit.
 
     Raises:
-        OptionError: it is neither, or the cache is off.
+        OptionError: the value is neither a cache nor a directory, or the cache is off.
     """
     if sink is None or isinstance(sink, Cache):
         cache = default_cache() if sink is None else sink
@@ -194,7 +194,7 @@ def cache_of(sink: object) -> Cache:
 
 
 def _where_and_how(runner: Runner, cache: Cache, limits: WorkLimits) -> tuple[Store, WorkChunk]:
-    """Return the store that images go to, and a task without pieces, which is what all tasks have in common."""
+    """Return the store for images, and a task without pieces that contains the common settings of all tasks."""
     store, budget = cache.store, cache.budget
     assert store is not None
     assert budget is not None
@@ -215,7 +215,11 @@ def _no_gpu() -> Sequence[Arch]:
 
 
 class _Farm:
-    """Work under way: ``ready`` is made ready, the cheapest first; ``again`` and ``alone`` died before."""
+    """A build in progress.
+
+    ``_ready`` contains units, cheapest first. ``_again`` contains chunks to repeat after their process died. ``_alone``
+    contains units to run separately after two processes died.
+    """
 
     def __init__(
         self,
@@ -226,7 +230,9 @@ class _Farm:
         chunk_ms: float,
         progress: Progress | None,
     ) -> None:
-        """Take what is made ready, who does it, where it goes, and what all tasks have in common."""
+        """Store the source of units, the engine that runs tasks, the store for images, and the
+        settings of all tasks.
+        """
         self._intake, self._engine, self._store, self._task = intake, engine, store, task
         self._chunk_ms, self._progress = chunk_ms, progress
         self._ready: list[Unit] = []
@@ -263,7 +269,9 @@ class _Farm:
             self._drop()
 
     def _patience_s(self) -> float | None:
-        """Return how long no chunk may come back, if every worker does what it should. None without deadlines."""
+        """Return the seconds that may pass before a chunk finishes if every worker works. Return None without
+        deadlines.
+        """
         deadline_s = self._task.deadline_s
         if deadline_s is None:
             return None
@@ -271,7 +279,7 @@ class _Farm:
         return _PATIENCE_S + 4 * deadline_s * max(map(len, self._flying.values()))
 
     def _fill(self) -> bool:
-        """Hand out chunks until enough are under way; False where there are no more."""
+        """Submit chunks until enough are in progress. Return False if there are no more."""
         while len(self._flying) < self._engine.slots * _FLYING:
             units = self._next()
             if not units:
@@ -305,7 +313,7 @@ class _Farm:
         return unit.request.names in names or len(names) % self._task.join > 0
 
     def _refill(self) -> float:
-        """Take more in where little is ready, and give the milliseconds of work for the next chunk."""
+        """Read more requests if few units are ready, and return the milliseconds of work for the next chunk."""
         chunks = self._engine.slots * _FLYING
         if len(self._ready) < chunks * _MOST_PIECES and not self._intake.is_over:
             self._ready += self._intake.take()
@@ -322,10 +330,10 @@ class _Farm:
     # -- what comes back ---------------------------------------------------------------------------------------
 
     def _landed(self, future: Future[ChunkResult], units: list[Unit]) -> None:
-        """Take what came of a chunk.
+        """Process the result of a chunk.
 
         Raises:
-            ToolCrashError: the executor broke, or workers cannot do what they should.
+            ToolCrashError: the executor broke, or too many workers died.
         """
         try:
             done = future.result()
@@ -378,7 +386,11 @@ class _Farm:
             self._progress(self._intake.done, self._intake.total, request.source.name)
 
     def _lost(self, units: list[Unit]) -> None:
-        """Do a chunk again whose process died; a compile that was alone twice is what killed it."""
+        """Schedule a chunk again after its process died.
+
+        After the second death, each unit is scheduled separately. After the third death, the unit is recorded as the
+        cause.
+        """
         for unit in units:
             unit.deaths += 1
         if units[0].deaths == 1:
@@ -392,10 +404,10 @@ class _Farm:
             self._tick(units[0].request)
 
     def _died(self, error: WorkerDiedError) -> None:
-        """Count a death.
+        """Count the death of a worker.
 
         Raises:
-            ToolCrashError: nothing was done between so many.
+            ToolCrashError: too many workers died without any work finished between the deaths.
         """
         self._deaths += 1
         if self._deaths > _DEATHS_EACH * self._engine.slots:
@@ -409,7 +421,7 @@ class _Farm:
             ) from error
 
     def _broke(self, error: BrokenExecutor) -> ToolCrashError:
-        """Make the error of an executor of the user's that broke; what has come already is taken."""
+        """Return the error for a user's executor that broke. Finished results are processed first."""
         wait(self._flying)  # none of it comes to a good end any more
         done = [future for future in self._flying if future.done() and future.exception() is None]
         for future in done:
@@ -421,7 +433,7 @@ class _Farm:
         )
 
     def _drop(self) -> None:
-        """Record everything that is left as not begun."""
+        """Record all remaining requests as not begun."""
         waiting = [*self._ready, *(unit for units in (*self._again, *self._alone) for unit in units)]
         while waiting or not self._intake.is_over:
             for unit in waiting:

@@ -1,8 +1,8 @@
-"""Engines: what runs tasks. Any ``concurrent.futures.Executor`` does; some are known by name.
+"""Engines, which run tasks: any ``concurrent.futures.Executor``, or an engine with one of these names.
 
-``processes:8`` are that many processes of this machine, ``processes`` one per processor. ``dask://host:8786`` is the
-cluster of a Dask scheduler; ``ray`` is the Ray cluster that this machine belongs to, and ``ray://host:10001`` one that
-is elsewhere; ``mpi`` are the ranks of ``mpirun -n 9 python -m mpi4py.futures``, the first one drives.
+``processes:8`` runs 8 processes on this machine, and ``processes`` runs one per processor. ``dask://host:8786`` is the
+cluster of a Dask scheduler. ``ray`` is the Ray cluster that includes this machine, and ``ray://host:10001`` is a remote
+Ray cluster. ``mpi`` is the ranks of ``mpirun -n 9 python -m mpi4py.futures``, of which the first is the driver.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CONNECT_S = 10
 
 
 class Engine:
-    """An executor, or workers of ours, and how many tasks they do at a time."""
+    """An executor or cujit's own workers. ``slots`` is the number of tasks that run at a time."""
 
     def __init__(self, executor: Executor | Processes, slots: int) -> None:
         self.slots = slots
@@ -38,7 +38,7 @@ class Engine:
         return self._executor.submit(work, chunk)
 
     def kill(self) -> bool:
-        """End all workers, so that their tasks fail; False where they are the user's."""
+        """End all workers, so that their tasks fail. Return False if the workers belong to a user's executor."""
         if not isinstance(self._executor, Processes):
             return False
         self._executor.kill()
@@ -47,12 +47,13 @@ class Engine:
 
 @contextmanager
 def engine_of(executor: Executor | str, workers: int | None) -> Iterator[Engine]:
-    """Open an executor by its name, and close it again; or take the user's, which stays open.
+    """Yield the engine for an executor or a name. A named executor is closed at the end, and a user's executor stays
+    open.
 
     Raises:
-        OptionError: it is none, or ``workers`` is no number of at least 1.
-        MissingError: what it needs is not installed.
-        ToolCrashError: there is no scheduler at its address.
+        OptionError: the executor is unknown, or ``workers`` is not a number of at least 1.
+        MissingError: a package that the executor needs is not installed.
+        ToolCrashError: no scheduler answers at the address.
     """
     if workers is not None:
         read_int(workers, "workers", OptionError, least=1)
@@ -68,7 +69,7 @@ def engine_of(executor: Executor | str, workers: int | None) -> Iterator[Engine]
 
 
 def _slots(executor: Executor) -> int:
-    """Return how many tasks a user's executor does at a time: its workers, or the threads of its Dask cluster."""
+    """Return how many tasks a user's executor runs at a time: its workers, or the threads of its Dask cluster."""
     client: Any = getattr(executor, "_client", None)
     if hasattr(client, "nthreads"):
         return sum(client.nthreads().values()) or 1
@@ -119,7 +120,7 @@ def _mpi(name: str) -> Iterator[Engine]:
 
 
 class _RayTasks(Executor):
-    """Tasks of a Ray cluster, none of which Ray itself does again."""
+    """An executor of tasks in a Ray cluster, which Ray never retries."""
 
     def __init__(self, ray: Any) -> None:
         self._task = ray.remote(max_retries=0)(_called)

@@ -1,6 +1,6 @@
-"""The intake: makes the key of every request, and gives on what nobody has made yet, each key once.
+"""The intake, which creates the key of every request and returns the images to compile, each key once.
 
-A window of requests is under way at a time, so that memory stays flat however many there are.
+It reads requests in windows, so memory usage doesn't grow with the number of requests.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _FIRST_MS = 60.0
 
 
 class Unit:
-    """One compile: its key, the milliseconds that it may take, and how often a process died with it.
+    """One compile: its key, its expected milliseconds, and the number of processes that died with it.
 
-    ``group`` is the same number for all that may be made together, 0 where nothing is. ``why_alone`` says why it is not
-    made of what architectures share.
+    ``group`` is the same number for units that may be compiled together, and 0 for the others. ``why_alone`` is the
+    reason why the unit doesn't use code that architectures share.
     """
 
     __slots__ = ("deaths", "group", "key", "make_ms", "request", "why_alone")
@@ -47,7 +47,9 @@ class Unit:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The instances that it asks for, where others of its source may be made with it."""
+        """The instances that the unit requests, if it may be compiled with other instances of its source. Otherwise
+        empty.
+        """
         return self.request.names if self.group else ()
 
     def piece(self, keys: KeyMaker) -> Piece:
@@ -62,10 +64,10 @@ class Unit:
 
 
 class Intake:
-    """Requests as they come, what is known of their times, and the tally of what came of each.
+    """The requests of a build, their known compile times, and the tally of their results.
 
-    ``total`` is how many are known of, ``done`` of how many something came. ``pins`` and ``closures`` are what a
-    pack is written with, where one is. What is kept is given to ``publisher``, where there is one.
+    ``total`` is the number of known requests, and ``done`` the number with a result. ``pins`` and ``closures`` are used
+    to write a pack, if any. Stored images are passed to ``publisher``, if any.
     """
 
     def __init__(
@@ -99,7 +101,9 @@ class Intake:
         self._sum_ms, self._learned = 0.0, 0
 
     def take(self) -> list[Unit]:
-        """Return the next units that must be made. Empty if a second brought nothing but hits."""
+        """Return the next units to compile. The result is empty at the end, or after one second with
+        cache hits only.
+        """
         units: list[Unit] = []
         begin = time.monotonic()
         while len(units) < _WINDOW and time.monotonic() - begin < _TAKING_S:
@@ -116,7 +120,9 @@ class Intake:
         return units if self._publisher is None or self._is_packed else self._lacking(units, self._publisher)
 
     def _lacking(self, units: list[Unit], publisher: Publisher) -> list[Unit]:
-        """Leave out what the shared cache has; a pack is made of the images of the root, and has them made."""
+        """Return the units that the shared cache lacks. A build with a pack compiles them all, because it needs their
+        images.
+        """
         lacking = []
         for unit, is_there in zip(units, publisher.has([unit.key.digest for unit in units]), strict=True):
             if is_there:
@@ -127,14 +133,14 @@ class Intake:
         return lacking
 
     def learn(self, unit: Unit, make_ms: float) -> None:
-        """Note what a compile took: others of its source will take as much."""
+        """Record the time of a compile. Other compiles of the same source are expected to need the same time."""
         if len(self._known_ms) >= _WINDOW:
             self._known_ms.clear()
         self._known_ms[hash(unit.request.source.text)] = make_ms
         self._sum_ms, self._learned = self._sum_ms + make_ms, self._learned + 1
 
     def kept(self, unit: Unit, *, is_made: bool) -> None:
-        """Note, for a pack, how the image of a compile is asked for, and have it published."""
+        """Record the request of a stored image for a pack, and publish the image."""
         self._answer(unit.key.digest, unit.request, is_made=is_made)
 
     def _answer(self, digest: str, request: Request, *, is_made: bool = False) -> None:
@@ -154,7 +160,7 @@ class Intake:
             yield from (request.for_arch(arch) for arch in arches) if arches else (request,)
 
     def _unit(self, request: Request) -> Unit | None:
-        """Make the key of a request; None where nothing is to be made."""
+        """Return the unit of a request with its key, or None if there is nothing to compile."""
         job = CompileJob(request)
         if request.source.language not in self._languages:
             job.check()
@@ -186,7 +192,9 @@ class Intake:
         return None
 
     def _why_alone(self, request: Request) -> str:
-        """Return why nothing is shared. The answer is the same for all architectures of a family."""
+        """Return why a request uses no shared code, or an empty string. All architectures of a family have the same
+        reason.
+        """
         if not self._share:
             return "nothing is shared"
         like = alike(request, self._share)

@@ -1,4 +1,6 @@
-"""Processes of this machine that do tasks: workers, of which each takes one task after the other and may die alone."""
+"""Worker processes of this machine. Each worker runs one task after the other, and its death affects
+no other worker.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,14 @@ _DEATH_S = 5.0
 
 
 class WorkerDiedError(BrokenExecutor):
-    """A worker died with its task; the others work on, and another takes its place."""
+    """A worker died during its task. The other workers continue, and a new worker replaces it."""
 
 
 class Processes:
-    """So many workers of this machine; each starts with its first task.
+    """A number of worker processes on this machine. Each starts with its first task.
 
     Args:
-        slots: how many there are.
+        slots: number of workers.
 
     Raises:
         UnsupportedError: there is no Python interpreter to start, as in a frozen program.
@@ -71,7 +73,7 @@ class Processes:
                 worker.kill()
 
     def close(self) -> None:
-        """Drop what is not begun, and end the workers once they have done what they do."""
+        """Drop tasks that have not begun, and end the workers after their current tasks."""
         self.drop()
         for _ in self._threads:
             self._tasks.put(None)

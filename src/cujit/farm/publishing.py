@@ -1,6 +1,6 @@
-"""Publishing: what a farm makes goes into a shared cache, signed, while the rest is made.
+"""Publishing: a farm signs its images and stores them in a shared cache, while it compiles others.
 
-The driver signs: no worker has the key, and none asks the store.
+The driver signs the images. No worker has the key, and no worker accesses the store.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _MOST_UNPUBLISHED = 10
 
 @contextmanager
 def publishing(shared: RemoteStore | None, roots: Sequence[Root], tally: BuildTally) -> Iterator[Publisher | None]:
-    """Publish what the body gives, and be done with it at its end; None where there is no shared cache.
+    """Yield a publisher, and finish publishing when the context ends. Yield None if there is no shared cache.
 
     Raises:
-        OptionError: the value is invalid.
+        OptionError: ``shared`` is not a shared cache that cujit can write to.
     """
     if shared is None:
         yield None
@@ -47,10 +47,10 @@ def publishing(shared: RemoteStore | None, roots: Sequence[Root], tally: BuildTa
 
 
 class Publisher:
-    """Puts images of roots into a shared cache, several at once, and tells the tally what came of it."""
+    """Publisher of images to a shared cache, several at a time. It adds the results to the tally."""
 
     def __init__(self, shared: RemoteStore, roots: Sequence[Root], tally: BuildTally, pool: ThreadPoolExecutor) -> None:
-        """Take the shared cache, where images are, the tally, and who waits for the network."""
+        """Store the shared cache, the roots that contain images, the tally, and the threads for network requests."""
         self._shared, self._roots, self._tally, self._pool = shared, roots, tally, pool
         self._under_way: dict[Future[bool], tuple[str, Request]] = {}
         self._found: dict[str, Request] = {}
@@ -111,11 +111,11 @@ class Publisher:
             return False
 
     def _put(self, digest: str) -> bool:
-        """Publish a record; False where it is there already.
+        """Publish a record. Return False if the store already has it.
 
         Raises:
-            FormatError: another one is there, or this one is damaged.
-            RemoteError: the store does not answer.
+            FormatError: the store has a different record, or this record is damaged.
+            RemoteError: the store doesn't answer.
         """
         if self._unpublished >= _MOST_UNPUBLISHED:
             raise RemoteError(f"cujit didn't publish the image because {self._shared.url} doesn't respond")
@@ -129,11 +129,13 @@ class Publisher:
         return False
 
     def _brought(self, digest: str) -> bool:
-        """See that a record which was itself taken from a shared cache is there: nobody signs what others have made.
+        """Verify that the store has a record from another shared cache, and return False.
+
+        cujit doesn't sign an image that another signer built.
 
         Raises:
-            FormatError: it is not.
-            RemoteError: the store does not answer.
+            FormatError: the store doesn't have the record.
+            RemoteError: the store doesn't answer.
         """
         if not self._shared.has(digest):
             raise FormatError(

@@ -1,4 +1,4 @@
-"""What came of a farm's work: counts, failures with their reasons, and what cost most."""
+"""Results of a farm build: counts, failures with their reasons, and the most expensive images."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ class Failure(NamedTuple):
 
     @classmethod
     def of(cls, request: Request, reason: str, *more: Any) -> Failure:
-        """Describe why nothing is kept of a request. The fields after ``request`` follow."""
+        """Return the failure of a request with the reason why no image is stored. ``more`` are the fields after
+        ``request``.
+        """
         return cls(request.source.name, request.arch, reason, request, *more)
 
     def __str__(self) -> str:
@@ -145,7 +147,7 @@ def _failure(one: Failure) -> dict[str, Any]:
 
 @dataclass
 class BuildTally:
-    """A report under way; ``keys`` are the digests of all keys that were asked for, and whether each is kept."""
+    """A report in progress. ``keys`` maps the digest of each requested key to whether its image is stored."""
 
     keys: dict[bytes, bool] = field(default_factory=dict)
     made: int = 0
@@ -159,7 +161,7 @@ class BuildTally:
     _largest: list[tuple[float, BuiltImage]] = field(default_factory=list)
 
     def add(self, image: BuiltImage) -> None:
-        """Count what was made now."""
+        """Count a newly compiled image."""
         self.made += 1
         for heap, size in ((self._slowest, image.make_ms), (self._largest, float(image.size_bytes))):
             heapq.heappush(heap, (size, image))
@@ -167,7 +169,7 @@ class BuildTally:
                 heapq.heappop(heap)
 
     def share(self, is_shared: bool, why_alone: str) -> None:
-        """Count an image that was made of what architectures share, or why it was not."""
+        """Count an image that was built from code that architectures share, or the reason why it was not."""
         if is_shared:
             self.shared += 1
         elif why_alone in self.alone or len(self.alone) < _SHOWN:
@@ -176,7 +178,7 @@ class BuildTally:
             self.alone["other reasons"] += 1
 
     def kept(self) -> list[str]:
-        """List the digests of what is kept."""
+        """Return the sorted digests of all stored images."""
         return sorted(key.hex() for key, is_kept in self.keys.items() if is_kept)
 
     def report(self, wall_s: float, pack: PackStats | None) -> Report:

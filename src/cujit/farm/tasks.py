@@ -1,8 +1,8 @@
-"""Tasks: some compiles as plain data, which any machine with the same toolkit can do; headers go by content.
+"""Tasks: compiles as plain data for any machine with the same toolkit. Headers are sent by content.
 
-A request goes as its recipe has it. Where that names files of the driver's machine, their content goes with it, and
-the worker lays it out in a directory of its own: keys have no paths, so the worker makes the same key of it. What
-holds paths in its result goes as it is, and only a machine with the same files does not refuse it.
+A request is sent as its recipe. If the recipe names files of the driver's machine, their content is sent too. The
+worker writes this content to a separate directory. Keys contain no paths, so the worker computes the same key. A
+request is sent without files if its result contains paths. Then only a machine with the same files accepts it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _BOUND = ("path of ", "include absolute:", "include working directory:")
 
 
 class Tree(NamedTuple):
-    """Files of the driver's machine: ``places`` are its paths, and where they are in the tree.
+    """Files of the driver's machine. ``places`` maps their paths to their places in the tree.
 
-    ``files`` are the texts by their places, ``links`` further names of one file.
+    ``files`` maps places to contents, and ``links`` contains additional names of the same files.
     """
 
     places: dict[str, str]
@@ -51,9 +51,9 @@ class Tree(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """One compile: the digest of the key that it has in the driver, its request as a recipe says it, its files.
+    """One compile: the digest of its key in the driver, its request as a recipe, and its files.
 
-    ``is_shared``: it may be made of what several architectures share.
+    ``is_shared`` is whether it may be built from code that several architectures share.
     """
 
     digest: str
@@ -63,11 +63,11 @@ class Piece(NamedTuple):
 
 
 class WorkChunk(NamedTuple):
-    """A task: some compiles, the root that they go to, and what each may take.
+    """A task: some compiles, the cache root for their images, and the limits of each compile.
 
-    ``deadline_s`` are seconds, ``memory_mib`` is the address space of the process that compiles. ``compiling`` is as
-    ``CUJIT_COMPILE`` says it. ``join`` is how many instances of one source are compiled together, ``share``
-    what their architectures share.
+    ``deadline_s`` is in seconds, and ``memory_mib`` is the address space of the process that compiles. ``compiling`` is
+    a value of ``CUJIT_COMPILE``. ``join`` is how many instances of one source are compiled together. ``share`` is the
+    kind of code that their architectures share.
     """
 
     pieces: tuple[Piece, ...]
@@ -82,10 +82,11 @@ class WorkChunk(NamedTuple):
 
 
 class PieceResult(NamedTuple):
-    """What came of a piece.
+    """Result of a piece.
 
-    ``outcome`` is ``made``, ``hit``, ``failed``, ``quarantined``, ``not kept`` or ``refused``: then ``parts`` are those
-    of the worker's key. ``is_shared``: it was made of what architectures share; ``why_alone`` says why not.
+    ``outcome`` is ``made``, ``hit``, ``failed``, ``quarantined``, ``not kept``, or ``refused``. If it is ``refused``,
+    ``parts`` are the parts of the worker's key. ``is_shared`` is whether the image was built from code that
+    architectures share. ``why_alone`` is the reason if it was not.
     """
 
     outcome: str
@@ -101,7 +102,7 @@ class PieceResult(NamedTuple):
 
 
 class ChunkResult(NamedTuple):
-    """What came of a task: of its pieces in their order, and the CPU seconds that it took on ``host``."""
+    """Result of a task: the results of its pieces in order, and the CPU seconds that it used on ``host``."""
 
     ended: tuple[PieceResult, ...]
     cpu_s: float
@@ -109,14 +110,14 @@ class ChunkResult(NamedTuple):
 
 
 class MovedJob(CompileJob):
-    """A compile whose files lie elsewhere here than in the ``original`` request, which is what its recipe says."""
+    """A compile with files at other paths than in the ``original`` request. Its recipe contains the original paths."""
 
     def __init__(self, request: Request, original: Request) -> None:
         super().__init__(request)
         self._original = original
 
     def recipe(self) -> bytes:
-        """Write down the request as the driver had it."""
+        """Return the recipe of the driver's original request."""
         return write_recipe(self._original)
 
 
@@ -150,11 +151,11 @@ def piece_of(request: Request, digest: str, parts: Sequence[Part], headers: Sequ
 
 
 def job_of(piece: Piece, directory: Path) -> CompileJob:
-    """Read a piece, and lay its files out in an empty directory.
+    """Return the job of a piece, and write its files to an empty directory.
 
     Raises:
-        FormatError: the value is invalid.
-        OSError: they cannot be written.
+        FormatError: the piece is invalid.
+        OSError: the files can't be written.
     """
     original = request_of(piece.recipe)
     if piece.tree is None:

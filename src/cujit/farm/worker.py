@@ -1,6 +1,7 @@
-"""The worker: does a task, one compile after the other, each in a process apart that may die alone.
+"""The worker of a farm, which runs the compiles of a task in order, each in a separate process.
 
-It makes every key anew, from its own toolchain and the files that came with the task, and refuses what has another.
+A crash affects only one compile. The worker computes every key from its own toolchain and the files of the task. It
+refuses a piece with a different key.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ _LAID_OUT = re.compile(r"[^\s:]*/cujit-farm-[^/\s]+/tree/")
 
 
 def work(chunk: WorkChunk) -> ChunkResult:
-    """Do a task; it is what executors are given, and raises nothing that a compile or a disk can be at fault for."""
+    """Run a task, and return its results. Executors call this function.
+
+    Failures of a compile or a disk are results, not exceptions.
+    """
     begin = _cpu_s()
     runner = _runner(chunk.root, chunk.cap_bytes, chunk.gid, chunk.compiling, Settings.from_environment(os.environ))
     together = Together(chunk, runner)
@@ -72,10 +76,10 @@ def _ended(piece: Piece, chunk: WorkChunk, runner: Runner) -> PieceResult:
 
 
 def _kept(job: CompileJob, digest: str, chunk: WorkChunk, runner: Runner) -> PieceResult:
-    """Do a job whose key is that of the driver.
+    """Run a job if its key is the driver's key, and return the result.
 
     Raises:
-        CujitError: it does not compile.
+        CujitError: the source doesn't compile.
     """
     assert runner.keys is not None
     job.check()
@@ -101,7 +105,7 @@ def _got(job: CompileJob, chunk: WorkChunk, runner: Runner) -> Artifact:
 
 
 def first_message(error: Exception) -> str:
-    """Describe in one line what is wrong. For a source, this is the first error of the compiler."""
+    """Return a one-line description of an error. For a compile error, it is the compiler's first error."""
     diagnostics = error.diagnostics if isinstance(error, CompileError) else ()
     errors = [d for d in diagnostics if d.severity == "error" and d.file != NAME_MAP]  # of names, the message says more
     first = errors[0] if errors else error.message if isinstance(error, CujitError) else error

@@ -1,8 +1,8 @@
-"""Containers: what stands where a cubin would under ``cujit emulate``, with the PTX that runs there in its place.
+"""Containers, which replace cubins under ``cujit emulate`` and contain the PTX that runs instead.
 
-One is an ELF file of CUDA's machine, and its header says for which architecture it is. So it goes through caches,
-files, fatbins and pickles that were made for cubins. Its sections are the PTX, the name of the architecture, the cubin
-that it stands for as far as there is one, and their names. No driver but the emulator's takes it.
+A container is an ELF file for CUDA's machine, and its header contains the architecture. Therefore, caches, files,
+fatbins, and pickles for cubins also accept containers. Its sections are the PTX, the name of the architecture, the
+replaced cubin if there is one, and the section names. Only the emulator's driver loads a container.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ HEADER_BYTES = _HEADER.size
 
 
 class Container(NamedTuple):
-    """What is in a container.
+    """Contents of a container.
 
-    ``arch`` is what it passes for, and ``is_relocatable`` tells whether it is still to be linked. ``cubin`` is the
-    machine code that was made of the PTX, empty where none was made: what kernels use is known of that alone.
+    ``arch`` is the architecture in its header, and ``is_relocatable`` is whether it must still be linked. ``cubin`` is
+    the cubin compiled from the PTX, or empty. The resource usage of kernels is known only from this cubin.
     """
 
     ptx: bytes
@@ -69,7 +69,7 @@ def write_container(held: Container) -> bytes:
 
 
 def is_container(data: bytes) -> bool:
-    """Return whether bytes begin as a container does."""
+    """Return whether the data begins like a container."""
     return data[:4] == magic.ELF and data[_MARK_AT] == _MARK
 
 
@@ -86,10 +86,10 @@ def container_bytes(head: bytes) -> int:
 
 
 def read_container(data: bytes) -> Container | None:
-    """Read a container; None for whatever is none.
+    """Return the contents of a container, or None if the data is not a container.
 
     Raises:
-        FormatError: it was cut off or changed.
+        FormatError: the container is truncated or was changed.
     """
     if not is_container(data):
         return None

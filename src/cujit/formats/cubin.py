@@ -1,7 +1,7 @@
-"""Cubins: what kernels an image of machine code has, what they take and what they use.
+"""Cubins: their kernels, and the parameters and resource usage of each kernel.
 
-Source of every layout here: cubins of CUDA 12.0 to 13.5 for sm_75 to sm_121, compared with what NVIDIA's
-tools print for them. Two ABIs are in use: 7 (CUDA 12 up to sm_90) and 8 (sm_100 and up, and all of CUDA 13).
+Source of every layout here: cubins of CUDA 12.0 to 13.5 for sm_75 to sm_121, compared with the output of NVIDIA's
+tools. Two ABIs are in use: 7 (CUDA 12 up to sm_90) and 8 (sm_100 and later, and all of CUDA 13).
 """
 
 from __future__ import annotations
@@ -66,19 +66,19 @@ class CubinVariable:
 
 @dataclass(frozen=True)
 class CubinKernel:
-    """One kernel. A number that the image does not tell is None.
+    """One kernel. A number is None if the image doesn't record it.
 
-    ``shared_bytes`` is the static shared memory of the source, ``reserved_shared_bytes`` what the system
-    takes beside it. ``stack_bytes`` is per thread, with all calls; in what is still to be linked it is the
-    kernel's own frame. ``constant_bytes`` maps each constant bank to its size, those of the module too.
-    ``max_block`` comes from ``__launch_bounds__``, ``required_block`` from ``reqntid``; the least number of
-    blocks per multiprocessor is not recorded, only ``max_registers``, which follows from it. The parameters are
-    POINTER where the image tells so, else UNKNOWN; their offsets are those at which the code reads them.
-    ``parameter_bytes`` is what they take in constant bank 0. ``has_unbounded_stack`` tells an unknown stack
-    (recursion; toolkits before 13.4 say 0 there) from one that the image is silent about. ``mbarriers``
-    counts the barrier objects in shared memory that the code initialises, ``barriers`` the hardware's.
-    ``virtual_resources`` is the VRC_CTA_INIT_COUNT of sm_100 and up: 128 where tensor memory is allocated.
-    ``cluster`` and ``max_cluster_blocks`` are the size and the most blocks of a cluster that the source asks for.
+    ``shared_bytes`` is the static shared memory of the source, and ``reserved_shared_bytes`` is the additional part of
+    the system. ``stack_bytes`` is per thread and includes all calls. In a relocatable cubin, it is only the kernel's
+    frame. ``constant_bytes`` maps each constant bank to its size, including the banks of the module. ``max_block`` is
+    from ``__launch_bounds__``, and ``required_block`` is from ``reqntid``. The minimum number of blocks per SM is not
+    recorded, only the resulting ``max_registers``. A parameter is POINTER if the image records this, otherwise UNKNOWN.
+    The offsets of parameters are the offsets where the code reads them. ``parameter_bytes`` is the size of the
+    parameters in constant bank 0. ``has_unbounded_stack`` distinguishes an unknown stack size (recursion) from a size
+    that is not recorded. Toolkits before 13.4 record 0 for recursion. ``mbarriers`` counts the barrier objects in
+    shared memory that the code initializes, and ``barriers`` counts the hardware barriers. ``virtual_resources`` is the
+    VRC_CTA_INIT_COUNT of sm_100 and later: 128 if tensor memory is allocated. ``cluster`` is the cluster size that the
+    source requests, and ``max_cluster_blocks`` is the maximum number of blocks in a cluster.
     """
 
     name: str
@@ -111,11 +111,11 @@ class CubinKernel:
 class Cubin:
     """One cubin.
 
-    ``functions`` are the device functions that have a symbol, ``undefined`` what linking must bring.
-    ``toolkit`` is the CUDA release that wrote it. ``commands`` are the command lines that ptxas noted.
-    ``ptx`` is what runs in place of it under ``cujit emulate``, where it was made: there, what the driver links has
-    no machine code, and so no kernels but those of the PTX. Without the emulator there is none.
-    ``carries_ptx`` tells whether line information has the PTX that it was made of.
+    ``functions`` are the device functions with a symbol, and ``undefined`` are the symbols that linking must provide.
+    ``toolkit`` is the CUDA release that wrote the cubin. ``commands`` are the command lines that ptxas recorded.
+    ``ptx`` is the PTX that runs instead of the cubin under ``cujit emulate``, if it was compiled there. Images that the
+    emulator's driver links have no machine code, so their kernels are only in the PTX. Without the emulator, there is
+    no ``ptx``. ``carries_ptx`` is whether the line information contains the PTX that the cubin was compiled from.
     """
 
     arch: Arch
@@ -132,17 +132,17 @@ class Cubin:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing in it to launch, call or read.
+        """Whether the cubin contains nothing to launch, call, or read.
 
-        nvJitLink returns such an image, and success, for cubins that were not compiled to be linked.
+        nvJitLink returns such an image without an error if the input cubins were not compiled for linking.
         """
         return not (self.kernels or self.functions or self.variables or self.ptx)
 
     def kernel(self, name: str) -> CubinKernel:
-        """Find a kernel by its lowered name.
+        """Return a kernel by its lowered name.
 
         Raises:
-            NameNotFoundError: there is none; the message lists what there is.
+            NameNotFoundError: there is no such kernel. The message lists the kernels of the cubin.
         """
         for kernel in self.kernels:
             if kernel.name == name:
@@ -271,7 +271,7 @@ class _CubinReader:
         return self._values[attribute].get(symbol.index)
 
     def _shared(self, kernel: str) -> tuple[int, int]:
-        """Static shared bytes of the source, and those of the system that the section counts with them."""
+        """Return the bytes of static shared memory of the source, and the bytes of the system in the same section."""
         section = self._elf.section(f".nv.shared.{kernel}")
         size = section.size if section else 0
         has_reserve = self._number >= _RESERVED_SHARED_SINCE and self._elf.type == _EXECUTABLE
@@ -307,7 +307,11 @@ def _is_internal(symbol: ElfSymbol) -> bool:
 
 
 def _toolkit(elf: Elf) -> Version | None:
-    """The release: of the note ``cuinfo`` (times ten), else of the text of ``tkinfo``, else of ABI 7's version."""
+    """Return the CUDA release, or None if it is not recorded.
+
+    It is from the note ``cuinfo`` (times ten), otherwise from the text of ``tkinfo``, otherwise from the version of ABI
+    7.
+    """
     for note in _notes(elf, ".note.nv.cuinfo"):
         if len(note.content) >= 6:
             return divmod(int.from_bytes(note.content[4:6], "little"), 10)
@@ -343,7 +347,7 @@ def _constant_banks(sections: Iterable[Section]) -> dict[str, dict[int, int]]:
 
 @dataclass(frozen=True)
 class _Facts:
-    """What the records of one code section tell of its kernel."""
+    """Information about a kernel from the records of its code section."""
 
     barriers: int
     signature: Signature
@@ -390,7 +394,7 @@ def _block(first: Mapping[int, InfoRecord], attribute: Attribute) -> Block | Non
 
 
 def _parameters(kernel: str, records: list[InfoRecord]) -> list[KernelParameter]:
-    """Read the parameters in order; they must be all there, and none may overlap another."""
+    """Return the parameters in order. Refuse missing and overlapping parameters."""
     found = sorted(parameter_of(r) for r in records if r.attribute in _PARAMETER_ATTRIBUTES)
     end = 0
     for expected, p in enumerate(found):

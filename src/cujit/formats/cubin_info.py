@@ -1,6 +1,6 @@
-"""The ``.nv.info`` records of a cubin: what ptxas notes for the driver about a module and its kernels.
+"""The ``.nv.info`` records of a cubin: ptxas's information for the driver about a module and its kernels.
 
-Source: records of cubins of CUDA 12.0 to 13.5, read beside NVIDIA's own dump of the same files.
+Source: records of cubins of CUDA 12.0 to 13.5, compared with NVIDIA's own dump of the same files.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _HEAD = struct.Struct("<BBH")
 
 
 class InfoRecord(NamedTuple):
-    """One record: its attribute, its value (of the short formats) or its bytes, its place in the file."""
+    """One record: its attribute, its value (in the short formats) or its bytes, and its offset in the file."""
 
     attribute: int
     value: int
@@ -61,10 +61,10 @@ class InfoRecord(NamedTuple):
 
 
 def read_records(content: bytes, base: int) -> list[InfoRecord]:
-    """Read the records of one section; ``base`` is its offset in the file.
+    """Return the records of one section. ``base`` is its offset in the file.
 
     Raises:
-        FormatError: a record is of no known format or goes beyond the end of the section.
+        FormatError: a record has an unknown format or extends past the end of the section.
     """
     records, at, end, head = [], 0, len(content), _HEAD.unpack_from
     while at < end:
@@ -87,10 +87,10 @@ def read_records(content: bytes, base: int) -> list[InfoRecord]:
 
 
 def symbol_values(records: Iterable[InfoRecord], attributes: Iterable[Attribute]) -> dict[int, dict[int, int]]:
-    """Gather the records that give a number to a symbol: attribute to symbol index to number.
+    """Return the numbers that records assign to symbols, by attribute and symbol index.
 
     Raises:
-        FormatError: a record is shorter than that.
+        FormatError: a record is too short.
     """
     values: dict[int, dict[int, int]] = {int(attribute): {} for attribute in attributes}
     for record in records:
@@ -102,7 +102,7 @@ def symbol_values(records: Iterable[InfoRecord], attributes: Iterable[Attribute]
 
 
 class KernelParameter(NamedTuple):
-    """One parameter as the cubin records it; ``is_pointer`` is False also where the cubin does not tell."""
+    """One parameter as recorded in the cubin. ``is_pointer`` is also False if the cubin doesn't record the kind."""
 
     ordinal: int
     offset: int

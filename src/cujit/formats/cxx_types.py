@@ -52,7 +52,7 @@ BUILTINS = {
 
 
 class TypeShape(enum.Enum):
-    """What a type is at its top."""
+    """The outermost form of a C++ type."""
 
     NAMED = enum.auto()
     BUILTIN = enum.auto()
@@ -67,7 +67,7 @@ class TypeShape(enum.Enum):
 
 @dataclass(frozen=True)
 class CxxType:
-    """A type as the two texts around a declared name (``void (*`` and ``)(int)``), and what it is made of."""
+    """A C++ type: the two texts around a declared name (``void (*`` and ``)(int)``), and the parts of the type."""
 
     left: str
     right: str = ""
@@ -82,7 +82,7 @@ class CxxType:
 
 @dataclass(frozen=True)
 class PackExpansion:
-    """The types or values that a template parameter pack stands for."""
+    """The types or values in the expansion of a template parameter pack."""
 
     items: tuple[CxxType, ...]
 
@@ -97,7 +97,7 @@ def each(term: Term, f: Callable[[CxxType], CxxType]) -> Term:
 
 
 def flat(terms: Iterable[Term]) -> tuple[CxxType, ...]:
-    """Lay out types and packs as one list of types."""
+    """Return a flat sequence of types from types and pack expansions."""
     return tuple(t for term in terms for t in (term.items if isinstance(term, PackExpansion) else (term,)))
 
 
@@ -109,7 +109,9 @@ def pointer_to(operator: str, t: CxxType) -> CxxType:
 
 
 def qualified(qualifiers: str, t: CxxType) -> CxxType:
-    """Put ``const`` and its like before a type, or behind it where C++ wants it there."""
+    """Return a type with qualifiers such as ``const``. They follow the type if C++ requires it, otherwise they precede
+    it.
+    """
     if t.shape is TypeShape.FUNCTION:
         return replace(t, right=f"{t.right} {qualifiers}")
     if t.shape in (TypeShape.POINTER, TypeShape.MEMBER_POINTER) or t.left.rstrip().endswith("*"):

@@ -65,7 +65,7 @@ class ElfSymbol(_SymbolRow):
 
 @dataclass(frozen=True)
 class Note:
-    """One note: who wrote it, its type, and its bytes."""
+    """One ELF note: its owner, its type, and its bytes."""
 
     owner: str
     type: int
@@ -74,7 +74,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Elf:
-    """One ELF file. ``length`` is where its tables and sections end, which may be before the data does."""
+    """One ELF file. ``length`` is the end of its tables and sections, which may be before the end of the data."""
 
     data: bytes = field(repr=False)
     os_abi: int
@@ -95,14 +95,15 @@ class Elf:
         return {s.name: s for s in reversed(self.sections)}
 
     def content(self, section: Section) -> bytes:
-        """Copy a section's bytes; none for zero-initialised memory."""
+        """Return a section's bytes. Return empty bytes for zero-initialized memory."""
         return self.data[section.offset : section.offset + section.size] if section.is_in_file else b""
 
     def symbols(self, name: str = ".symtab", *, skip: int | None = None) -> tuple[ElfSymbol, ...]:
-        """Read a symbol table, but for symbols of the type ``skip``; nothing when the file has none.
+        """Return the symbols of a table, except symbols of the type ``skip``. Return an empty tuple if there is no such
+        table.
 
         Raises:
-            FormatError: the table is cut, or names of it lie outside of their string table.
+            FormatError: the table is truncated, or a name is outside the string table.
         """
         table = self.section(name)
         if table is None:
@@ -120,10 +121,10 @@ class Elf:
         )
 
     def notes(self, section: Section) -> tuple[Note, ...]:
-        """Read the notes of a section.
+        """Return the notes of a section.
 
         Raises:
-            FormatError: a note goes beyond the end of the section.
+            FormatError: a note extends past the end of the section.
         """
         content, notes, at = self.content(section), [], 0
         while at < len(content):
@@ -202,10 +203,10 @@ class _Tables(NamedTuple):
 
 
 def read_elf(data: bytes) -> Elf:
-    """Read the header and the section table of an ELF file; every section's place is checked.
+    """Read the header and the section table of an ELF file. The position of every section is checked.
 
     Raises:
-        FormatError: it is no 64-bit little-endian ELF file, or a table or section goes beyond its end.
+        FormatError: the data is not a 64-bit little-endian ELF file, or a table or section extends past its end.
     """
     found = _read_tables(data)
     ident, kind, machine, version, flags = found[:5]
@@ -222,12 +223,12 @@ def bare_header() -> bytes:
 
 
 def elf_length(data: bytes, available: int | None = None) -> int:
-    """Return where an ELF file ends, from its header and its tables alone.
+    """Return the length of an ELF file, which is computed from its header and its tables only.
 
-    ``available`` is how much of the file there is, where ``data`` is only its beginning, up to ``tables_end``.
+    ``available`` is the size of the file if ``data`` is only its beginning, up to ``tables_end``.
 
     Raises:
-        FormatError: as in ``read_elf``, names aside.
+        FormatError: as in ``read_elf``, except for names.
     """
     return _read_tables(data, available).length
 
@@ -301,7 +302,7 @@ def _section_rows(data: bytes, at: int, entry_bytes: int, count: int) -> list[_R
 
 
 def _end_of(rows: list[_Raw], table_at: int, available: int) -> int:
-    """Where the last section ends; the first header is none, a large file keeps counts in it."""
+    """Return the end of the last section. The first header is skipped, because a large file stores counts in it."""
     last = 0
     for i, row in enumerate(rows):
         end = row[4] + row[5]

@@ -1,8 +1,8 @@
-"""Name expressions as people write them, brought to one spelling, so that they can be compared.
+"""Name expressions in a normalized spelling, so that they can be compared.
 
-The spelling is that of ``mangling.entity_name``: ``const`` in front, ``unsigned int`` for ``unsigned``, numbers in
-decimal with the suffix or cast of their type. C++ tells ``k<4>`` from ``k<4u>``, so two literals of different types
-never share a spelling. Names that a ``typedef`` declares are not resolved.
+The spelling matches ``mangling.entity_name``: ``const`` in front, and ``unsigned int`` for ``unsigned``. Numbers are in
+decimal with the suffix or cast of their type. C++ distinguishes ``k<4>`` from ``k<4u>``, so two literals of different
+types never have the same spelling. Names that a ``typedef`` declares are not resolved.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _BITS = {"": 31, "u": 32, "l": 63, "ul": 64, "ll": 63, "ull": 64}
 
 
 class _Unreadable(Exception):
-    """The text is not in the little grammar here; it is compared as it is."""
+    """The text is not in the grammar of this module, so it is compared unchanged."""
 
 
 def normalise_expression(text: str) -> str:
-    """Return the spelling of ``entity_name`` for a name expression: ``k< unsigned >`` becomes ``k<unsigned int>``.
+    """Return a name expression in the spelling of ``entity_name``: ``k< unsigned >`` becomes ``k<unsigned int>``.
 
-    Text outside the grammar here comes back with its blanks collapsed, except those inside literals, so that any
-    two texts can be compared.
+    In text outside the grammar of this module, only blanks outside literals are collapsed. Therefore, any two texts can
+    be compared.
     """
     if len(text) > _MAX_CHARS:
         return text.strip()
@@ -64,13 +64,13 @@ def normalise_expression(text: str) -> str:
 
 
 def integer_literal(value: int, type_name: str) -> str:
-    """Spell an integer of a type as C++ does: ``4``, ``4u``, ``-5ll``, ``(short)4``."""
+    """Return the C++ literal for an integer of a type: ``4``, ``4u``, ``-5ll``, ``(short)4``."""
     suffix = INTEGER_SUFFIXES.get(type_name)
     return f"({type_name}){value}" if suffix is None else f"{value}{suffix}"
 
 
 def float_literal(value: float, type_name: str) -> str:
-    """Spell a floating-point number of a type as C++ does: ``1.5``, ``1.5f``."""
+    """Return the C++ literal for a floating-point number of a type: ``1.5``, ``1.5f``."""
     return f"{value!r}f" if type_name == "float" else repr(value)
 
 
@@ -182,7 +182,7 @@ class _ExpressionReader:
         return (address * bool(depth) + self._specifiers(depth, stops) + self._declarators(depth, stops)).strip()
 
     def _specifiers(self, depth: int, stops: tuple[str, ...]) -> str:
-        """What comes before the declarators: qualifiers, and a built-in type, a name or a number."""
+        """Read the part before the declarators: qualifiers, and a built-in type, a name, or a number."""
         cv, words, base = set(), [], ""
         while not self.ended and self._token not in stops:
             token = self._token
@@ -238,7 +238,7 @@ class _ExpressionReader:
         return text
 
     def _bracketed(self, depth: int, opening: str) -> str:
-        """Items separated by commas, with their brackets."""
+        """Read items separated by commas, and return their text with the brackets."""
         self._take()
         closing = _CLOSING[opening]
         items: list[str] = []
@@ -274,7 +274,9 @@ def _begins_name(token: str) -> bool:
 
 
 def _builtin(words: list[str]) -> str:
-    """Spell an integer or floating-point type as the ABI's table does."""
+    """Return the name of an integer or floating-point type as in the ABI's table. Return an empty
+    string without words.
+    """
     if not words:
         return ""
     sign = "unsigned " if "unsigned" in words else ""

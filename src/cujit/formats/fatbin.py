@@ -1,8 +1,8 @@
-"""Fatbins: containers of images for several architectures, and what a GPU would take out of one.
+"""Fatbins: containers of images for several architectures, and the image that a GPU would select.
 
-Source of the layout: containers that nvcc and nvFatbin of CUDA 12.4 to 13.5 write, field by field beside
-NVIDIA's own listing of them. A container is a header of 16 bytes and entries back to back; an entry is a header
-of at least 64 bytes and a payload.
+Source of the layout: containers that nvcc and nvFatbin of CUDA 12.4 to 13.5 write, compared field by field with
+NVIDIA's own listing. A container is a header of 16 bytes, followed by entries without gaps. An entry is a header of at
+least 64 bytes and a payload.
 """
 
 from __future__ import annotations
@@ -101,10 +101,10 @@ def read_fatbin(data: bytes) -> Fatbin:
 
 
 def _read_container(data: bytes, start: int, limit: int, recent: Recent) -> Fatbin:
-    """Read the container at ``start``; ``limit`` is where the bytes end that it may have.
+    """Read the container at ``start``. ``limit`` is the end of the bytes that it may occupy.
 
     Raises:
-        FormatError: no container is there, or it is cut off or contradicts itself.
+        FormatError: there is no container, or it is truncated or inconsistent.
     """
     if limit - start < _CONTAINER.size or not data.startswith(magic.FATBIN, start):
         raise FormatError(
@@ -131,13 +131,13 @@ def _read_container(data: bytes, start: int, limit: int, recent: Recent) -> Fatb
 
 
 def find_fatbins(data: bytes) -> tuple[Fatbin, ...]:
-    """Find every container in a fatbin, a host ELF file or an archive of such; none is an empty tuple.
+    """Return every container in a fatbin, a host ELF file, or an archive of host files.
 
-    The offsets in it count from the start of ``data``. The payloads are read from ``data`` when they are asked for,
-    so it stays in memory as long as an entry does.
+    Return an empty tuple if there are none. Offsets count from the start of ``data``. Payloads are read from ``data``
+    on demand, so ``data`` stays in memory as long as an entry does.
 
     Raises:
-        FormatError: the file is of another kind, or it or a container in it is damaged.
+        FormatError: the file has another format, or the file or a container is damaged.
     """
     data = image_bytes(data)
     is_bare = data.startswith(magic.FATBIN)
@@ -166,11 +166,11 @@ def _back_to_back(data: bytes, start: int, end: int, recent: Recent) -> Iterator
 
 
 def select(fatbin: Fatbin, device: Arch, *, emulated: bool = False) -> FatbinEntry | None:
-    """Find what a GPU of architecture ``device`` would run: the best machine code, else the best PTX.
+    """Return the entry that a GPU of architecture ``device`` would run: the best machine code, otherwise the best PTX.
 
-    Machine code that runs there comes first, the nearest architecture, the most specific variant; then PTX
-    the same way. Machine code that still has to be linked is passed over, as is LTO-IR, and what ``cujit emulate``
-    keeps in place of machine code. Where the GPU is ``emulated``, that is what runs, and machine code is passed over.
+    Return None if there is no such entry. The nearest architecture is preferred, then the most specific variant.
+    Relocatable machine code, LTO-IR, and the containers of ``cujit emulate`` are skipped. If the GPU is ``emulated``,
+    containers are selected, and machine code is skipped.
 
     Raises:
         FormatError: the machine code of a candidate cannot be read.
@@ -188,7 +188,7 @@ _EXECUTABLE = 2  # of ELF's e_type
 
 
 def _candidates(entries: tuple[FatbinEntry, ...], device: Arch) -> list[FatbinEntry]:
-    """What runs on the device, best first."""
+    """Return the entries that run on the device, best first."""
     fitting = [(e.arch, e) for e in entries if e.arch is not None and e.arch.runs_on(device)]
     fitting.sort(key=lambda pair: (pair[0].number, "fa".find(pair[0].suffix or "-")), reverse=True)
     return [entry for _, entry in fitting]

@@ -1,6 +1,6 @@
-"""The entries of a fatbin: their headers, and their payloads as they were put in.
+"""The entries of a fatbin: their headers and their original payloads.
 
-Source of the layout: as in ``fatbin``. Numbers are little-endian; every offset is from the entry's header.
+Source of the layout: as in ``fatbin``. Numbers are little-endian, and every offset is from the entry's header.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CONCATENATED = 0x100
 
 
 class EntryKind(enum.Enum):
-    """What an entry holds."""
+    """The kind of image in an entry."""
 
     PTX = 1
     CUBIN = 2
@@ -33,7 +33,7 @@ class EntryKind(enum.Enum):
 
 
 class FatbinFlag(enum.IntFlag):
-    """The flags of an entry whose meaning is known."""
+    """The flags of an entry with a known meaning."""
 
     BITS_64 = 0x1
     DEBUG = 0x2
@@ -56,9 +56,10 @@ _ARCH_KINDS = {EntryKind.PTX: ArchKind.VIRTUAL, EntryKind.LTOIR: ArchKind.LTO}
 class FatbinEntry:
     """One image in a fatbin.
 
-    ``code`` is the number of its kind. ``version`` is the PTX ISA of PTX, the ABI's of a cubin, the container's
-    of LTO-IR. ``offset`` is where the entry's header is in the file. ``stored_bytes`` counts the payload
-    as it lies there, ``size`` as it unpacks; both may count padding. ``flags`` keeps unknown bits.
+    ``code`` is the number of its kind. ``version`` is the PTX ISA version of PTX, the ABI version of a cubin, or the
+    container version of LTO-IR. ``offset`` is the offset of the entry's header in the file. ``stored_bytes`` is the
+    size of the stored payload, and ``size`` is its unpacked size. Both may include padding. ``flags`` includes unknown
+    bits.
     """
 
     kind: EntryKind
@@ -85,11 +86,11 @@ class FatbinEntry:
         return bool(self.flags & FatbinFlag.DEBUG)
 
     def payload(self) -> bytes:
-        """Unpack the image: a cubin cut to its own length, PTX without the NULs behind it, else as it is.
+        """Return the unpacked image. A cubin is cut to its length, and PTX has no trailing NUL characters.
 
         Raises:
-            FormatError: it does not unpack to the size that the entry declares, is no ELF file where it
-                should be, or is packed in NVIDIA's private way (compressed LTO-IR).
+            FormatError: the payload doesn't have the declared size, isn't an ELF file for a cubin, or is compressed
+                LTO-IR (a private format of NVIDIA).
         """
         if self.flags & FatbinFlag.SCRAMBLED:
             raise FormatError(
@@ -116,7 +117,7 @@ class Recent:
         self._last: tuple[int, bytes] = (-1, b"")
 
     def unpacked(self, stored: _Stored) -> bytes:
-        """Unpack a payload, or give it again."""
+        """Return the unpacked payload. The most recent payload is cached."""
         start, data = self._last
         if start != stored.start:
             data = stored.unpack()
@@ -171,7 +172,7 @@ class _Header:
 
     @classmethod
     def unpack(cls, data: bytes, at: int, end: int) -> _Header:
-        """Read the fields; nothing but their presence is checked."""
+        """Read the fields of a header. Only their presence is checked."""
         if at + _ENTRY.size > end:
             raise FormatError("an entry is truncated inside its header", offset=at)
         kind, _, header, payload, packed, options, minor, major, number, id_at, id_bytes, flags, _, unpacked = (
@@ -182,7 +183,7 @@ class _Header:
 
     @classmethod
     def read(cls, data: bytes, at: int, end: int) -> _Header:
-        """Read a header whose payload follows it."""
+        """Read a header that is followed by its payload, and check its sizes."""
         header = cls.unpack(data, at, end)
         if header.header_bytes < _ENTRY.size or header.payload_end > end:
             raise FormatError(
@@ -218,7 +219,7 @@ class _Header:
         return _Stored(data, self.payload_at, end, self.compression, self.unpacked_bytes)
 
     def pair(self, data: bytes, end: int) -> tuple[int, int]:
-        """The two numbers at ``options_at``; zeros when there are none."""
+        """Return the two numbers at ``options_at``, or zeros if there are none."""
         if self.options_at == 0:
             return 0, 0
         if self.at + self.options_at + _PAIR.size > end:
@@ -237,12 +238,12 @@ class _Header:
 
 
 def read_entries(data: bytes, at: int, end: int, recent: Recent | None = None) -> tuple[list[FatbinEntry], int]:
-    """Read the entry at ``at``, several where they are concatenated, and tell where the next one begins.
+    """Return the entry at ``at``, or several concatenated entries, and the offset of the next entry.
 
-    ``recent`` is one for all entries of a file.
+    ``recent`` is shared by all entries of a file.
 
     Raises:
-        FormatError: it goes beyond ``end`` or contradicts itself.
+        FormatError: the entry extends past ``end`` or is inconsistent.
     """
     header = _Header.read(data, at, end)
     if header.kind == _CONCATENATED:
@@ -291,9 +292,9 @@ def _arch(kind: EntryKind, h: _Header) -> Arch | None:
 
 
 def _concatenated(data: bytes, outer: _Header, recent: Recent) -> Iterator[FatbinEntry]:
-    """Unfold entries that share one payload; their headers stand one after another in the outer header.
+    """Yield the entries that share one payload. Their headers follow each other in the outer header.
 
-    In such a header the header's size gives way to the place in the unpacked payload.
+    In these headers, the field for the header's size contains the offset in the unpacked payload.
     """
     count, table_bytes = outer.pair(data, outer.payload_at)
     at = outer.at + outer.options_at + _PAIR.size

@@ -1,7 +1,7 @@
 """The grammar of lowered C++ names, as far as kernels and their parameters use it.
 
-Source: Itanium C++ ABI, chapter 5.1 "External Names (a.k.a. Mangling)"; each method names its production.
-Outside of the subset are operators, constructors and dependent expressions: they raise, as bad names do.
+Source: Itanium C++ ABI, chapter 5.1 "External Names (a.k.a. Mangling)". Each method names its production. Operators,
+constructors, and dependent expressions are not supported. They raise FormatError, like malformed names.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def _argument_list(types: tuple[CxxType, ...]) -> str:
 
 
 class Demangler:
-    """One reading of one lowered name, from left to right.
+    """Reader of one lowered name, from left to right.
 
-    ``anonymous`` stands for an unnamed namespace; with "" the namespace is left out, as source code does.
+    ``anonymous`` is the text for an unnamed namespace. If it is "", the namespace is omitted, as in source code.
     """
 
     def __init__(self, name: str, *, anonymous: str = "") -> None:
@@ -61,12 +61,12 @@ class Demangler:
     # -- reading ----------------------------------------------------------------------------------------
 
     def fail(self, why: str = "malformed or unsupported") -> FormatError:
-        """Make the error for the place that has been reached."""
+        """Return the error for the current position."""
         return FormatError(f"the lowered name {self._text[:120]!r} is invalid: {why}", offset=self._at)
 
     @property
     def rest(self) -> str:
-        """What has not been read yet."""
+        """The part of the name that has not been read yet."""
         return self._text[self._at :]
 
     @property
@@ -86,7 +86,7 @@ class Demangler:
         """Read exactly ``token``.
 
         Raises:
-            FormatError: something else stands there.
+            FormatError: the next characters are different.
         """
         if not self._take(token):
             raise self.fail(f"expected {spell(token)}")
@@ -125,17 +125,17 @@ class Demangler:
         return self._named_encoding()[1]
 
     def template_entity(self) -> tuple[str, list[Term]]:
-        """Read ``<unscoped-template-name> <template-args>``: the name, and each argument as what it is.
+        """Read ``<unscoped-template-name> <template-args>``, and return the name and the arguments.
 
         Raises:
-            FormatError: it is malformed or outside of the subset.
+            FormatError: the name is malformed or not supported.
         """
         name = self._unqualified_name()
         self._remember(CxxType(name))
         return name, self.template_arguments()
 
     def _named_encoding(self) -> tuple[str, str]:
-        """Read an encoding: the name alone, and the whole."""
+        """Read an encoding, and return its name and its full text."""
         self._enter()
         outer = self._template_arguments
         name, is_template = self.name()
@@ -319,7 +319,7 @@ class Demangler:
         return term
 
     def _expression(self) -> Term:
-        """A literal, a template parameter, or the address of an entity; nothing else is in the subset."""
+        """Read a literal, a template parameter, or the address of an entity. Other expressions are not supported."""
         if self._take("ad"):
             return CxxType(f"&{self._literal()}", shape=TypeShape.VALUE)
         if self._next("L"):

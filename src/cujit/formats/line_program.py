@@ -1,7 +1,7 @@
-"""Line tables of cubins: which line of which file each piece of the code comes from.
+"""Line tables of cubins, which contain the source file and line of each part of the code.
 
-Source: DWARF 2 and 4, 6.2 "Line Number Information"; cubins of CUDA 12.9 and 13.5, whose tables are of version 2 or 3.
-Extended opcodes of NVIDIA's (calls that were inlined, names of functions) are passed over.
+Source: DWARF 2 and 4, 6.2 "Line Number Information"; cubins of CUDA 12.9 and 13.5 with tables of version 2 or 3.
+Extended opcodes of NVIDIA (inlined calls, function names) are skipped.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class CubinLine(NamedTuple):
 
 
 def code_lines(elf: Elf, name: str) -> list[CubinLine]:
-    """List the lines of a table, in its order; none where there is no such section.
+    """Return the rows of a line table in order. Return an empty list if there is no such section.
 
     Raises:
-        FormatError: the table is cut off or malformed.
+        FormatError: the table is truncated or malformed.
     """
     table = elf.section(name)
     if table is None:
@@ -45,7 +45,7 @@ def code_lines(elf: Elf, name: str) -> list[CubinLine]:
 
 
 def _starts(elf: Elf, table: Section) -> dict[int, tuple[int, int]]:
-    """Which code an address in the table is of: section and offset, by where the address stands."""
+    """Return the code section and offset of each address in the table, by the position of the address."""
     symbols = {symbol.index: symbol for symbol in elf.symbols()}
     found = {}
     for section in elf.sections:
@@ -61,7 +61,7 @@ def _starts(elf: Elf, table: Section) -> dict[int, tuple[int, int]]:
 
 
 class _LineReader:
-    """Bytes from a place on; what goes beyond their end is an IndexError."""
+    """Reader of bytes from an offset on. Reading past the end raises IndexError."""
 
     def __init__(self, data: bytes, at: int) -> None:
         self.data, self.at = data, at

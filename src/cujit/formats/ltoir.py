@@ -36,10 +36,10 @@ _FIRST_CONTAINER_13 = 0x41
 
 @dataclass(frozen=True)
 class Ltoir:
-    """What the header tells: ``arch`` and who wrote it.
+    """Contents of an LTO-IR header: ``arch``, and the versions of its writer.
 
-    ``container_version`` and ``ir_version`` are as written; a linker takes its own and older ones.
-    ``toolkit`` is the CUDA release that writes that IR version, None when the version is in no table.
+    ``container_version`` and ``ir_version`` are the recorded versions. A linker accepts its own version and older
+    versions. ``toolkit`` is the CUDA release that writes that IR version, or None if the version is in no table. The
     ``f`` of a family-specific architecture is not recorded.
     """
 

@@ -1,8 +1,8 @@
-"""Lowered names: what a kernel is called in its source, and what it takes.
+"""Lowered names: the name of a kernel in its source, and its signature.
 
-NVRTC tells the lowered name of any name expression. A template that is declared and never defined, named
-with the kernel's own type as its argument, makes it spell the parameter types, their sizes and alignments
-in a name, and leaves nothing in the image.
+NVRTC returns the lowered name of any name expression. The probe is a template that is declared and never defined, with
+the kernel's type as its argument. NVRTC then spells the parameter types, their sizes, and their alignments in a name.
+The probe leaves nothing in the image.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ _CLASS, _SIGNED_ENUM, _UNSIGNED_ENUM = 1, 2, 3
 
 
 def probe_expression(kernel_expression: str) -> str:
-    """Make the name expression whose lowered name ``signature_of`` reads.
+    """Return the name expression for which NVRTC returns the lowered name that ``signature_of`` reads.
 
-    An overloaded kernel is named by a cast: ``(void (*)(int*))scale``.
+    An overloaded kernel is selected by a cast: ``(void (*)(int*))scale``.
     """
     return f"{_PROBE}<decltype({kernel_expression})>"
 
 
 def signature_of(lowered: str) -> Signature:
-    """Read what a kernel takes from the lowered name of its probe.
+    """Return the signature of a kernel from the lowered name of its probe.
 
     Raises:
-        FormatError: the name is not of the probe, or what was probed is no function.
+        FormatError: the name is not of the probe, or the probed entity is not a function.
     """
     from cujit.formats.cxx_types import (
         CxxType,
@@ -87,7 +87,7 @@ def signature_of(lowered: str) -> Signature:
 
 
 def _demangler(lowered: str, *, anonymous: str = "") -> Demangler:
-    """Begin to read a lowered name of C++; most processes with a warm cache never come here."""
+    """Return a demangler for a lowered C++ name. Most processes with a warm cache never need it."""
     from cujit.formats.itanium import Demangler  # start-up: a build tells names and types as a rule
 
     reader = Demangler(lowered, anonymous=anonymous)
@@ -96,7 +96,7 @@ def _demangler(lowered: str, *, anonymous: str = "") -> Demangler:
 
 
 def _integers(packs: list[CxxType | PackExpansion], index: int, count: int, lowered: str) -> list[int]:
-    """Read ``cujit_ints<…>`` number ``index``; zeros where an older probe said nothing."""
+    """Read ``cujit_ints<…>`` number ``index``. Return zeros if an older probe did not record it."""
     if index >= len(packs):
         return [0] * count
     values = [int(v) for v in re.findall(r"\d+", str(packs[index]).partition("<")[2])]
@@ -118,9 +118,10 @@ def _parameter(t: CxxType, size: int, align: int, kind: int) -> Parameter:
 
 
 def entity_name(lowered: str) -> str | None:
-    """Spell what a lowered name names, as source code would: ``axpy<float>``, ``ns::k``, ``k<3, float>``.
+    """Return the source spelling of a lowered name: ``axpy<float>``, ``ns::k``, ``k<3, float>``.
 
-    Namespaces without a name are left out; a name of C linkage is its own. None when it cannot be known.
+    Namespaces without a name are omitted, and a name with C linkage is unchanged. Return None if the spelling can't be
+    determined.
     """
     if not lowered.startswith("_Z"):
         return lowered if re.fullmatch(r"[A-Za-z_$][A-Za-z0-9_$]*", lowered) else None
@@ -131,9 +132,9 @@ def entity_name(lowered: str) -> str | None:
 
 
 def demangle(name: str) -> str | None:
-    """Spell a lowered name whole: ``void axpy<float>(float, const float*, float*, unsigned long)``.
+    """Return the full C++ spelling of a lowered name: ``void axpy<float>(float, const float*, float*, unsigned long)``.
 
-    None when the name is malformed, or uses what kernels seldom do (operators, dependent expressions).
+    Return None if the name is malformed, or uses features that are rare in kernels (operators, dependent expressions).
     """
     if not name.startswith("_Z"):
         return entity_name(name)

@@ -1,4 +1,4 @@
-"""What can still be read of fatbins, and of files that hold them, where something in them is damaged."""
+"""Recovery of the readable parts of damaged fatbins and of files with fatbins."""
 
 from __future__ import annotations
 
@@ -31,10 +31,9 @@ class Damaged:
 
 
 def salvage(data: bytes) -> tuple[tuple[FatbinEntry | Damaged, ...], ...]:
-    """Find the containers of a damaged file by their first bytes, and read of each what can be read.
+    """Find the containers of a damaged file by their magic numbers, and read the readable parts of each.
 
-    Only the entries that are damaged themselves, and those after a length that lies, are lost. Offsets count from the
-    start of ``data``.
+    Only damaged entries, and entries after a wrong length, are lost. Offsets count from the start of ``data``.
     """
     found: list[tuple[FatbinEntry | Damaged, ...]] = []
     pieces, recent = 0, Recent()
@@ -70,7 +69,7 @@ def _entries(data: bytes, at: int, end: int, declared_end: int, recent: Recent) 
 
 
 def _following(data: bytes, at: int, end: int) -> int:
-    """Where the next entry begins, if this one's lengths can be believed; else the end."""
+    """Return the offset of the next entry if the lengths of this one are plausible, otherwise the end."""
     if at + _ENTRY_BYTES > end:
         return end
     header, payload = _ENTRY_SIZES.unpack_from(data, at)

@@ -67,7 +67,7 @@ class SavedArgument(NamedTuple):
 
 
 class SavedText(NamedTuple):
-    """A source that the image was made of: the name in its lines, what to call it, and what it says."""
+    """A source of the image: its name in line tables, its displayed name, and its text."""
 
     name: str
     shown: str
@@ -182,10 +182,10 @@ def is_saved(begin: bytes) -> bool:
 
 
 def read_saved(data: bytes) -> SavedLaunch:
-    """Read the file; every size in it is proved before it is believed.
+    """Read the file. Every size is checked before it is used.
 
     Raises:
-        FormatError: it is no saved launch, damaged, cut off, of another version, or says what cannot be.
+        FormatError: the file is not a saved launch, or is damaged, truncated, contradictory, or of another version.
     """
     if len(data) < PREFIX_BYTES:
         raise FormatError(

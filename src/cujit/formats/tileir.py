@@ -47,7 +47,7 @@ _POINTER, _TILE, _FUNCTION = 0x0C, 0x0D, 0x10
 
 @dataclass(frozen=True)
 class TileIr:
-    """What Tile IR tells of itself: ``kernels`` by lowered name; None if the reader does not know their encoding."""
+    """Contents of Tile IR: ``kernels`` by lowered name, or None if their encoding is unknown."""
 
     version: Version
     kernels: dict[str, Signature] | None
@@ -55,7 +55,7 @@ class TileIr:
 
 
 def first_release_for(arch: Arch) -> Version | None:
-    """Return the first CUDA release that compiles Tile IR for an architecture; None for one that has none.
+    """Return the first CUDA release that compiles Tile IR for an architecture, or None.
 
     Source: release notes of CUDA Tile IR 13.1 to 13.5.
     """
@@ -88,11 +88,11 @@ def read_tileir(data: bytes) -> TileIr:
 
 
 class _UnknownEncodingError(Exception):
-    """An attribute of a later version, behind which nothing is found."""
+    """An attribute of a later version, after which nothing can be read."""
 
 
 class _Cursor:
-    """Bytes that are read from their beginning; ``at`` is the place in the file of the next."""
+    """Bytes that are read in order. ``at`` is the file offset of the next byte."""
 
     def __init__(self, data: bytes, at: int, end: int) -> None:
         self.data, self.start, self.at, self.end = data, at, at, end
@@ -141,7 +141,7 @@ def _sections(data: bytes) -> dict[int, _Cursor]:
 
 
 def _table(cursor: _Cursor, index_bytes: int) -> list[bytes]:
-    """Read a table: the count, the offsets of items in what follows, and the items."""
+    """Read a table: the count, the offsets of the items, and the items."""
     count = cursor.varint()
     cursor.align(index_bytes)
     raw = cursor.take(count * index_bytes)
@@ -230,7 +230,7 @@ def _parameter(number: int, types: list[bytes], version: Version) -> Parameter:
 
 
 def _has_lines(debug: _Cursor | None) -> bool:
-    """Return whether any operation says where it is from: a number of an attribute, and 0 says nothing."""
+    """Return whether any operation has a location. The attribute number 0 means none."""
     if debug is None:
         return False
     functions = debug.varint()

@@ -28,10 +28,10 @@ class Compression(enum.Enum):
 
 
 def unpack(packed: bytes, compression: Compression, size: int, offset: int) -> bytes:
-    """Unpack bytes that become ``size`` bytes; ``offset`` is where they were, for errors.
+    """Decompress bytes to ``size`` bytes. ``offset`` is their file offset for errors.
 
     Raises:
-        FormatError: they do not unpack, or not to that size, or the size is beyond what they can stand for.
+        FormatError: the bytes can't be decompressed, have another size, or the size is impossible.
     """
     if compression is Compression.NONE:
         return packed
@@ -61,10 +61,10 @@ def _unpack_zstd(packed: bytes, size: int) -> bytes:
 
 
 def unpack_pieces(packed: bytes, sizes: Sequence[int], offset: int) -> Iterator[bytes]:
-    """Unpack a zstd frame piece by piece, so that no more memory is taken than the pieces have.
+    """Decompress a zstd frame in pieces, so that no more memory is allocated than the size of the pieces.
 
     Raises:
-        FormatError: it does not unpack to pieces of these sizes; ``offset`` is where it was.
+        FormatError: the frame doesn't have pieces of these sizes. ``offset`` is its file offset.
     """
     total = sum(sizes)
     if total > min(_MAX_BYTES, (len(packed) + 1) * _ZSTD_RATIO):

@@ -26,7 +26,7 @@ _BUILD = Hint(
 
 @dataclass(frozen=True)
 class Choice:
-    """Kernels, each with the index of the pattern that decides for it; ``left_out`` names what else there is."""
+    """Kernels with the index of the pattern that applies to each. ``left_out`` names the other contents."""
 
     kernels: tuple[tuple[KernelInfo, int], ...]
     left_out: tuple[str, ...] = ()
@@ -158,7 +158,7 @@ def _called(inspection: Inspection) -> str:
 
 
 def _images(inspection: Inspection, arches: Sequence[Arch] | None, device: Arch | None) -> list[ImageInfo]:
-    """The machine code that is asked for, all of it readable and linked."""
+    """Return the requested SASS images, all of which are readable and linked."""
     _require_readable(inspection, arches, device)
     code = [image for image in inspection if image.kind is ImageKind.CUBIN]
     have = ", ".join(dict.fromkeys(str(image.arch) for image in code))
@@ -237,9 +237,9 @@ def _rank(kernel: KernelInfo) -> tuple[int, int]:
 
 
 def _only_as_ptx(inspection: Inspection) -> list[KernelInfo]:
-    """The kernels of PTX and LLVM IR of which there is no machine code at all.
+    """Return the kernels of PTX and LLVM IR without SASS.
 
-    PTX that lies in one fatbin with machine code is taken for that of the same source, and not read.
+    PTX in the same fatbin as SASS is assumed to have the same source, and isn't read.
     """
     compiled = {image.container for image in inspection if image.kind is ImageKind.CUBIN}
     rest = [image for image in inspection if image.kind is not ImageKind.CUBIN and image.container not in compiled]

@@ -13,7 +13,7 @@ from cujit.values import dataclass
 
 
 class Metric(enum.Enum):
-    """What is compared of a kernel; the values are the attributes of a KernelInfo, registers or bytes."""
+    """Compared properties of a kernel. The values are attributes of a KernelInfo, in registers or bytes."""
 
     REGISTERS = "registers"
     SPILL_STORES = "spill_store_bytes"
@@ -23,14 +23,14 @@ class Metric(enum.Enum):
     CODE = "code_bytes"
 
     def of(self, kernel: KernelInfo) -> int | None:
-        """Its value for a kernel; None when it is not known."""
+        """Return its value for a kernel, or None if it is unknown."""
         value: int | None = getattr(kernel, self.value)
         return value
 
 
 @dataclass(frozen=True)
 class Change:
-    """One metric of one kernel, before and after; None is not known."""
+    """One metric of one kernel before and after. None means unknown."""
 
     metric: Metric
     before: int | None
@@ -38,7 +38,7 @@ class Change:
 
     @property
     def change(self) -> int | None:
-        """How much it grew, negative where it shrank; None when one of the two is not known."""
+        """The increase, which is negative for a decrease, or None if a value is unknown."""
         return None if self.before is None or self.after is None else self.after - self.before
 
 
@@ -152,7 +152,7 @@ _Key = tuple[str, Arch | None, int]
 
 
 def _keyed(inspection: Inspection, keep: Callable[[KernelInfo], bool] | None) -> dict[_Key, KernelInfo]:
-    """The kernels by name, architecture and how many of those came before."""
+    """Return the kernels by name, architecture, and number of earlier kernels with both."""
     found: dict[_Key, KernelInfo] = {}
     seen: dict[tuple[str, Arch | None], int] = {}
     for kernel in inspection.kernels:

@@ -30,7 +30,7 @@ _UNKNOWN_STACK_SINCE = (13, 4)  # ptxas 13.0 wrote 0 where 13.4 says that the st
 
 @dataclass(frozen=True)
 class BuildFacts:
-    """What an Artifact knows beside its bytes: ``names`` by lowered name, signatures, and spills from its log."""
+    """Facts of an Artifact besides its bytes: ``names`` by lowered name, signatures, and spills from its log."""
 
     names: Mapping[str, str] = field(default_factory=dict)
     signatures: Signatures = field(default_factory=dict)
@@ -38,18 +38,21 @@ class BuildFacts:
 
     @classmethod
     def by(cls, artifact: Artifact) -> BuildFacts:
-        """Take it from an Artifact; of several expressions for one kernel the first that was asked for."""
+        """Create the facts of an Artifact. If a kernel has several name expressions, the first
+        requested one is used.
+        """
         names: dict[str, str] = {}
         for expression, lowered in artifact.names.items():
             names.setdefault(lowered, expression)
         return cls(names, dict(artifact.signatures), spills_of_log(artifact.log))
 
     def displays(self, lowered: Iterable[str]) -> dict[str, str]:
-        """Choose what each kernel is shown as, so that no two of them look alike."""
+        """Return the displayed name of each kernel. The names are unique."""
         return display_names(lowered, self.names)
 
     def spills_of(self, name: str, arch: Arch, *, has_no_stack: bool) -> tuple[int | None, int | None]:
-        """Bytes of spill stores and loads of a kernel's own code, or None twice; without a stack there are none.
+        """Return the bytes of spill stores and loads in a kernel's own code, or None twice. Without a stack, there are
+        none.
 
         Source: ptxas 13.5 counts the frame of spills in the stack also where they go to shared memory
         (``enable_smem_spilling``).
@@ -61,9 +64,9 @@ class BuildFacts:
 
 
 def read_content(kind: ImageKind, data: bytes, facts: BuildFacts, arch: Arch | None, of_ptx: Signatures) -> Content:
-    """Read an image. ``arch`` is what it is said to be for: it may know a variant that the image does not tell.
+    """Read an image. ``arch`` is its declared architecture, which may have a suffix that the image lacks.
 
-    ``of_ptx`` are signatures that PTX of the same source tells, by lowered name.
+    ``of_ptx`` are signatures from PTX of the same source, by lowered name.
 
     Raises:
         FormatError: the image is damaged.
@@ -102,7 +105,7 @@ def _tileir(image: TileIr, facts: BuildFacts) -> Content:
 
 
 def _variant(own: Arch, stated: Arch | None) -> Arch:
-    """The architecture of an image: as it says itself, but with the suffix that is known from outside."""
+    """Return the architecture of an image, with the suffix that is known from elsewhere."""
     return (
         stated
         if stated is not None and not own.suffix and (stated.kind, stated.number) == (own.kind, own.number)

@@ -1,4 +1,4 @@
-"""What the assembler's log tells of kernels: the bytes that they spill."""
+"""Spills of kernels from the assembler's log."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Spills = Mapping[tuple[str, str], tuple[int, int]]
 
 
 def spills_of_log(log: str) -> Spills:
-    """Find what each kernel spills, for each architecture that the log is about.
+    """Return the spills of each kernel for each architecture in the log.
 
-    A function that is not inlined follows the kernels of its own architecture (read in logs of NVRTC 13.5). Where the
-    log does not say for which architecture a function was assembled, that is "".
+    A function that isn't inlined follows the kernels of its architecture (read in logs of NVRTC 13.5). The architecture
+    is empty if the log doesn't contain it.
     """
     found: dict[tuple[str, str], tuple[int, int]] = {}
     arch = name = ""

@@ -1,4 +1,4 @@
-"""What a PTX text uses, and what of it the CPU device does not execute."""
+"""Constructs in a PTX text, and the ones that the CPU device doesn't support."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cujit.values import dataclass
 
 @dataclass(frozen=True)
 class Refusal:
-    """What the CPU device does not execute: where it stands first, what it is, and why."""
+    """A construct that the CPU device doesn't support: its first line, its name, and the reason."""
 
     line: int
     construct: str
@@ -32,9 +32,9 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Use:
-    """An instruction with its modifiers, a special register, or a feature; how often it stands in the text.
+    """An instruction with its modifiers, a special register, or a feature, with its number of occurrences.
 
-    ``why`` is empty where the CPU device takes it, and says why where it does not.
+    ``why`` is the reason why the CPU device refuses it, or empty.
     """
 
     name: str
@@ -127,7 +127,7 @@ def ptx_needs(text: str, name: str = "<ptx>") -> PtxNeeds:
 
 
 def _uses(counts: Counter[str], reasons: dict[str, str]) -> tuple[Use, ...]:
-    """Order uses by how often they stand there, and by name."""
+    """Sort uses by their number of occurrences and their names."""
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return tuple(Use(name, count, reasons.get(name, "")) for name, count in ordered)
 
@@ -142,7 +142,7 @@ def _oldest(module: ptx.PtxModule) -> tuple[Version, str]:
 
 
 def _refusals(text: str, name: str) -> tuple[Refusal, ...]:
-    """Load the text as the CPU device does; nothing is compiled until a kernel is launched."""
+    """Load the text on the CPU device. Kernels are compiled only when they are launched."""
     try:
         module = CpuBackend(1).load(Artifact(ImageKind.PTX, text.encode(), name=name))
     except UnsupportedError as e:
@@ -156,7 +156,7 @@ def _refusals(text: str, name: str) -> tuple[Refusal, ...]:
 
 
 def _special_registers(instruction: ptx.Instruction) -> Iterator[str]:
-    """Name the special registers among operands, those in brackets and braces too."""
+    """Return the special registers among operands, including operands in brackets and braces."""
     names = (operand.name for operand in ptx.within(instruction.operands) if isinstance(operand, ptx.Register))
     return (name for name in names if special_register(name) is not None)
 
@@ -165,7 +165,7 @@ def _special_registers(instruction: ptx.Instruction) -> Iterator[str]:
 
 
 def _has(opcodes: str, *words: str, lacks: str = "") -> Callable[[ptx.Instruction], bool]:
-    """Make a test of instructions: one of these opcodes (any, where there are none), and a word of each text."""
+    """Return a predicate for instructions: one of these opcodes (any, if empty), and one modifier of each text."""
     names, groups, absent = set(opcodes.split()), [set(group.split()) for group in words], set(lacks.split())
 
     def test(i: ptx.Instruction) -> bool:
@@ -236,7 +236,7 @@ def _features(module: ptx.PtxModule, statements: list[ptx.Statement]) -> Iterato
 
 
 def _kind(variable: ptx.Variable) -> str:
-    """What kind of memory a variable asks for; parameters of calls ask for none."""
+    """Return the kind of memory that a variable requires. Call parameters require none."""
     if variable.space == "shared":
         is_dynamic = variable.shape == (0,) and variable.linkage == "extern"  # with a size it is another image's
         return "dynamic shared memory" if is_dynamic else "static shared memory"

@@ -1,4 +1,4 @@
-"""The functions of LLVM IR in its text form, by their lines; nothing else of it is read."""
+"""Functions in LLVM IR text, found by lines without parsing the rest."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ANNOTATION = re.compile(rf'!\{{[^@\n]{{0,4096}}{_NAME},\s*(?:metadata\s*)?!"ker
 
 @dataclass(frozen=True)
 class NvvmFunctions:
-    """Names: the kernels, the other functions with a body, and what linking must bring."""
+    """Names of the kernels, of the other functions with a body, and of undefined functions."""
 
     kernels: tuple[str, ...]
     functions: tuple[str, ...]
@@ -23,7 +23,7 @@ class NvvmFunctions:
 
 
 def read_nvvmir(text: str) -> NvvmFunctions:
-    """Find the functions of LLVM IR text, in their order; the compiler's own (``llvm.…``) are left out."""
+    """Return the functions of LLVM IR text in order. Intrinsics (``llvm.…``) are omitted."""
     annotated = {quoted or plain for quoted, plain in _ANNOTATION.findall(text)}
     kernels, functions, undefined = [], [], []
     for word, linkage, quoted, plain in _HEAD.findall(text):

@@ -113,7 +113,7 @@ class _Packed:
 
     @cached_property
     def signatures(self) -> dict[str, Signature]:
-        """Those of PTX; what the build says of them comes to machine code by itself."""
+        """The signatures in PTX. Signatures of the build apply to SASS separately."""
         try:
             return entry_signatures(self.payload())
         except FormatError:
@@ -141,10 +141,10 @@ def _contained(data: bytes, facts: BuildFacts) -> tuple[ImageInfo, ...]:
 
 
 def _containers(data: bytes) -> Sequence[Sequence[FatbinEntry | Damaged]]:
-    """The entries of every fatbin; of a damaged file what can still be read.
+    """Return the entries of every fatbin, or the readable ones of a damaged file.
 
     Raises:
-        FormatError: nothing can.
+        FormatError: nothing is readable.
     """
     try:
         return [fatbin.entries for fatbin in find_fatbins(data)]

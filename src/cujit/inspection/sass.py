@@ -23,10 +23,11 @@ _HELP = f"{install('sass')} brings it (the wheel nvidia-cuda-nvdisasm); a toolki
 
 
 def find_nvdisasm() -> Path:
-    """Find the disassembler: of the wheel, else of conda or of CUDA_PATH or CUDA_HOME, else on the PATH.
+    """Return the path of the disassembler in a wheel, in conda, in CUDA_PATH or CUDA_HOME, or on the PATH, in this
+    order.
 
     Raises:
-        MissingError: there is none; the help names the extra that brings it.
+        MissingError: there is none. The hint names the extra that installs it.
     """
     found = next(_in_wheels(), None) or _by_pathfinder() or shutil.which("nvdisasm")
     if found is None:
@@ -35,7 +36,7 @@ def find_nvdisasm() -> Path:
 
 
 def _in_wheels() -> Iterator[str]:
-    """The disassemblers of the wheels, the newest toolkit's first: pathfinder 1.3 does not know where 13.x has it."""
+    """Return the disassemblers in wheels, newest toolkit first. pathfinder 1.3 doesn't know their path in 13.x."""
     try:
         spec = importlib.util.find_spec("nvidia")
     except (ImportError, ValueError):  # a finder that hides it, or a module of that name without a spec
@@ -82,7 +83,7 @@ def _machine_code(cubin: bytes) -> bytes:
 
 @functools.lru_cache(maxsize=8)
 def _text(command: tuple[str, ...], cubin: bytes) -> str:
-    """Disassemble; once what is asked for again, as an explorer does whose launch alone was changed."""
+    """Disassemble. A repeated request is answered from memory, as when only a launch in the explorer changed."""
     # nvdisasm reads files alone.
     with temporary_directory() as directory:
         path = write_file(directory / "image.cubin", cubin)

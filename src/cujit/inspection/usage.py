@@ -1,4 +1,4 @@
-"""What kernels use, as values: from the cubin itself, and what only the assembler's log tells, from there."""
+"""Resource usage of kernels, from the cubin, and from the assembler's log for spills."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What an image holds, as values: an ``Inspection`` of images, and of each image its kernels.
+"""Contents of an image: an ``Inspection`` of images, and the kernels of each image.
 
-Content is read when it is first asked for, so a library of thousands of images is listed from their headers alone.
+Contents are read on first access, so that a library of thousands of images is listed from its headers.
 """
 
 from __future__ import annotations
@@ -125,7 +125,9 @@ class KernelInfo:
 
 @dataclass(frozen=True)
 class VariableInfo:
-    """A ``__device__``, ``__constant__`` or ``__managed__`` variable; ``size`` in bytes, None when not known."""
+    """A ``__device__``, ``__constant__``, or ``__managed__`` variable. ``size`` is in bytes, or None
+    if it is unknown.
+    """
 
     name: str
     size: int | None
@@ -158,14 +160,14 @@ class Content:
 
 
 class ImageSource(Protocol):
-    """Where an image's bytes and content come from."""
+    """The source of an image's bytes and contents."""
 
     def payload(self) -> bytes:
         """Return the uncompressed bytes of the image."""
         ...
 
     def content(self) -> Content:
-        """Read the image; what is damaged becomes ``Content.error``."""
+        """Read the image. Damage becomes ``Content.error``."""
         ...
 
 
@@ -198,7 +200,7 @@ class ImageInfo:
 
     @cached_property
     def content(self) -> Content:
-        """What reading the image found; read once."""
+        """The contents of the image, read once."""
         return self._source.content()
 
     @property

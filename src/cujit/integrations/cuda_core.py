@@ -78,7 +78,7 @@ class ProgramCache:
         return sum(1 for _ in self._digests())
 
     def clear(self) -> None:
-        """Delete what was kept for cuda.core in the directory that is written to; what cujit compiled stays."""
+        """Delete the entries for cuda.core in the writable directory. cujit's own entries remain."""
         for digest in list(self._digests()):
             with contextlib.suppress(*_TROUBLE):
                 if self.cache.store is not None:
@@ -86,7 +86,7 @@ class ProgramCache:
         self.cache.forget()
 
     def close(self) -> None:
-        """Do nothing: between two calls nothing is open."""
+        """Do nothing, because nothing is open between two calls."""
 
     def __enter__(self) -> ProgramCache:
         return self

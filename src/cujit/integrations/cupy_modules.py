@@ -1,4 +1,4 @@
-"""Modules of CuPy taken and given, so that one can move kernel by kernel: ``module_of(raw)``, ``raw_module(image)``."""
+"""Conversion of modules from and to CuPy, so that a program can migrate kernel by kernel."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def raw_module(image: Artifact | bytes | str | os.PathLike[str]) -> Any:
 
 @once
 def _folder() -> Path:
-    """Make the directory of what CuPy gets; the process that made it takes it away, and none that was forked."""
+    """Create the directory for CuPy's files. The process that created it removes it, and forked processes don't."""
     made, owner = make_temporary_directory(), os.getpid()
 
     def take_away() -> None:

@@ -1,4 +1,4 @@
-"""What a frozen program of PyInstaller needs besides what is imported by name: modules, data, NVIDIA's wheels.
+"""Requirements of a PyInstaller application besides named imports: modules, data, and NVIDIA's wheels.
 
 Source: PyInstaller manual, "Providing PyInstaller Hooks with your Package" and "Hook Global Variables".
 """
@@ -36,10 +36,10 @@ def hook_directories() -> list[str]:
 
 
 def modules(package: str) -> list[str]:
-    """List the modules of a package, those in its packages too, without importing them.
+    """Return the modules of a package, including subpackages, without importing them.
 
     Args:
-        package: its full name. Of cujit itself, modules for torch, JAX and build tools are left out.
+        package: its full name. For cujit itself, modules for torch, JAX, and build tools are omitted.
     """
     spec = importlib.util.find_spec(package)
     places = spec.submodule_search_locations if spec else None

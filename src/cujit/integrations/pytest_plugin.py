@@ -96,7 +96,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Add the marker, and what the run was asked to collect.
+    """Add the marker, and the collectors that the options request.
 
     Raises:
         pytest.UsageError: an option has an invalid value.
@@ -111,7 +111,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _setting(config: pytest.Config, name: str) -> str:
-    """Read what was said on the command line, or else in the settings; "" if nothing was."""
+    """Return the value from the command line or the configuration, or an empty string."""
     return str(config.getoption(name) or config.getini(name))
 
 
@@ -152,10 +152,10 @@ def _is_ours(error: pytest.ExceptionInfo[BaseException] | None) -> bool:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run each test that uses ``device`` on the devices that were asked for.
+    """Run each test that uses ``device`` on the requested devices.
 
     Raises:
-        pytest.Collector.CollectError: the marker ``cujit`` has arguments that it does not know.
+        pytest.Collector.CollectError: the marker ``cujit`` has unknown arguments.
     """
     if "cujit_device" not in metafunc.fixturenames:
         return
@@ -175,7 +175,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _marked(item: pytest.Function) -> tuple[tuple[str, ...] | None, dict[str, Any]]:
-    """Read the markers of a test, the nearest first: where it may run, and what else they say."""
+    """Read the markers of a test, nearest first: the devices that it may use, and the other arguments."""
     marked: dict[str, Any] = {}
     for marker in item.iter_markers("cujit"):
         if marker.args or marker.kwargs.keys() - set(_KEYS):
@@ -189,7 +189,7 @@ def _marked(item: pytest.Function) -> tuple[tuple[str, ...] | None, dict[str, An
 
 
 def _kinds(text: str, error: type[Exception], what: str) -> tuple[str, ...] | None:
-    """Read ``cpu``, ``gpu``, ``cpu,gpu`` or ``all``; None if nothing was said."""
+    """Parse ``cpu``, ``gpu``, ``cpu,gpu``, or ``all``. Return None without a value."""
     if not text:
         return None
     if text == "all":
@@ -267,14 +267,14 @@ class _Covered:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Take what a process of pytest-xdist counted."""
+        """Add the counts of a process of pytest-xdist."""
         found = getattr(node, "workeroutput", {}).get(_COVERED)
         if found:
             self._coverage.merge(json.loads(found))
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Write the file; a process of pytest-xdist hands over what it counted."""
+        """Write the file. A process of pytest-xdist passes its counts to the controller."""
         output = getattr(session.config, "workeroutput", None)
         if output is not None:
             output[_COVERED] = json.dumps(self._coverage.dump())
@@ -336,7 +336,7 @@ def cujit_budget(request: pytest.FixtureRequest) -> CheckBudget:
 
 
 def _keep(item: pytest.Item, report: BudgetReport) -> None:
-    """Leave a report with the test: as a section of its failure, and as a property, which xdist and JUnit XML carry."""
+    """Attach a report to the test: as a section of its failure, and as a property for xdist and JUnit XML."""
     item.add_report_section("call", "cujit budget", str(report))
     rows = [{"cells": row.cells, "verdict": row.verdict} for row in report.rows]
     item.user_properties.append((_PROPERTY, json.dumps({"image": report.name, "rows": rows})))
@@ -349,13 +349,13 @@ class _Table:
         self._checked: dict[str, list[dict[str, Any]]] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Take the rows of a test when it is over."""
+        """Add the rows of a finished test."""
         if report.when == "teardown":
             found = [json.loads(str(value)) for name, value in report.user_properties if name == _PROPERTY]
             self._checked.setdefault(report.nodeid, []).extend(found)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print them by test, in the order of their names."""
+        """Print the rows by test, sorted by name."""
         terminalreporter.section("cujit budgets")
         checks = [(node, check) for node in sorted(self._checked) for check in self._checked[node]]
         if not checks:

@@ -32,7 +32,7 @@ else:
 
 
 class BuildPy(build_py):  # type: ignore[misc]
-    """Copies the package, and builds its pack; none for an editable install."""
+    """Copies the package, and builds its pack, unless the install is editable."""
 
     def run(self) -> None:
         """Do it."""
@@ -41,7 +41,7 @@ class BuildPy(build_py):  # type: ignore[misc]
             self._wanted().build(self._target())
 
     def get_outputs(self, include_bytecode: bool = True) -> list[str]:
-        """List what it writes, the pack among it."""
+        """Return the written files, including the pack."""
         outputs: list[str] = super().get_outputs(include_bytecode)
         return outputs if self.editable_mode else [*outputs, str(self._target())]
 

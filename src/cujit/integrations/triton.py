@@ -52,9 +52,9 @@ _LOOK_S = 0.1
 
 
 class CacheManager(triton_cache.CacheManager):  # type: ignore[misc]  # Triton has no types
-    """What Triton asks for the files of a kernel. Triton makes one for each key.
+    """Triton's interface for the files of a kernel. Triton creates one for each key.
 
-    Dumps and overrides (``TRITON_KERNEL_DUMP``, ``TRITON_KERNEL_OVERRIDE``) stay Triton's own.
+    Dumps and overrides (``TRITON_KERNEL_DUMP``, ``TRITON_KERNEL_OVERRIDE``) use Triton's own manager.
     """
 
     def __new__(cls, key: str, override: bool = False, dump: bool = False) -> Any:
@@ -64,7 +64,7 @@ class CacheManager(triton_cache.CacheManager):  # type: ignore[misc]  # Triton h
         return super().__new__(cls)
 
     def __init__(self, key: str, override: bool = False, dump: bool = False) -> None:  # noqa: ARG002
-        """Take the key, and Triton's directory for it.
+        """Store the key and Triton's directory for it.
 
         Raises:
             CacheRefusedError: other users could write to Triton's directory.
@@ -77,7 +77,7 @@ class CacheManager(triton_cache.CacheManager):  # type: ignore[misc]  # Triton h
         self._claim: _Claim | None = None
 
     def get_file(self, filename: str) -> str | None:
-        """Return the path of a file that ``put`` has written, or None. Such a file never leaves this machine."""
+        """Return the path of a file that ``put`` wrote, or None. Such a file is never shared with other machines."""
         path = self._path(filename)
         return path if self._is_trusted(path) else None
 
@@ -91,12 +91,12 @@ class CacheManager(triton_cache.CacheManager):  # type: ignore[misc]  # Triton h
         return path
 
     def get_group(self, filename: str) -> dict[str, str] | None:
-        """Return the paths of the files of a kernel by their names, or None if Triton has to compile the kernel.
+        """Return the paths of the files of a kernel by name, or None if Triton has to compile the kernel.
 
-        Only one process of the machine compiles a kernel; the others wait for it.
+        Only one process of the machine compiles a kernel, and the others wait for it.
 
         Raises:
-            NotCompiledError: nobody has the kernel, and ``CUJIT_COMPILE`` forbids to compile it.
+            NotCompiledError: no cache contains the kernel, and ``CUJIT_COMPILE`` forbids compiling it.
         """
         key = _key_of(self._key, filename)
         found = self._local(filename, key)
@@ -151,7 +151,9 @@ class CacheManager(triton_cache.CacheManager):  # type: ignore[misc]  # Triton h
             self._cache.store.touch(key.digest)
 
     def _is_trusted(self, path: str, size: int = -1) -> bool:
-        """Return whether there is a file that nobody else could have written, of that size if it is known."""
+        """Return whether a file exists that only trusted users could have written, with the right size
+        if it is known.
+        """
         try:
             status = os.lstat(path)
         except OSError:
@@ -185,13 +187,14 @@ class CacheManager(triton_cache.CacheManager):  # type: ignore[misc]  # Triton h
 
 
 class RemoteBackend(triton_cache.RemoteCacheBackend):  # type: ignore[misc]  # Triton has no types
-    """What Triton's own ``RemoteCacheManager`` asks for the files of a kernel: ``TRITON_REMOTE_CACHE_BACKEND``.
+    """The back end of Triton's own ``RemoteCacheManager``: ``TRITON_REMOTE_CACHE_BACKEND``.
 
-    The entries are those of ``CacheManager``. Triton writes the files to its directory, and nobody waits for anybody.
+    It shares the entries of ``CacheManager``. Triton writes the files to its directory, and processes don't wait for
+    each other.
     """
 
     def __init__(self, key: str) -> None:
-        """Take the key of a kernel.
+        """Store the key of a kernel.
 
         Raises:
             OptionError: a variable of cujit's cache has an invalid value.
@@ -201,10 +204,10 @@ class RemoteBackend(triton_cache.RemoteCacheBackend):  # type: ignore[misc]  # T
         self._files: dict[str, bytes] = {}
 
     def get(self, filenames: Iterable[str]) -> dict[str, bytes]:
-        """Return the files that are there, by their names. The list of a kernel's files is asked first.
+        """Return the existing files by name. Triton first requests the list of a kernel's files.
 
         Raises:
-            NotCompiledError: nobody has the kernel, and ``CUJIT_COMPILE`` forbids to compile it.
+            NotCompiledError: no cache contains the kernel, and ``CUJIT_COMPILE`` forbids compiling it.
         """
         names = list(filenames)
         for name in names:
@@ -213,7 +216,9 @@ class RemoteBackend(triton_cache.RemoteCacheBackend):  # type: ignore[misc]  # T
         return {name: self._files[name] for name in names if name in self._files}
 
     def put(self, filename: str, data: bytes) -> None:
-        """Take a file; with the list of a kernel's files, keep the kernel in cujit's cache. Other files stay here."""
+        """Receive a file. The list of a kernel's files completes the kernel, which is then cached. Other files stay
+        local.
+        """
         self._files[filename] = data
         if filename.startswith(_GROUP):
             files = {name: self._files[name] for name in json.loads(data)["child_paths"]}
@@ -256,7 +261,7 @@ class _Claim:
         return (time.perf_counter() - self._begin) * 1e3
 
     def end(self) -> None:
-        """Let others compile the kernel."""
+        """Let other processes compile the kernel."""
         with self._changed:
             self._frame = None
             self._held.close()
@@ -295,7 +300,7 @@ def _entry_of(key: str, filename: str, files: Mapping[str, bytes]) -> tuple[Key,
 
 @functools.lru_cache(8)
 def _checked_root(directory: str) -> str:
-    """Make Triton's directory if it is not there. Nobody else may write to it, for its files are executed."""
+    """Create Triton's directory if it doesn't exist, and check that only this user can write to it."""
     directory = os.path.abspath(directory)
     os.makedirs(directory, 0o700, exist_ok=True)
     try:
@@ -327,7 +332,9 @@ def _arch_of(metadata: bytes) -> Arch | None:
 
 
 def _sweep(directory: str, cache: Cache) -> None:
-    """Delete, at most once an hour, the files of kernels that cujit's cache has evicted and nobody used for an hour."""
+    """Delete files of kernels that the cache evicted and that were unused for an hour. This runs at
+    most once an hour.
+    """
     mark, now = f"{directory}/{_SWEPT}", time.time()
     with contextlib.suppress(OSError):
         if os.path.exists(mark) and now - os.stat(mark).st_mtime < _HOUR_S:
@@ -340,7 +347,7 @@ def _sweep(directory: str, cache: Cache) -> None:
 
 
 def _is_evicted(path: str, key: str, cache: Cache, now: float) -> bool:
-    """Return whether all kernels of a directory came from entries that are gone."""
+    """Return whether all kernels of a directory came from deleted entries."""
     lists = [name for name in os.listdir(path) if name.startswith(_GROUP)] if os.path.isdir(path) else []
     return bool(lists) and all(
         _is_left(f"{path}/{name}", _key_of(key, name[len(_GROUP) :]), cache, now) for name in lists

@@ -1,4 +1,4 @@
-"""What the hooks of build back ends share: the pack that a project wants in its wheel, as pyproject.toml says it."""
+"""Shared parts of the build hooks: the pack that pyproject.toml requests for a wheel."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _HELP = 'worklist = "kernels.jsonl", arch = ["sm_90"], ptx = true, pack = "mylib
 
 @dataclass(frozen=True)
 class WantedPack:
-    """A pack to build: of the lists ``worklist``, for ``arch`` and, with ``ptx``, for GPUs of tomorrow.
+    """A pack to build from ``worklist`` for the architectures ``arch`` and, with ``ptx``, for later GPUs.
 
-    ``project`` is the directory of the pyproject.toml. ``pack`` is where it lies in the wheel.
+    ``project`` is the directory of pyproject.toml. ``pack`` is its path in the wheel.
     """
 
     project: Path
@@ -34,7 +34,7 @@ class WantedPack:
 
     @classmethod
     def of(cls, table: Mapping[str, object], project: str | os.PathLike[str], *, where: str) -> WantedPack:
-        """Read a table of pyproject.toml; ``where`` is what errors call it.
+        """Read a table of pyproject.toml. ``where`` is its name in errors.
 
         Raises:
             OptionError: a key is unknown, missing, or of the wrong type.
@@ -56,11 +56,11 @@ class WantedPack:
         return cls(Path(project), lists, str(path), arch, ptx)
 
     def build(self, target: Path) -> PackStats:
-        """Compile what is listed, and write the pack; the same list, headers and compiler make the same bytes.
+        """Compile the worklist, and write the pack. Equal lists, headers, and compilers give equal bytes.
 
         Raises:
-            CompileError: something that is listed does not compile.
-            CujitError: as of ``cujit.worklist.build``.
+            CompileError: an entry of the list doesn't compile.
+            CujitError: as ``cujit.worklist.build``.
         """
         lists = read([self.project / path for path in self.worklist])
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -75,7 +75,7 @@ class WantedPack:
 
 
 def _written_cache() -> Cache | None:
-    """Return the process's cache. None if it is off, or nothing can be written to it."""
+    """Return the process's cache, or None if it is off or not writable."""
     cache = default_cache()
     try:
         return cache if cache.store is not None and cache.store.prepare() else None

@@ -58,10 +58,10 @@ Key: TypeAlias = tuple[Any, ...]
 
 
 class Call(NamedTuple):
-    """What XLA asks for: ``addresses`` are those of the arguments, then of the results.
+    """A call from XLA: ``addresses`` are those of the arguments and then of the results.
 
-    ``key`` has all else: the text, the count of arguments, and of each buffer size, dtype and dimensions as XLA has
-    them. ``buffers`` reads them.
+    ``key`` contains the rest: the attributes, the number of arguments, and the size, dtype, and dimensions of each
+    buffer in XLA's form. ``buffers`` parses them.
     """
 
     key: Key
@@ -71,7 +71,9 @@ class Call(NamedTuple):
 
 
 def handler(name: str, run: Callable[[Call], None], is_gpu: bool) -> Any:
-    """Make a function of C that XLA calls, and that must be kept; what ``run`` raises becomes an error of XLA."""
+    """Return a C function that XLA calls, which the caller must keep alive. Exceptions of ``run``
+    become errors of XLA.
+    """
 
     def handle(address: int) -> int:
         api = None
@@ -112,7 +114,7 @@ def buffers(key: Key) -> tuple[str, int, list[tuple[tuple[int, ...], np.dtype[An
 
 
 class _ForeignError(Exception):
-    """An error that XLA made, to be given back to it."""
+    """An error that XLA created, to be returned to XLA."""
 
     def __init__(self, address: int) -> None:
         self.address = address
@@ -131,7 +133,7 @@ def _at(address: int) -> int:
 
 
 def _answered(extension: int) -> bool:
-    """Write the version of the interface that this handler is for, if the call asks for it. Return whether it does."""
+    """Write the supported version of the interface if the call requests it, and return whether it does."""
     if _at(extension) < _EXTENSION.size:
         return False
     _, kind, _, metadata = _EXTENSION.unpack(ctypes.string_at(extension, _EXTENSION.size))
@@ -144,7 +146,7 @@ def _answered(extension: int) -> bool:
 
 
 def _read(frame: tuple[Any, ...]) -> tuple[Key, list[int]]:
-    """Read what a call is about: its key, and the addresses of its buffers."""
+    """Return the key of a call and the addresses of its buffers."""
     count, results, attributes = frame[7], frame[12], frame[17]
     parts: list[Any] = [b"" if not attributes else _text(frame[20]), count]
     addresses = []
@@ -162,7 +164,7 @@ def _text(attributes: int) -> bytes:
 
 
 class _Api:
-    """The functions that XLA gives its handlers."""
+    """The functions that XLA provides to handlers."""
 
     def __init__(self, address: int) -> None:
         self._create = _Function(_at(address + _ERROR_CREATE))
@@ -191,10 +193,10 @@ class _Api:
 
 @single_flight_cache()
 def _api(address: int) -> _Api:
-    """Know the functions at an address, of which a process has one for each platform.
+    """Return the functions at an address, which a process has once per platform.
 
     Raises:
-        UnsupportedError: they are not what this file was written for.
+        UnsupportedError: the interface has another version.
     """
     size, _, version_size, _, major, _ = _API.unpack(ctypes.string_at(address, _API.size))
     if size < _API_SIZE or version_size != 24 or major != 0:

@@ -152,7 +152,7 @@ def _run(name: str, call: Call) -> None:
 
 
 class _Signature(NamedTuple):
-    """What a function is called with: arrays by position, then numbers by name, some with a default."""
+    """The parameters of an operator: arrays by position, then numbers by name, some with a default."""
 
     name: str
     arrays: tuple[str, ...]
@@ -174,7 +174,7 @@ class _Signature(NamedTuple):
         return cls(name, tuple(arrays), tuple(numbers), found)
 
     def plain(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap a function so that it receives by name the numbers that come last by position."""
+        """Wrap a function so that it receives the last positional numbers by name."""
         names = self.numbers
         if not names:
             return function
@@ -185,10 +185,10 @@ class _Signature(NamedTuple):
         return called
 
     def bind(self, given: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Sort what a call was given into arrays and numbers.
+        """Split the arguments of a call into arrays and numbers.
 
         Raises:
-            ArgumentError: the call does not fit, or what has to be a number is none.
+            ArgumentError: the arguments don't match, or a number has another type.
         """
         if len(given) != len(self.arrays) or tuple(named) != self.numbers:
             try:
@@ -215,7 +215,7 @@ class _Signature(NamedTuple):
 
 
 class _OperatorPlan(NamedTuple):
-    """A call as far as it does not depend on addresses."""
+    """The parts of a call that don't depend on addresses."""
 
     launch: Launch
     makers: tuple[Callable[[int], DeviceArray], ...]
@@ -224,7 +224,7 @@ class _OperatorPlan(NamedTuple):
 
 
 class _JaxOperator:
-    """One operator: how JAX sees it, and how a call goes."""
+    """An operator: its description for JAX, and the execution of a call."""
 
     def __init__(
         self,
@@ -281,7 +281,7 @@ class _JaxOperator:
         return call
 
     def _trace(self, text: str, *arrays: Any) -> Any:
-        """Describe to JAX what a call returns. Whatever can be refused now is refused now."""
+        """Describe the results of a call to JAX. All detectable errors are raised here."""
         numbers = json.loads(text)
         given = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays]
         for key, x in zip(self._signature.arrays, given, strict=True):
@@ -302,7 +302,7 @@ class _JaxOperator:
         return tuple(found) if several else found[0]
 
     def _shape(self, place: int, out: Any) -> jax.ShapeDtypeStruct:
-        """Read what ``outputs`` says of one output."""
+        """Return the shape and dtype of one output from ``outputs``."""
         try:
             made = jax.ShapeDtypeStruct(tuple(out.shape), out.dtype)
         except (AttributeError, TypeError) as e:
@@ -329,7 +329,7 @@ class _JaxOperator:
         plan.launch(*self._arguments(*found, *plan.numbers))
 
     def _plan(self, call: Call) -> _OperatorPlan:
-        """Find how calls of some shapes go: the kernel is compiled, and what it may write to is looked at."""
+        """Return the plan for calls with some shapes: compile the kernel, and check which arrays it may write to."""
         text, count, found = buffers(call.key)
         device = cpu() if call.ordinal < 0 else gpu(call.ordinal)
         numbers = tuple(json.loads(text).values()) if text else ()
@@ -364,5 +364,5 @@ _DTYPES = frozenset(ELEMENTS.values())
 
 
 def _array(device: Device, shape: tuple[int, ...], dtype: np.dtype[Any], address: int) -> DeviceArray:
-    """See a buffer of XLA as an array."""
+    """Return a buffer of XLA as an array."""
     return DeviceArray(device, Allocation(address, 0), shape, dtype)

@@ -1,4 +1,4 @@
-"""How much of the instruction table the CPU device executes, asked of the rules that it emits code by."""
+"""The part of the instruction table that the CPU device executes, determined from its code-generation rules."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ class Answer(enum.Enum):
 
 @dataclass(frozen=True)
 class Implemented:
-    """A row of the table: of how many of its forms there are, and how many of them are executed.
+    """A row of the instruction table, with the number of its forms and the number of executed forms.
 
-    Of an open row, whose forms the table does not know, ``forms`` is 0, and none is executed.
-    ``scope`` says who has to come to one before anyone does it, ``reasons`` why the others are refused.
+    The table does not list the forms of an open row, so ``forms`` is 0 and no form counts as executed. ``scope`` is the
+    group of threads that must all reach an instruction before any thread executes it. ``reasons`` explain why the other
+    forms are refused.
     """
 
     row: InstructionRow
@@ -48,10 +49,10 @@ class Implemented:
 
 @dataclass(frozen=True)
 class Total:
-    """The whole table: rows of which all, some and no forms are executed, and rows whose forms are not known.
+    """Totals of the whole table: rows with all, some, or no executed forms, and rows with unknown forms.
 
-    ``share`` is from 0 to 1: the mean of the rows' shares, so that a row of thousands of combinations counts as
-    much as one of a single form; open rows are left out.
+    ``share`` is the mean of the rows' executed shares, from 0 to 1. A row of thousands of combinations counts as much
+    as a row with a single form. Open rows are excluded.
     """
 
     whole: int
@@ -81,7 +82,9 @@ def _find_implemented(row: InstructionRow) -> Implemented:
 
 
 def _is_taken(opcode: str, modifiers: tuple[str, ...]) -> bool:
-    """Whether a pass takes a form before rules are asked, or a rule does; ``flatten`` takes moves of vectors apart."""
+    """Return whether a rule, or a pass that runs before the rules, supports a form. ``flatten`` splits moves of
+    vectors.
+    """
     op = Op(form_of(opcode, *(m for m in modifiers if opcode != "mov" or m not in _VECTORS)))
     return op.form.is_jump or all_rules().find(op) is not None
 

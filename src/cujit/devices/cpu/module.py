@@ -1,6 +1,7 @@
-"""PTX loaded on the CPU device: checked whole at load, compiled per kernel and block shape at the first launch.
+"""PTX loaded on the CPU device: checked as a whole when loaded, and compiled per kernel and block shape at first
+launch.
 
-What the cache has is neither checked nor compiled, and its PTX not even parsed.
+If the cache contains the machine code, the PTX is neither parsed, checked, nor compiled.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ class CpuKernel(BackendKernel):
 
     @property
     def resources(self) -> Resources:
-        """What the kernel uses; a CPU has no registers to count."""
+        """The resource usage of the kernel. A CPU has no register count."""
         return Resources(
             registers=None,
             shared_bytes=self._facts.shared_size,
@@ -146,9 +147,9 @@ class CpuKernel(BackendKernel):
         options: LaunchOptions = PLAIN,
         extents: Sequence[HostExtent] = (),
     ) -> None:
-        """Run the kernel over ``shape``; done when it returns, unless ``stream`` is captured into a graph.
+        """Run the kernel over ``shape``. The launch is complete on return, unless ``stream`` is captured into a graph.
 
-        Nothing waits in streams here: what ``options`` say of the order of launches is ignored.
+        Launches never wait in streams here, so the launch order in ``options`` is ignored.
         """
         self._require(len(parameters))
         shape = self._bounds.shape(shape, options.cluster)
@@ -191,12 +192,12 @@ class CpuKernel(BackendKernel):
             )
 
     def _meeting(self, shape: LaunchShape, options: LaunchOptions, stream: int | None) -> LaunchOptions:
-        """Run the blocks of a plain launch concurrently if ``grid.sync()`` would work on a GPU.
+        """Return options that run the blocks of a plain launch concurrently if ``grid.sync()`` would work on a GPU.
 
-        The driver gives the memory in which a grid counts its arrivals to a stream with the first cooperative launch in
-        it, and takes it away no more; a kernel that finds none traps. A launch in a graph (None for ``stream``) has it
-        if it is cooperative, and gives it to no other. Source: an H200, driver of CUDA 13.0. More blocks than run at a
-        time never meet there; here they find no memory.
+        A grid counts its arrivals in memory that the driver assigns to a stream at its first cooperative launch. The
+        stream keeps this memory. A kernel without it traps. A launch in a graph (``stream`` is None) has it only if it
+        is cooperative, and doesn't share it. Source: an H200, driver of CUDA 13.0. On a GPU, a grid with more blocks
+        than run concurrently never completes the synchronization. Here, such a grid gets no memory.
         """
         if stream is None:
             return options
@@ -230,10 +231,11 @@ class CpuKernel(BackendKernel):
         return self._workers.count * self.active_blocks(block.volume) // size * size
 
     def target(self, shape: LaunchShape, stream: int, options: LaunchOptions, size: int) -> Target | None:
-        """Return what the thread pool needs. Machine code inserts the parameters.
+        """Return the data that the thread pool needs, or None if Python must make the launch. Machine code inserts the
+        parameters.
 
-        A stream may be captured into a graph, which only Python looks for; the default stream may not. A grid whose
-        blocks meet needs memory of its own for each launch.
+        Only Python checks whether a stream is captured into a graph. The default stream can't be captured. A grid that
+        synchronizes its blocks needs separate memory for each launch.
         """
         if stream or options.cooperative or self._facts.meets or self._facts.prints or len(self._watches) > 1:
             return None
@@ -273,7 +275,9 @@ class CpuKernel(BackendKernel):
         failed: Callable[[int], None],
         address: int,
     ) -> None:
-        """See to a launch that native code has left: make it where it was not made, else raise what ended it."""
+        """Finish a launch that native code left to Python: make the launch if it didn't run, otherwise raise its
+        failure.
+        """
         launch = Launch.from_address(address)
         with watch.left(launch, shape, checked) as made:
             if made:
@@ -289,7 +293,7 @@ class CpuKernel(BackendKernel):
             raise LaunchError(f"{self.title} requires {self._facts.parameters_size} bytes of parameters, not {size}")
 
     def _memory(self, shape: LaunchShape, launch: Launch) -> _Memory:
-        """Count what one of the pool's threads needs for the blocks that it runs side by side."""
+        """Return the memory that one thread of the pool needs for the blocks that it interleaves."""
         warps = -(-shape.block.volume // WARP) if self._facts.suspends or self._scheduled else 1
         local_bytes = self._facts.local_size * WARP * warps * launch.together
         if launch.checks:
@@ -323,10 +327,10 @@ class CpuKernel(BackendKernel):
         )
 
     def _share(self, shape: LaunchShape, options: LaunchOptions) -> Share:
-        """Spread the grid; a cluster is never divided.
+        """Return the division of the grid among threads. A cluster is never divided.
 
-        The blocks of a cooperative grid wait for each other: each thread takes its part of them at once, and runs them
-        in turns. What is watched has one thread.
+        The blocks of a cooperative grid wait for each other, so each thread starts all of its blocks and interleaves
+        them. A watched cooperative grid runs on one thread.
         """
         cluster = options.cluster or self.own_cluster
         size = 1 if cluster is None else cluster.volume
@@ -366,7 +370,7 @@ class CpuKernel(BackendKernel):
         )
 
     def _line_of(self, block: Dim3, function: NativeFunction, address: int) -> int:
-        """Find the line of the PTX that an instruction of the machine code comes from; 0 where that is not known."""
+        """Return the PTX line of a machine instruction, or 0 if the line is unknown."""
         from cujit.devices.cpu.pipeline import ir_of  # start-up: machine code from the cache needs none of it
         from cujit.devices.cpu.run.dwarf import PTX_ALONE, MachineLines  # for launches that ended
 
@@ -426,7 +430,7 @@ class CpuKernel(BackendKernel):
             return self._compiled[block]
 
     def _compile(self, block: Dim3) -> NativeFunction:
-        """Get the machine code for one block shape; that which is watched is in no cache."""
+        """Return the machine code for one block shape. Watched code is not cached."""
         optimizes, lines, dumps, ptx = True, "", False, ""
         if any(values_of(_CODE_SETTINGS, os.environ)):
             optimizes, lines, dumps = _optimizes(), wanted_lines(), bool(dumped())
@@ -471,12 +475,14 @@ class CpuKernel(BackendKernel):
         return name_in_profiles(self.name, block, symbol)
 
     def active_blocks(self, block_threads: int, shared_bytes: int = 0) -> int:
-        """Count the blocks that one core holds at a time, by their threads."""
+        """Return the number of blocks that one core can hold, based on the threads per block."""
         del shared_bytes
         return max(1, _RESIDENT_THREADS // max(block_threads, 1))
 
     def best_block(self, shared_bytes: int = 0) -> int:
-        """Choose the threads per block: 256, or the most that the kernel takes, or those that it has to have."""
+        """Return the threads per block: the size that the kernel requires, otherwise 256 or the kernel's maximum if it
+        is less.
+        """
         del shared_bytes
         return min(256, self._bounds.max_threads) if self._bounds.block is None else self._bounds.block.volume
 

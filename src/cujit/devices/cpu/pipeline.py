@@ -120,7 +120,10 @@ def _narrowed(body: Body) -> Body:
 
 
 def _cut(body: Body, divergence: Divergence, block: Dim3, observers: Sequence[Observer]) -> Fission | None:
-    """Cut a kernel at its barriers; where somebody watches only one whose warps all come to each of them."""
+    """Return the regions between a kernel's barriers, or None if the kernel isn't split.
+
+    With observers, a kernel is split only if all its warps reach every barrier.
+    """
     found = fission(body, divergence, block)
     if observers and found is not None and (found.blockwide.leaves or not found.blockwide.together):
         return None
@@ -137,7 +140,9 @@ def _planned(
     *,
     stacks: bool = False,
 ) -> dict[str, Flow]:
-    """Plan all that becomes a function: the regions of a kernel and their versions, or itself and what it calls."""
+    """Return a plan for each function to emit: the regions of a kernel with their versions, otherwise the kernel and
+    its callees.
+    """
     parameters: dict[tuple[int, str], Value] = {}
     often = Often()
 
@@ -172,7 +177,7 @@ def _emit(flows: Mapping[str, Flow], regions: Fission | None) -> str:
 
 
 def _of_program(program: KernelProgram) -> str:
-    """Write flat operations in the order of the text, the functions that were not inlined behind the kernel."""
+    """Return the flat operations as text, in source order. Functions that were not inlined follow the kernel."""
     lines = [_sizes(program), *map(_line, program.ops)]
     for name, function in program.functions.items():
         lines += [f"function {name}", *map(_line, function.ops)]
@@ -209,7 +214,7 @@ def _head(block: BasicBlock, graph: ControlFlowGraph) -> str:
 
 
 def _of_divergence(body: Body, divergence: Divergence) -> str:
-    """Write the shape of every register, and where the lanes of a warp may be apart from each other."""
+    """Return a listing of each register's shape, and of the places where lanes of a warp may diverge."""
     lines = [f"{reg.name} {_shape(divergence, reg)}" for reg in body.program.registers]
     for block in body.graph.blocks:
         waiting = list(bits_of(divergence.inactive[block.position]))

@@ -1,4 +1,4 @@
-"""A PTX text on its way to machine code: parsed, and its kernels made ready, when something first needs that."""
+"""A PTX text and its steps toward machine code. The text is parsed, and its kernels are prepared, on first need."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class _TooLargeError(Exception):
 
 
 class _Parsed:
-    """What was made of a text: its tree, where its variables lie, and the kernels that are ready, by name."""
+    """Results from a PTX text: its syntax tree, the layout of its variables, and the prepared kernels by name."""
 
     def __init__(self, ptx: PtxModule, length: int) -> None:
         self.ptx = ptx
@@ -64,7 +64,7 @@ _RECENT_LOCK = Lock()
 
 
 def _remember(parsed: _Parsed) -> None:
-    """Keep what was made of a text, and less of what was used before."""
+    """Keep the results of a text as the most recent, and drop older results beyond a total text length."""
     with _RECENT_LOCK:
         if not _RECENT or _RECENT[-1] is not parsed:
             _RECENT.append(parsed)
@@ -76,10 +76,10 @@ def _remember(parsed: _Parsed) -> None:
 
 
 class Preparation:
-    """The text of a module, and what was made of it lately; for any number of threads.
+    """The text of a module and its recent results, for any number of threads.
 
-    Where it ``stays``, kernels are made ready once: who watches them knows them by identity. ``contract`` has sums
-    rounded once where ptxas does so.
+    With ``stays``, each kernel is prepared only once, because observers identify kernels by object identity. With
+    ``contract``, a product and its sum are rounded once wherever ptxas fuses them.
     """
 
     def __init__(self, text: str, name: str, *, stays: bool = False, contract: bool = False) -> None:
@@ -105,10 +105,10 @@ class Preparation:
             return self._ready().ptx
 
     def path(self) -> str:
-        """Return the path of a file with the text, for users who read its lines in debuggers and profilers.
+        """Return the path of a file that contains the text. Users read its lines in debuggers and profilers.
 
         Raises:
-            FileError: it cannot be written.
+            FileError: the file can't be written.
         """
         from cujit.devices.perf_files import ptx_path  # start-up: for profilers alone
 
@@ -126,9 +126,9 @@ class Preparation:
             return parsed.bodies[name]
 
     def known_facts(self) -> ModuleFacts:
-        """Return what launches need to know, from the cache if it is there. A module in the cache was checked.
+        """Return the facts that launches need, from the cache if possible. A module in the cache was already checked.
 
-        Raises as ``facts`` does.
+        Raises the same errors as ``facts``.
         """
         found = kept(_WITH_CODE, self.parts, is_native=True)
         if found is not None:
@@ -151,9 +151,10 @@ class Preparation:
         return facts
 
     def code_of(self, block: Dim3, make: Callable[[], bytes]) -> bytes | None:
-        """Return the code of the only kernel for a block, kept with the facts. None if they are kept with another.
+        """Return the code of the only kernel for a block, stored with the facts. Return None if the stored code is for
+        another block.
 
-        A process then reads one file of the cache for a module and its first launch.
+        A process then reads only one cache file for a module and its first launch.
         """
         facts = self._facts_artifact
         if self._code is None and facts is not None:
@@ -167,19 +168,20 @@ class Preparation:
         return self._code[1] if self._code is not None and self._code[0] == block else None
 
     def _take(self, data: bytes) -> int:
-        """Remember the code that is kept with facts, and return where it begins."""
+        """Remember the code that is stored with the facts, and return its offset."""
         begin, *block = _AT.unpack_from(data, len(data) - _AT.size)
         self._code = Dim3(*block), data[begin : -_AT.size]
         return int(begin)
 
     @collecting_rarely()
     def facts(self) -> ModuleFacts:
-        """Make every kernel ready, and tell what launches need to know; kernels that are not executed are ``refused``.
+        """Prepare every kernel, and return the facts that launches need. Kernels that the CPU device doesn't support
+        are in ``refused``.
 
         Raises:
-            UnsupportedError: no kernel of it is executed here; all that is not is named.
-            PtxSyntaxError: the text is no PTX: no assembler takes it.
-            LoadError: the initialisers of its variables do not fit, or there is no memory for them.
+            UnsupportedError: the CPU device supports none of the kernels. The error names everything unsupported.
+            PtxSyntaxError: the text is not valid PTX, so no assembler accepts it.
+            LoadError: the initializers of its variables do not fit, or there isn't enough memory for the variables.
         """
         # Start-up: what the cache knows of a module needs no parser.
         from cujit.formats.ptx.validity import check_module
@@ -228,7 +230,7 @@ class Preparation:
             fail_at_construct(self.text, self._name, line, construct, why, help=help_ or None)
 
     def _ready(self) -> _Parsed:
-        """Return what was made of the text, or parse the text. Call this with the lock held."""
+        """Return the results of the text, and parse the text if necessary. The caller must hold the lock."""
         parsed = self._parsed() if self._parsed is not None else None
         if parsed is None:
             from cujit.formats.ptx.parser import parse  # start-up: what the cache knows of a module needs no parser

@@ -1,4 +1,4 @@
-"""Around the stages of the compiler: who is shown what each left, what ``CUJIT_DUMP`` prints."""
+"""Compiler stages: the callbacks that receive the result of each stage, and the output of ``CUJIT_DUMP``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ _TIMES, _ALL = "times", "all"
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage that is done: its name, the kernel, wall seconds, and what writes its result for people."""
+    """A finished stage: its name, the kernel, the wall time in seconds, and a function that returns
+    its result as text.
+    """
 
     name: str
     kernel: str
@@ -36,15 +38,15 @@ _LOOKERS: list[Callable[[Stage], object]] = []
 
 
 def show_stages(look: Callable[[Stage], object]) -> None:
-    """Call ``look`` with every stage of every kernel that is compiled from now on, when the stage is done."""
+    """Call ``look`` after every stage of every kernel that is compiled from now on."""
     _LOOKERS.append(look)
 
 
 def stage(name: str, kernel: str, make: Callable[[], _T], write: Callable[[_T], str]) -> _T:
-    """Run one stage, and show what it made.
+    """Run one stage, show its result, and return the result.
 
     Raises:
-        Ended: nobody waits for it any longer.
+        Ended: a stop of the work was requested.
     """
     stopping = imported("cujit.toolchain.stopping")
     stop = None if stopping is None else stopping.current_stop()

@@ -20,10 +20,10 @@ _COMPILED = "compiled for this processor"
 
 
 def ptx_of(artifact: Artifact) -> tuple[str, str]:
-    """Find the PTX that the CPU device executes of an image, and say which it is.
+    """Return the PTX that the CPU device executes for an image, and a description of the PTX.
 
     Raises:
-        LoadError: it has none.
+        LoadError: the image contains no PTX.
     """
     if artifact.kind is ImageKind.PTX:
         return artifact.text, f"PTX {_COMPILED}"
@@ -44,9 +44,10 @@ def ptx_of(artifact: Artifact) -> tuple[str, str]:
 
 
 def _ptx_of_fatbin(data: bytes) -> tuple[str, str]:
-    """Choose the PTX of the newest architecture that an sm_90 GPU would take, or else the oldest beyond it.
+    """Return the PTX of the newest architecture that an sm_90 GPU supports, otherwise of the oldest architecture after
+    it.
 
-    Without PTX it is that of a cubin, chosen in the same way.
+    If the fatbin contains no PTX, the PTX of a cubin is chosen in the same way.
     """
     from cujit.formats.fatbin import read_fatbin  # start-up: PTX is loaded without it
 

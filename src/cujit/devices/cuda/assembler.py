@@ -1,4 +1,4 @@
-"""Machine code from PTX before the driver sees it: the installed nvJitLink."""
+"""Machine code from PTX, made by the installed nvJitLink before the driver loads it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cujit.forks import once
 
 
 class Assembler(Protocol):
-    """What makes a cubin of PTX; ``version`` is the CUDA release that it is of."""
+    """A tool that assembles PTX into a cubin. ``version`` is the CUDA release of the tool."""
 
     @property
     def name(self) -> str:
@@ -27,7 +27,7 @@ class Assembler(Protocol):
         """Return the cubin and the assembler's log.
 
         Raises:
-            ToolError: the text does not assemble, or not for ``target``.
+            ToolError: the text can't be assembled for ``target``.
         """
 
 
@@ -57,7 +57,7 @@ class NvJitLinkAssembler:
         """Return the cubin and the assembler's log.
 
         Raises:
-            ToolError: the text does not assemble, or not for ``target``.
+            ToolError: the text can't be assembled for ``target``.
         """
         with self._library.linker((f"-arch={target.real}", *options.nvjitlink_arguments)) as linker:
             linker.add(ImageKind.PTX, text.rstrip(b"\0"), name)
@@ -66,7 +66,7 @@ class NvJitLinkAssembler:
 
 
 def installed_assembler() -> Assembler | None:
-    """Return the installed nvJitLink, opened once. None without one."""
+    """Return the installed nvJitLink, which is opened only once, or None if nvJitLink isn't installed."""
     try:
         return _opened()
     except ToolchainNotFoundError:

@@ -1,4 +1,4 @@
-"""GPUs as a back end: what the CUDA driver does for a device."""
+"""The GPU back end, which operates a device through the CUDA driver."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ _FIRST_WITH_TENSOR_MAPS = 90
 class CudaBackend(Backend):
     """The GPU with number ``ordinal`` among the GPUs that the driver shows to this process.
 
-    It works in the GPU's primary context, which it shares with the CUDA runtime and so with other libraries.
-    Not to be used in a process forked after it was made: the driver refuses, and the error says so.
+    The back end uses the GPU's primary context, which it shares with the CUDA runtime and other libraries. A process
+    that is forked later can't use the back end. The driver then refuses calls, and the error explains why.
 
     Raises:
         DriverNotFoundError: no CUDA driver is installed.
@@ -86,26 +86,29 @@ class CudaBackend(Backend):
     def load(self, artifact: Artifact, options: JitOptions | None = None) -> CudaModule:
         """Load a cubin, a fatbin, or PTX, which the driver compiles.
 
-        PTX that is newer than the driver is assembled by the installed nvJitLink, or else its ``.version`` lowered to
-        the driver's where everything in it is that old. ``options`` are those of the compiler of PTX.
+        PTX that is newer than the driver is assembled by the installed nvJitLink. If nvJitLink can't be used, the
+        ``.version`` is lowered to the driver's, if the text uses no newer features. ``options`` are for the PTX
+        compiler.
 
         Raises:
-            LoadError: the image does not run here; the message says what would.
+            LoadError: the image does not run on this GPU. The message describes an image that would run.
             DriverError: the driver rejected the image. ``log`` contains the output of the driver's compiler.
         """
         return CudaModule(self.context, self.limits, self._route_place, artifact, options or JitOptions())
 
     def plain_cubins(self, device: DeviceLike, patterns: object) -> PlainCubins | None:
-        """Return what loads cubins by native code, if there is some; an emulated GPU runs PTX alone."""
+        """Return the native functions that load cubins, or None without native code. An emulated GPU has none, because
+        it runs only PTX.
+        """
         if self.context.driver.is_emulated:
             return None
         return plain_cubins(self.context, self.arch, self.limits, device, patterns)
 
     def link(self, artifacts: Sequence[Artifact]) -> Artifact:
-        """Link images by the driver into a cubin for this GPU.
+        """Link images with the driver into a cubin for this GPU.
 
         Raises:
-            LinkError: the images do not link; ``log`` says why.
+            LinkError: the images can't be linked. ``log`` contains the reason.
             DriverError: the driver reported an error.
         """
         from cujit.devices.cuda.linker import link_with_driver  # for where nvJitLink is not installed
@@ -115,10 +118,10 @@ class CudaBackend(Backend):
     # -- memory -------------------------------------------------------------------------------------------
 
     def allocate(self, size: int) -> Allocation:
-        """Get ``size`` bytes, aligned to 256; released when nothing holds the Allocation.
+        """Allocate ``size`` bytes, aligned to 256. The memory is released when nothing refers to the Allocation.
 
         Raises:
-            DriverError: the GPU has no such memory left.
+            DriverError: the GPU is out of memory.
         """
         return self._blocks.allocate(size)
 
@@ -127,11 +130,11 @@ class CudaBackend(Backend):
         return memory.blocks_of(self.context)
 
     def upload(self, address: int, data: memoryview) -> None:
-        """Copy host bytes to the GPU; done when it returns."""
+        """Copy host bytes to the GPU, and return when the copy is done."""
         copies.upload(self.context, address, data)
 
     def download(self, data: memoryview, address: int) -> None:
-        """Copy bytes to the host; done when it returns, after all earlier work on the default stream."""
+        """Copy GPU bytes to the host after all earlier work on the default stream, and return when the copy is done."""
         copies.download(self.context, data, address)
 
     def place(self, address: int, data: npt.NDArray[Any]) -> None:
@@ -139,7 +142,7 @@ class CudaBackend(Backend):
         copies.place(self.context, address, data)
 
     def fetch(self, out: npt.NDArray[Any], address: int) -> None:
-        """Copy bytes to an array of the host, as ``download`` does."""
+        """Copy GPU bytes to a host array, as ``download`` does."""
         copies.download(self.context, out, address)
 
     def clear(self, address: int, size: int) -> None:
@@ -147,7 +150,7 @@ class CudaBackend(Backend):
         copies.clear(self.context, address, size)
 
     def settle(self) -> None:
-        """Wait for what was placed and cleared."""
+        """Wait until all placements and clears of new memory are done."""
         unsettled = self.context.ring.unsettled
         if unsettled.issued != unsettled.settled:
             copies.settle(self.context)
@@ -157,7 +160,7 @@ class CudaBackend(Backend):
         copies.fill(self.context, address, size, byte)
 
     def pin(self, size: int) -> PinnedMemory:
-        """Get page-locked memory of the host."""
+        """Allocate page-locked host memory."""
         return memory.pin(self.context, size)
 
     def trim(self, keep_bytes: int) -> None:
@@ -170,14 +173,16 @@ class CudaBackend(Backend):
         return self.context.attribute("L2_CACHE_SIZE")
 
     def ordinal_of(self, address: int) -> int | None:
-        """Return the GPU that memory is on, if the driver shows several. None for memory that all GPUs reach."""
+        """Return the number of the GPU that memory is on. Return None for managed or host memory, or if the driver
+        shows only one GPU.
+        """
         if self._count < 2 or self._pointer("IS_MANAGED", address):
             return None
         device = int(self.context.driver.bindings.CUmemorytype.CU_MEMORYTYPE_DEVICE)
         return self._pointer("DEVICE_ORDINAL", address) if self._pointer("MEMORY_TYPE", address) == device else None
 
     def _pointer(self, name: str, address: int) -> int | None:
-        """Ask the driver for an attribute of an address; None if it does not know the address."""
+        """Return an attribute of an address from the driver, or None if the driver doesn't know the address."""
         bindings = self.context.driver.bindings
         which = getattr(bindings.CUpointer_attribute, f"CU_POINTER_ATTRIBUTE_{name}")
         with self.context as driver:
@@ -199,7 +204,7 @@ class CudaBackend(Backend):
         self.context.order(earlier, later)
 
     def stream(self, device: DeviceLike, of: object = None, priority: int | None = None) -> CudaStream:
-        """Make a stream that does not wait for the default stream, or see another library's stream as one of ours."""
+        """Create a stream that does not wait for the default stream, or wrap another library's stream."""
         if of is None:
             return CudaStream(device, self.context, priority=priority)
         return CudaStream.of(device, self.context, of)
@@ -218,7 +223,7 @@ class CudaBackend(Backend):
 
     @property
     def watchers(self) -> Sequence[Watcher]:
-        """Who watches what is loaded: the checks of ``cujit emulate``, if it is that one's GPU."""
+        """The watchers of loaded images: the checks of ``cujit emulate`` for an emulated GPU, otherwise none."""
         return emulated_watchers() if self.context.driver.is_emulated else ()
 
     @cached_property

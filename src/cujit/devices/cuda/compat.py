@@ -1,4 +1,6 @@
-"""Which entries of an image would load where, and why not: answered from the image alone, before anything runs."""
+"""Verdicts on which entries of an image load on which GPUs and drivers, with reasons. Only the image is read, and
+nothing runs.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class _Target:
-    """Where an entry is to load; None is anywhere."""
+    """The driver and GPU that an entry is to load on. None means any driver or GPU."""
 
     driver: Version | None
     device: Arch | None
@@ -127,10 +129,11 @@ def _verdicts(artifact: Artifact, target: _Target) -> list[Verdict]:
 
 
 def driver_version(driver: Version | int | str | None) -> Version | None:
-    """Read a driver as users write it: ``(13, 0)``, ``"13.0"``, or the branch ``580`` (also ``"580"``, ``"r580"``).
+    """Return the CUDA version of a driver written as ``(13, 0)``, ``"13.0"``, or the branch ``580`` (also ``"580"``,
+    ``"r580"``).
 
     Raises:
-        OptionError: it is none of these, or older than every release known.
+        OptionError: the value has none of these forms, or is older than every known release.
     """
     if driver is None:
         return None
@@ -150,7 +153,9 @@ def driver_version(driver: Version | int | str | None) -> Version | None:
 
 
 def _read_driver(text: str) -> Version | int | None:
-    """Read a text: a branch, also with what follows it (``580.65.06``), or a version; None if it is neither."""
+    """Return the driver branch in a text such as ``580`` or ``580.65.06``, or a CUDA version. Return None if the text
+    is neither.
+    """
     words = text.lower().removeprefix("r").split(".")
     if not all(word.isdecimal() and len(word) < 6 for word in words) or len(words) > 3:
         return None
@@ -194,7 +199,9 @@ def _cubin(data: bytes, target: _Target) -> Verdict:
 
 
 def _carried(cubin: Cubin, data: bytes, target: _Target) -> str:
-    """Return a hint that the PTX in a cubin's line information loads, if the cubin does not load and that PTX does."""
+    """Return a hint to load the PTX in a cubin's line information, or "" if there is no such PTX or it
+    does not load.
+    """
     if not cubin.carries_ptx:
         return ""
     try:
@@ -291,7 +298,9 @@ def _parsed(text: bytes) -> PtxModule | None:
 
 
 def _tileir(data: bytes, target: _Target) -> Verdict:
-    """Judge Tile IR: a driver compiles that of its own release and older, for the GPUs that the release knows."""
+    """Return the verdict on Tile IR. A driver compiles Tile IR of the same or an older release, for the GPUs that the
+    release supports.
+    """
     version, device = read_tileir(data).version, target.device
     entry, of_gpu = f"tileir {dotted(version)}", first_release_for(device) if device else version
     if of_gpu is None:
@@ -334,10 +343,10 @@ _LINKED = (2, 3)  # of ELF's e_type: executables and shared libraries. Source: S
 
 
 def _host_file(artifact: Artifact, target: _Target) -> list[Verdict]:
-    """Judge what a host file holds.
+    """Return the verdicts on the contents of a host file.
 
-    The CUDA runtime loads each fatbin of an executable or a shared library by itself and takes one entry of each; what
-    is in objects and archives is linked into such a file first.
+    The CUDA runtime loads each fatbin of an executable or a shared library separately, and uses one entry of each
+    fatbin. Objects and archives must be linked into such a file first.
     """
     fatbins = find_fatbins(artifact.data)
     if artifact.kind is not ImageKind.OBJECT or read_elf(artifact.data).type not in _LINKED:

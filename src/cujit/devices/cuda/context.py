@@ -1,7 +1,7 @@
-"""The primary context of a GPU: the one that the CUDA runtime, PyTorch, CuPy and JAX use too.
+"""The primary context of a GPU, which the CUDA runtime, PyTorch, CuPy, and JAX also use.
 
-A kernel that fails is reported by a later call, whichever that is, and not by name: the error then says which launches
-were in flight (``ring.py``).
+A failed kernel is reported by any later call, without the kernel's name. The error then lists the launches that were in
+flight (``ring.py``).
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ _FAULTS = frozenset(
 
 
 class GpuContext:
-    """The primary context of one GPU (``name``, ``cuda:0``), retained from the first use to the end of the process.
+    """The primary context of one GPU (``name``, ``cuda:0``), retained from the first use until the process ends.
 
-    As a context manager it is made current for the thread and the one before it restored, so nothing that
-    another library made current is disturbed. Every thread may use it at the same time. ``ring`` has the last launches.
+    The context manager makes the context current for the thread, and restores the previous context at the end. The
+    contexts that other libraries made current are not disturbed. All threads may use a GpuContext simultaneously.
+    ``ring`` contains the last launches.
     """
 
     def __init__(self, driver: Driver, ordinal: int) -> None:
@@ -57,7 +58,7 @@ class GpuContext:
 
     @property
     def id(self) -> int:
-        """What tells the context from the one that a reset of the device makes in its place, of the same handle.
+        """The driver's ID of the context. A device reset creates a new context with the same handle but a different ID.
 
         Raises:
             DriverError: the driver reported an error.
@@ -90,7 +91,7 @@ class GpuContext:
             raise self.explained(e) from None
 
     def synchronize(self) -> None:
-        """Wait for all work; the launches before it are done.
+        """Wait for all work, and record that all earlier launches are done.
 
         Raises:
             DriverError: a kernel failed.
@@ -100,7 +101,7 @@ class GpuContext:
         self.ring.finish(count)
 
     def is_done(self, query: str, handle: int) -> bool:
-        """Ask whether a stream or an event is done.
+        """Return whether a stream or an event is done.
 
         Raises:
             DriverError: a kernel failed.
@@ -115,7 +116,9 @@ class GpuContext:
         raise self.explained(driver.error(query, status))
 
     def explained(self, error: DriverError) -> DriverError:
-        """Add to the error of a failed kernel what was in flight; any other error is as it was."""
+        """Return the error of a failed kernel with the launches that were in flight. Return any other
+        error unchanged.
+        """
         if error.result not in _FAULTS:
             return error
         launches = self.ring.in_flight()
@@ -135,7 +138,9 @@ class GpuContext:
         )
 
     def refused(self, function: str, status: int) -> DriverError:
-        """Make the error of a call of machine code that returned ``status``, with what was in flight."""
+        """Return the error for a driver call from machine code that returned ``status``, with the
+        launches in flight.
+        """
         try:
             result = self.driver.bindings.CUresult(status)
         except ValueError:  # newer than the bindings
@@ -143,10 +148,10 @@ class GpuContext:
         return self.explained(self.driver.error(function, result))
 
     def check_priority(self, priority: int, title: str = "", also: str = "") -> None:
-        """Check a priority against what the GPU has, where the driver would take the next one without a word.
+        """Check a priority against the range of the GPU. The driver would silently use the nearest priority instead.
 
         Raises:
-            LaunchError: it has none such; ``title`` begins the message, ``also`` ends its help.
+            LaunchError: the priority is out of range. ``title`` begins the message, and ``also`` ends its help.
             DriverError: the driver reported an error.
         """
         least, greatest = self.call("cuCtxGetStreamPriorityRange")

@@ -82,7 +82,7 @@ def clear(context: GpuContext, address: int, size: int) -> None:
 
 
 def settle(context: GpuContext) -> None:
-    """Wait for what was placed and cleared, and is under way in the default stream.
+    """Wait until all placements and clears of new memory in the default stream are done.
 
     Raises:
         DriverError: an earlier kernel failed.
@@ -93,7 +93,7 @@ def settle(context: GpuContext) -> None:
 
 
 def _answered(context: GpuContext, function: str, status: int) -> None:
-    """Get page-locked memory for small copies where one has asked for it, or raise the error of a copy."""
+    """Allocate page-locked memory for small copies if a copy requests it, otherwise raise the error of the copy."""
     if status != WANTS_STAGING:
         raise context.refused(function, status)
     with suppress(DriverError):  # without, copies take as long as before
@@ -120,21 +120,21 @@ _NO_TIMING = 2  # Source: cuda.h, CU_EVENT_DISABLE_TIMING
 
 
 class _Part:
-    """What a thread makes its part of a copy by: two pieces of page-locked memory, and an event for each."""
+    """The resources of a thread for its part of a copy: two pieces of page-locked memory, and an event for each."""
 
     def __init__(self, context: GpuContext, staging: int) -> None:
         self.staging = staging
         self.events = [context.call("cuEventCreate", _NO_TIMING) for _ in range(2)]
 
     def run(self, native: NativeMemory, copy: LargeCopy, *, is_in: bool) -> None:
-        """Copy pieces until none is left; ``copy`` then has the status."""
+        """Copy pieces until none is left. ``copy`` then contains the status."""
         native.pieces(ctypes.addressof(copy), self.staging, *map(int, self.events), is_in)
 
 
 class LargeCopies:
-    """Makes the large copies of a context, one at a time, with 8 threads at most and 32 MiB of page-locked memory.
+    """The large copies of a context, one at a time, with at most 8 threads and 32 MiB of page-locked memory.
 
-    The memory is had at the first large copy, and kept.
+    The memory is allocated at the first large copy, and then kept.
     """
 
     def __init__(self, context: GpuContext) -> None:
@@ -187,7 +187,10 @@ class LargeCopies:
                         thread.join()
 
     def _made(self) -> list[_Part]:
-        """Get the memory and the events; none where one thread is all there is, or the host has no such memory."""
+        """Return the parts of all threads, with memory and events.
+
+        Return an empty list if only one thread is available, or if page-locked memory can't be allocated.
+        """
         count = max(min(_FEW_THREADS, processors()), min(_MOST_THREADS, processors() // 2))
         if count < 2:
             return []
@@ -212,7 +215,7 @@ class LargeCopies:
 
 @single_flight_cache(64)
 def copies_of(context: GpuContext) -> LargeCopies:
-    """Return what makes the large copies of a context."""
+    """Return the LargeCopies of a context."""
     return LargeCopies(context)
 
 

@@ -1,4 +1,4 @@
-"""An image in the hands of the driver (``CUmodule``), with what the driver's compiler wrote."""
+"""An image that the driver loaded (``CUmodule``), with the log of the driver's compiler."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from cujit.errors import ClosedError, DriverError
 class DriverModule(HandleSlots):
     """One image, loaded in the primary context of a GPU.
 
-    The driver unloads it when it is closed, or when nothing refers to it any more.
+    The driver unloads the image when the module is closed or no longer referenced.
 
-    It is a ``CUmodule``, not a ``CUlibrary``. To load a cubin, find its kernel and launch it once takes 0.85 of the
-    time of a library, and a later launch 0.92. Source: ``benchmarks/life_floor.c`` on an H200, driver 580, 300 cubins
-    of one kernel each.
+    The image is a ``CUmodule``, not a ``CUlibrary``. To load a cubin, find its kernel, and launch it once needs 0.85 of
+    the time of a library. A later launch needs 0.92 of the time. Source: ``benchmarks/life_floor.c`` on an H200, driver
+    580, 300 cubins of one kernel each.
     """
 
     __slots__ = ("_logs",)
@@ -54,7 +54,7 @@ class DriverModule(HandleSlots):
 
     @property
     def log(self) -> str:
-        """What the driver's compiler and linker wrote, errors last."""
+        """The log of the driver's compiler and linker, with errors last."""
         return self._logs.text if self._logs is not None else ""
 
     def function(self, name: str) -> Any:
@@ -93,12 +93,12 @@ class DriverModule(HandleSlots):
 
 
 def load_module(context: GpuContext, image: bytes, options: JitOptions | None = None) -> DriverModule:
-    """Load an image through the driver. With ``options``, the driver compiles it for the GPU, with a log.
+    """Load an image with the driver. With ``options``, the driver compiles the image for the GPU, and writes a log.
 
-    Without options it is a cubin.
+    Without options, the image must be a cubin.
 
     Raises:
-        DriverError: the driver refused the image; ``log`` is what its compiler wrote.
+        DriverError: the driver rejected the image. ``log`` contains the output of the driver's compiler.
     """
     driver = context.driver
     logs = None if options is None else JitLogs()

@@ -13,14 +13,14 @@ _SPLIT_HELP = "remove split_compile, or run `pip install 'cuda-bindings>=13'` to
 
 
 class JitLogs:
-    """The two logs of one compilation by the driver; they stay where they are as long as it may write."""
+    """The two logs of one compilation by the driver. Their buffers don't move while the driver may write to them."""
 
     def __init__(self) -> None:
         self.info, self.errors = bytearray(_LOG_BYTES), bytearray(_LOG_BYTES)
 
     @property
     def text(self) -> str:
-        """What was written, errors last."""
+        """The text of both logs, with errors last."""
         return "\n".join(filter(None, (_text(self.info), _text(self.errors))))
 
 

@@ -1,4 +1,6 @@
-"""A GPU's context with what its streams, events, graphs and textures share: its pool, and what is captured."""
+"""A GPU's context, with the state that its streams, events, graphs, and textures share: its memory pool and its
+captures.
+"""
 
 from __future__ import annotations
 
@@ -31,22 +33,24 @@ class Gpu(GpuContext):
         return int(self.driver.call("cuDeviceGetAttribute", which, self.device))
 
     def keep_in_graph(self, stream: int, *objects: object) -> None:
-        """Make the graph that is captured in a stream keep objects. If cujit captures no graph, nothing keeps them."""
+        """Make the graph that is captured in a stream keep objects. If cujit doesn't capture that stream, all graphs
+        that cujit captures keep the objects.
+        """
         graph = self.capturing.get(stream)
         for holder in [graph] if graph is not None else list(self.capturing.values()):
             holder.keep(*objects)
 
     @cached_property
     def has_pools(self) -> bool:
-        """Whether memory can be had in the order of a stream."""
+        """Whether the GPU can allocate memory in stream order."""
         return bool(self.attribute("MEMORY_POOLS_SUPPORTED"))
 
     @cached_property
     def pool(self) -> memory.MemoryPool:
-        """The memory that arrays in streams are made of.
+        """The memory pool for arrays that are allocated in streams.
 
         Raises:
-            DriverError: the driver refused, or the GPU has no pools.
+            DriverError: the driver refused, or the GPU doesn't support memory pools.
         """
         total = int(self.driver.call("cuDeviceTotalMem", self.device))
         return memory.MemoryPool(self, total // _KEPT_PART)
@@ -64,9 +68,9 @@ class Gpu(GpuContext):
     def release_unused(self, function: str, handle: Any) -> None:
         """Release an array of texels or an object once no kernel can use it any more.
 
-        The manual promises for none of these calls that they wait, as it does for ``cuMemFree``. During a capture,
-        where waiting would spoil the graph, they do not: then kernels that were launched before have to be done.
-        Source: CUDA C++ Programming Guide, "CUDA Graphs", prohibited operations.
+        The manual promises that ``cuMemFree`` waits, but not that these calls wait. Therefore, this method waits for
+        all work. During a capture, waiting would invalidate the graph, so this method doesn't wait. Earlier launches
+        must then already be done. Source: CUDA C++ Programming Guide, "CUDA Graphs", prohibited operations.
         """
         try:
             with self as driver:
@@ -77,7 +81,7 @@ class Gpu(GpuContext):
         self.release(function, handle)
 
     def _nobody_captures(self, driver: Driver) -> bool:
-        """Return whether no other library captures a stream either, as far as the default stream shows."""
+        """Return whether the default stream shows no capture by another library."""
         status, *_ = driver.attempt("cuStreamIsCapturing", _DEFAULT_STREAM)
         return bool(status == driver.bindings.CUresult.CUDA_SUCCESS)
 

@@ -22,7 +22,7 @@ _HELP = {
 
 
 class CudaGraph(Graph):
-    """A ``CUgraph`` and what the driver made of it, which is launched."""
+    """A ``CUgraph``, and the executable graph that the driver creates from it for launches."""
 
     def __init__(self, device: DeviceLike, context: Gpu, stream: Stream, mode: str) -> None:
         super().__init__(device, stream)
@@ -80,9 +80,10 @@ class CudaGraph(Graph):
         self._nodes = int(count)
 
     def _own(self, destroy: str, handle: Any) -> None:
-        """Let the driver destroy a handle when this graph is destroyed. Destroy the handle that it replaces now.
+        """Make the driver destroy a handle when this graph is destroyed. Immediately destroy the handle that it
+        replaces.
 
-        The driver waits for launches that are on their way before it frees what they use.
+        The driver waits for pending launches before it frees their resources.
         """
         before = self._owned.pop(destroy, None)
         if before is not None:
@@ -106,10 +107,11 @@ class CudaGraph(Graph):
             block.users[handle] = event
 
     def _add_to(self, stream: int) -> None:
-        """Make a copy of it a node of the graph that a stream is captured into; what comes in the stream follows it.
+        """Add a copy of this graph as a node of the graph into which a stream is captured. Later work in the stream
+        follows the node.
 
-        The driver refuses to capture a launch of a graph, and spoils the capture. Source: measured with driver 580,
-        CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED; CUDA Driver API manual, ``cuGraphAddChildGraphNode``.
+        The driver refuses to capture a launch of a graph, and invalidates the capture. Source: measured with driver
+        580, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED; CUDA Driver API manual, ``cuGraphAddChildGraphNode``.
         """
         context, bindings = self._context, self._context.driver.bindings
         status, _id, outer, before, *_ = context.call(versioned(bindings, "cuStreamGetCaptureInfo", 3), stream)
@@ -147,7 +149,8 @@ class CudaGraph(Graph):
 
 
 def versioned(bindings: Any, function: str, version: int) -> str:
-    """Name one version of a function of the driver: bindings of CUDA 13 have the newest one alone, under the bare name.
+    """Return the name of one version of a driver function. Bindings of CUDA 13 contain only the newest version, without
+    a suffix.
 
     Source: cuda.bindings 12.9.4 and 13.5.0.
     """

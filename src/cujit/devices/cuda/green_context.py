@@ -31,7 +31,7 @@ class _Split(NamedTuple):
 
 
 class _Held:
-    """A ``CUgreenCtx``: destroyed when no GreenContext and no stream of it is left."""
+    """A ``CUgreenCtx``, which is destroyed when no GreenContext and no stream refers to it."""
 
     def __init__(self, context: Gpu, handle: Any) -> None:
         self.handle = handle
@@ -39,10 +39,10 @@ class _Held:
 
 
 def green_contexts(device: DeviceLike, context: Gpu, counts: Sequence[int | None]) -> tuple[GreenContext, ...]:
-    """Create a green context for each count, of whole groups of SMs; None is for all remaining SMs.
+    """Create a green context for each count, with whole groups of SMs. A count of None means all remaining SMs.
 
     Raises:
-        UnsupportedError: the driver has no streams of green contexts.
+        UnsupportedError: the driver doesn't support streams of green contexts.
         LaunchError: the GPU has too few SMs.
         DriverError: the driver reported an error.
     """
@@ -87,7 +87,9 @@ def _parts(context: Gpu, split: _Split, counts: Sequence[int | None]) -> list[li
 
 
 def _joins(split: _Split) -> bool:
-    """Whether the rest can be in one green context with the groups: the driver asks that all are aligned alike."""
+    """Return whether the remaining SMs can share a green context with the groups. The driver requires
+    equal alignment.
+    """
     if split.rest is None:
         return False
     alignments = {getattr(each.sm, "smCoscheduledAlignment", 0) for each in (split.groups[0], split.rest)}

@@ -1,4 +1,6 @@
-"""Which image the driver is given, decided before it is asked, so that a refusal says what would run."""
+"""The choice of the image for the driver. cujit chooses before the driver call, so that an error can describe an image
+that would run.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,12 @@ _AS_PTX = ", which is PTX under cujit emulate"
 
 
 def choose_image(artifact: Artifact, place: RoutePlace, options: JitOptions | None = None) -> Chosen:
-    """Return the bytes to load at ``place``, the route in words, and the assembler's log.
+    """Return the bytes to load at ``place``, a description of the route, and the assembler's log.
 
     Raises:
-        LoadError: the image does not run there.
+        LoadError: the image does not run on that GPU.
         FormatError: the image is damaged.
-        DriverError: its PTX is newer than the driver, and no other way is open.
+        DriverError: the PTX of the image is newer than the driver, and no other route works.
     """
     options = options or JitOptions()
     if artifact.kind is ImageKind.PTX:
@@ -35,7 +37,7 @@ def _what(artifact: Artifact) -> str:
 
 
 def _cubin(artifact: Artifact, place: RoutePlace) -> Chosen:
-    """Take machine code, if it is linked and runs here."""
+    """Return a cubin to load, if the cubin is linked and runs on the GPU."""
     from cujit.formats.cubin import read_cubin  # start-up: not every image is read
 
     cubin = read_cubin(artifact.data)
@@ -45,7 +47,9 @@ def _cubin(artifact: Artifact, place: RoutePlace) -> Chosen:
 
 
 def _fatbin(artifact: Artifact, place: RoutePlace, options: JitOptions) -> Chosen:
-    """Take a fatbin if one of its images runs here (the driver chooses by the same rules), or PTX out of it."""
+    """Return a fatbin to load if one of its images runs on the GPU, or PTX from the fatbin. The driver chooses an image
+    by the same rules.
+    """
     from cujit.formats.fatbin import EntryKind, read_fatbin, select  # start-up: not every image is read
 
     fatbin = read_fatbin(artifact.data)

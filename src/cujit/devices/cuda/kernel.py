@@ -55,8 +55,8 @@ _BROKEN_LIMITS = (
 class CudaKernel(BackendKernel):
     """One kernel of an image that the driver loaded, on one GPU.
 
-    It keeps the image loaded. What a launch needs is in ``facts``, if the image could be read; the driver is asked
-    when somebody reads more, or a launch comes near a limit.
+    The kernel keeps the image loaded. ``facts`` contains the data for launches, if the image could be read. The driver
+    is queried only for other data, or if a launch is near a limit.
     """
 
     submit = "gpu"
@@ -73,7 +73,7 @@ class CudaKernel(BackendKernel):
 
     @cached_property
     def signature(self) -> Signature:  # type: ignore[override]
-        """Sizes and offsets, which is all that the image or the driver tells."""
+        """The sizes and offsets of the parameters. Neither the image nor the driver provides more."""
         return signature_of_layout(self._layout()) if self._facts is None else self._facts.signature
 
     @property
@@ -93,7 +93,7 @@ class CudaKernel(BackendKernel):
 
     @cached_property
     def resources(self) -> Resources:
-        """What the kernel uses, as the driver tells."""
+        """The kernel's resource usage, as reported by the driver."""
 
         def get(name: str) -> int:
             return int(self._context.call("cuFuncGetAttribute", self._attribute(name), self._function))
@@ -151,7 +151,9 @@ class CudaKernel(BackendKernel):
         return self._context.ring.label(self.name)
 
     def fits(self, shape: LaunchShape, limits: Limits) -> bool:
-        """Return whether sizes keep all limits according to the image. False leaves the decision to the driver."""
+        """Return whether a launch is within all limits according to the image. False leaves the
+        decision to the driver.
+        """
         grid, block, facts = shape.grid, shape.block, self._facts
         if facts is None or facts.shared_bytes + shape.shared_bytes > limits.shared_bytes:
             return False
@@ -165,18 +167,21 @@ class CudaKernel(BackendKernel):
         return min(limits.max_threads, facts.max_threads or limits.max_threads, _most_threads(facts.registers))
 
     def plain(self, limits: Limits) -> PlainTarget | None:
-        """Return the target of any launch whose sizes are within the limits, according to the image."""
+        """Return the target of all launches within the limits, or None if the image alone doesn't
+        determine the target.
+        """
         facts = self._facts
         if facts is None or facts.has_clusters or facts.shared_bytes > limits.shared_bytes:
             return None
         return PlainTarget(launch_fields(self._context), self._function, self._label, self._most_threads(facts, limits))
 
     def check_options(self, shape: LaunchShape, options: LaunchOptions) -> None:
-        """Check clusters, blocks that run together, overlap and priority against what the driver says.
+        """Check a launch's cluster, cooperative blocks, overlap, and priority against the limits that the driver
+        reports.
 
         Raises:
             ClosedError: the module was closed.
-            LaunchError: a limit is broken; the message names it with both numbers.
+            LaunchError: a limit is exceeded. The message contains the limit and the requested number.
             DriverError: the driver reported an error.
         """
         if (options is PLAIN or options == PLAIN) and self._is_plain:
@@ -203,7 +208,7 @@ class CudaKernel(BackendKernel):
             check_cooperative(self.title, shape, self.together(shape, cluster))
 
     def preload(self) -> None:
-        """Make sure that the driver has loaded the code, which it does when a kernel is found.
+        """Make sure that the driver has loaded the kernel's code. The driver loads code when a kernel is looked up.
 
         Source: CUDA C++ Programming Guide, "Lazy Loading"; CUDA Driver API manual, ``cuFuncLoad``.
 
@@ -218,7 +223,7 @@ class CudaKernel(BackendKernel):
             raise self._context.explained(self._context.driver.error("cuFuncLoad", status))
 
     def target(self, shape: LaunchShape, stream: int, options: LaunchOptions, size: int) -> Target | None:
-        """Return what the driver is called with.
+        """Return the values for the driver call that launches the kernel.
 
         Raises:
             ClosedError: the module was closed.
@@ -262,10 +267,10 @@ class CudaKernel(BackendKernel):
         return int(block)
 
     def _allow_shared(self, dynamic: int) -> None:
-        """Opt in to more dynamic shared memory than a kernel gets unasked.
+        """Allow a kernel more dynamic shared memory than the default limit, if a launch needs it.
 
-        Source: CUDA C++ Programming Guide, "Shared Memory" of compute capability 7.x and later: above 48
-        KiB only with ``cuFuncSetAttribute``.
+        Source: CUDA C++ Programming Guide, "Shared Memory" of compute capability 7.x and later: above 48 KiB only with
+        ``cuFuncSetAttribute``.
         """
         if dynamic <= self._shared_bytes_allowed:
             return
@@ -280,7 +285,7 @@ class CudaKernel(BackendKernel):
             self._shared_bytes_allowed = dynamic
 
     def _allow(self, shape: LaunchShape, options: LaunchOptions) -> None:
-        """Opt in to what a launch needs and a kernel does not have unasked: shared memory, large clusters.
+        """Allow the shared memory and the large cluster that a launch needs, if they exceed the default limits.
 
         Source: CUDA C++ Programming Guide, "Thread Block Clusters": above 8 blocks only with the attribute.
         """
@@ -293,7 +298,7 @@ class CudaKernel(BackendKernel):
         self._context.call("cuFuncSetAttribute", self._function, which, value)
 
     def cancel(self) -> None:
-        """Refuse: nobody can end a launch on a GPU."""
+        """Raise UnsupportedError, because a launch on a GPU can't be stopped."""
         raise UnsupportedError(
             f"{self.title}: a launch on a GPU can't be stopped",
             help=Hint(
@@ -340,7 +345,9 @@ class CudaKernel(BackendKernel):
         return self._count("cuOccupancyMaxActiveClusters", "max_active_clusters", config) * cluster.volume
 
     def _largest_cluster(self, shape: LaunchShape) -> int:
-        """Count the blocks of the largest cluster that the kernel can run in; with one of its own it is that."""
+        """Return the number of blocks in the largest cluster that the kernel can run in. A kernel with a fixed cluster
+        runs only in that cluster.
+        """
         if self.own_cluster is not None:
             return self.own_cluster.volume
         # The cluster of the configuration is not looked at; a kernel whose launch has to say one wants any.
@@ -357,12 +364,12 @@ class CudaKernel(BackendKernel):
 
     @property
     def _is_plain(self) -> bool:
-        """Whether the image says that the source asks nothing of clusters."""
+        """Whether the source specifies nothing about clusters, according to the image."""
         return self._facts is not None and not self._facts.has_clusters
 
     @cached_property
     def _needs_cluster(self) -> bool:
-        """Whether the kernel was compiled for clusters of a size that the launch must say."""
+        """Whether the kernel was compiled for clusters and the launch must specify their size."""
         return (
             not self._is_plain
             and self.own_cluster is None
@@ -370,7 +377,7 @@ class CudaKernel(BackendKernel):
         )
 
     def _cluster_attribute(self, name: str) -> int:
-        """Ask for an attribute that came with sm_90; 0 where the driver has none."""
+        """Return a function attribute that was introduced with sm_90, or 0 if the driver doesn't support it."""
         function = self._function
         with self._context as driver:
             status, *value = driver.attempt("cuFuncGetAttribute", self._attribute(name), function)
@@ -386,12 +393,13 @@ class CudaKernel(BackendKernel):
         return number
 
     def _failed(self, shape: LaunchShape, options: LaunchOptions, stream: int, status: int) -> None:
-        """Raise an error that explains why the driver refused a launch. It names an exceeded limit or a stream of
-        another context, otherwise the driver's message.
+        """Raise an error that explains why the driver refused a launch.
+
+        The error names an exceeded limit or a stream of another context. Otherwise, it contains the driver's message.
 
         Raises:
-            LaunchError: a limit, or the stream.
-            DriverError: anything else.
+            LaunchError: a limit is exceeded, or the stream belongs to another context.
+            DriverError: the launch failed for another reason.
         """
         error = self._context.refused("cuLaunchKernel" if options == PLAIN else "cuLaunchKernelEx", status)
         if error.result in _FOREIGN_STREAM and stream and self._is_foreign(stream):
@@ -420,7 +428,10 @@ class CudaKernel(BackendKernel):
         return not status and int(context[0]) != int(self._context.handle)
 
     def _with_numbers(self, error: DriverError, shape: LaunchShape) -> DriverError:
-        """Add what the launch asked for to an error of a limit that no check here knows."""
+        """Return the driver's error with the launch configuration and the kernel's resource usage added.
+
+        It is for limits that cujit doesn't check.
+        """
         uses = self.resources
         return DriverError(
             f"{error.message}\n  {self.title}: grid {tuple(shape.grid)}, block {tuple(shape.block)} = "
@@ -458,10 +469,10 @@ Source: CUDA C++ Programming Guide, "Technical Specifications per Compute Capabi
 
 @functools.lru_cache(64)
 def launch_fields(context: GpuContext) -> dict[str, int]:
-    """Return what the states of all launches in a context have in common.
+    """Return the fields that all launch states of a context have in common.
 
     Raises:
-        DriverError: the driver lacks one of its functions.
+        DriverError: the driver lacks a required function.
     """
     names = "launch_kernel launch_kernel_ex get_context set_context push_context pop_context exchange synchronize"
     entries = attributes(driver_entries(context.driver), names)

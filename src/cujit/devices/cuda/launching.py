@@ -94,12 +94,12 @@ class Entries:
     max_active_clusters: int
 
     def launch_ex(self, config: LaunchConfig, function: int, extra: int) -> int:
-        """Call ``cuLaunchKernelEx``; give its result. ``extra`` is an address or 0."""
+        """Call ``cuLaunchKernelEx``, and return its result. ``extra`` is an address or 0."""
         call = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
         return int(call(self.launch_kernel_ex)(ctypes.addressof(config), function, None, extra or None))
 
     def count(self, query: int, function: int, config: LaunchConfig) -> tuple[int, int]:
-        """Call one of the two queries about clusters; give its result and the number."""
+        """Call one of the two cluster queries, and return its status and the number."""
         number = ctypes.c_int(0)
         call: Callable[..., int] = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
             query
@@ -110,10 +110,10 @@ class Entries:
 
 @functools.cache
 def driver_entries(driver: Driver) -> Entries:
-    """Ask the driver where its functions are.
+    """Return the addresses of the driver's functions.
 
     Raises:
-        DriverError: it does not have one of them.
+        DriverError: the driver lacks one of the functions.
     """
     version = 1000 * OLDEST_DRIVER[0] + 10 * OLDEST_DRIVER[1]
 

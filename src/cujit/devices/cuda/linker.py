@@ -29,10 +29,10 @@ _INPUT_TYPE = {
 
 
 class DriverLinker:
-    """One link by the driver, for the GPU whose context it is given: add images, complete once. Use it in a ``with``.
+    """A link by the driver, for the GPU of a context. Add images, and complete the link once. Use a ``with`` statement.
 
-    The driver links PTX, relocatable cubins, and fatbins, objects and archives that hold such; it has no LTO, and takes
-    nothing that is newer than itself.
+    The driver links PTX and relocatable cubins, also in fatbins, objects, and archives. It doesn't support LTO, or
+    input that is newer than the driver.
 
     Source: CUDA Driver API manual, ``cuLinkCreate`` and ``cuLinkComplete``.
 
@@ -51,14 +51,14 @@ class DriverLinker:
 
     @property
     def log(self) -> str:
-        """What the driver's linker and compiler wrote so far, errors last."""
+        """The output of the driver's linker and compiler so far, with errors last."""
         return self._logs.text
 
     def add(self, kind: ImageKind, data: bytes, name: str) -> None:
-        """Add one image; ``name`` is what the log calls it.
+        """Add one image. ``name`` identifies the image in the log.
 
         Raises:
-            LinkError: the driver does not link its kind, or refused it; ``log`` has its words.
+            LinkError: the driver doesn't link this kind of image, or rejected it. ``log`` contains the driver's output.
             ClosedError: the link is closed.
         """
         ended = data.rstrip(b"\0") + b"\0" if kind is ImageKind.PTX else data
@@ -66,10 +66,10 @@ class DriverLinker:
         self._call("cuLinkAddData", name, self._open, which, ended, len(ended), name.encode(), 0, [], [])
 
     def add_file(self, kind: ImageKind, path: str | os.PathLike[str]) -> None:
-        """Add one file, which the driver reads itself.
+        """Add one file, which the driver reads directly.
 
         Raises:
-            LinkError: the driver does not link its kind, or refused it; ``log`` has its words.
+            LinkError: the driver doesn't link this kind of image, or rejected it. ``log`` contains the driver's output.
             ClosedError: the link is closed.
         """
         name = os.fspath(path)
@@ -77,10 +77,10 @@ class DriverLinker:
         self._call("cuLinkAddFile", name, self._open, which, name.encode(), 0, [], [])
 
     def complete(self) -> bytes:
-        """Link, and give the cubin.
+        """Link the images, and return the cubin.
 
         Raises:
-            LinkError: the images do not link; ``log`` says why.
+            LinkError: the images can't be linked. ``log`` contains the reason.
             ClosedError: the link is closed.
         """
         address, size = self._call("cuLinkComplete", "the images", self._open)
@@ -132,10 +132,10 @@ class DriverLinker:
 def link_with_driver(
     context: GpuContext, arch: Arch, artifacts: Iterable[Artifact], options: JitOptions | None = None
 ) -> Artifact:
-    """Link images by the driver into a cubin for the GPU of ``context``, which is of architecture ``arch``.
+    """Link images with the driver into a cubin for the GPU of ``context``, which has architecture ``arch``.
 
     Raises:
-        LinkError: the images do not link; ``log`` says why.
+        LinkError: the images can't be linked. ``log`` contains the reason.
         DriverError: the driver reported an error.
     """
     with DriverLinker(context, options or JitOptions()) as linker:

@@ -27,9 +27,10 @@ from cujit.values import attributes
 
 
 class _Block(Allocation):
-    """Memory that is given back when it goes.
+    """Memory that is released when this object is deleted.
 
-    Not at the end of the process, which gives its memory back as a whole; the driver may be gone by then.
+    At the end of the process, the object releases nothing, because the driver may already be closed. The system then
+    frees all memory of the process.
     """
 
     __slots__ = ("_blocks",)
@@ -46,10 +47,10 @@ class _Block(Allocation):
 
 
 class NativeMemory:
-    """Calls of the driver for the memory of a context, by native code.
+    """Native functions that call the driver for the memory of a context.
 
-    ``get`` and ``put`` are for memory, ``upload``, ``download`` and ``fill`` for bytes. ``place`` and ``clear`` are for
-    new memory, of which no stream knows yet: they wait for nothing, and ``settle`` does.
+    ``get`` and ``put`` allocate and release memory. ``upload``, ``download``, and ``fill`` write or read bytes.
+    ``place`` and ``clear`` are for new memory that no stream uses yet. Neither waits for its work, but ``settle`` does.
     """
 
     def __init__(self, context: GpuContext, library: Library) -> None:
@@ -71,13 +72,13 @@ class NativeMemory:
 
 @single_flight_cache(64)
 def native_memory(context: GpuContext) -> NativeMemory | None:
-    """Return the calls by native code; None leaves them to Python."""
+    """Return the native functions for a context's memory, or None to leave the calls to Python."""
     library = library_or_none() if is_supported() else None
     return None if library is None else NativeMemory(context, library)
 
 
 def _get(context: GpuContext, size: int) -> int:
-    """Get ``size`` bytes of the driver; give the address.
+    """Allocate ``size`` bytes from the driver, and return the address.
 
     Raises:
         DriverError: the driver refused.
@@ -112,11 +113,12 @@ _WAITING = 32
 
 
 class Blocks:
-    """Memory of a context that arrays outside of streams are made of; small blocks are kept for the next arrays.
+    """Memory of a context for arrays outside of streams. Small blocks are kept for later arrays.
 
-    A small block that is given back waits until nothing can use it any more: the driver waits for all work before it
-    frees memory, so when one of ``_WAITING`` blocks is freed, the others can serve again. Blocks are of at most
-    ``_SMALL_BYTES``, and ``_KEPT_BYTES`` together. A block serves arrays of just its size.
+    A released small block waits until no work can use it. The driver waits for all work before it frees memory.
+    Therefore, when one of ``_WAITING`` blocks is freed, the other blocks can be reused. Each kept block has at most
+    ``_SMALL_BYTES``, and all kept blocks together have at most ``_KEPT_BYTES``. A block is reused only for arrays of
+    exactly its size.
 
     Source: CUDA C++ Programming Guide, "Implicit Synchronization"; CUDA Driver API manual, ``cuMemFree``.
     """
@@ -130,12 +132,12 @@ class Blocks:
         register_reset(self)
 
     def allocate(self, size: int) -> Allocation:
-        """Get ``size`` bytes, aligned to 256 at least; none of them has the address 0.
+        """Allocate ``size`` bytes, aligned to at least 256. The address is never 0.
 
         Source: CUDA Driver API manual, ``cuMemAlloc``; CUDA C++ Programming Guide, "Device Memory Accesses".
 
         Raises:
-            DriverError: the GPU has no such memory left.
+            DriverError: the GPU is out of memory.
         """
         try:
             address = self._ready[size].pop()
@@ -223,7 +225,9 @@ def relaxed(context: GpuContext) -> Iterator[Driver]:
 
 
 def _release(context: GpuContext, function: str, *arguments: Any) -> None:
-    """Free; a failure is nobody's business any more (a dead context, the process ends)."""
+    """Call a driver function that frees memory, and ignore errors. Errors are expected if the context is dead or the
+    process ends.
+    """
     try:
         with relaxed(context) as driver:
             driver.attempt(function, *arguments)
@@ -235,21 +239,21 @@ def _release(context: GpuContext, function: str, *arguments: Any) -> None:
 
 
 class _PooledBlock:
-    """What an Allocation of a pool owns."""
+    """An object that keeps pool memory allocated. An Allocation of the pool refers to the object."""
 
     __slots__ = ("__weakref__",)
 
 
 class MemoryPool:
-    """Memory of a GPU that is had and given back in the order of streams.
+    """GPU memory that is allocated and freed in stream order.
 
-    It is one of our own, since the default one belongs to every library in the process. It keeps ``keep_bytes`` of
-    what is given back; without that, the driver gives all of it to the system whenever somebody waits for the GPU,
-    and the next allocation is slow. What it keeps is still there for plain allocations of this process, whichever
-    library makes them, but not for other processes.
+    The pool is separate, because the default pool belongs to every library in the process. It keeps ``keep_bytes`` of
+    freed memory. Otherwise, the driver would return all freed memory to the system at each synchronization, and the
+    next allocation would be slow. Plain allocations of this process, by any library, can still use the kept memory.
+    Other processes can't.
 
-    Sources: CUDA Driver API manual, ``CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`` and ``cuMemPoolDestroy`` (memory that is
-    in use outlives its pool); NVIDIA developer blog, "Using the NVIDIA CUDA Stream-Ordered Memory Allocator", part 1.
+    Sources: CUDA Driver API manual, ``CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`` and ``cuMemPoolDestroy`` (memory that is in
+    use outlives its pool); NVIDIA developer blog, "Using the NVIDIA CUDA Stream-Ordered Memory Allocator", part 1.
 
     Raises:
         DriverError: the driver reported an error.
@@ -270,15 +274,17 @@ class MemoryPool:
             driver.call("cuMemPoolSetAttribute", self.handle, threshold, bindings.cuuint64_t(keep_bytes))
 
     def allocate(self, size: int, stream: int, late: list[int], queue: object) -> tuple[int, object]:
-        """Get ``size`` bytes in a stream: their address, and what frees them there when it goes; it holds ``queue``.
+        """Allocate ``size`` bytes in a stream. Return their address, and an object that frees them in the stream when
+        the object is deleted.
 
-        What cannot be freed because the stream is being captured is put into ``late``.
+        The object keeps ``queue`` alive. If the stream is being captured, the address can't be freed, and is added to
+        ``late``.
 
         Source: CUDA Driver API manual, ``cuMemAllocFromPoolAsync`` and ``cuMemFreeAsync`` (256 bytes, as
         ``cuMemAlloc``).
 
         Raises:
-            DriverError: the GPU has no such memory left.
+            DriverError: the GPU is out of memory.
         """
         address = int(self.context.call("cuMemAllocFromPoolAsync", size, self.handle, stream))
         block = _PooledBlock()
@@ -308,8 +314,7 @@ def free_late(context: GpuContext, stream: int, late: list[int]) -> None:
 
 
 def is_capturing(context: GpuContext, stream: int) -> bool:
-    """Return whether work in a stream is captured into a graph. A stream whose capture failed also counts until it
-    ends.
+    """Return whether work in a stream is captured into a graph. A failed capture also counts until the capture ends.
 
     Raises:
         DriverError: the driver reported an error.
@@ -322,7 +327,7 @@ def is_capturing(context: GpuContext, stream: int) -> bool:
 
 
 def pin(context: GpuContext, size: int) -> PinnedMemory:
-    """Get ``size`` bytes of page-locked host memory, which every GPU of the process can copy from and to.
+    """Allocate ``size`` bytes of page-locked host memory, which every GPU of the process can copy from and to.
 
     Raises:
         DriverError: the host is out of memory.

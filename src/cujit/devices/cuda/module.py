@@ -22,14 +22,16 @@ from cujit.forks import cached_property
 
 
 class CudaModule(LoadedSlots, BackendModule):
-    """One image in the primary context of one GPU; ``route`` says how it came to run, ``log`` who wrote what of it.
+    """One image in the primary context of one GPU. ``route`` describes how the image was loaded. ``log`` contains the
+    output of the tools that processed the image.
 
-    A cubin for this architecture goes to the driver as it is. It is read whole when the driver refuses it or somebody
-    asks for more than launches need; any other image is read first, so that a refusal says what would run.
+    A cubin for this architecture is passed to the driver unchanged. cujit reads the whole cubin only if the driver
+    rejects it, or if a caller needs more than launches do. Any other image is read first, so that an error can describe
+    an image that would run.
 
     Raises:
-        LoadError: the image does not run here.
-        DriverError: the driver refused the image; ``log`` is what its compiler wrote.
+        LoadError: the image does not run on this GPU.
+        DriverError: the driver rejected the image. ``log`` contains the output of the driver's compiler.
     """
 
     __slots__ = ("_limits", "arch")
@@ -61,12 +63,12 @@ class CudaModule(LoadedSlots, BackendModule):
 
     @cached_property
     def route(self) -> str:  # type: ignore[override]
-        """How the image came to run."""
+        """A description of how the image was loaded."""
         return f"cubin {self.arch}"
 
     @cached_property
     def kernels(self) -> Mapping[str, BackendKernel]:  # type: ignore[override]
-        """The kernels by lowered name, each made when it is asked for."""
+        """The kernels by lowered name, each created on first access."""
         facts = None if self._data is None else cubin_facts(self._data)
         return _Kernels(self._module, self._limits, dict.fromkeys(self._module.kernels()) if facts is None else facts)
 
@@ -96,7 +98,7 @@ class CudaModule(LoadedSlots, BackendModule):
 
 
 class _Kernels(Mapping[str, BackendKernel]):
-    """The kernels of an image by lowered name, each made when it is asked for."""
+    """The kernels of an image by lowered name, each created on first access."""
 
     def __init__(self, loaded: DriverModule, limits: Limits, known: Mapping[str, CubinKernelFacts | None]) -> None:
         self._module = loaded

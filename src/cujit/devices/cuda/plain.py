@@ -1,4 +1,6 @@
-"""The usual way of a cubin to a GPU, in native code: loaded, and its kernels found with what their launches need."""
+"""The usual loading of a cubin, in native code. Native code also finds the cubin's kernels and the facts that their
+launches need.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,12 @@ from cujit.values import attributes
 
 
 class PlainCubins:
-    """Functions of native code for the cubins of one GPU.
+    """Native functions for the cubins of one GPU.
 
-    ``load(image, given)`` loads the bytes of a cubin and returns a ``Module``, whose image keeps ``given``: an Artifact
-    or these bytes. ``find(module, lowered, patterns)`` returns a ``Kernel``; ``patterns`` are those of such kernels by
-    their parameters. Both return None where the way that is written in Python is to be taken.
+    ``load(image, given)`` loads the bytes of a cubin and returns a ``Module``. The module's image keeps ``given``,
+    which is an Artifact or the bytes. ``find(module, lowered, patterns)`` returns a ``Kernel``. ``patterns`` contains
+    the launch patterns of such kernels, by parameters. Both functions return None if the Python implementation is
+    needed.
     """
 
     def __init__(self, load: Any, find: Any, keep: object) -> None:
@@ -36,9 +39,9 @@ class PlainCubins:
 def plain_cubins(
     context: GpuContext, arch: Arch, limits: Limits, device: DeviceLike, patterns: object
 ) -> PlainCubins | None:
-    """Make the functions for a GPU; None where there is no native code, or the driver lacks some.
+    """Create the native functions for a GPU. Return None without native code, or if the driver lacks a function.
 
-    ``patterns`` are those of kernels of which only the sizes of the parameters are known. The device keeps them.
+    ``patterns`` are for kernels with known parameter sizes only. The device keeps the patterns.
     """
     native = library_or_none() if is_supported() else None
     if native is None:
@@ -77,9 +80,9 @@ def plain_cubins(
 
 
 class _Original:
-    """The words of an object that native code copies: an object of a class that has these slots, and nothing else yet.
+    """The words of an object that native code copies. Only these slots of the object are set.
 
-    Somebody may come upon the object, and give it a weak reference or a ``__dict__``, which the words then lack.
+    Other code may find the object, and add a weak reference or a ``__dict__``. The copied words contain neither.
     """
 
     def __init__(self, cls: type, **slots: object) -> None:
@@ -88,7 +91,7 @@ class _Original:
         self.set(**slots)
 
     def set(self, **slots: object) -> None:
-        """Fill slots, before anybody else has the object."""
+        """Set slots, and copy the object's words, before other code can find the object."""
         for name, value in slots.items():
             setattr(self._made, name, value)
         ctypes.memmove(id(self.words) + BYTES, id(self._made), len(self.words))

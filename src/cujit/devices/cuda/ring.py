@@ -1,4 +1,4 @@
-"""The last launches of a context, written down as they are made, for who has to say later what was running."""
+"""The last launches of a context, recorded as they are made, for errors that list the launches in flight."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_LABELS = 4096
 
 
 class LaunchNote(NamedTuple):
-    """A launch as it was written down."""
+    """A recorded launch."""
 
     kernel: str
     shape: LaunchShape
@@ -41,8 +41,9 @@ class LaunchNote(NamedTuple):
 class LaunchRing:
     """The labels of the last ``RING_SIZE`` launches, in memory that machine code writes to.
 
-    At ``address`` is a ``uint64`` that counts launches, and after it ``RING_SIZE`` rows: the launch of count ``n``
-    writes row ``n % RING_SIZE`` and then counts. Threads that do so at once lose a row at worst. ``unsettled`` follows.
+    At ``address`` is a ``uint64`` count of launches, followed by ``RING_SIZE`` rows. A launch with count ``n`` writes
+    row ``n % RING_SIZE``, and then increments the count. If several threads launch simultaneously, a row may be lost.
+    ``unsettled`` follows the rows.
     """
 
     def __init__(self, most_labels: int = MOST_LABELS) -> None:
@@ -78,7 +79,7 @@ class LaunchRing:
             return label
 
     def note(self, label: int, shape: LaunchShape | None = None, stream: int = 0) -> None:
-        """Write down a launch of a kernel; without a shape, what the label alone describes."""
+        """Record a launch of a kernel. Without a shape, the label is the whole description."""
         count, sizes = self._words[0], (0,) * 6 if shape is None else (*shape.grid, *shape.block)
         at = 1 + count % RING_SIZE * RING_ROW
         pairs = (low | high << 32 for low, high in zip(sizes[::2], sizes[1::2], strict=True))
@@ -91,11 +92,11 @@ class LaunchRing:
         return int(self._words[0])
 
     def finish(self, count: int) -> None:
-        """Forget the first ``count`` launches: they are done."""
+        """Forget the first ``count`` launches, because they are done."""
         self._finished = max(self._finished, count)
 
     def in_flight(self) -> list[str]:
-        """Return the launches that may not be done, the newest first."""
+        """Return descriptions of the launches that may not be done, newest first."""
         count = self.count
         first = max(self._finished, count - RING_SIZE)
         return [str(self._row(n % RING_SIZE)) for n in reversed(range(first, count))]

@@ -1,6 +1,7 @@
-"""The ways of PTX to a GPU: through the driver's JIT, assembled before, or lowered to what the driver knows.
+"""Routes of PTX to a GPU: the driver's JIT compiler, an assembler, or lowering to a PTX version that the driver
+supports.
 
-Pure decisions: the driver's version, the GPU's architecture and the assembler come as values.
+The functions only decide. The driver's version, the GPU's architecture, and the assembler are arguments.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _SHOWN = 6
 
 
 class Chosen(NamedTuple):
-    """What the driver is given, the route in words, and what an assembler wrote on the way."""
+    """The image for the driver, a description of the route, and the assembler's log."""
 
     image: bytes
     route: str
@@ -44,10 +45,10 @@ class Chosen(NamedTuple):
 
 
 class RoutePlace(NamedTuple):
-    """A GPU as far as a decision needs it.
+    """The facts about a GPU that the choice of a route needs.
 
-    ``driver`` is the CUDA version of its driver, which may be that of ``cujit emulate``; ``find_assembler`` gives what
-    makes machine code of PTX, or None, and is asked only where that is wanted.
+    ``driver`` is the CUDA version of its driver, which may be the driver of ``cujit emulate``. ``find_assembler``
+    returns an assembler for PTX, or None. It is called only if an assembler is needed.
     """
 
     arch: Arch
@@ -58,15 +59,15 @@ class RoutePlace(NamedTuple):
 
 
 def route_ptx(text: bytes, what: str, place: RoutePlace, options: JitOptions, *, origin: str = "") -> Chosen:
-    """Find the way of PTX to ``place``: the first of the driver's JIT, nvJitLink, and a lower ``.version``.
+    """Choose the first route of PTX to ``place`` that works: the driver's JIT, nvJitLink, or a lower ``.version``.
 
-    ``what`` names the image in messages, ``origin`` ends the name of the route (``of the fatbin``).
+    ``what`` names the image in messages. ``origin`` ends the name of the route (``of the fatbin``).
 
     Raises:
-        LoadError: its target does not run there.
-        NotCompiledError: nobody may compile it.
-        DriverError: it is newer than the driver, and neither of the other ways is open.
-        ToolError: nvJitLink was asked for by name and refused it.
+        LoadError: the PTX target does not run on that GPU.
+        NotCompiledError: compilation is forbidden.
+        DriverError: the PTX is newer than the driver, and neither of the other routes works.
+        ToolError: nvJitLink was requested by name, and rejected the PTX.
     """
     header = read_header(text)
     if isinstance(header, str):
@@ -115,12 +116,12 @@ def _reported(what: str, why: str, chosen: Chosen) -> Chosen:
 def _assemble(
     text: bytes, what: str, shown: str, place: RoutePlace, options: JitOptions, version: Version, arch: Arch
 ) -> Chosen:
-    """Make a cubin of the text, lowered to what the assembler takes if it must be.
+    """Assemble the text into a cubin. If the assembler doesn't support the text's PTX version, lower the version first.
 
     Raises:
         LoadError: there is no assembler, or its code is too new for the driver.
-        UnsupportedError: the text is newer than the assembler, and cannot be lowered.
-        ToolError: the assembler refused the text.
+        UnsupportedError: the text is newer than the assembler, and can't be lowered.
+        ToolError: the assembler rejected the text.
     """
     assembler = place.find_assembler()
     if assembler is None:
@@ -142,11 +143,11 @@ def _assemble(
 
 
 def _lowered(text: str, newest: Version, what: str) -> bytes:
-    """Write PTX as of an older ISA.
+    """Return PTX with an older ISA version.
 
     Raises:
-        UnsupportedError: something in it is newer.
-        PtxSyntaxError: it is none.
+        UnsupportedError: the PTX uses a newer feature.
+        PtxSyntaxError: the text is not valid PTX.
     """
     from cujit.formats.ptx.retarget import retarget_text  # for PTX that is newer than its reader alone
 
@@ -162,7 +163,7 @@ def _refusal(
     tried: list[str],
     lowering: UnsupportedError | PtxSyntaxError | UnicodeDecodeError,
 ) -> DriverError:
-    """Make the error that explains why no route works, and what would make one work."""
+    """Return the error that explains why no route works, and how to make a route work."""
     came = toolkit_of_ptx(version)
     of = f" (CUDA {dotted(came)})" if came else ""
     lines = [
@@ -203,7 +204,7 @@ def _advice(text: bytes, place: RoutePlace, version: Version) -> str:
 
 
 def _lowest(text: bytes, version: Version) -> Version:
-    """The lowest version that the text could be given."""
+    """Return the lowest PTX version that the text supports, or ``version`` if the text can't be parsed."""
     # Start-up: PTX that the driver takes is not parsed.
     from cujit.formats.ptx.obstacles import lowest_version
     from cujit.formats.ptx.parser import parse
@@ -215,14 +216,16 @@ def _lowest(text: bytes, version: Version) -> Version:
 
 
 def _bring_assembler(arch: Arch, toolkit: Version) -> str:
-    """Name what brings an nvJitLink that makes code for a GPU; the newest makes none for what CUDA 13 dropped."""
+    """Return the command to install an nvJitLink that supports a GPU. The newest nvJitLink doesn't support GPUs that
+    CUDA 13 dropped.
+    """
     if not knows(toolkit, arch):
         return install(extra_for(arch))
     return f"pip install '{_wheel('nvjitlink', toolkit)}'"
 
 
 def _wheel(library: str, toolkit: Version, *, exact: bool = False) -> str:
-    """Name the wheel of a library of a CUDA release, as pip takes it."""
+    """Return the pip requirement for the wheel of a library from a CUDA release."""
     project = {"nvjitlink": "nvidia-nvjitlink", "nvrtc": "nvidia-cuda-nvrtc"}[library]
     suffix = f"-cu{toolkit[0]}" if toolkit[0] < 13 else ""
     return f"{project}{suffix}{f'=={dotted(toolkit)}.*' if exact else f'>={dotted(toolkit)},<{toolkit[0] + 1}'}"

@@ -1,6 +1,7 @@
-"""Which image runs where, as far as the image, the GPU's architecture and the driver's version tell.
+"""Rules for which image runs where, based on the image, the GPU's architecture, and the driver's version.
 
-Functions here give what stands in the way in words, or None; ``image`` refuses with them and ``compat`` lists them.
+The functions return the reason for a refusal, or None. ``image`` raises errors with the reasons, and ``compat`` lists
+them.
 """
 
 from __future__ import annotations
@@ -23,21 +24,21 @@ _TARGET = re.compile(rb"^[ \t]*\.target\s+sm_(\d+)([af]?)", re.MULTILINE)
 
 
 class LoadRefusal(NamedTuple):
-    """Why an image does not run somewhere, and what would."""
+    """The reason why an image does not run on a GPU or driver, and a hint for an image that would run."""
 
     why: str
     help: str
 
 
 class PtxHeader(NamedTuple):
-    """What the first lines of PTX say; ``arch`` is the virtual one of its target."""
+    """The header of a PTX text. ``arch`` is the virtual architecture of its target."""
 
     version: Version
     arch: Arch
 
 
 def read_header(text: bytes) -> PtxHeader | str:
-    """Read ``.version`` and ``.target`` of PTX; where one is missing, give its name."""
+    """Return the ``.version`` and ``.target`` of PTX, or the name of the missing directive."""
     version, target = _VERSION.search(text), _TARGET.search(text)
     if version is None:
         return ".version"
@@ -48,14 +49,16 @@ def read_header(text: bytes) -> PtxHeader | str:
 
 
 def newest_ptx(driver: Version) -> Version | None:
-    """Return the newest PTX that a driver, or a tool, of that CUDA version accepts. None if the version is beyond the
-    table.
+    """Return the newest PTX version that a driver or tool of a CUDA version accepts. Return None if the CUDA version is
+    beyond the table.
     """
     return None if driver > RELEASES[-1].toolkit else driver_release(driver).ptx
 
 
 def target_refusal(arch: Arch, device: Arch, name: str) -> LoadRefusal | None:
-    """Return why PTX for ``arch`` does not run on a GPU of architecture ``device`` called ``name``."""
+    """Return why PTX for ``arch`` does not run on the GPU ``name`` of architecture ``device``, or None
+    if the PTX runs.
+    """
     if arch.runs_on(device):
         return None
     return LoadRefusal(
@@ -70,12 +73,17 @@ def _by(device: Arch) -> str:
 
 
 def target_on(arch: Arch, device: Arch) -> Arch:
-    """Return what PTX for ``arch`` is assembled for on ``device``: the same variant if ``arch`` is a variant."""
+    """Return the architecture for which PTX for ``arch`` is assembled on ``device``. The result has the suffix of
+    ``arch``.
+    """
     return Arch(ArchKind.REAL, device.number, arch.suffix)
 
 
 def cubin_refusal(cubin: Cubin, device: Arch, name: str, *, is_emulated: bool = False) -> LoadRefusal | None:
-    """Return why a cubin does not run on a GPU of architecture ``device`` called ``name``, which may be emulated."""
+    """Return why a cubin does not run on the GPU ``name`` of architecture ``device``, or None if the cubin runs.
+
+    The GPU may be emulated.
+    """
     if bool(cubin.ptx) != is_emulated:
         return emulation_refusal(is_emulated)
     if cubin.is_relocatable:
@@ -108,7 +116,8 @@ def emulation_refusal(is_emulated: bool) -> LoadRefusal:
 
 
 def same_major_refusal(arch: Arch, toolkit: Version | None, driver: Version) -> LoadRefusal | None:
-    """Return why a driver of CUDA version ``driver`` does not load machine code that ``toolkit`` made.
+    """Return why a driver of CUDA version ``driver`` does not load machine code from ``toolkit``, or None if the code
+    loads.
 
     Source: CUDA Compatibility, "Minor Version Compatibility": code of any release of a major version runs on every
     driver of that major version and of later ones; an older major version promises nothing.

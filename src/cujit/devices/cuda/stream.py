@@ -1,4 +1,4 @@
-"""Streams of a GPU, ours and those of other libraries seen as ours, and their events."""
+"""Streams of a GPU, including wrapped streams of other libraries, and their events."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from cujit.errors import ArgumentError, ClosedError, LaunchError, spell
 
 
 class CudaEvent(Event):
-    """A moment in a stream of a GPU; destroyed when nothing refers to it any more.
+    """An event in a stream of a GPU, destroyed when no longer referenced.
 
-    Waiting for it spins, which is what measures best.
+    The host spins while it waits for the event, because spinning allows the most precise measurements.
     """
 
     def __init__(self, device: DeviceLike, context: Gpu, *, timing: bool = True) -> None:
@@ -63,7 +63,7 @@ class CudaEvent(Event):
         return float(self._context.call("cuEventElapsedTime", since.handle, self.handle))
 
     def close(self) -> None:
-        """Destroy it; the driver does so once it is reached. Again is harmless."""
+        """Destroy the event. The driver destroys it once the stream reaches it. Further calls have no effect."""
         self._handle = None
         self._finalizer()
 
@@ -72,9 +72,10 @@ class CudaEvent(Event):
 
 
 class _Queue:
-    """A ``CUstream``: destroyed when no Stream and no array allocated in it refers to it, if it is ours.
+    """A ``CUstream``. A stream that cujit created is destroyed when no Stream and no array allocated in it refers to
+    it.
 
-    ``owner`` keeps that of another library alive.
+    ``owner`` keeps a stream of another library alive.
     """
 
     def __init__(self, context: GpuContext, handle: int, *, owner: object = None, is_ours: bool = False) -> None:
@@ -92,7 +93,7 @@ def _release(context: GpuContext, handle: int, late: list[int], _owner: object, 
 
 
 class HasHandle(Protocol):
-    """What is known to the driver by a handle."""
+    """An object that the driver identifies by a handle."""
 
     handle: Any
 
@@ -106,13 +107,14 @@ def _create(context: Gpu, function: str, priority: int | None, *place: Any) -> i
 
 
 class CudaStream(Stream):
-    """A queue of a GPU's work beside the default stream, and without waiting for it.
+    """A queue of GPU work that does not wait for the default stream.
 
-    Other libraries take it by ``__cuda_stream__``. It is destroyed when nothing refers to it any more, arrays that
-    were allocated in it included; the work in it is still done. ``priority``: lower is sooner; None is 0.
+    Other libraries accept the stream through ``__cuda_stream__``. The stream is destroyed when nothing refers to it,
+    including arrays that were allocated in it. Its pending work is still done. Work with a lower ``priority`` runs
+    sooner. None means 0.
 
     Raises:
-        LaunchError: the device has no such priority.
+        LaunchError: the device doesn't support the priority.
         DriverError: the driver reported an error.
     """
 
@@ -135,11 +137,12 @@ class CudaStream(Stream):
 
     @classmethod
     def of(cls, device: DeviceLike, context: Gpu, stream: object) -> CudaStream:
-        """See another library's stream, or a handle, as a stream of ``device``; it stays that library's.
+        """Wrap another library's stream, or a handle, as a stream of ``device``. The other library still owns the
+        stream.
 
         Raises:
-            LaunchError: it is no stream, or of another device.
-            ClosedError: it was closed.
+            LaunchError: the object is not a stream, or the stream belongs to another device.
+            ClosedError: the stream was closed.
         """
         return cls._on(device, context, _Queue(context, stream_handle(stream, device), owner=stream))
 
@@ -210,7 +213,7 @@ class CudaStream(Stream):
         Raises:
             LaunchError: the stream is being captured into a graph.
             DriverError: a kernel failed.
-            ClosedError: it was closed.
+            ClosedError: the stream was closed.
         """
         self._require_free("you can't wait for it")
         self._context.call("cuStreamSynchronize", self.handle)
@@ -259,14 +262,15 @@ class CudaStream(Stream):
     # -- work on bytes ------------------------------------------------------------------------------------
 
     def allocate(self, size: int) -> Allocation:
-        """Get ``size`` bytes that the work in this stream may use from here on; freed after the work then in it.
+        """Allocate ``size`` bytes for later work in this stream. Once released, they are freed after all work that the
+        stream then contains.
 
-        Where the GPU has no memory pools, it is memory as of ``device.allocate``.
+        If the GPU doesn't support memory pools, the memory is allocated as by ``device.allocate``.
 
         Raises:
             LaunchError: the stream is being captured into a graph.
-            DriverError: the GPU has no such memory left.
-            ClosedError: it was closed.
+            DriverError: the GPU is out of memory.
+            ClosedError: the stream was closed.
         """
         queue = self._open()
         self._require_free("memory can't be allocated in it")

@@ -25,7 +25,7 @@ _DEFAULT_STREAM = 0
 
 
 class _Array:
-    """A CUDA array; freed when it goes."""
+    """A CUDA array, freed when this object is deleted."""
 
     def __init__(self, context: Gpu, handle: Any) -> None:
         self.handle = handle
@@ -40,7 +40,7 @@ class CudaTextures(TextureUnit):
 
     @cached_property
     def alignment(self) -> int:
-        """Bytes that an array which is read in place begins at a multiple of."""
+        """The required alignment in bytes of an array that is read in place."""
         return self._context.attribute("TEXTURE_ALIGNMENT")
 
     def allocate(self, extent: Extent, format: TexelFormat) -> _Array:
@@ -72,7 +72,7 @@ class CudaTextures(TextureUnit):
         return flags
 
     def upload(self, texels: Texels, data: memoryview) -> None:
-        """Copy host bytes into texels; done when it returns."""
+        """Copy host bytes into texels, and return when the copy is done."""
         bindings = self._context.driver.bindings
         copy = self._copy(texels)
         copy.srcMemoryType = bindings.CUmemorytype.CU_MEMORYTYPE_HOST

@@ -51,7 +51,7 @@ _START = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, c
 
 
 def refuse_keywords(kernel: str) -> None:
-    """Refuse arguments by keyword: what a kernel calls its parameters is not known.
+    """Refuse keyword arguments, because a kernel's parameter names are unknown.
 
     Raises:
         ArgumentError: always.
@@ -76,11 +76,11 @@ class Prepared:
         self._bound: tuple[ctypes.c_uint64, int, Callable[..., object]] | None = None
 
     def bind(self) -> bool:
-        """Bind the launch to the device; False if Python has to start it."""
+        """Bind the launch to the device. Return False if Python must start the launch."""
         return self.first.bind()
 
     def enable(self) -> None:
-        """Let native code call the Python functions. The launch keeps this object from now on."""
+        """Enable native code to call the Python functions. The launch keeps this object from now on."""
         state, first = self.state, self.first
         state.named, state.reader, state.by_hand = id(first.named), id(first.reader), id(first)
 
@@ -89,7 +89,7 @@ class Prepared:
         callables.attach(launch, self.library.address("launch"), ctypes.addressof(self.state))
 
     def start(self, parameters: bytes) -> bool:
-        """Start the kernel with a parameter buffer; False if that is to be done by hand."""
+        """Start the kernel with a parameter buffer. Return False if Python must start the kernel."""
         if self._bound is None and self.state.alive != ctypes.addressof(ASLEEP):
             word = ctypes.c_uint64.from_address(self.state.alive)
             self._bound = word, ctypes.addressof(self.state), _START(self.state.submit)
@@ -153,9 +153,9 @@ class LaunchBinder:
     @classmethod
     def of(cls, kernel: BackendKernel, device: Device, signature: Signature, packer: LazyPacker,
            alive: LivenessFlag, *, takes_ints: bool) -> LaunchBinder | None:  # fmt: skip
-        """Make one where native code can be had; None leaves every launch to Python.
+        """Return a binder if native code is available. None leaves every launch to Python.
 
-        ``packer`` makes the readers written in Python, when the first of them is needed.
+        ``packer`` creates the readers written in Python when the first reader is needed.
         """
         library = library_or_none() if kernel.submit is not None and is_supported() else None
         learned = None if library is None else learned_of(device, signature, takes_ints=takes_ints)
@@ -183,7 +183,11 @@ class LaunchBinder:
         return Prepared(self.library, state, first, [self])
 
     def pattern(self, cls: Any, entry: object, options: LaunchOptions, complete: Any) -> LaunchPattern | None:
-        """Write what native code makes plain launches of: of type ``cls``, of an entry, completed by a function."""
+        """Return the pattern from which native code makes plain launches of type ``cls``, or None if the kernel has no
+        plain target.
+
+        ``complete`` is the function that completes such a launch.
+        """
         plain = self._kernel.plain(self._device.limits)
         if plain is None:
             return None
@@ -205,12 +209,12 @@ class LaunchBinder:
         )
 
     def bind(self, state: LaunchState, shape: LaunchShape, stream: int, options: LaunchOptions) -> object:
-        """Fill in what the device says, and give what has to live as long as the state.
+        """Fill the state with the device's data, and return the objects that must live as long as the state.
 
-        Where the device says nothing, every launch goes the route written in Python, which tells why if it fails.
+        Without data from the device, Python makes every launch, and explains each failure.
 
         Raises:
-            ToolTimeoutError: compiling took too long; it is not tried again in Python.
+            ToolTimeoutError: compilation timed out. Python doesn't retry it.
         """
         try:
             target = self._kernel.target(shape, stream, options, self._layout.size)
@@ -229,9 +233,10 @@ class LaunchBinder:
         return target, failed
 
     def read(self, index: int, value: Any, stream: int, state: LaunchState) -> bytes | None:
-        """Make the bytes of one parameter, which native code left to Python, and remember the type of what fits.
+        """Return the bytes of one parameter that native code left to Python, and remember the type of a value that
+        fits.
 
-        None leaves the launch to Python: the kernel has to know how much memory the value leads to.
+        None leaves the launch to Python, because the kernel needs the size of the memory that the value refers to.
 
         Raises:
             ArgumentError: the value does not fit.
@@ -265,7 +270,7 @@ class LaunchBinder:
         state.tensors = ctypes.addressof(interface)
 
     def _learn_foreign(self, index: int, array: Any, state: LaunchState) -> None:
-        """Remember of an array of another library, which fits, what the next ones are to be equal in."""
+        """Remember the properties of a fitting array from another library. Later arrays must have equal properties."""
         interface: CupyInterface | NumbaInterface | DescribedInterface | None
         if is_cupy_array(array):
             interface, name, known = cupy_interface(self._device.ordinal), "cupy", array.dtype
@@ -286,7 +291,7 @@ class LaunchBinder:
         setattr(state, name, ctypes.addressof(interface))
 
     def _is_only_gpu(self, array: Any) -> bool:
-        """Return whether machine code knows such an array, and its memory could be on no other GPU."""
+        """Return whether machine code supports such an array, and the array's memory can't be on another GPU."""
         if not (is_numba_array(array) or is_described(array)):
             return False
         address, read_only = array.__cuda_array_interface__["data"]
@@ -294,7 +299,7 @@ class LaunchBinder:
 
 
 class _FirstCall:
-    """A call by hand, which also binds the launch if that is still to be done."""
+    """A launch in Python, which also binds the launch if it is not bound yet."""
 
     __slots__ = ("_binder", "_by_hand", "_kept", "_options", "_shape", "_state", "_stream", "named", "reader")
 
@@ -323,7 +328,7 @@ class _FirstCall:
         self.bind()
 
     def bind(self) -> bool:
-        """Bind the launch, once; tell whether native code starts it."""
+        """Bind the launch once, and return whether native code starts it."""
         if self._kept is None:
             with self._binder.lock:
                 if self._kept is None:

@@ -1,7 +1,7 @@
-"""What the machine code has to know of CPython: addresses of its functions, places in its objects, a callable type.
+"""The facts about CPython that machine code needs: function addresses, offsets in objects, and a callable type.
 
-No fact here is of one version of CPython. The functions, the structures of the type's specification and the numbers
-in it are those of the stable ABI; places in objects are looked up in an object, once.
+No fact depends on the CPython version. The functions, the structures of the type's specification, and the numbers in
+them are in the stable ABI. Offsets in objects are measured once, in an object.
 """
 
 from __future__ import annotations
@@ -144,14 +144,16 @@ def index_by(cls: Any, function: int, index: str) -> _Method:
 
 
 class NativeCall:
-    """A function that runs native code; ``keep`` has to live as long as ``call``."""
+    """A function that runs native code. ``keep`` must live as long as ``call``."""
 
     def __init__(self, call: Any, keep: object) -> None:
         self.call, self.keep = call, keep
 
 
 def native_function(name: str, address: int, owner: object, *, is_fast: bool = False) -> NativeCall:
-    """Make a function of native code, which gets ``owner`` first: of one argument, or ``is_fast``, of several."""
+    """Return a Python function that runs native code with ``owner`` as the first argument. It accepts one more
+    argument, or several with ``is_fast``.
+    """
     method = _Method(name.encode(), address, _METH_FASTCALL if is_fast else _METH_O, None)
     make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.POINTER(_Method), ctypes.py_object, ctypes.c_void_p)(
         ("PyCFunction_NewEx", ctypes.pythonapi)
@@ -161,9 +163,10 @@ def native_function(name: str, address: int, owner: object, *, is_fast: bool = F
 
 @dataclass(frozen=True)
 class Callables:
-    """A type whose instances are called by machine code of their own; ``offset`` is where they have its address.
+    """A type of callable instances, each with separate machine code. ``offset`` is the offset of the code's address in
+    an instance.
 
-    The word after it is theirs, and the last one: the machine code finds its state there.
+    The next word is the last word of the instance. There, the machine code finds its state.
     """
 
     type: Any
@@ -185,9 +188,10 @@ class Callables:
 
 @single_flight_cache()
 def native_type(base: type[Any]) -> Callables:
-    """Make the final subclass of ``base`` that a call enters by vectorcall (PEP 590), with no Python in between.
+    """Return the final subclass of ``base`` with instances that are called by vectorcall (PEP 590), without Python
+    code.
 
-    A call of an instance that nothing was attached to goes to ``base.__call__``. ``base`` has ``__slots__`` and no
+    A call of an instance without attached machine code calls ``base.__call__``. ``base`` has ``__slots__`` and no
     ``__dict__``. Source: PEP 590: where the pointer is null, ``tp_call`` is called, which is inherited here.
     """
     offset = base.__basicsize__

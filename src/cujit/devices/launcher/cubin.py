@@ -1,4 +1,6 @@
-"""What a launch has to know of a cubin, read by native code; ``formats.cubin`` is the reference."""
+"""The facts about a cubin that launches need, read by native code. ``formats.cubin`` is the reference
+implementation.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,10 @@ _LIMITS_BYTES = 16
 
 
 class CubinKernelFacts(NamedTuple):
-    """One kernel of a cubin.
+    """The launch facts of one kernel of a cubin.
 
-    ``registers`` of a thread are 0 if they are not known, ``max_threads`` of a block 0 if the source sets no limit.
-    ``shared_bytes`` is static shared memory. ``has_clusters``: the source asks something of clusters.
+    ``registers`` per thread is 0 if unknown. ``max_threads`` per block is 0 if the source sets no limit.
+    ``shared_bytes`` is static shared memory. ``has_clusters`` is whether the source specifies anything about clusters.
     """
 
     registers: int
@@ -31,7 +33,7 @@ class CubinKernelFacts(NamedTuple):
 
     @classmethod
     def of(cls, row: bytes) -> CubinKernelFacts:
-        """Read what native code wrote of a kernel."""
+        """Return the facts in the bytes that native code wrote for a kernel."""
         registers, threads, shared, clusters = struct.unpack_from("<4I", row)
         return cls(registers, threads, shared, clusters, row[_LIMITS_BYTES:])
 
@@ -49,7 +51,9 @@ def _signature(parameters: bytes) -> Signature:
 
 
 class CubinFacts(Mapping[str, CubinKernelFacts]):
-    """The kernels of a cubin by lowered name, in the order of the image; ``rows`` is what native code wrote of each."""
+    """The kernels of a cubin by lowered name, in the order of the image. ``rows`` contains the bytes that native code
+    wrote for each kernel.
+    """
 
     def __init__(self, rows: Mapping[str, bytes]) -> None:
         self.rows = rows
@@ -65,7 +69,9 @@ class CubinFacts(Mapping[str, CubinKernelFacts]):
 
 
 def cubin_facts(data: bytes) -> CubinFacts | None:
-    """Read a linked cubin; None if there is no native code, no kernel, or anything is not as expected."""
+    """Return the facts about a linked cubin. Return None without native code, without a kernel, or if the cubin has an
+    unexpected format.
+    """
     reader = _reader()
     rows = None if reader is None else reader.call(data)
     return None if rows is None else CubinFacts(rows)
@@ -78,6 +84,6 @@ def _reader() -> NativeCall | None:
 
 
 def number_of(data: bytes) -> int:
-    """Return the number of the architecture of a cubin (90). Source: see ``formats.cubin``."""
+    """Return the number of a cubin's architecture, such as 90. Source: see ``formats.cubin``."""
     flags = int.from_bytes(data[48:52], "little")
     return (flags >> 8 if data[8] >= 8 else flags) & 0xFF

@@ -1,4 +1,6 @@
-"""What a loaded kernel's launches share: its image, what reads its arguments, and the launch written in Python."""
+"""The state that a loaded kernel's launches share: the image, the argument readers, and the launch
+function in Python.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,10 @@ from cujit.signature import Signature
 
 
 class LoadedImage(ImageSlots):
-    """What a module and its kernels share: where they are, and whether they still are.
+    """The state that a module and its kernels share: their device and image, and whether the image is still loaded.
 
-    Kernels refer to this and not to their module, so there is no circle and a module goes with its last user.
+    Kernels refer to this object instead of their module. Without a reference cycle, a module is deleted with its last
+    user.
     """
 
     device: Device
@@ -50,7 +53,7 @@ class LoadedImage(ImageSlots):
 
     @property
     def artifact(self) -> Artifact:
-        """The image; native code has loaded the bytes alone."""
+        """The image as an Artifact. If native code loaded only the bytes, the Artifact is created on first access."""
         given = self._given
         if isinstance(given, bytes):
             given = self._given = Artifact.of(given)
@@ -63,7 +66,7 @@ class LoadedImage(ImageSlots):
 
     @property
     def texts(self) -> Mapping[str, Text]:
-        """The sources of the image, where they are known, by the names that its lines have for them."""
+        """The known sources of the image, by their names in the image's line information."""
         return self.sources()
 
     @property
@@ -73,14 +76,14 @@ class LoadedImage(ImageSlots):
 
     @cached_property
     def names(self) -> NameTable:
-        """Its kernels by what people call them."""
+        """The kernels of the image by the names that users write."""
         return NameTable(self.artifact.names, self.kernels)
 
     def find(self, name: str) -> str:
         """Return the lowered name of the kernel called ``name``.
 
         Raises:
-            NameNotFoundError: there is none, or there are several; the message lists them.
+            NameNotFoundError: no kernel, or more than one kernel, has the name. The message lists the kernels.
         """
         if isinstance(name, str) and name in self.kernels:
             return name
@@ -89,11 +92,14 @@ class LoadedImage(ImageSlots):
 
     @cached_property
     def kernels(self) -> Mapping[str, BackendKernel]:
-        """The kernels as the device has them, by lowered name; those of a closed image are still listed."""
+        """The back end's kernels by lowered name. Kernels of a closed image are still listed."""
         return self.about.kernels
 
     def patterns_of(self, lowered: str) -> dict[object, bytes] | None:
-        """Return the patterns that kernels share which a build says the same of; None where the name tells more."""
+        """Return the launch patterns that kernels with equal facts from the build share.
+
+        Without such facts, return None if the lowered name contains parameter types.
+        """
         signatures = None if isinstance(self._given, bytes) else self._given.signatures
         stated = signatures.get(lowered) if signatures else None
         if stated is None:
@@ -101,13 +107,13 @@ class LoadedImage(ImageSlots):
         return self.device.patterns.of(stated)
 
     def display(self, lowered: str) -> str:
-        """Return what a kernel is shown as: as the build was asked for it, else as the source spells it."""
+        """Return the display name of a kernel: the name in the build request, otherwise the name in the source."""
         is_plain = self._has_one_name_each and not lowered.startswith("_Z")
         return lowered if is_plain else self.names.display[lowered]
 
     @cached_property
     def _has_one_name_each(self) -> bool:
-        """Whether the build was asked for kernels by their lowered names, if at all."""
+        """Whether the build requested all kernels by their lowered names, or requested none."""
         return all(text == name for text, name in self.artifact.names.items())
 
     def require(self) -> BackendModule:
@@ -130,7 +136,9 @@ class LoadedImage(ImageSlots):
 
 
 class _ShownName:
-    """What messages call a kernel, found out when a message needs it. It refers to no entry: there is no circle."""
+    """The display name of a kernel in messages, found on first use. It refers to no entry, so there is no reference
+    cycle.
+    """
 
     def __init__(self, image: LoadedImage, lowered: str, name: str | None) -> None:
         self._image, self._lowered, self._name = image, lowered, name
@@ -140,7 +148,9 @@ class _ShownName:
 
 
 class LaunchEntry(EntrySlots):
-    """What a kernel and its launches share. Launches refer to this and not to their kernel, which keeps them."""
+    """The state that a kernel and its launches share. Launches refer to this object instead of the kernel, because the
+    kernel keeps its launches.
+    """
 
     image: LoadedImage
     lowered: str
@@ -177,12 +187,12 @@ class LaunchEntry(EntrySlots):
 
     @cached_property
     def name(self) -> str:
-        """What it is shown as."""
+        """The display name of the kernel."""
         return self.image.display(self.lowered)
 
     @cached_property
     def signature(self) -> Signature:
-        """What it takes, as far as the build and the image tell."""
+        """The kernel's signature, as far as the build and the image specify it."""
         return signature_of(self.image.artifact, self.lowered, self.loaded.signature)
 
     @property
@@ -197,12 +207,12 @@ class LaunchEntry(EntrySlots):
 
     @property
     def packer(self) -> Packer:
-        """What reads its arguments."""
+        """The packer that reads the kernel's arguments."""
         return self._packers()
 
     @cached_property
     def buffers(self) -> Buffers:
-        """What makes parameter buffers of what users have of them."""
+        """The object that converts users' parameter buffers to the kernel's parameter buffers."""
         return Buffers(self.name, self.signature)
 
     @cached_property
@@ -212,7 +222,9 @@ class LaunchEntry(EntrySlots):
 
     @cached_property
     def binder(self) -> LaunchBinder | None:
-        """What prepares its launches for machine code; None where there is none, or the signature does not tell."""
+        """The binder that prepares launches for machine code, or None without machine code or if a parameter's size is
+        unknown.
+        """
         if any(parameter.size <= 0 for parameter in self.signature):
             return None
         return LaunchBinder.of(self.loaded, self.device, self.signature, self._packers, self.image.alive,
@@ -220,11 +232,11 @@ class LaunchEntry(EntrySlots):
 
     @property
     def is_read(self) -> bool:
-        """Whether native code has read of the image what plain launches need."""
+        """Whether native code has read from the image the facts that plain launches need."""
         return self.device.is_gpu and getattr(self.loaded, "parameters", None) is not None
 
     def keep_pattern(self, pattern: bytes, learned: object) -> None:
-        """Store this pattern for kernels with such parameters, if nothing but the parameters' sizes is known."""
+        """Store a launch pattern for all kernels with equal parameters, if the kernel shares its patterns."""
         patterns, parameters = self.image.patterns_of(self.lowered), getattr(self.loaded, "parameters", None)
         if parameters is None or patterns is None or self._takes_ints:
             return
@@ -232,7 +244,7 @@ class LaunchEntry(EntrySlots):
             patterns[parameters] = pattern
 
     def run(self, shape: LaunchShape | None, stream: int, options: LaunchOptions, arguments: Sequence[object]) -> None:
-        """Launch by hand: what machine code does, written in Python."""
+        """Launch the kernel in Python, with the same steps as the machine code."""
         try:
             self.image.require()
             parameters = self.packer.pack(arguments, stream)
@@ -251,7 +263,9 @@ class LaunchEntry(EntrySlots):
         parameters: bytes,
         extents: Sequence[HostExtent] = (),
     ) -> None:
-        """Launch by hand with a parameter buffer; ``extents`` is the memory of the host that it leads to."""
+        """Launch the kernel in Python with a parameter buffer. ``extents`` is the host memory that the buffer refers
+        to.
+        """
         try:
             self.image.require()  # who made the buffer may have run anybody's code
             self.loaded.launch(shape, parameters, stream, options, extents)

@@ -1,4 +1,4 @@
-"""Prepared launches as they are called."""
+"""Prepared launches, which are callable objects."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ class PreparedLaunch(LaunchSlots):
 
 
 def _sizes(shape: LaunchShape | None, options: LaunchOptions) -> str:
-    """Describe what a launch runs, and what it requests."""
+    """Return a description of a launch's configuration and options."""
     if shape is None:
         return "nothing"
     text = f"grid {tuple(shape.grid)}, block {tuple(shape.block)}"
@@ -196,7 +196,7 @@ def _sizes(shape: LaunchShape | None, options: LaunchOptions) -> str:
 def make_launch(
     cls: type[_L], entry: LaunchEntry, kernel: object, shape: LaunchShape | None, stream: object, options: LaunchOptions
 ) -> _L:
-    """Make a launch of ``cls``, of a type that takes machine code where this interpreter does."""
+    """Create a launch of type ``cls``, or of a subclass that runs machine code if this interpreter supports it."""
     if shape is None or entry.binder is None:
         return cls(entry, kernel, shape, stream, options)
     base: Any = cls  # as in attach
@@ -233,7 +233,9 @@ def warm_launches(cls: type[PreparedLaunch]) -> None:
 
 
 def pattern_of(cls: type[PreparedLaunch], entry: LaunchEntry) -> bytes | bool:
-    """Return what native code makes the plain launches of a kernel of; False if it cannot."""
+    """Return the pattern from which native code makes a kernel's plain launches, or False if native code can't make
+    them.
+    """
     binder, base = entry.binder, cls  # type: tuple[Any, Any]
     if binder is None:
         return False
@@ -249,7 +251,9 @@ def pattern_of(cls: type[PreparedLaunch], entry: LaunchEntry) -> bytes | bool:
 
 
 def complete(launch: PreparedLaunch) -> None:
-    """Make what Python does for a launch that native code made: native code calls this when it first needs that."""
+    """Complete a launch that native code made, by adding its Python state. Native code calls this function when it
+    first needs that state.
+    """
     entry, shape, memory = launch._entry, launch.shape, launch._state
     binder = entry.binder
     if binder is None or shape is None or memory is None:

@@ -1,6 +1,6 @@
-"""What machine code has to know of a signature: the kind, place and size of each parameter, and nothing else.
+"""The facts about a signature that machine code needs: the kind, offset, and size of each parameter.
 
-The machine code is the same for all; the layout is data.
+The machine code is the same for all signatures. Only the layout data differs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _POINTER_BYTES = 8
 
 
 class FieldKind(enum.IntEnum):
-    """How machine code reads a parameter; all leave to Python what they do not take."""
+    """The reader that machine code uses for a parameter. Every reader leaves unsupported values to Python."""
 
     BYTES = 0
     """The bytes of a structure of a type, or a dtype, that was found right; else left to Python."""
@@ -64,9 +64,9 @@ class Field(ctypes.Structure):
 
 
 class Layout(NamedTuple):
-    """The parameters of a kernel in order; ``size`` is that of the parameter buffer in bytes.
+    """The parameters of a kernel in order. ``size`` is the size of the parameter buffer in bytes.
 
-    ``address`` is where the fields are.
+    ``address`` is the address of the fields.
     """
 
     fields: ctypes.Array[Field]
@@ -76,8 +76,8 @@ class Layout(NamedTuple):
 
 @functools.lru_cache(1024)
 def layout_of(signature: Signature, *, takes_ints: bool = False) -> Layout | None:
-    """Return the layout of a signature, as its ``Packer`` reads it. None if the signature is too large for machine
-    code.
+    """Return the layout of a signature, which matches the signature's ``Packer``. Return None if the signature is too
+    large for machine code.
     """
     if len(signature) > MOST_FIELDS or signature.size > MOST_BYTES:
         return None
@@ -96,7 +96,9 @@ _INTEGERS = (ParameterClass.SIGNED, ParameterClass.UNSIGNED, ParameterClass.BITS
 
 
 def _field(p: Parameter, offset: int) -> Field:
-    """Choose a reader that agrees with ``devices.arguments`` in whatever it takes; a word takes ints of both signs."""
+    """Return a field with a reader that accepts values only as ``devices.arguments`` does. A word accepts integers of
+    either sign.
+    """
     bits, kind, low, high = 8 * p.size, FieldKind.BYTES, 0, 0
     if p.kind is ParameterClass.POINTER and p.size == _POINTER_BYTES:
         kind = FieldKind.POINTER

@@ -1,4 +1,6 @@
-"""What kernels of one signature have in common on a device: their layout, and what arrays and structures fit it."""
+"""The state that kernels of one signature share on a device: their layout, and the types of arrays and structures that
+fit.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +41,9 @@ def _words(count: int) -> type[ctypes.Array[ctypes.c_uint64]]:
 
 
 class Learned:
-    """The parameters of a signature on one device, and the dtypes and types that were found to fit each of them.
+    """The parameters of a signature on one device, and the dtypes and types that fit each parameter.
 
-    What fits one kernel fits all of the signature, so its kernels share this.
+    A value that fits one kernel fits all kernels of the signature, so these kernels share this object.
     """
 
     def __init__(self, layout: Layout, device: Device) -> None:
@@ -58,14 +60,16 @@ class Learned:
         self._lock = Lock()
 
     def dtype(self, index: int, dtype: object) -> None:
-        """Remember the dtype of an array that fits, and keep it, so that no other comes to its address."""
+        """Remember the dtype of an array that fits, and keep it alive, so that no other object can have its address."""
         with self._lock:
             self._dtypes[index] = _UNKNOWN
             self._kept[index] = dtype
             self._dtypes[index] = id(dtype)
 
     def structure(self, index: int, layout: tuple[type, object] | None) -> None:
-        """Remember the type of a structure that fits, and its dtype where it is not the type's, and keep both."""
+        """Remember and keep the type of a structure that fits, and its dtype if the type doesn't
+        determine the dtype.
+        """
         if layout is None:
             return
         self.kind(index, None)
@@ -73,14 +77,18 @@ class Learned:
         self.kind(index, layout[0])
 
     def kind(self, index: int, kind: object) -> None:
-        """Remember what values that fit have in common, and keep it; None is nothing."""
+        """Remember and keep the object that fitting values have in common, such as their type. None
+        clears the object.
+        """
         with self._lock:
             self._types[index] = _UNKNOWN
             self._kinds[index] = kind
             self._types[index] = _UNKNOWN if kind is None else id(kind)
 
     def fill(self, state: LaunchState, library: Library, submit: str) -> None:
-        """Write into a state what all launches of such kernels have in common; ``submit`` is what starts them."""
+        """Write the values that all launches of such kernels share into a state. ``submit`` names the function that
+        starts launches.
+        """
         layout = self.layout
         state.device, state.submit = self._device, library.address(submit)
         state.scalars = ctypes.addressof(numpy_scalars())
@@ -91,7 +99,9 @@ class Learned:
         state.fields, state.count, state.size = layout.address, len(layout.fields), layout.size
 
     def template(self, library: Library, submit: str, fields: Mapping[str, int], complete: Any) -> int:
-        """Return the address of the state that launches are copied from, with ``fields``, which say where they run."""
+        """Return the address of the state from which launches are copied. ``fields`` contains the target of the
+        launches.
+        """
         key = submit, fields["context"]
         made = self._templates.get(key)
         if made is None:
@@ -102,7 +112,7 @@ class Learned:
 
 
 def warm() -> None:
-    """Load the launcher and what it reads arguments by, before the first launch needs them."""
+    """Load the launcher and its argument readers before the first launch needs them."""
     if is_supported() and library_or_none() is not None:
         from cujit.devices.launcher.cubin import CubinKernelFacts  # start-up: for a GPU
 
@@ -111,9 +121,9 @@ def warm() -> None:
 
 
 def learned_of(device: Device, signature: Signature, *, takes_ints: bool = False) -> Learned | None:
-    """Return what the kernels of a signature share on a device; None if native code does not take so much.
+    """Return the launch data that kernels with one signature share on a device.
 
-    The device keeps it, the last of ``_MOST_KEPT``.
+    Return None if the signature is too large for native code. The device caches up to ``_MOST_KEPT`` results.
     """
     same, by_id = (id(signature), takes_ints), device.learned_by_id
     known = by_id.get(same)

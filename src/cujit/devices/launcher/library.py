@@ -1,7 +1,8 @@
-"""The launcher's native code: one shared object for each processor, built by ``make native`` and loaded once a process.
+"""The launcher's native code, one shared object for each processor architecture.
 
-It is built without Python's headers and linked against nothing. Three tables, which are filled in here, bring it the
-addresses and numbers of this interpreter, so one build serves every version of ``cpython.VERSIONS``.
+``make native`` builds it without Python's headers and links it against no library. Each process loads it once. This
+module fills in three tables with the addresses and numbers of this interpreter. So one build supports every version in
+``cpython.VERSIONS``.
 """
 
 from __future__ import annotations
@@ -195,7 +196,7 @@ class Library:
 
     @cached_property
     def relocate(self) -> NativeCall:
-        """What writes addresses into code, as ``object_loader.relocate`` does."""
+        """The native function that writes addresses into code, equivalent to ``object_loader.relocate``."""
         return native_function("relocate", self.address("relocate"), None, is_fast=True)
 
     def _fill(self, table: str, words: Iterable[int]) -> None:
@@ -213,10 +214,10 @@ class Library:
 
 @once
 def library() -> Library:
-    """Return the launcher for this processor, loaded at the first call.
+    """Return the launcher for this processor, and load it at the first call.
 
     Raises:
-        MissingError: see ``Library``.
+        MissingError: the launcher can't be loaded, as in ``Library``.
     """
     found = Library(f"{NATIVE}/{os.uname().machine}/launcher.so")
     use_native(found.digest.call)
@@ -226,7 +227,10 @@ def library() -> Library:
 
 @once
 def library_or_none() -> Library | None:
-    """Return the launcher, or None if it does not load: one event says why, and launches run in Python."""
+    """Return the launcher, or None if it can't be loaded.
+
+    If it can't be loaded, an event reports the reason, and launches run in Python.
+    """
     try:
         return library()
     except MissingError as e:

@@ -21,10 +21,10 @@ on_fork_child(_count)
 
 
 class LivenessFlag:
-    """Whether a loaded module may be run; ``address`` is where native code reads it, a ``uint64``.
+    """A flag that is set while a loaded module may be used. Native code reads it as a ``uint64`` at ``address``.
 
-    In a forked process it says no: a GPU's context does not survive a fork, and the CPU device has no threads there.
-    The word lies in an object of bytes, which nobody else has, so that native code makes one fast.
+    In a forked process the flag is cleared, because a GPU context doesn't survive a fork. The CPU device has no threads
+    in a forked process either. The word is in an unshared bytes object, which native code can create quickly.
     """
 
     __slots__ = ("word",)

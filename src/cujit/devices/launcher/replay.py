@@ -1,4 +1,4 @@
-"""The same launch on the CPU device, with copies of the arrays: what a kernel does, where a debugger can look."""
+"""Replay of a launch on the CPU device with copies of its arrays, so that a debugger can inspect the kernel."""
 
 from __future__ import annotations
 
@@ -27,14 +27,16 @@ from cujit.values import NamedTuple, replace
 def replay(
     entry: LaunchEntry, shape: LaunchShape | None, options: LaunchOptions, arguments: Sequence[object], cpu: Device
 ) -> tuple[object, ...]:
-    """Run a launch on ``cpu``: for each argument that is an array a NumPy array as the kernel left it, else itself.
+    """Run a launch on ``cpu``, and return the value of each argument after the run.
 
-    The arrays of the launch are copied as they are now, and stay so. Variables of the module begin as the image has
-    them.
+    The value of an array argument is a NumPy array with the contents that the kernel produced. Other arguments are
+    returned unchanged. The launch uses copies of the arrays and doesn't change the originals. Module variables start
+    with the image's initial values.
 
     Raises:
-        LoadError: the image has no PTX, or PTX that the CPU device does not execute.
-        ArgumentError: the arguments do not fit, one is an address of memory of unknown size, or ``cpu`` is a GPU.
+        LoadError: the image has no PTX, or the CPU device doesn't support its PTX.
+        ArgumentError: the arguments don't match the parameters, an argument is an address of memory of unknown size, or
+            ``cpu`` is a GPU.
     """
     if cpu.is_gpu:
         raise ArgumentError(
@@ -47,7 +49,9 @@ def replay(
 
 
 class Replayed(NamedTuple):
-    """One run: what each argument is behind it, and where arrays begin on the CPU device, by number of the argument."""
+    """The result of one run: the argument values after the run, and the CPU-device addresses of arrays by argument
+    number.
+    """
 
     results: tuple[object, ...]
     addresses: Mapping[int, int]
@@ -61,7 +65,7 @@ def replays(
     cpu: Device,
     before: Callable[[Mapping[int, int]], None] | None = None,
 ) -> Generator[Replayed, None, None]:
-    """Load the kernel on ``cpu`` and yield what each run of the launch makes of new copies of the arrays.
+    """Load the kernel on ``cpu``, and yield the result of each run of the launch with new copies of the arrays.
 
     ``before`` is called before each run, with the addresses of the arrays.
 
@@ -100,7 +104,7 @@ def load_copy(entry: LaunchEntry, cpu: Device) -> BackendModule:
     """Load the image of a kernel on the CPU device.
 
     Raises:
-        LoadError: it has no PTX, or PTX that the CPU device does not execute.
+        LoadError: the image has no PTX, or the CPU device doesn't support its PTX.
     """
     entry.image.require()
     artifact, portable = entry.image.artifact, entry.image.portable
@@ -143,16 +147,17 @@ def _host_address(copies: Sequence[_Copy], address: int) -> int:
 
 
 def _pointing_to(value: object, address: int, cpu: Device) -> bytes:
-    """Write the bytes of an argument whose memory is at another address now."""
+    """Return the bytes of a pointer or tensor map argument for memory at ``address``."""
     if isinstance(value, TensorMap):
         return cpu.encode_tensor_map(replace(value.tiling, address=address))
     return address.to_bytes(POINTER_BYTES, "little")
 
 
 def _result(value: Any, copies: Sequence[_Copy], span: MemorySpan) -> np.ndarray[Any, Any]:
-    """Return what is left of an argument, in its shape and dtype, or in bytes if NumPy has no such dtype.
+    """Return the memory contents of an argument after the run, with its shape and dtype.
 
-    Of a tensor map it is the array.
+    The result is an array of bytes if NumPy has no such dtype or the sizes differ. For a tensor map, it is the array of
+    the map.
     """
     if isinstance(value, TensorMap):
         value = value.source

@@ -33,13 +33,13 @@ _HELP = "pass the array as a separate argument; docs/reproducer.md lists what a 
 def saved_launch(
     entry: LaunchEntry, shape: LaunchShape | None, stream: int, options: LaunchOptions, arguments: Sequence[object]
 ) -> SavedLaunch:
-    """Take a launch with its arguments as they are now.
+    """Return a launch with the current contents of its arguments, in a form that can be saved.
 
     Raises:
         ArgumentError: the arguments don't match the parameters, or an argument contains addresses that cujit can't
             follow.
-        LaunchError: nothing is launched.
-        ClosedError: the module, or an array, was closed.
+        LaunchError: there are no elements to process, so nothing is launched.
+        ClosedError: the module or an array was closed.
     """
     entry.image.require()
     if shape is None:
@@ -102,7 +102,7 @@ def _argument(
 
 
 def _images(image: LoadedImage) -> Iterator[bytes]:
-    """Yield the image as it was loaded, and PTX with source lines if its source is known."""
+    """Yield the loaded image, and then PTX with line information if the source is known."""
     yield image.artifact.data
     if image.portable is None:
         return
@@ -115,12 +115,13 @@ def _images(image: LoadedImage) -> Iterator[bytes]:
 
 
 def _variables(entry: LaunchEntry, images: Sequence[bytes], held: Sequence[Held]) -> Iterator[SavedVariable]:
-    """Yield what the module's variables contain now, except for variables that begin with addresses.
+    """Yield the current contents of the module's variables, except for variables that are initialized with addresses.
 
-    Only PTX tells which do, so of an image without any none is given. What is not given begins as the image has it.
+    Only PTX shows these initializers, so nothing is yielded without PTX. Omitted variables start with the image's
+    initial values.
 
     Raises:
-        ArgumentError: one holds an address of an argument.
+        ArgumentError: a variable contains an address of an argument.
     """
     loaded, device = entry.image.require(), entry.device
     for variable in _parsed(images[-1]):
@@ -167,10 +168,10 @@ def _is_of_numbers(initial: object) -> bool:
 def _refuse_addresses(
     what: str, parameter: Parameter, value: object, data: bytes, held: Sequence[Held], span: MemorySpan | None
 ) -> None:
-    """Refuse an argument that holds addresses: in another process they point to nothing.
+    """Refuse an argument that contains addresses, because they are invalid in another process.
 
     Raises:
-        ArgumentError: it is a handle, a structure with pointers, or an array of addresses.
+        ArgumentError: the argument is a handle, a structure with pointers, or an array of addresses.
     """
     if isinstance(value, (Texture, Surface, TensorMap)):
         raise ArgumentError(f"{what} is a {type(value).__name__}, which can't be stored in a saved launch", help=_HELP)

@@ -1,7 +1,7 @@
-"""NumPy's scalars, as machine code reads them: by their type, and by where they have their value.
+"""The layout of NumPy scalars for machine code: the supported types, and the offset of the value.
 
-Source: NumPy's ``arrayscalars.h``: a scalar is the head of an object and the value. That is not taken on trust:
-where a scalar of a known value has other bytes there, machine code reads none.
+Source: NumPy's ``arrayscalars.h``: a scalar is the head of an object and the value. This layout is verified for each
+type. If a known scalar has other bytes at the offset, machine code doesn't read the type.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TWINS = ("intc", "uintc", "int_", "uint", "longlong", "ulonglong")
 
 
 class NumpyScalar(ctypes.Structure):
-    """One type of scalars: its address, the ``ScalarKind`` and the size in bytes of their value."""
+    """A type of NumPy scalars: its address, and the ``ScalarKind`` and size in bytes of its values."""
 
     _fields_ = (("type", ctypes.c_uint64), ("kind", ctypes.c_uint32), ("size", ctypes.c_uint32))
 
@@ -36,7 +36,7 @@ def numpy_scalars() -> ctypes.Array[NumpyScalar]:
 
 
 def scalar_offset() -> int:
-    """Return the offset of a scalar's value, in bytes: after what every object has."""
+    """Return the offset of a scalar's value in bytes, which is the size of a plain Python object."""
     return object.__basicsize__
 
 
@@ -46,6 +46,6 @@ def _kind(scalar: type[np.generic]) -> ScalarKind:
 
 
 def _is_plain(scalar: type[np.generic]) -> bool:
-    """Whether a scalar of that type has its value where it should, as two of them show."""
+    """Return whether scalars of a type have their value at ``scalar_offset``, by testing two known values."""
     known = [scalar(1), scalar(0)] if scalar is np.bool_ else [scalar(103), scalar(5)]
     return all(ctypes.string_at(id(each) + scalar_offset(), each.nbytes) == each.tobytes() for each in known)

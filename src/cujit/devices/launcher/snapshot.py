@@ -1,4 +1,4 @@
-"""The memory that the arguments of a launch point to: where it is, and what is in it now."""
+"""The memory that launch arguments point to: its addresses and its current contents."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class MemorySpan(NamedTuple):
 def spans_of(
     kernel: str, signature: Signature, buffer: bytes | bytearray, arguments: Sequence[object]
 ) -> list[MemorySpan]:
-    """Find the memory that arguments point to, which were packed into ``buffer``, and that of tensor maps.
+    """Return the memory ranges of the pointers that were packed into ``buffer``, and of the tensor maps.
 
     Raises:
-        ArgumentError: one is an address of memory of unknown size.
+        ArgumentError: an argument is an address of memory of unknown size.
     """
     spans = []
     for i, (parameter, offset, value) in enumerate(zip(signature, signature.offsets, arguments, strict=True)):
@@ -65,7 +65,10 @@ class Held(NamedTuple):
 
 
 def held_by(device: Device, ranges: Iterable[tuple[int, int]]) -> list[Held]:
-    """Copy memory to the host, by addresses from ``begin`` to ``end``; what overlaps is copied once."""
+    """Copy ranges of device memory to the host, and return the copies. Overlapping ranges share a copy.
+
+    Each range consists of its begin and end addresses.
+    """
     merged: list[tuple[int, int]] = []
     for begin, end in sorted(ranges):
         if merged and begin < merged[-1][1]:
@@ -86,13 +89,13 @@ class _Begins(Protocol):
 
 
 def place_in(held: Sequence[_Begins], address: int) -> tuple[int, int]:
-    """Find which copy has an address of the device, and the place in it in bytes."""
+    """Return the number of the copy that contains a device address, and the offset in that copy in bytes."""
     number = next(k for k in reversed(range(len(held))) if held[k].begin <= address)
     return number, address - held[number].begin
 
 
 def dtype_of(value: Any) -> np.dtype[Any] | None:
-    """Return the dtype of an array's elements. None if NumPy has no such dtype."""
+    """Return the dtype of an array's elements, or None if NumPy has no such dtype."""
     if isinstance(value, DeviceArray):
         return value.dtype
     tensor = read_tensor(value) if is_tensor(value) else None

@@ -1,4 +1,6 @@
-"""What the machine code of a prepared launch reads: one block of memory, laid out here and nowhere else."""
+"""Memory layouts that Python and native code share, such as the state of a prepared launch. Only this module defines
+them.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,14 @@ def _fields(kind: type[Any], names: str) -> tuple[tuple[str, type[Any]], ...]:
 
 
 class LaunchState(ctypes.Structure):
-    """The data of one prepared launch. Whoever has it keeps alive what it refers to; words of 64 bits are addresses.
+    """The data of one prepared launch. The owner keeps the referenced objects alive. Most 64-bit fields are addresses.
 
-    ``by_hand`` takes a call that the native code leaves alone, ``named`` one with keywords, ``failed`` what the place
-    that runs the kernel answered. ``submit`` is the function that starts the kernel. ``fields`` and ``known`` have an
-    entry per parameter, of which there are ``count``: how it is read, and the dtype that an array was found to have.
-    ``reader`` reads a parameter in Python: it takes its number and its argument. ``size`` is that of the parameter
-    buffer in bytes; with ``each`` the driver gets the address of each parameter instead of the buffer.
+    ``by_hand`` is called if native code doesn't support the arguments, and ``named`` for keywords. ``failed`` is called
+    with the error code of a failed launch. ``submit`` is the function that starts the kernel. ``fields`` and ``known``
+    have an entry for each of the ``count`` parameters. ``fields`` describes how to read the parameter, and ``known``
+    contains the dtype that an array had. ``reader`` reads a parameter in Python from its number and its argument.
+    ``size`` is the size of the parameter buffer in bytes. With ``each``, the driver receives the address of each
+    parameter instead of the buffer.
     """
 
     _fields_ = (
@@ -52,11 +55,12 @@ class LaunchState(ctypes.Structure):
 
 
 class LaunchPattern(ctypes.Structure):
-    """What native code makes the launches of one kernel of: those without dynamic shared memory, stream and options.
+    """The data from which native code creates launches of one kernel without dynamic shared memory, stream, or options.
 
-    ``template`` is the address of a ``LaunchState`` that lacks the fields ``alive``, ``function`` and ``label``, which
-    are here, and the sizes of the launch. ``type`` is the type of launches, ``entry`` and ``options`` are objects that
-    a launch refers to, ``code`` is the function that a call runs. A shape beyond the limits is left to Python.
+    ``template`` is the address of a ``LaunchState`` without the launch configuration and three fields. These fields are
+    ``alive``, ``function``, and ``label``, which this structure contains. ``type`` is the type of launches. ``entry``
+    and ``options`` are objects that a launch refers to. ``code`` is the function that a call runs. Python handles a
+    launch configuration that exceeds the limits.
     """
 
     _fields_ = (
@@ -67,12 +71,11 @@ class LaunchPattern(ctypes.Structure):
 
 
 class CubinCalls(ctypes.Structure):
-    """What native code loads cubins of one architecture by: functions of the driver, a context, and limits
-    of a block.
+    """The data with which native code loads cubins of one architecture: driver functions, a context, and block limits.
 
-    ``module`` to ``kernel`` are the addresses of words of objects, one for each class that a load or a search makes an
-    object of. They have what all of these objects share. ``names`` is the dict of the ring's
-    labels, and ``patterns`` that of the patterns of kernels of which only the parameters' sizes are known.
+    The fields from ``module`` to ``kernel`` are for the classes that a load or a search instantiates. Each is the
+    address of the words that all objects of the class share. ``names`` is the dict of the ring's labels. ``patterns``
+    is the dict of launch patterns for kernels with known parameter sizes but unknown types.
     """
 
     _fields_ = (
@@ -83,7 +86,9 @@ class CubinCalls(ctypes.Structure):
 
 
 class ModuleSlots:
-    """A module as native code sees it: its image, and the kernels that were found by their lowered names."""
+    """The layout of a module that native code reads: its image, and the kernels that were found by
+    their lowered names.
+    """
 
     __slots__ = ("__dict__", "__weakref__", "_image", "_kernels", "load_s")
 
@@ -92,19 +97,19 @@ class ModuleSlots:
 
 
 class ImageSlots:
-    """A loaded image as native code makes it (``devices.launcher.entry``).
+    """The layout of a loaded image that native code creates (``devices.launcher.entry``).
 
-    ``_given`` is an Artifact, or the bytes of a cubin. ``_word`` has the word that ``LivenessFlag`` describes.
-    ``_calls`` has the bytes of the ``CubinCalls`` that found it; it is None if Python loaded the image.
+    ``_given`` is an Artifact or the bytes of a cubin. ``_word`` contains the word that ``LivenessFlag`` describes.
+    ``_calls`` contains the bytes of the ``CubinCalls`` that loaded the image, or None if Python loaded it.
     """
 
     __slots__ = ("__dict__", "__weakref__", "_calls", "_given", "_word", "device", "loaded", "options")
 
 
 class LoadedSlots:
-    """The module of a back end as native code makes it: what the driver has, and the bytes of the cubin.
+    """The layout of a back-end module that native code creates: the driver's module, and the bytes of the cubin.
 
-    ``_rows`` has a row for each kernel when somebody has searched an image of several; before that it is None.
+    ``_rows`` has a row for each kernel after a search in an image with several kernels. Before that search, it is None.
     """
 
     __slots__ = ("_data", "_module", "_rows")
@@ -117,7 +122,9 @@ class HandleSlots:
 
 
 class EntrySlots:
-    """What the launches of a kernel share, as native code makes it (``devices.launcher.entry``)."""
+    """The layout of the data that all launches of a kernel share. Native code creates it
+    (``devices.launcher.entry``).
+    """
 
     __slots__ = ("__dict__", "__weakref__", "_takes_ints", "image", "lowered")
 
@@ -144,12 +151,13 @@ class LaunchSlots:
 
 
 class Unsettled(ctypes.Structure):
-    """Work in the default stream of a context that was begun and not waited for; it follows the rows of its ring.
+    """Unfinished work in the default stream of a context. This structure follows the rows of the context's ring.
 
-    ``issued`` counts such work, and ``settled`` is what it was when somebody last waited. Whoever gives an address to
-    another stream waits first if they differ. ``staging`` is page-locked memory for small copies, of which ``used``
-    bytes have copies under way; a thread that sets ``busy`` has it alone. While it is 0, ``used`` counts such copies.
-    It went with its context if that has another ``id`` now, as after a reset of the device.
+    ``issued`` counts the submitted work, and ``settled`` is the value of ``issued`` at the last wait. If they differ,
+    code must wait before it passes an address to another stream. ``staging`` is page-locked memory for small copies, of
+    which ``used`` bytes belong to unfinished copies. A thread that sets ``busy`` has exclusive access to it. While
+    ``staging`` is 0, ``used`` counts the small copies. The memory is invalid if the context now has another ``id``, as
+    after a device reset.
     """
 
     _fields_ = _fields(ctypes.c_uint64, "issued settled staging used busy id")
@@ -165,7 +173,7 @@ WANTS_STAGING = -1
 
 
 class MemoryCalls(ctypes.Structure):
-    """What native code calls for the memory of a GPU: a context, its ring, and addresses of functions."""
+    """The data with which native code manages GPU memory: a context, its ring, and addresses of functions."""
 
     _fields_ = (
         *_fields(ctypes.c_uint64, "context ring get_context push_context pop_context exchange allocate release"),
@@ -175,9 +183,9 @@ class MemoryCalls(ctypes.Structure):
 
 
 class LargeCopy(ctypes.Structure):
-    """A copy between the host and a GPU that several threads make, piece by piece.
+    """A copy between the host and a GPU that several threads perform in pieces.
 
-    ``next`` is the first byte that nobody has taken yet, ``status`` what the driver refused with, or 0.
+    ``next`` is the offset of the first byte that no thread has claimed. ``status`` is the driver's error code, or 0.
     """
 
     _fields_ = _fields(ctypes.c_uint64, "address host bytes piece_bytes next status")
@@ -194,10 +202,10 @@ _KEEPING = Lock()
 
 
 class KeepsLaunches:
-    """A kernel as native code makes it, with the newest ``MOST_LAUNCHES`` of its launches.
+    """The layout of a kernel that native code creates, with the newest ``MOST_LAUNCHES`` of its launches.
 
-    Native code finds them here too, the one that was written last without a look into the others. It makes the ones
-    that are not kept by ``_pattern``, the bytes of a ``LaunchPattern``; None before the first, False without one.
+    Native code searches the launches too, and checks the last one first. It creates a missing launch from ``_pattern``,
+    the bytes of a ``LaunchPattern``. ``_pattern`` is None before the first launch, and False if there is no pattern.
     """
 
     __slots__ = ("__dict__", "__weakref__", "_entry", "_last", "_last_shape", "_launches", "_pattern")
@@ -211,14 +219,14 @@ class KeepsLaunches:
         self._last_shape = self._last = None
 
     def _keep(self, key: object, launch: object) -> None:
-        """Keep a launch; the oldest goes when there are many."""
+        """Keep a launch, and drop the oldest launches beyond the limit."""
         with _KEEPING:
             while len(self._launches) >= MOST_LAUNCHES:
                 del self._launches[next(iter(self._launches))]
             self._launches[key] = launch
 
     def _drop(self) -> None:
-        """Drop all launches, as a module does that closes."""
+        """Drop all launches, because the module closes."""
         with _KEEPING:
             self._last_shape = self._last = None
             self._pattern = False
@@ -226,9 +234,10 @@ class KeepsLaunches:
 
 
 def is_same_stream(kept: object, stream: object) -> bool:
-    """Return whether what a launch keeps alive of its stream also serves for another object of the same handle.
+    """Return whether the stream object that a launch keeps alive also serves for another object with the same handle.
 
-    ``torch.cuda.current_stream()`` and others make a new object for each question: one of a kind is as good as another.
+    ``torch.cuda.current_stream()`` and similar functions return a new object at each call. Any object of the same type
+    therefore serves.
     """
     if type(stream) is int or isinstance(stream, Stream):
         return kept is (None if type(stream) is int else stream)

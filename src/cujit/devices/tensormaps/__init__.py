@@ -1,1 +1,1 @@
-"""Tensor maps: how the tensor memory accelerator sees a tensor."""
+"""Tensor maps, which describe tensors to the tensor memory accelerator."""

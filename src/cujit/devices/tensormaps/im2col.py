@@ -1,4 +1,4 @@
-"""Tensor maps of images, of which a copy takes pixels in the order in which a convolution goes over them.
+"""Tensor maps of images, with which a copy moves pixels in the order that a convolution processes them.
 
 The array is ``(N, W, C)``, ``(N, H, W, C)`` or ``(N, D, H, W, C)``.
 
@@ -37,10 +37,10 @@ _MAX_PIXELS = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Im2col(Tiling):
-    """Images and a box around the places where the corner of a filter can be; a copy takes so many ``pixels`` of it.
+    """Images, and a box of the possible positions of a filter's corner. One copy moves ``pixels`` pixels of the box.
 
-    ``lower`` and ``upper`` are the box's corners along D, H and W, seen from the first and from the last pixel of an
-    image. ``box`` is a pixel of so many channels.
+    ``lower`` and ``upper`` are the offsets of the box's corners along D, H, and W. They count from the first and the
+    last pixel of an image. ``box`` is one pixel with the number of channels to copy.
     """
 
     lower: tuple[int, ...]
@@ -53,10 +53,10 @@ class Im2col(Tiling):
         return self.pixels * self.box[-1] * self.data_type.bytes
 
     def check(self) -> None:
-        """Check it against what such a map can be.
+        """Check the map against the rules for im2col mode.
 
         Raises:
-            ArgumentError: a rule is broken; the message names the number.
+            ArgumentError: a rule is violated. The message contains the invalid number.
         """
         if self.rank not in _CORNERS:
             raise ArgumentError(

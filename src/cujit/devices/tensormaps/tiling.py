@@ -1,7 +1,7 @@
-"""Tensor maps: what a tensor in memory is like, and the box that one copy of the tensor memory accelerator takes of it.
+"""Tensor maps: the layout of a tensor in memory, and the box that the tensor memory accelerator moves in one copy.
 
-Users write axes in NumPy's order, outermost first; a kernel's coordinates come innermost first. What
-``cuTensorMapEncodeTiled`` refuses is refused here, on every device, with its number.
+Users specify axes in NumPy's order, outermost first. A kernel's coordinates are innermost first. On every device, cujit
+refuses the values that ``cuTensorMapEncodeTiled`` refuses, and the message contains the invalid number.
 
 Source of all rules: CUDA Driver API manual, "Tensor Map Object Management", ``cuTensorMapEncodeTiled``.
 """
@@ -47,10 +47,10 @@ _PIECE = 16
 
 
 class DataType(IntEnum):
-    """Types of elements, numbered as ``CUtensorMapDataType``.
+    """Element types, numbered as in ``CUtensorMapDataType``.
 
-    A copy moves all as they are, but rounds the ``TFLOAT32`` ones on the way in. ``FTZ`` changes nothing in a copy.
-    Source: measured on an H200.
+    A copy doesn't change elements, except that it rounds ``TFLOAT32`` elements when it loads them. ``FTZ`` doesn't
+    change the elements of a copy. Source: measured on an H200.
     """
 
     UINT8 = 0
@@ -99,7 +99,7 @@ class Swizzle(IntEnum):
 
     @property
     def span(self) -> int:
-        """Bytes of a row within which pieces are exchanged; 0 for none."""
+        """Size in bytes of the row segment within which pieces are exchanged, or 0 without swizzling."""
         return 16 << self if self else 0
 
 
@@ -113,7 +113,7 @@ class Promotion(IntEnum):
 
 
 class OutOfBoundsFill(IntEnum):
-    """What elements outside of the tensor read as, numbered as ``CUtensorMapFloatOOBfill``."""
+    """Values of elements outside the tensor, numbered as in ``CUtensorMapFloatOOBfill``."""
 
     ZERO = 0
     NAN = 1
@@ -121,10 +121,11 @@ class OutOfBoundsFill(IntEnum):
 
 @dataclass(frozen=True)
 class Tiling:
-    """A tensor and a box, axes outermost first: ``strides`` are bytes, ``shape`` and ``box`` count elements.
+    """A tensor and a box, with axes outermost first. ``strides`` are in bytes, and ``shape`` and ``box`` are in
+    elements.
 
-    ``steps`` are the element strides: every so manieth element of the box is taken. ``room_bytes`` are those from the
-    address to the end of the array, where that is known.
+    ``steps`` are the element strides: along an axis with step n, a copy moves every n-th element of the box.
+    ``room_bytes`` is the number of bytes from the address to the end of the array, if known.
     """
 
     data_type: DataType
@@ -145,26 +146,28 @@ class Tiling:
 
     @property
     def box_bytes(self) -> int:
-        """Bytes that one copy moves; along the innermost axis every element is taken."""
+        """Number of bytes that one copy moves. Along the innermost axis, it moves every element."""
         taken = [-(-n // step) for n, step in zip(self.box[:-1], self.steps[:-1], strict=True)]
         return math.prod(taken) * self.box[-1] * self.data_type.bytes
 
     @property
     def end(self) -> int:
-        """Bytes from the address to behind the last element."""
+        """Number of bytes from the address to the end of the last element."""
         last = sum((n - 1) * stride for n, stride in zip(self.shape, self.strides, strict=True))
         return last + self.data_type.bytes
 
     @property
     def has_room(self) -> bool:
-        """Whether all that a store can write is the array's: it writes 16 bytes at a time, also behind the end."""
+        """Whether every store stays within the array. A store writes 16 bytes at a time, possibly past the end of the
+        tensor.
+        """
         return -(-self.end // _PIECE) * _PIECE <= self.room_bytes
 
     def check(self) -> None:
-        """Check it against what a tensor map can be.
+        """Check the tensor and the box against the rules for tensor maps.
 
         Raises:
-            ArgumentError: a rule is broken; the message names the number.
+            ArgumentError: a rule is violated. The message contains the invalid number.
         """
         if not 1 <= self.rank <= MAX_RANK:
             raise ArgumentError(
@@ -218,10 +221,10 @@ class Tiling:
 
 
 def check_range(name: str, values: Sequence[int], low: int, high: int) -> None:
-    """Check numbers against the least and the largest that they can be.
+    """Check that every value is between ``low`` and ``high``, inclusive.
 
     Raises:
-        ArgumentError: one is none of them.
+        ArgumentError: a value is out of range.
     """
     for k, value in enumerate(values):
         if not low <= value <= high:
@@ -344,10 +347,10 @@ def tensor_map(
 def tiling_of(
     memory: Mapped, box: object, element_strides: object, words: MapWords, shape: object = None, strides: object = None
 ) -> Tiling:
-    """Read what users say of a tensor and a box; it is not checked yet.
+    """Return a Tiling for the user's description of a tensor and a box, without checking its limits.
 
     Raises:
-        ArgumentError: a word is none that there is, or a number none.
+        ArgumentError: a word is unknown, or a value is not a number.
     """
     kind = _data_type(words.data_type, memory.dtype)
     sizes = memory.shape if shape is None else ints_of("shape", shape)
@@ -382,7 +385,7 @@ def check_end(tiling: Tiling, memory: Mapped) -> None:
 
 
 class Mapped(NamedTuple):
-    """Where an array is and what it is like; ``end`` and ``strides`` in bytes."""
+    """Address and layout of an array. ``strides`` and ``end`` are in bytes."""
 
     address: int
     shape: tuple[int, ...]
@@ -392,10 +395,12 @@ class Mapped(NamedTuple):
 
 
 def memory_of(device: DeviceLike, array: object) -> Mapped:
-    """Find the memory of an array of ours, or of one that tells by the array interface, which is waited for.
+    """Return the memory of a cujit array, or of an object with the array interface.
+
+    For an object with the array interface, wait for its pending work.
 
     Raises:
-        ArgumentError: it is no array, or not on the device.
+        ArgumentError: the object is not an array, or is not on the device.
     """
     if isinstance(array, DeviceArray):
         if array.device is not device and array.device.name != device.name:
@@ -420,7 +425,9 @@ def memory_of(device: DeviceLike, array: object) -> Mapped:
 
 
 def _of_interface(device: DeviceLike, interface: dict[str, Any]) -> Mapped:
-    """Read ``__array_interface__`` or ``__cuda_array_interface__``, whose fields are the same."""
+    """Return the memory that ``__array_interface__`` or ``__cuda_array_interface__`` describes. Both have the same
+    fields.
+    """
     shape, dtype = tuple(map(operator.index, interface["shape"])), np.dtype(interface["typestr"])
     address = operator.index(interface["data"][0] or 0)
     strides = interface.get("strides")
@@ -437,7 +444,7 @@ def _of_interface(device: DeviceLike, interface: dict[str, Any]) -> Mapped:
 
 
 def _data_type(wanted: object, dtype: np.dtype[Any]) -> DataType:
-    """Read the type of the elements, or take that of the array."""
+    """Return the requested element type, or the type of the array if no type is requested."""
     names = [t.name.lower() for t in DataType]
     if wanted is None:
         if dtype.name not in _OF_DTYPE or not dtype.isnative:
@@ -470,7 +477,7 @@ def ints_of(name: str, values: object) -> tuple[int, ...]:
 
 
 def _word(name: str, value: object, kind: type[_Words]) -> _Words:
-    """Read ``"none"``, ``"128"`` or 128 as a member of ``kind``."""
+    """Return the member of ``kind`` for a word such as ``"none"``, ``"128"``, or the int 128."""
     words = {m.name.lower().removeprefix("bytes_"): m for m in kind}
     text = str(value) if isinstance(value, (str, int)) and not isinstance(value, bool) else ""
     if text not in words:

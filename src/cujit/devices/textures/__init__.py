@@ -1,1 +1,1 @@
-"""Textures and surfaces: what they are, and how users make them."""
+"""Textures and surfaces, and functions that create them for users."""

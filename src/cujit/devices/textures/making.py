@@ -1,4 +1,4 @@
-"""How users make textures and surfaces: their words are read, and what no texture can be made of is refused."""
+"""Functions that create textures and surfaces from the user's arguments, and refuse invalid combinations."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def _format(dtype: np.dtype[Any], channels: int) -> TexelFormat:
 
 
 def _sizes(shape: tuple[int, ...], channels: int) -> tuple[int, ...]:
-    """Take the channels off a shape."""
+    """Return a shape without its last axis if that axis holds the channels."""
     if channels == 1:
         return shape
     if not shape or shape[-1] != channels:
@@ -231,7 +231,7 @@ def _check_limits(extent: Extent) -> None:
 
 
 def _in_place(device: TextureDevice, data: DeviceArray, format: TexelFormat, is_layered: bool) -> Extent:
-    """Check that an array can be read where it is."""
+    """Check that a texture can read an array in place, and return the extent of the texture."""
     copy = "copy it to texels: device.texture(device.texels(x.numpy()))"
     sizes = _sizes(data.shape, format.channels)
     if is_layered or not 1 <= len(sizes) <= 2 or 0 in sizes:
@@ -295,7 +295,7 @@ def _border(border: object) -> tuple[float, float, float, float]:
 
 
 def _check_reading(sampling: Sampling, format: TexelFormat) -> None:
-    """Refuse to read texels as what the hardware does not make of them.
+    """Refuse to read elements in a way that the hardware doesn't support.
 
     Source: CUDA Driver API manual, ``cuTexObjectCreate``; CUDA C++ Programming Guide, "Texture Memory".
     """
@@ -316,7 +316,7 @@ def _check_reading(sampling: Sampling, format: TexelFormat) -> None:
 
 
 def _check_coordinates(sampling: Sampling, extent: Extent, is_linear: bool) -> None:
-    """Refuse coordinates for which the hardware would do something else. Source: as for ``_check_reading``."""
+    """Refuse coordinates that the hardware would interpret differently. Source: as for ``_check_reading``."""
     if is_linear and (sampling.filter is Filter.LINEAR or sampling.normalized):
         raise ArgumentError(
             "a one-dimensional array that is read in place is indexed by element (tex1Dfetch) and can't be filtered",

@@ -1,8 +1,8 @@
-"""Textures and surfaces in object mode: what they are made of, and what a device does for them.
+"""Textures and surfaces in object mode, and the operations that a device provides for them.
 
-``Texels`` are the elements of a texture in memory that the device lays out as it likes (a CUDA array on a GPU). A
-``Texture`` reads them, or an array in place; a ``Surface`` reads and writes them. The handle of either is the 64-bit
-number that a kernel takes as ``cudaTextureObject_t`` or ``cudaSurfaceObject_t``.
+``Texels`` are the elements of a texture in memory, in a layout that the device selects (a CUDA array on a GPU). A
+``Texture`` reads texels, or an array in place. A ``Surface`` reads and writes texels. The handle of a texture or
+surface is a 64-bit number. A kernel receives it as ``cudaTextureObject_t`` or ``cudaSurfaceObject_t``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class AddressMode(enum.Enum):
-    """What a coordinate outside of the texture reads; the numbers are ``CUaddress_mode``."""
+    """Handling of coordinates outside the texture, numbered as in ``CUaddress_mode``."""
 
     WRAP = 0
     CLAMP = 1
@@ -34,7 +34,7 @@ class AddressMode(enum.Enum):
 
 
 class Filter(enum.Enum):
-    """The nearest element, or the mean of the neighbours; the numbers are ``CUfilter_mode``."""
+    """The nearest element, or the mean of the neighbors, numbered as in ``CUfilter_mode``."""
 
     POINT = 0
     LINEAR = 1
@@ -112,26 +112,28 @@ class Sampling:
 
 @dataclass(frozen=True)
 class TextureHandle:
-    """A texture or surface object of a device; ``release`` gives it back, and what it keeps is kept until then."""
+    """A texture or surface object of a device. ``release`` destroys the object, and keeps its memory
+    alive until then.
+    """
 
     number: int
     release: Callable[[], None]
 
 
 class TextureUnit(abc.ABC):
-    """What a device does for textures."""
+    """The texture operations of a device."""
 
     @abc.abstractmethod
     def allocate(self, extent: Extent, format: TexelFormat) -> object:
-        """Get memory for texels; it goes when nobody holds it.
+        """Allocate memory for texels. The memory is freed when no object refers to it.
 
         Raises:
-            DriverError: there is no such memory left.
+            DriverError: there is not enough memory.
         """
 
     @abc.abstractmethod
     def upload(self, texels: Texels, data: memoryview) -> None:
-        """Copy host bytes, tightly packed, into texels; done when it returns."""
+        """Copy tightly packed host bytes into texels, and wait until the copy is complete."""
 
     @abc.abstractmethod
     def download(self, data: memoryview, texels: Texels) -> None:
@@ -150,7 +152,7 @@ class TextureUnit(abc.ABC):
     @property
     @abc.abstractmethod
     def alignment(self) -> int:
-        """Bytes that an array which is read in place begins at a multiple of."""
+        """The alignment in bytes of the start of an array that a texture reads in place."""
 
 
 class TextureDevice(ArrayDevice, Protocol):
@@ -158,7 +160,7 @@ class TextureDevice(ArrayDevice, Protocol):
 
     @property
     def textures(self) -> TextureUnit:
-        """What it does for textures."""
+        """The texture operations of the device."""
 
 
 class Texels:
@@ -231,7 +233,7 @@ class Texels:
 
 
 class _TextureObject:
-    """What textures and surfaces share: a handle that is given back when the object goes."""
+    """The common base of textures and surfaces. It releases its handle when the object is destroyed."""
 
     def __init__(self, device: TextureDevice, handle: TextureHandle, source: Texels | DeviceArray) -> None:
         self.device = device

@@ -1,4 +1,4 @@
-"""The forms of the instruction table written out: every combination of modifiers that a row takes."""
+"""The forms of the instruction table, expanded to every combination of modifiers that a row allows."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ MOST_WRITTEN_OUT = 1024
 
 
 def concrete_forms(row: InstructionRow) -> Iterator[tuple[str, ...]]:
-    """Yield the modifiers of each form that a row stands for, in the order of the row.
+    """Yield the modifiers of each form that a row represents, in the order of the row.
 
-    Of a row of very many combinations (cache hints beside scopes, vectors and types) those are given in which at most
-    two places differ from the plainest form. An open row gives none: the table does not know its modifiers.
+    A row may have very many combinations, of cache hints, scopes, vectors, and types. Then only the forms that differ
+    from the plainest form in at most two positions are yielded. An open row yields nothing, because the table does not
+    know its modifiers.
     """
     if row.is_open:
         return
@@ -33,7 +34,7 @@ def concrete_forms(row: InstructionRow) -> Iterator[tuple[str, ...]]:
 
 
 def _choices(row: InstructionRow, place: int) -> list[str]:
-    """What may stand in a place, the plainest first: nothing, where it may be left out."""
+    """Return the words that a position allows, plainest first. An optional position starts with the empty word."""
     modifier = row.modifiers[place]
     return [*([""] if modifier.optional else []), *sorted(modifier.choices, key=lambda word: (word != "b32", word))]
 

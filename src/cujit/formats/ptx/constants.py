@@ -57,7 +57,7 @@ class _Plain(dict[str, Immediate]):
 
 @functools.lru_cache(maxsize=16)  # A library has its tables once for each architecture.
 def numbers(text: str) -> tuple[Immediate, ...] | None:
-    """Read ``{202, 29, …}``, where each number is decimal and fits 64 bits for sure; else None."""
+    """Return the numbers of ``{202, 29, …}`` if each is decimal and certainly fits 64 bits, otherwise None."""
     try:
         return tuple(map(_Plain().__getitem__, text[1:-1].split(",")))
     except ValueError:
@@ -73,7 +73,7 @@ def _value(digits: str) -> int:
 
 
 def integer(cursor: Cursor, expected: str) -> int:
-    """A constant expression whose value is an integer."""
+    """Read a constant expression with an integer value, and return the value."""
     start = cursor.starts[cursor.index]
     value = constant_expression(cursor, expected)
     if not isinstance(value, Immediate):
@@ -124,7 +124,7 @@ def _binary(cursor: Cursor, loosest: int, depth: int) -> Constant:
 
 
 def _operator(cursor: Cursor) -> str:
-    """The operator that comes next, or "" if none does; it stays."""
+    """Return the next operator, or "" if the next word is not an operator. The cursor does not move."""
     index = cursor.index
     first, second = cursor.words[index], cursor.words[index + 1 : index + 2]
     if second and cursor.starts[index + 1] == cursor.starts[index] + 1 and first + second[0] in _LEVEL_OF:

@@ -44,9 +44,10 @@ class DebugData:
         return numbers
 
     def add(self, module: PtxModule, renaming: Renaming, number: int) -> list[str]:
-        """Add the sections of a module, the ``number``-th from 1; give what was left out, in words.
+        """Add the sections of the ``number``-th module (from 1), and return descriptions of the omitted parts.
 
-        What refers to the beginning of a section refers to a label there where other modules come first.
+        If other modules precede it in a section, references to the beginning of the section become references to a
+        label.
         """
         own = [d.arguments for d in _directives(module, "section")]
         starts = {name: f"$debug{name.replace('.', '_')}${number}" for name, _ in own if name in self._sections}

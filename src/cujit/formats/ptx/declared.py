@@ -1,4 +1,4 @@
-"""What is wrong with the declarations of a module: types that their space has not, names that are there already.
+"""Mistakes in the declarations of a module: types that a state space does not allow, and duplicate names.
 
 Source: PTX ISA manual 9.1, 5.1 "State Spaces", 5.2 "Types", 5.4 "Variables"; ptxas 13.0.
 """
@@ -28,7 +28,7 @@ _ADDRESSES = ptx.SymbolRef | ptx.Generic
 
 
 class Mistake(NamedTuple):
-    """A line, the word at fault in it, and what is wrong."""
+    """A mistake in a declaration: its line, the wrong word, and the reason."""
 
     line: int
     construct: str
@@ -36,7 +36,10 @@ class Mistake(NamedTuple):
 
 
 def declaration_mistakes(module: ptx.PtxModule) -> Iterator[Mistake]:
-    """Find what no assembler takes, in the order of the text; calls of functions of other modules are none of it."""
+    """Yield the declarations that no assembler accepts, in the order of the text.
+
+    Calls of functions in other modules are not mistakes.
+    """
     names: set[str] = set()
     for item in module.items:
         if isinstance(item, ptx.Variable):
@@ -85,7 +88,7 @@ def _function(function: ptx.Function) -> Iterator[Mistake]:
 
 
 def _body(body: Sequence[ptx.Statement], names: set[str]) -> Iterator[Mistake]:
-    """Check a scope; the parameters of a function are names of its own."""
+    """Yield the mistakes in the statements of a scope."""
     for statement in body:
         if isinstance(statement, ptx.RegisterDecl):
             yield from _typed(statement.line, "reg", statement.type, statement.vector)
@@ -125,7 +128,7 @@ def _variable(variable: ptx.Variable, *, is_entry: bool = False, is_formal: bool
 
 
 def _of_module(variable: ptx.Variable, version: tuple[int, int]) -> Iterator[Mistake]:
-    """Check what only variables outside of functions can have wrong."""
+    """Yield the mistakes that only variables outside functions can have."""
     line, space = variable.line, variable.space
     if space == "param" or (space == "local" and version >= (3, 0)):
         yield Mistake(line, f".{space}", f"variables of .{space} are declared in functions alone")
@@ -136,7 +139,7 @@ def _of_module(variable: ptx.Variable, version: tuple[int, int]) -> Iterator[Mis
 
 
 def _wrong_value(variable: ptx.Variable, is_formal: bool) -> str:
-    """Describe what is wrong with an initial value, or with the lack of one."""
+    """Return the mistake in an initial value or in its absence. Return an empty string if there is no mistake."""
     if variable.initializer is None:
         is_open = 0 in variable.shape and variable.linkage != "extern" and not is_formal
         return "an array without a size is .extern, or has a value at first" if is_open else ""

@@ -1,4 +1,4 @@
-"""The heads of PTX entries: their parameters, without reading what is between the braces."""
+"""Heads of PTX entries: their parameters, read without the function bodies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FRONT = ".version 9.0\n.target sm_90\n.address_size 64\n"
 
 
 def heads(text: str) -> PtxModule:
-    """Read a module that has its entries alone, with empty bodies.
+    """Return a module with only the entries of a text, and with empty bodies.
 
     Raises:
         PtxSyntaxError: a head is not PTX.
@@ -30,9 +30,9 @@ def heads(text: str) -> PtxModule:
 
 
 def entry_signatures(data: bytes) -> dict[str, Signature]:
-    """Read the signatures of the entries that PTX defines, by name; of what is damaged there are none.
+    """Return the signatures of the entries that PTX defines, by name. Return no signatures if the PTX is damaged.
 
-    It takes a small part of the time of a whole parse, which the bodies take, and gives the same signatures.
+    A full parse returns the same signatures, but is much slower, because it parses the function bodies.
     """
     try:
         return {entry.name: signature_of_entry(entry) for entry in heads(data.rstrip(b"\0").decode()).entries}
@@ -41,7 +41,7 @@ def entry_signatures(data: bytes) -> dict[str, Signature]:
 
 
 def _heads(text: str) -> Iterator[str]:
-    """What stands between ``.entry`` and the brace that opens the body, each without its comments."""
+    """Yield the text from ``.entry`` to the brace that opens the body, for each entry without comments."""
     depth, start = 0, -1
     for piece in _PIECES.finditer(text):
         word = piece[0]

@@ -1,7 +1,7 @@
-"""Several PTX modules as one: what nvJitLink does for machine code, done to PTX, for those who want PTX back.
+"""Linking of several PTX modules into one PTX module, as nvJitLink links machine code.
 
-Names that a module keeps for itself are renamed where another has the same; externs meet their definitions; weak and
-common definitions become one; what is in the way is said all at once.
+Private names are renamed if another module has the same name. Extern declarations are resolved to their definitions.
+Weak and common definitions are merged. All problems are reported together.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CONSTANT_BYTES = 65_536  # Source: PTX ISA 9.1, 5.1.3 "Constant State Space"; n
 
 
 class Input(NamedTuple):
-    """A module and what messages call it."""
+    """A module, and its name in messages."""
 
     name: str
     module: ptx.PtxModule
@@ -36,8 +36,9 @@ class Input(NamedTuple):
 
 @dataclass(frozen=True)
 class Linked:
-    """One module of several; ``renamed`` tells for each input what its own names are called now; ``notes`` are lines
-    for people.
+    """One module linked from several. ``renamed`` maps the old private names of each input to their new names.
+
+    ``notes`` are messages for users.
     """
 
     module: ptx.PtxModule
@@ -46,26 +47,26 @@ class Linked:
 
 
 def link_modules(inputs: Sequence[Input], target: Arch | None = None) -> Linked:
-    """Link PTX modules into one, for ``target`` or else for the highest of their targets.
+    """Link PTX modules into one, for ``target`` if given, otherwise for the highest of their targets.
 
     Raises:
-        LinkError: names do not resolve, or the modules do not go together; the message has every reason with input
-            and line.
+        LinkError: names can't be resolved, or the modules are incompatible. The message contains every reason
+            with input and line.
     """
     return _Link(inputs).run(target)
 
 
 def check_agreement(inputs: Sequence[Input]) -> None:
-    """Refuse modules that define a name twice, or take one name for different things, as far as they alone tell.
+    """Refuse modules that define a name twice, or use one name for different things, as far as the modules show this.
 
     Raises:
-        LinkError: they do; the message has every reason.
+        LinkError: the modules conflict. The message contains every reason.
     """
     _Link(inputs).refuse()
 
 
 class _Link:
-    """One link: the tables of all inputs, what each name means, and what was found on the way."""
+    """One link: the symbol tables of all inputs, the resolution of each name, and the complaints and notes so far."""
 
     def __init__(self, inputs: Sequence[Input]) -> None:
         self._inputs = inputs
@@ -100,7 +101,7 @@ class _Link:
         return Linked(made, tuple(symbols for symbols, _ in names), tuple(self._notes))
 
     def _lost_labels(self, renamings: Sequence[Renaming], labels: Sequence[Labels]) -> dict[str, list[str]]:
-        """The labels that debug data tell of in functions that are left out, by the name of the function."""
+        """Return the labels in removed functions that debug data refer to, by function name."""
         lost: dict[str, list[str]] = {}
         for index, (renaming, own) in enumerate(zip(renamings, labels, strict=True)):
             for function in self._inputs[index].module.functions:
@@ -138,7 +139,7 @@ class _Link:
         return symbol.is_private or self._resolution.chosen.get(item.name) is symbol
 
     def _aliases(self, renamings: Sequence[Renaming]) -> list[ptx.ModuleItem]:
-        """The aliases that somebody uses, each with its prototype; nvJitLink 13.5 fails on one that nobody does."""
+        """Return the aliases that are used, each with its prototype. nvJitLink 13.5 fails on an unused alias."""
         heads: list[ptx.ModuleItem] = []
         found: list[ptx.ModuleItem] = []
         for table, renaming in zip(self._tables, renamings, strict=True):
@@ -154,7 +155,9 @@ class _Link:
         return [*heads, *found]
 
     def _externs(self, renamings: Sequence[Renaming]) -> list[ptx.ModuleItem]:
-        """Declarations of what is used and the link leaves open: functions of the driver, dynamic shared memory."""
+        """Return declarations of the names that are used but not defined: functions of the driver, and dynamic shared
+        memory.
+        """
         found: dict[str, list[Symbol]] = {}
         for table, renaming in zip(self._tables, renamings, strict=True):
             for name, symbol in table.items():
@@ -216,11 +219,12 @@ class _Link:
     # -- the head -------------------------------------------------------------------------------------------
 
     def _head(self, target: Arch | None) -> ptx.PtxModule:
-        """The version, target and address size of the result; complain of modules that do not fit it.
+        """Return a module with the version, target, and address size of the result. Modules that don't fit cause
+        complaints.
 
-        The version is the highest, and so is the target, with the ``a`` or ``f`` of any: code of every module has to
-        run there, as code for an older architecture does, but not code for another ``a``, or an ``f`` of another
-        family. Modes of textures have to be the same.
+        The version is the highest of all modules. The target is the highest too, with the ``a`` or ``f`` of any module.
+        The code of every module must run on that target. Code for an older architecture runs there, but not code for
+        another ``a``, or for an ``f`` of another family. Texture modes must be equal.
         """
         modules = [module for _, module in self._inputs]
         targets = [declared_target(module) for module in modules]
@@ -238,7 +242,7 @@ class _Link:
 
 
 def _unfit(module: ptx.PtxModule, declared: Arch | None, wanted: Arch, version: Version) -> list[tuple[int, str]]:
-    """List by line why a module cannot be part of a link for ``wanted`` and that version."""
+    """Return the reasons why a module can't be part of a link for ``wanted`` and that version, with their lines."""
     if declared is not None and not declared.runs_on(wanted.real):
         return [(0, f"is for {declared.real}, which does not run on {wanted.real}, the target of the link")]
     there = obstacles(module, version, wanted if declared else None)
@@ -262,7 +266,7 @@ def _highest(targets: Sequence[Arch]) -> Arch | None:
 
 
 def _texture_mode(module: ptx.PtxModule) -> str:
-    """Source: PTX ISA 9.1, ".target": unified where nothing is said."""
+    """Return the texture mode of a module. Default: unified. Source: PTX ISA 9.1, ".target"."""
     return next((word for word in module.target if word.startswith("texmode_")), "texmode_unified")
 
 
@@ -283,10 +287,11 @@ def _help(complaints: Collection[Complaint]) -> str | None:
 def _new_names(
     tables: Sequence[Mapping[str, Symbol]], labels: Sequence[Labels]
 ) -> list[tuple[dict[str, str], dict[str, str]]]:
-    """New names for what modules keep to themselves and share the name of, and for labels.
+    """Return new names for the private symbols and labels of each module that conflict with names of other modules.
 
-    The first module that has a name keeps it, unless modules share a symbol of that name. A label changes where it
-    is called as another module's symbol, or where debug data tell of it and of another module's label of that name.
+    The first module with a name keeps it, unless modules share a symbol of that name. A label is renamed if another
+    module has a symbol of that name. It is also renamed if debug data refer to it and to another module's label of that
+    name.
     """
     owners = Counter(name for table in tables for name in table)
     taken = {*owners, *(label for own in labels for label in own.all)}
@@ -304,7 +309,7 @@ def _new_names(
 
 
 def _fresh(name: str, number: int, taken: set[str]) -> str:
-    """``name$2`` for the second module, or a longer one that nobody has."""
+    """Return ``name$2`` for the second module, or a longer name that is not in use."""
     new = f"{name}${number}"
     while new in taken:
         new += "$"
@@ -316,10 +321,11 @@ def _fresh(name: str, number: int, taken: set[str]) -> str:
 
 
 def _ordered(items: Sequence[ptx.ModuleItem], declared: Sequence[ptx.ModuleItem]) -> list[ptx.ModuleItem]:
-    """Prototypes first, then what is declared, then variables, then functions: what is used stands before it is.
+    """Return the items in an order that declares names before their use: prototypes, declarations, variables,
+    functions.
 
-    Source: ptxas 13.5 takes ``.extern`` before the definition of a variable, in the same module, and a prototype
-    with the linkage of the function before a function, not after it (measured).
+    Source: ptxas 13.5 accepts ``.extern`` before the definition of a variable, in the same module. It accepts a
+    prototype with the linkage of the function before the function, but not after it (measured).
     """
     variables = [item for item in items if isinstance(item, ptx.Variable)]
     code = [item for item in items if not isinstance(item, ptx.Variable)]
@@ -336,7 +342,7 @@ _OF_PROTOTYPES = frozenset(("noreturn", "abi_preserve", "abi_preserve_control"))
 
 
 def _forward(variables: Sequence[ptx.Variable]) -> list[ptx.Variable]:
-    """``.extern`` declarations of the variables whose address another holds that comes before them."""
+    """Return ``.extern`` declarations of variables with addresses in the initial values of earlier variables."""
     late: dict[str, ptx.Variable] = {v.name: v for v in variables}
     found: list[ptx.Variable] = []
     for v in variables:
@@ -364,7 +370,9 @@ def _widest(items: Sequence[ptx.Function | ptx.Variable]) -> ptx.Function | ptx.
 
 
 def _with_labels(item: ptx.ModuleItem, lost: Mapping[str, Sequence[str]]) -> ptx.ModuleItem:
-    """End a function with labels of another definition of it, which left: debug data tell of them still."""
+    """Return a function with the labels of its removed definition at the end, because debug data still
+    refer to them.
+    """
     if not isinstance(item, ptx.Function) or item.body is None or not lost.get(item.name):
         return item
     there: list[ptx.Statement] = [ptx.Label(name) for name in lost[item.name]]

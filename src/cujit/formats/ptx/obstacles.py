@@ -1,4 +1,4 @@
-"""What stands in the way of another ``.version`` or ``.target`` of PTX, construct by construct."""
+"""The constructs that prevent another ``.version`` or ``.target`` of PTX."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cujit.values import NamedTuple
 
 
 class Obstacle(NamedTuple):
-    """What stands in the way of another version or target: line, construct, and why it does."""
+    """A construct that prevents another version or target, with its line and the reason."""
 
     line: int
     construct: str
@@ -25,9 +25,9 @@ class Obstacle(NamedTuple):
 
 
 def obstacles(module: PtxModule, version: Version, arch: Arch | None = None, *, target_line: int = 0) -> list[Obstacle]:
-    """List what in ``module`` does not exist in PTX ISA ``version``, or not for ``arch``, by line.
+    """Return the constructs of ``module`` that PTX ISA ``version`` or ``arch`` does not support, by line.
 
-    ``target_line`` is where its ``.target`` stands, which a Module does not tell.
+    ``target_line`` is the line of its ``.target``, which a module does not record.
     """
     declared = declared_target(module)
     target = arch or declared
@@ -43,7 +43,10 @@ def obstacles(module: PtxModule, version: Version, arch: Arch | None = None, *, 
 
 
 def _removed(module: PtxModule, version: Version, target: Arch | None, declared: Arch | None) -> Iterator[Obstacle]:
-    """Find what is gone in that version, or for that target, and was not where the text comes from."""
+    """Yield the constructs that are removed in that version or for that target.
+
+    Constructs that are also removed in the module's own version and target are skipped.
+    """
     number = target.number if target else 0
     is_moved = declared is not None and number != declared.number
     for line, construct, since in removed_constructs(module, version, number):
@@ -52,7 +55,9 @@ def _removed(module: PtxModule, version: Version, target: Arch | None, declared:
 
 
 def lowest_version(module: PtxModule) -> Version:
-    """Return the lowest version that ``module`` could have: that of its newest construct, its target included."""
+    """Return the lowest version that ``module`` could declare: the version of its newest construct, including its
+    target.
+    """
     target = declared_target(module)
     own = module.target[0].removeprefix("sm_")
     needed = [need.since.of(own) or need.ptx for need in construct_needs(module)]
@@ -63,7 +68,7 @@ def lowest_version(module: PtxModule) -> Version:
 def _obstacle(
     need: Need, module: PtxModule, version: Version, arch: Arch | None, declared: Arch | None
 ) -> Obstacle | None:
-    """Return why a construct does not work in that version or that architecture, or None if it does."""
+    """Return the obstacle if a construct does not work in that version or on that architecture, otherwise None."""
     target = arch or declared
     name = f"{target.number}{target.suffix}" if target is not None else ""
     first = need.since.of(name)

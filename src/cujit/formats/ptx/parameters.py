@@ -1,4 +1,4 @@
-"""What a PTX entry takes and what a PTX variable is, in bytes."""
+"""Signatures of PTX entries, and sizes of PTX variables in bytes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _element(variable: Variable) -> int:
 
 
 def alignment(variable: Variable) -> int:
-    """Bytes that a variable is aligned to: as said, or by its type."""
+    """Return the alignment of a variable in bytes: the declared alignment, otherwise the alignment of its type."""
     return variable.align or _element(variable)
 
 
@@ -47,10 +47,10 @@ def bytes_of(variable: Variable) -> int:
 
 
 def signature_of_entry(function: Function) -> Signature:
-    """Read what an entry takes: PTX types, sizes and alignments; the offsets follow from those.
+    """Return the signature of an entry: PTX types, sizes, and alignments, which determine the offsets.
 
-    Compilers write ``.u32`` for int and unsigned alike, and ``.u64`` for those and, below compute_100, for pointers:
-    such a parameter is BITS. Hidden parameters are left out: a driver fills them in.
+    Compilers write ``.u32`` for both int and unsigned. They write ``.u64`` for 64-bit integers and, below compute_100,
+    also for pointers. Such a parameter is BITS. Hidden parameters are omitted, because a driver sets them.
     """
     return Signature(tuple(_parameter(p) for p in function.parameters if p.linkage != "hidden"))
 

@@ -27,7 +27,7 @@ _MOST_NUMBERED = 4096
 
 @dataclass
 class _Head:
-    """What stands between the space and the name of a declaration."""
+    """The part of a declaration between the state space and the name."""
 
     type: str = ""
     vector: int = 1
@@ -114,7 +114,7 @@ def register_declaration(cursor: Cursor, names: Names) -> ptx.RegisterDecl:
 
 
 def _count(cursor: Cursor) -> int | None:
-    """``<5>`` or nothing."""
+    """Read a count such as ``<5>``. Return None if there is no count."""
     if not cursor.skip("<"):
         return None
     # Not an expression: the '>' would be an operator of it.
@@ -198,7 +198,7 @@ def _variable(
 
 
 def _shape(cursor: Cursor) -> tuple[int, ...]:
-    """``[4][2]``, ``[]`` or nothing."""
+    """Read array dimensions such as ``[4][2]`` or ``[]``. Return an empty tuple if there are none."""
     sizes: list[int] = []
     while cursor.skip("["):
         if len(sizes) == _MOST_DIMENSIONS:
@@ -215,7 +215,7 @@ def _shape(cursor: Cursor) -> tuple[int, ...]:
 
 
 def parameter_list(cursor: Cursor, names: Names | None, *, of_entry: bool = False) -> tuple[ptx.Variable, ...]:
-    """``(.param .u64 .ptr .global .align 1 a, .param .align 8 .b8 b[24], .reg .u32 %c)``.
+    """Read ``(.param .u64 .ptr .global .align 1 a, .param .align 8 .b8 b[24], .reg .u32 %c)``.
 
     The names are declared in ``names``, if given. Parameters of an entry may be ``.hidden .param``.
     """

@@ -72,7 +72,7 @@ def _named(cursor: Cursor, names: Names) -> ptx.Operand:
 
 
 def symbol_offset(cursor: Cursor, names: Names, symbol: ptx.SymbolRef) -> ptx.SymbolRef:
-    """``+4``, ``-4`` or ``[3]`` after a symbol, or nothing."""
+    """Read ``+4``, ``-4``, or ``[3]`` after a symbol, if present, and return the symbol with its offset."""
     if cursor.kinds[cursor.index] in "+-":
         return ptx.SymbolRef(symbol.name, _offset(cursor))
     if cursor.at("["):

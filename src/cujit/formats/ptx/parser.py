@@ -1,7 +1,7 @@
-"""PTX text into a ``PtxModule``: the statements of a function, functions, and the module around them.
+"""Parser of PTX text into a ``PtxModule``: the statements of a function, functions, and the module.
 
-Accepts what NVRTC, nvcc, NVVM and Triton print, and what the PTX ISA manual shows. It reads syntax only:
-whether an instruction exists is a question for ``isa``.
+It accepts the output of NVRTC, nvcc, NVVM, and Triton, and the syntax in the PTX ISA manual. It reads syntax only, and
+``isa`` determines whether an instruction exists.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ _VERSION = re.compile(r"(\d{1,3})\.(\d{1,3})", re.ASCII)
 
 
 def parse(text: str, *, name: str = "<ptx>") -> ptx.PtxModule:
-    """Read a whole PTX text. ``name`` stands for the file in errors.
+    """Parse a whole PTX text. ``name`` is the name of the file in errors.
 
-    ``address_size`` is 64 where the text does not say, as ptxas has it.
+    ``address_size`` is 64 if the text does not specify it, as in ptxas.
 
     Raises:
-        PtxSyntaxError: the text is not PTX; line and column of the first place where it is not.
+        PtxSyntaxError: the text is not PTX. The error contains the line and column of the first problem.
     """
     return _Parser(Cursor(text.rstrip("\0"), name)).module()
 
 
 class _Parser:
-    """One parse: the cursor, the open scopes, and the words already taken apart."""
+    """One parse: the cursor, the open scopes, and the mnemonics that were already split."""
 
     def __init__(self, cursor: Cursor) -> None:
         self._cursor = cursor
@@ -130,7 +130,7 @@ class _Parser:
     # -- directives -----------------------------------------------------------------------------------------
 
     def _dwarf(self) -> ptx.Directive:
-        """``@@DWARF …``, up to the end of the line: debug data of the oldest compilers, kept as it is."""
+        """Read ``@@DWARF …`` up to the end of the line. This debug data of the oldest compilers is kept unchanged."""
         line = self._cursor.line()
         return ptx.Directive("@@DWARF", (self._cursor.take()[len("@@DWARF") :].strip(),), line)
 
@@ -180,7 +180,7 @@ class _Parser:
         )
 
     def _intermediate_location(self) -> ptx.Directive:
-        """``.loc_intermediate 2 10 3``: file, line and column in such a source."""
+        """Read ``.loc_intermediate 2 10 3``: file, line, and column in an intermediate source."""
         cursor = self._cursor
         line = cursor.line()
         cursor.index += 1
@@ -210,7 +210,7 @@ class _Parser:
         return ptx.Directive("alias", (new, old), line)
 
     def _target(self) -> ptx.Directive:
-        """A second ``.target``: it changes what is allowed from there on."""
+        """Read a second ``.target``, which changes the constructs that are allowed after it."""
         line = self._cursor.line()
         self._cursor.index += 1
         return ptx.Directive("target", self._targets(), line)
@@ -425,14 +425,14 @@ _ADDRESSING = frozenset(("ld", "ldu", "st"))
 
 
 def _with_elements(found: tuple[ptx.Operand, ...]) -> tuple[ptx.Operand, ...]:
-    """Make ``a[3]``, where an address has to be, the address that it is."""
+    """Return operands with each ``a[3]`` as an address, for instructions that require addresses."""
     if not any(type(operand) is ptx.SymbolRef for operand in found):
         return found
     return tuple(ptx.Address(ptx.SymbolRef(o.name), o.offset) if isinstance(o, ptx.SymbolRef) else o for o in found)
 
 
 def _integer_word(cursor: Cursor, expected: str) -> int:
-    """One integer that is not an expression: the next number belongs to something else."""
+    """Read one integer. It is not an expression, because the next number is a separate argument."""
     word = cursor.words[cursor.index]
     if not cursor.at(NUMBER) or not word.isdecimal() or len(word) > 20:
         cursor.fail_expected(expected)

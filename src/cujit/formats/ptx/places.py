@@ -1,4 +1,6 @@
-"""Places in the source for PTX out of a cubin: the line tables of the code say what ``.loc`` said before."""
+"""Source positions for PTX from a cubin. The line tables of the code contain the information of the
+original ``.loc``.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,11 @@ _ENDS = (";", "{", "}", ":")
 
 
 def with_places(text: str, elf: Elf, section: Section) -> str:
-    """Put ``.loc`` into empty lines before code, so that no line moves, and ``.file`` behind the text.
+    """Insert ``.loc`` into empty lines before code, so that no line moves, and ``.file`` after the text.
 
     Raises:
-        FormatError: a table is damaged, or code came from a line that is empty: ptxas leaves out what follows ``.loc``.
+        FormatError: a table is damaged, or code refers to an empty line.
+            ptxas leaves out text that follows ``.loc``.
     """
     lines = text.split("\n")
     rows = [row for row in code_lines(elf, _OF_PTX) if row.line and row.file in ("", section.name)]
@@ -64,6 +67,6 @@ _LAST_OCTAL = re.compile(r"(.*\\[0-7]{3}.*)/([23][0-7]{2}.*)")
 
 
 def as_written(file: str) -> str:
-    """Return the name of a file as ``.file`` had it, from a line table or from what nvdisasm writes."""
+    """Return the name of a file as in ``.file``, from a line table or from the output of nvdisasm."""
     found = _LAST_OCTAL.fullmatch(file)
     return file if found is None else f"{found[1]}\\{found[2]}"

@@ -1,6 +1,6 @@
-"""A ``PtxModule`` as PTX text, laid out as NVIDIA's compilers lay it out.
+"""Printer of a ``PtxModule`` as PTX text, in the layout of NVIDIA's compilers.
 
-Reading the text again gives an equal module; ptxas gives the same code for it.
+The parser returns an equal module for the text, and ptxas generates the same code.
 """
 
 from __future__ import annotations

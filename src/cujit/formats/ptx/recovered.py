@@ -1,9 +1,10 @@
-"""The PTX that a cubin was made of: its line information carries the text, which has to agree with the code.
+"""Recovery of the PTX that a cubin was compiled from.
 
-ptxas keeps every line of the text, without its indentation and ended by a NUL. Comments, ``.loc``, ``.file`` and the
-content of debug sections are empty lines, so lines count as in the original; the line tables of the code bring ``.loc``
-and ``.file`` back. A cubin that was linked has one text for each of its parts. (Measured: ptxas, NVRTC and nvJitLink
-13.5, the ptxas of Triton 3.9, tileiras 13.5.)
+The line information of the cubin contains the text, which must agree with the code. ptxas keeps every line of the text,
+without its indentation and ended by a NUL. Comments, ``.loc``, ``.file``, and the content of debug sections are empty
+lines, so lines count as in the original. The line tables of the code are used to restore ``.loc`` and ``.file``. A
+linked cubin has one text for each of its parts. (Measured: ptxas, NVRTC and nvJitLink 13.5, the ptxas of Triton 3.9,
+tileiras 13.5.)
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ _NO_TEXT = re.compile(r"[\x00-\x08\x0e-\x1f\x7f]")
 
 
 def as_ptx(image: Artifact) -> Artifact:
-    """Return the PTX of an image that is PTX or a cubin, with what else is known of it.
+    """Return the PTX of an image that is PTX or a cubin, with the other information about the image.
 
     Raises:
-        FormatError: it is another kind, or a cubin of which no PTX can be recovered.
+        FormatError: the image is of another kind, or no PTX can be recovered from the cubin.
     """
     if image.kind is ImageKind.PTX:
         return image
@@ -56,13 +57,13 @@ def as_ptx(image: Artifact) -> Artifact:
 
 
 def ptx_of_cubin(data: bytes) -> str:
-    """Recover the PTX that a cubin was made of; its first line says so in a comment.
+    """Recover the PTX that a cubin was compiled from. A comment in its first line labels the text as recovered.
 
-    What runs in place of a cubin under ``cujit emulate`` is given as it is.
+    The PTX of a container of ``cujit emulate`` is returned unchanged.
 
     Raises:
-        FormatError: the cubin is damaged, carries no PTX, or carries PTX that does not agree with it: with other
-            kernels or parameters, of another architecture, or of a part of it alone.
+        FormatError: the cubin is damaged, contains no PTX, or contains PTX that does not agree with it.
+            Such PTX has other kernels or parameters, another architecture, or only a part of the cubin.
     """
     held = read_container(data)
     if held is not None:
@@ -119,9 +120,9 @@ _SOURCE_WORDS = re.compile(r'"[^"\n]*"|^\.source_begin\b|^\.source_end\b|[{}]', 
 
 
 def _without_sources(text: str) -> str:
-    """Empty the lines that quote Tile IR: they name files, and ptxas leaves the table of files out.
+    """Empty the lines that quote Tile IR, because they refer to files and ptxas omits the table of files.
 
-    Source: PTX ISA 9.5, 11.5.6; what tileiras 13.5 writes.
+    Source: PTX ISA 9.5, 11.5.6; the output of tileiras 13.5.
     """
     pieces, kept = [], 0
     while (found := _SOURCES.search(text, kept)) is not None:
@@ -160,7 +161,7 @@ def _parsed(text: str) -> PtxModule:
 
 
 def _labelled(text: str, label: str) -> str:
-    """Put a comment into the first line, so that no line moves."""
+    """Append a comment to the first line, so that no line moves."""
     first, newline, rest = text.partition("\n")
     return f"{first}{' ' if first else ''}// {label}{newline or chr(10)}{rest}"
 
@@ -177,7 +178,7 @@ def _target(text: str) -> Arch | None:
 
 
 def _require_agreement(cubin: Cubin, texts: list[str]) -> None:
-    """Refuse a text that is not that of the code: architecture, kernels, their parameters, and what it leaves open."""
+    """Refuse texts that do not agree with the code in architecture, kernels, parameters, or undefined names."""
     for target in map(_target, texts):
         if target is None or not (target.number == cubin.arch.number or target.virtual.runs_on(cubin.arch)):
             raise FormatError(f"its PTX is for {target or 'no known target'}, but its machine code is for {cubin.arch}")
@@ -212,14 +213,17 @@ def _entries(text: str) -> dict[str, Signature]:
 
 
 def _is_alike(of_ptx: Signature, of_code: Signature) -> bool:
-    """Compare sizes, and places unless ptxas chooses them: of what is aligned to more than 16 bytes."""
+    """Return whether two signatures have equal sizes and offsets.
+
+    Offsets may differ if a parameter is aligned to more than 16 bytes, because ptxas then chooses them.
+    """
     if [p.size for p in of_ptx] != [p.size for p in of_code]:
         return False
     return of_ptx.offsets == of_code.offsets or any((p.align or 1) > 16 for p in of_ptx)
 
 
 def _require_whole(cubin: Cubin, texts: list[str]) -> None:
-    """Refuse the texts of a cubin that was linked from parts of which one had no line information."""
+    """Refuse the texts of a cubin that was linked from parts, if a part had no line information."""
     there = {*cubin.functions, *(variable.name for variable in cubin.variables)}
     wanted = {found[1] for text in texts for found in _EXTERN.finditer(text)} & there
     if wanted:

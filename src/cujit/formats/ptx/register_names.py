@@ -1,4 +1,4 @@
-"""Which names are registers: the declarations of the scopes around a place in the text."""
+"""Resolution of names to registers, by the declarations in the enclosing scopes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SYMBOL, _REGISTER = 0, 1
 
 
 class _ScopeNames:
-    """The names that one ``{ }`` declares, and what the names used in it were found to mean."""
+    """The names that one ``{ }`` declares, and the operands of the names that were used in it."""
 
     __slots__ = ("elements", "known", "names", "ranges")
 
@@ -22,7 +22,7 @@ class _ScopeNames:
 
 
 class Names:
-    """The scopes that are open, innermost last. Every use of a name goes through ``find``."""
+    """The open scopes, innermost last. ``find`` resolves every use of a name."""
 
     def __init__(self) -> None:
         self._scopes = [_ScopeNames()]
@@ -34,7 +34,7 @@ class Names:
         self.known = self._scopes[-1].known
 
     def close(self) -> None:
-        """Leave by ``}``."""
+        """Leave the innermost scope at ``}``."""
         self._scopes.pop()
         self.known = self._scopes[-1].known
 
@@ -55,14 +55,14 @@ class Names:
         scope.known.clear()
 
     def element_bytes(self, name: str) -> int | None:
-        """The bytes of one element of the array ``name``, or None where that is no array of one dimension."""
+        """Return the bytes of one element of the array ``name``, or None if ``name`` is not a one-dimensional array."""
         for scope in reversed(self._scopes):
             if name in scope.elements:
                 return scope.elements[name]
         return None
 
     def find(self, word: str) -> Operand:
-        """Return what ``word`` means here: a register, a component of one, or a symbol."""
+        """Return the operand for ``word`` in the current scope: a register, a component of a register, or a symbol."""
         found = self.known.get(word)
         if found is None:
             found = self.known[word] = self._find(word)

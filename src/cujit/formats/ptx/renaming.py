@@ -1,7 +1,7 @@
-"""The names of one module, listed and changed: symbols of the module, labels, and the numbers of files.
+"""Renaming in one module: its symbols, its labels, and its file numbers.
 
-Registers, parameters and the variables of a function stay as they are, and hide a symbol of the same name where they
-are declared.
+Registers, parameters, and the variables of a function keep their names. They hide a symbol of the same name in their
+scope.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from cujit.values import dataclass, field, replace
 
 @dataclass
 class Renaming:
-    """What to call the names of one module from now on; what a mapping lacks keeps its name.
+    """New names for one module. A name that is not in a mapping is unchanged.
 
-    ``used`` fills with the module's symbols that were met, and the line of the first place.
+    ``used`` collects the module's symbols that are used, and the line of the first use.
     """
 
     known: frozenset[str]
@@ -93,7 +93,7 @@ class _Body:
         self._line = line
 
     def block(self, body: Iterable[ptx.Statement]) -> tuple[ptx.Statement, ...]:
-        """Walk what stands between braces."""
+        """Return the statements between braces with renamed names."""
         self.scopes.append(set())
         found: list[ptx.Statement] = []
         for statement in body:
@@ -111,7 +111,7 @@ class _Body:
         return i if operands is i.operands else replace(i, operands=operands)
 
     def variable(self, v: ptx.Variable) -> ptx.Variable:
-        """Take a variable of the function; its initial value may name symbols of the module."""
+        """Declare a variable of the function, and rename the module's symbols in its initial value."""
         self._line = v.line
         made = v if v.initializer is None else replace(v, initializer=self.initial(v.initializer))
         self.scopes[-1].add(v.name)
@@ -131,11 +131,11 @@ class _Body:
         return replace(s, name=self._renaming.label(s.name), targets=tuple(map(self._named, s.targets)))
 
     def location(self, s: ptx.Location) -> ptx.Location:
-        """Rename what a ``.loc`` names."""
+        """Rename the names in a ``.loc``."""
         return self._renaming.location(s)
 
     def directive(self, s: ptx.Directive) -> ptx.Directive | None:
-        """Leave out ``.file`` and ``.section``, which are the module's wherever they stand."""
+        """Omit ``.file`` and ``.section``, which belong to the module even in a function."""
         return None if s.name in ("file", "section") else s
 
     def initial(self, item: Any) -> Any:
@@ -149,7 +149,7 @@ class _Body:
     # -- operands -------------------------------------------------------------------------------------------
 
     def _each(self, operands: tuple[ptx.Operand, ...]) -> tuple[ptx.Operand, ...]:
-        """Walk operands; the same tuple comes back where nothing changes."""
+        """Return the operands with renamed names. Return the same tuple if nothing changes."""
         for operand in operands:
             if type(operand) in _OPERANDS:
                 break
@@ -189,7 +189,9 @@ class _Body:
         return replace(operand, item=self.operand(operand.item))
 
     def _named(self, name: str) -> str:
-        """A name means what is declared nearest: in the function, as its label, or in the module."""
+        """Return the new name of a name. The nearest declaration counts: in the function, as its label, or in the
+        module.
+        """
         if any(name in scope for scope in self.scopes):
             return name
         if name in self._labels:

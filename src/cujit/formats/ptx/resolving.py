@@ -1,7 +1,8 @@
-"""Which definition every name of several modules means, and what stands in the way of that.
+"""Resolution of the names in several modules to definitions, and the problems that prevent it.
 
-Source: what nvJitLink 13.5 links and refuses (measured, PTX to a cubin for sm_90), and PTX ISA 9.1, 5.6 "Linking
-Directives". Its messages of sizes, spaces and prototypes that differ go to standard error while the call succeeds.
+Source: links and refusals of nvJitLink 13.5 (measured, PTX to a cubin for sm_90), and PTX ISA 9.1, 5.6 "Linking
+Directives". nvJitLink writes messages about different sizes, spaces, and prototypes to standard error, but the call
+succeeds.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ _DEVICE_RUNTIME = re.compile(r"(__)?cuda(CDP2)?[A-Z]\w*")
 
 
 def is_of_nvidia(name: str) -> bool:
-    """Return whether a function is one that PTX declares and never defines: the driver or libcudadevrt has it.
+    """Return whether a function is defined by the driver or libcudadevrt, so that PTX declares it and never defines it.
 
-    libcudadevrt is there as machine code alone, so that PTX cannot be linked with it.
+    libcudadevrt contains only machine code, so PTX cannot be linked with it.
 
     Source: PTX Writer's Guide to Interoperability, "System Calls"; ``cuda_device_runtime_api.h`` of CUDA 13.0.
     """
@@ -32,7 +33,7 @@ _OPAQUE = frozenset(("texref", "samplerref", "surfref"))
 
 
 class Complaint(NamedTuple):
-    """What stands in the way: input (from 0), line of it, words."""
+    """A problem that prevents a link: the index of its input, its line, and its description."""
 
     input: int
     line: int
@@ -41,7 +42,7 @@ class Complaint(NamedTuple):
 
 @dataclass
 class Symbol:
-    """What one module says of one name: declarations, and the definition if it has one, in whichever way."""
+    """The declarations of one name in one module, and its definition or alias, if any."""
 
     name: str
     input: int
@@ -56,19 +57,20 @@ class Symbol:
 
     @property
     def item(self) -> Function | Variable:
-        """The definition, else the first declaration."""
+        """The definition, otherwise the first declaration."""
         return self.defined or self.declared[0]
 
     @property
     def line(self) -> int:
-        """Where it stands."""
+        """The line of the alias, otherwise of the definition, otherwise of the first declaration."""
         return self.alias.line if self.alias else self.item.line
 
     @property
     def linkage(self) -> str:
-        """``visible``, ``weak``, ``common``, or ``""`` for what is the module's own; ``extern`` for what is not in it.
+        """``visible``, ``weak``, or ``common``, or ``""`` for a private symbol. A symbol without a definition is
+        ``extern``.
 
-        A prototype that is visible makes a function visible whose definition does not say so (measured).
+        A visible prototype makes a function visible even if the definition has no linkage (measured).
         """
         if not self.is_defined:
             return self.item.linkage
@@ -78,7 +80,7 @@ class Symbol:
 
     @property
     def is_private(self) -> bool:
-        """Whether no other module can mean it."""
+        """Whether no other module can refer to the symbol."""
         return self.is_defined and not self.linkage
 
     @property
@@ -89,7 +91,7 @@ class Symbol:
 
     @property
     def kind(self) -> str:
-        """What it is, in words, as far as two modules have to agree."""
+        """A description of the symbol, with the properties that two modules must agree on."""
         if isinstance(self.item, Function):
             return "a kernel" if self.item.is_entry else "a function"
         v = self.item
@@ -108,7 +110,7 @@ class Resolution:
 
 
 def symbols_of(module: PtxModule, index: int, complaints: list[Complaint]) -> dict[str, Symbol]:
-    """Collect what a module says of each name of its own level; ``index`` is its place among the inputs."""
+    """Return the module-level symbols of a module by name. ``index`` is the position of the module among the inputs."""
     found: dict[str, Symbol] = {}
     for item in module.items:
         if isinstance(item, (Function, Variable)):
@@ -129,7 +131,7 @@ def symbols_of(module: PtxModule, index: int, complaints: list[Complaint]) -> di
 
 
 def resolve(tables: Sequence[dict[str, Symbol]], inputs: Sequence[str]) -> Resolution:
-    """Choose one definition for each name that modules share; ``inputs`` are their names, for messages."""
+    """Choose one definition for each name that modules share. ``inputs`` are the names of the modules, for messages."""
     resolution = Resolution()
     shared = ((name, each) for table in tables for name, each in table.items() if not each.is_private)
     for name, symbols in group_by(shared).items():
@@ -145,7 +147,9 @@ class _Names:
     resolution: Resolution
 
     def choose(self, name: str, symbols: Sequence[Symbol]) -> None:
-        """Take the strong definition, else the first weak one, else the largest common one."""
+        """Choose the strong definition, otherwise the first weak definition, otherwise the largest
+        common definition.
+        """
         defined = [s for s in symbols if s.is_defined]
         strong = [s for s in defined if s.linkage == "visible"]
         weak = [s for s in defined if s.linkage == "weak"]
@@ -176,7 +180,10 @@ class _Names:
 
 
 def _difference(chosen: Symbol, other: Symbol) -> tuple[str, str] | None:
-    """Return what two modules do not agree on, for each module. None if the linker treats the two symbols as one."""
+    """Return a description of each symbol if the two modules do not agree.
+
+    Return None if the linker treats the two symbols as one.
+    """
     if chosen.kind != other.kind:
         return chosen.kind, other.kind
     a, b = chosen.item, other.item
@@ -200,7 +207,7 @@ def variable_bytes(item: Function | Variable) -> int:
 
 
 def _prototype(function: Function) -> tuple[tuple[object, ...], ...]:
-    """What of a function's head callers and callee have to agree on; signedness and alignment are none of it."""
+    """Return the parts of a function's head that callers and callee must agree on, without signedness and alignment."""
     return tuple(map(_formal, function.results)), tuple(map(_formal, function.parameters))
 
 

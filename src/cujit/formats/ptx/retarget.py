@@ -1,7 +1,7 @@
-"""PTX for an older assembler: another ``.version`` or ``.target`` where everything that the text uses allows it.
+"""PTX for an older assembler, with another ``.version`` or ``.target`` if every construct in the text allows it.
 
-Only the number after ``.version`` and the name after ``.target`` are rewritten; every other byte stays as it is, so
-that comments, debug data and line numbers of messages stay true, and nothing hangs on how a printer lays PTX out.
+Only the number after ``.version`` and the name after ``.target`` are rewritten. Every other byte is unchanged, so
+comments, debug data, and line numbers in messages stay correct. The result does not depend on the layout of a printer.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def retarget(ptx: Ptx, *, version: Version | str | None = None, arch: Arch | str
 
 
 def retarget_text(text: str, version: Version | None, arch: Arch | None, *, name: str = "<ptx>") -> str:
-    """Do what ``retarget`` does to text.
+    """Return PTX text with another version or target, as ``retarget`` does.
 
     Raises:
         UnsupportedError: a construct needs a newer version or target.

@@ -1,7 +1,6 @@
-"""The special registers: values that the hardware gives a thread.
+"""The special registers: values that the hardware provides to a thread.
 
-Source: PTX ISA manual 9.1, chapter 10. ``isa/table.py`` says
-how far they were checked.
+Source: PTX ISA manual 9.1, chapter 10. ``isa/table.py`` describes how far they were checked.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ _XYZ = ("x", "y", "z", "w")
 
 @dataclass(frozen=True)
 class SpecialRegister:
-    """One special register. ``type`` is that of a component where there are ``components``.
+    """One special register. If it has ``components``, ``type`` is the type of a component.
 
     ``ptx`` is the ISA version and ``sm`` the architecture that introduced it (10 means every one).
     """

@@ -1,7 +1,7 @@
-"""The text of PTX as values. Built by ``parser``, written by ``printer``, read by the CPU device.
+"""The syntax tree of PTX. ``parser`` creates it, ``printer`` writes it, and the CPU device reads it.
 
-Every node carries the line that it came from (from 1; 0 when made by hand), which takes no part in equality,
-so that a program printed and parsed again is equal to itself.
+Every node has the number of its line (from 1, or 0 if code created the node). The line does not count for equality, so
+a program that is printed and parsed again is equal to the original.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ class Register:
 
 @dataclass(frozen=True)
 class Immediate:
-    """An integer constant, its value as written (negative allowed; ``U`` suffix kept apart)."""
+    """An integer constant with its written value, which may be negative. ``unsigned`` is whether it has the suffix
+    ``U``.
+    """
 
     value: int
     unsigned: bool = False
@@ -60,9 +62,9 @@ class LabelRef:
 
 @dataclass(frozen=True)
 class Address:
-    """``[base+offset]``, ``[1234]`` (no base). ``coords`` holds a texture's ``[tex, {x,y}]`` operands.
+    """``[base+offset]``, or ``[1234]`` without a base. ``coords`` holds a texture's ``[tex, {x,y}]`` operands.
 
-    ``unified`` tells of ``[a].unified``: a variable declared with ``.attribute(.unified)``.
+    ``unified`` is whether the address is ``[a].unified``, for a variable declared with ``.attribute(.unified)``.
     """
 
     base: Register | SymbolRef | None
@@ -94,7 +96,7 @@ class Negated:
 
 @dataclass(frozen=True)
 class Minus:
-    """``-%r`` as an operand: ``vmad`` takes a source with its sign changed."""
+    """``-%r`` as an operand, because ``vmad`` accepts a negated source."""
 
     item: Operand
 
@@ -199,9 +201,9 @@ class Label:
 
 @dataclass(frozen=True)
 class RegisterDecl:
-    """``.reg .b32 %r<5>, %x;``: ``names`` are (name, count), count None for a plain name.
+    """``.reg .b32 %r<5>, %x;``, where ``names`` are pairs (name, count). The count is None for a plain name.
 
-    ``vector`` is 1, 2 or 4.
+    ``vector`` is 1, 2, or 4.
     """
 
     type: str
@@ -243,14 +245,13 @@ InitValue = InitItem
 
 @dataclass(frozen=True)
 class Variable:
-    """``.global .align 4 .b8 name[16] = {…};`` in any space, ``.param`` included.
+    """``.global .align 4 .b8 name[16] = {…};`` in any state space, including ``.param``.
 
-    ``space`` is ``global``, ``const``, ``shared``, ``local``, ``param`` or ``reg`` (a ``.func``'s register
-    parameter); ``shape`` are the array dimensions, (0,) for ``name[]``, () for a scalar; ``vector`` is 1, 2
-    or 4.
-    ``linkage`` is ``extern``, ``visible``, ``weak``, ``common``, ``hidden`` (of a parameter) or "".
-    ``ptr_space``/``ptr_align`` come from ``.ptr``; ``is_ptr`` tells that it was there. ``attributes`` are those
-    of ``.attribute(…)``: ``managed``.
+    ``space`` is ``global``, ``const``, ``shared``, ``local``, ``param``, or ``reg`` (a ``.func``'s register parameter).
+    ``shape`` contains the array dimensions: (0,) for ``name[]``, and () for a scalar. ``vector`` is 1, 2, or 4.
+    ``linkage`` is ``extern``, ``visible``, ``weak``, ``common``, ``hidden`` (of a parameter), or "". ``ptr_space`` and
+    ``ptr_align`` are from ``.ptr``, and ``is_ptr`` is whether ``.ptr`` was present. ``attributes`` are from
+    ``.attribute(…)``, such as ``managed``.
     """
 
     space: str
@@ -281,10 +282,10 @@ class Location:
 
 @dataclass(frozen=True)
 class Directive:
-    """Any other directive: its name without the dot (``pragma``, ``alias``, ``file`` …), arguments as text.
+    """Any other directive: its name without the dot (``pragma``, ``alias``, ``file`` …), and its arguments as text.
 
-    Strings keep their quotes. A ``.section`` has its name (with the dot) and its body, verbatim, an
-    ``.nv_intermediate_source_section`` its body alone.
+    Strings keep their quotes. The arguments of a ``.section`` are its name (with the dot) and its body, verbatim. An
+    ``.nv_intermediate_source_section`` has only its body.
     """
 
     name: str
@@ -325,7 +326,9 @@ Statement = Instruction | Label | RegisterDecl | Variable | Location | Directive
 
 
 def flat(body: Iterable[Statement] | None) -> Iterator[Statement]:
-    """Yield the statements of a body, with those of its scopes in their places. A declaration has none."""
+    """Yield the statements of a body, with the statements of nested scopes in their places. A declaration has no
+    statements.
+    """
     for statement in body or ():
         if isinstance(statement, Scope):
             yield from flat(statement.body)
@@ -334,7 +337,7 @@ def flat(body: Iterable[Statement] | None) -> Iterator[Statement]:
 
 
 def instructions(body: Iterable[Statement] | None) -> Iterator[Instruction]:
-    """Return the instructions of a body, with those of its scopes in their places."""
+    """Return the instructions of a body, with the instructions of nested scopes in their places."""
     return (statement for statement in flat(body) if isinstance(statement, Instruction))
 
 
@@ -343,10 +346,10 @@ def instructions(body: Iterable[Statement] | None) -> Iterator[Instruction]:
 
 @dataclass(frozen=True)
 class Function:
-    """``.entry`` (``is_entry``) or ``.func``; ``body`` is None for a declaration.
+    """``.entry`` (``is_entry``) or ``.func``. ``body`` is None for a declaration.
 
-    ``directives`` are what follows the parameters, by name, with arguments as text:
-    ``("maxntid", ("256", "1", "1"))``, ``("noreturn", ())``.
+    ``directives`` are the directives after the parameters, by name, with arguments as text: ``("maxntid", ("256", "1",
+    "1"))``, ``("noreturn", ())``.
     """
 
     name: str

@@ -1,8 +1,8 @@
-"""PTX text cut into words, and the cursor that walks over them.
+"""PTX text split into words, and the cursor that moves over the words.
 
-A mnemonic with its modifiers (``ld.shared::cta.u32``) is one word, as is a dotted name (``%tid.x``): that
-makes a PTX line few words, which is what the speed of the parser comes from. The table of numbers that a
-variable begins with is one word as well: libraries have some of 100,000 (``= {202, 29, 180, …}``).
+A mnemonic with its modifiers (``ld.shared::cta.u32``) is one word, and so is a dotted name (``%tid.x``). Therefore, a
+PTX line has few words, which makes the parser fast. The table of numbers at the beginning of a variable's value is also
+one word. Some libraries have tables of 100,000 numbers (``= {202, 29, 180, …}``).
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ _SHOWN_CHARACTERS = 240
 
 
 class Cursor:
-    """The words of one text, and the place where the parser stands.
+    """The words of one text, and the position of the parser.
 
-    ``kinds``, ``words`` and ``starts`` (characters from 0) run in parallel and end with one ``END``;
-    ``index`` is the next word. The parser's inner loops read the lists directly.
+    ``kinds``, ``words``, and ``starts`` (characters from 0) are parallel lists that end with one ``END``. ``index`` is
+    the index of the next word. The parser's inner loops read the lists directly.
     """
 
     __slots__ = ("_line_starts", "index", "kinds", "name", "source", "starts", "words")
@@ -66,7 +66,7 @@ class Cursor:
         self._cut(0, len(source))
 
     def open_numbers(self) -> None:
-        """Cut the list of numbers that comes next into its words: ``{``, ``202``, ``,`` and so on."""
+        """Split the next word, which is a list of numbers, into its words: ``{``, ``202``, ``,`` and so on."""
         index, start = self.index, self.starts[self.index]
         end = start + len(self.words[index])
         kinds, words, starts = self.kinds[index + 1 :], self.words[index + 1 :], self.starts[index + 1 :]
@@ -107,7 +107,7 @@ class Cursor:
         starts.append(start)
 
     def _cut_source(self, start: int, stop: int) -> int:
-        """Make one word of a source in another language; return where it ends."""
+        """Add a source in another language as one word, and return the offset of its end."""
         end = self.source.find(_SOURCE_END, start, stop)
         if end < 0:
             self.fail_at(start - len(_SOURCE_WORD), f"expected '{_SOURCE_END}' to end this source, found {END}")
@@ -144,7 +144,7 @@ class Cursor:
         self.fail_at(self.starts[max(self.index - back, 0)], message)
 
     def fail_expected(self, expected: str) -> NoReturn:
-        """Raise a ``PtxSyntaxError``: ``expected`` stands not here, but the next word does."""
+        """Raise a ``PtxSyntaxError``, because the next word is not ``expected``."""
         word = self.words[self.index]
         if len(word) > 60:
             word = word[:60] + "…"
@@ -168,24 +168,24 @@ class Cursor:
         return word
 
     def skip(self, kind: str) -> bool:
-        """Step over the next word if it is of ``kind``; tell whether it was."""
+        """Skip the next word if it is of ``kind``, and return whether it was skipped."""
         if self.kinds[self.index] == kind:
             self.index += 1
             return True
         return False
 
     def skip_word(self, word: str) -> bool:
-        """Step over the next word if it reads ``word``; tell whether it did."""
+        """Skip the next word if it is ``word``, and return whether it was skipped."""
         if self.words[self.index] == word:
             self.index += 1
             return True
         return False
 
     def expect(self, kind: str, expected: str | None = None) -> str:
-        """Step over the next word, which has to be of ``kind``, and return it.
+        """Skip the next word, which must be of ``kind``, and return the word.
 
         Raises:
-            PtxSyntaxError: it is not; the message says ``expected``.
+            PtxSyntaxError: the word is of another kind. The message contains ``expected``.
         """
         if self.kinds[self.index] != kind:
             self.fail_expected(expected or (repr(kind) if len(kind) == 1 else kind))
@@ -213,7 +213,9 @@ def fail_at_construct(
 
 
 def _place(cursor: Cursor, line: int, construct: str) -> int:
-    """Find the mnemonic from the first word of ``line`` on; modifiers may stand apart from their opcode."""
+    """Return the index of a mnemonic, from the first word of ``line`` on. Modifiers may be separate
+    from their opcode.
+    """
     first: int | None = None
     for index, (kind, word) in enumerate(zip(cursor.kinds, cursor.words, strict=True)):
         cursor.index = index

@@ -1,4 +1,4 @@
-"""Variables of PTX that nothing mentions: NVRTC writes every constant of a header, and CUTLASS has thousands."""
+"""Removal of PTX variables that are not used. NVRTC writes every constant of a header, and CUTLASS has thousands."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _is_internal(name: str) -> bool:
 
 
 def _parted(text: str) -> tuple[str, list[tuple[str, str, int, int]]]:
-    """Part a text into what stays anyway, and the variables that may go: name, value, begin and end."""
+    """Split a text into the part that stays, and the variables that may be removed: name, value, start, and end."""
     found, rest, end, depth = [], [], 0, 0
     for piece in _PIECE.finditer(text):
         if piece["brace"]:

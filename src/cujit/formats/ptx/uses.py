@@ -1,4 +1,4 @@
-"""What a PTX text uses, and the ISA version and the architecture that each construct came with."""
+"""The constructs that a PTX text uses, and the ISA version and architecture that introduced each construct."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from cujit.values import NamedTuple
 class Need(NamedTuple):
     """One construct that a text uses.
 
-    ``line`` is where it stands first; ``since`` has every target that has the construct, with the first ISA version.
-    Of a construct that is in no table ``is_known`` is False; it is taken to need all that its text declares.
+    ``line`` is the line of the first use. ``since`` contains every target that has the construct, with the first ISA
+    version. ``is_known`` is False if the construct is in no table. Such a construct is assumed to need everything that
+    its text declares.
     """
 
     line: int
@@ -48,9 +49,9 @@ def together(needs: Iterable[Need]) -> Since:
 
 
 def construct_needs(module: ptx.PtxModule) -> list[Need]:
-    """List every construct of a module once, by its first line, with what it needs.
+    """Return every construct of a module once, by its first line, with its requirements.
 
-    Directives, types, instructions with their modifiers and special registers are looked at; the target is not.
+    Directives, types, instructions with their modifiers, and special registers are included, but not the target.
     """
     found: dict[str, Need] = {}
     for need in _UseReader(module).module():
@@ -59,7 +60,9 @@ def construct_needs(module: ptx.PtxModule) -> list[Need]:
 
 
 def removed_constructs(module: ptx.PtxModule, version: Version, number: int) -> list[tuple[int, str, Version]]:
-    """List what is gone from ISA ``version`` for architecture ``number``: line, construct, since when."""
+    """Return the constructs that ISA ``version`` no longer has for architecture ``number``: line, construct, and
+    version.
+    """
     found: dict[str, tuple[int, str, Version]] = {}
     for function in module.functions:
         for i in ptx.instructions(function.body):
@@ -152,7 +155,7 @@ class _UseReader:
             yield from self._statement(statement)
 
     def _declare(self, function: ptx.Function, body: Iterable[ptx.Statement]) -> None:
-        """Note the names of registers; what begins with % and is none of them is a special register."""
+        """Record the names of registers. Other names with % are special registers."""
         self._declared = {v.name for v in (*function.results, *function.parameters)}
         self._prefixes = set()
         for statement in body:
@@ -265,7 +268,7 @@ class _UseReader:
 
 
 def _initial(value: ptx.InitValue | None, line: int) -> Iterator[Need]:
-    """What an initial value uses beyond numbers and names."""
+    """Return the constructs of an initial value other than numbers and names."""
     if isinstance(value, ptx.Initializer):
         if set(map(type, value.items)) != {ptx.Immediate}:  # Tables are long.
             for item in value.items:

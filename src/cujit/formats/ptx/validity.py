@@ -1,4 +1,6 @@
-"""Whether instructions are PTX: what no assembler takes is refused, with line and caret, before it is used."""
+"""Validation of instructions: constructs that no assembler accepts are refused with line and caret before they are
+used.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,7 @@ def check_module(module: PtxModule, text: str, name: str) -> None:
 
 
 def _check_needs(module: PtxModule, text: str, name: str) -> None:
-    """Check that what is used came no later than the version and the architecture that the text declares."""
+    """Check that the used constructs exist in the declared version and architecture."""
     target, arch = module.target[0], declared_target(module)
     since = target_version(arch) if arch is not None else None
     if since is not None and since > module.version:
@@ -92,7 +94,7 @@ def _check_directives(function: Function, text: str, name: str) -> None:
 
 
 def _why(i: Instruction) -> str:
-    """Describe what is wrong with the mnemonic."""
+    """Describe the error in the mnemonic."""
     forms = _rows_of(i.opcode)
     if not forms:
         return f"PTX has no instruction {i.opcode[:60]!r}"

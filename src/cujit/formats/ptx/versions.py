@@ -17,7 +17,7 @@ _TARGET_MODES = frozenset({"texmode_unified", "texmode_independent", "debug", "m
 
 
 def is_known_version(module: PtxModule) -> bool:
-    """Return whether the instruction table is as new as a module: what the table lacks is then not PTX."""
+    """Return whether the instruction table covers a module's version. Constructs outside the table are then invalid."""
     return module.version <= NEWEST_PTX
 
 
@@ -27,12 +27,12 @@ def is_target(name: str) -> bool:
 
 
 def check_head(module: PtxModule, text: str, name: str) -> None:
-    """Check that there is such a version and such a target; the module was parsed from ``text``.
+    """Check that the version and the target of a module exist. It was parsed from ``text``.
 
-    A newer version of the same major one may be, and its targets are not known here.
+    A newer version with the same major number is accepted, and its targets are not checked.
 
     Raises:
-        PtxSyntaxError: there is none; ``name`` stands for the file.
+        PtxSyntaxError: the version or the target doesn't exist. ``name`` is the file name in messages.
     """
     if module.version[0] > NEWEST_PTX[0]:
         known = f"the newest that cujit knows is {dotted(NEWEST_PTX)}"
@@ -42,7 +42,7 @@ def check_head(module: PtxModule, text: str, name: str) -> None:
 
 
 def declared_target(module: PtxModule) -> Arch | None:
-    """Return the architecture that the text names as its target. None if no known toolkit has it."""
+    """Return the architecture of the declared target, or None if no known toolkit supports it."""
     match = _TARGET.fullmatch(module.target[0]) if module.target else None
     return Arch.parse(match[0]).virtual if match and int(match[1]) in KNOWN_ARCHES else None
 

@@ -384,7 +384,7 @@ class WarpEmitter:
         return self.builder.binary("xor", value, self.builder.integer(1, 1)) if op.guard_negated else value
 
     def lanes(self, op: Op) -> Value:
-        """Find the lanes in which an operation runs: those of the block that its predicate allows."""
+        """Return the lanes in which an operation runs: the lanes of the block in which its predicate is true."""
         return (
             self.mask
             if op.guard is None
@@ -392,7 +392,7 @@ class WarpEmitter:
         )
 
     def put(self, op: Op, value: Value, index: int = 0) -> None:
-        """Write result ``index`` of an operation; lanes that must keep their value keep it."""
+        """Write result ``index`` of an operation, and preserve the old value in lanes that must keep it."""
         reg = op.results[index]
         if reg is None:
             return
@@ -427,10 +427,9 @@ class WarpEmitter:
             self.builder.write(self.variable(reg, form), value)
 
     def _handle(self, op: Op) -> WarpEmitter:
-        """Emit an operation, and write its results after everything is read. It reads sources, guard, and what it
-        leaves unchanged.
+        """Emit an operation, and write its results after all reads of its sources, predicate, and old values.
 
-        Some arithmetic does not see the bits of NaNs, nor does what copies them into a register of any NaN.
+        Some arithmetic does not depend on the bits of NaNs. Neither does a copy to a register that may contain any NaN.
         """
         if op.form.needs_cluster:
             self._need_cluster(op)
@@ -467,9 +466,11 @@ class WarpEmitter:
             self.often.note(self.builder.body[-1], called, op.opcode, *found)
 
     def _kind(self, op: Op) -> tuple[Hashable, list[Value]] | None:
-        """Return all that decides which arithmetic an operation of whole registers is, and the values that it may read.
+        """Return a key of the arithmetic of an operation on whole registers, and the values that the operation may
+        read.
 
-        They are None if more decides than registers in variables, numbers, and whether lanes must keep what they have.
+        The key covers registers in variables, numbers, and whether lanes must keep old values. Return None if the
+        arithmetic depends on anything else.
         """
         about: list[Hashable] = []
         numbers: dict[int, int] = {}
@@ -494,7 +495,10 @@ class WarpEmitter:
         return (how, *about), values
 
     def write_results(self) -> None:
-        """Write the results that were put; whoever puts them where not every way leads through does it there."""
+        """Write the pending results of ``put``.
+
+        An emitter that sets results on only some control-flow paths must write the results on these paths.
+        """
         for result in self.results:
             self.write(*result)
         self.results.clear()
@@ -502,9 +506,10 @@ class WarpEmitter:
     # -- addresses ---------------------------------------------------------------------------------------
 
     def symbol(self, symbol: SymbolAddress) -> Value:
-        """Address of a variable in its own space, as i64: offsets for shared and local, real addresses else.
+        """Return the address of a variable in its state space, as i64.
 
-        A shared one has the rank of the block in its cluster above the offset, as on an H200.
+        The address is an offset for shared and local variables, and otherwise a real address. For a shared variable,
+        the bits above the offset may contain the rank of the block in its cluster, as on an H200.
         """
         b, slot = self.builder, symbol.slot
         offset = b.integer(slot.offset + symbol.offset, 64)
@@ -517,7 +522,7 @@ class WarpEmitter:
         return b.binary("add", base, offset)
 
     def parameter(self, offset: int, type_: str) -> Value:
-        """Load a kernel parameter, once, before everything else."""
+        """Return the value of a kernel parameter. The emitted code loads each parameter once, before all other code."""
         return self.parameters.setdefault((offset, type_), Value(f"%param.{offset}.{type_}", type_))
 
     def load_parameters(self, b: Builder) -> None:
@@ -527,7 +532,8 @@ class WarpEmitter:
 
 
 def rounded_bits(constant: FloatConstant, width: int) -> int:
-    """Bits of a constant as a float of ``width`` bits: decimal constants are f64 and rounded to where they stand.
+    """Return the bits of a constant as a float of ``width`` bits. Decimal constants are f64, and are rounded to the
+    width.
 
     Source: PTX ISA 9.1, "Floating-Point Constants".
     """
@@ -549,9 +555,9 @@ def element_of(reg: Reg, form: str) -> str:
 
 
 def forms_of(e: WarpEmitter, reg: Reg) -> list[tuple[str, str]]:
-    """List what a register is kept in.
+    """List the forms in which a register is stored, with their types.
 
-    ``b``, ``b1`` … are a scalar or a base of each row, ``v`` is a vector, ``g`` tells whether the bases are right.
+    ``b``, ``b1``, … are a scalar or the base of each row. ``v`` is a vector, and ``g`` is whether the bases are valid.
     """
     shape, type_ = e.shape(reg), storage_type(reg)
     forms = []

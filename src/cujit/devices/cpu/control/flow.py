@@ -1,19 +1,21 @@
-"""The order of blocks: masks, jumps, and blocks for warps whose lanes are all active.
+"""The control flow of a kernel: masks, branches, and copies of blocks for warps whose lanes are all active.
 
-    @p bra ELSE;                     check.1: goes to body.1 where mask.1 has a lane
-    add.u32 x, x, 1;          ->     body.1: adds in the lanes of mask.1, and joins them to mask.3
-    bra END;                         check.2: goes to body.2 where mask.2 has a lane …
-    ELSE: sub.u32 x, x, 1;           all.0: goes to all.1 where p holds in all lanes, to all.2 where it holds in none;
-    END: …                           else joins them to mask.1 and mask.2, and goes to check.1
+    @p bra ELSE;                     check.1: branches to body.1 if mask.1 has a lane
+    add.u32 x, x, 1;          ->     body.1: adds in the lanes of mask.1, and moves these lanes to mask.3
+    bra END;                         check.2: branches to body.2 if mask.2 has a lane …
+    ELSE: sub.u32 x, x, 1;           all.0: branches to all.1 if p is true in all lanes, to all.2 if in none;
+    END: …                           otherwise adds the lanes to mask.1 and mask.2, and branches to check.1
 
-Every block has a mask of the lanes that wait at it. Blocks are visited in scan order; a visited block takes its
-lanes, runs, and hands them on. Where uniformity shows that no lane can wait in between, a jump is a plain jump.
+Every block has a mask of the lanes that wait at the block. Blocks are visited in scan order. A visited block takes its
+lanes, runs, and adds them to the masks of its successors. If uniformity analysis shows that no lane can wait in
+between, the emitted code branches directly to the successor.
 
-Where lanes may part, blocks are emitted a second time, without masks: for warps whose lanes are all active. Such a warp
-goes on in the blocks with masks when its lanes part, and comes back where all of them meet.
+If lanes may diverge, blocks are emitted a second time, without masks, for warps whose lanes are all active. If the
+lanes of such a warp diverge, the warp continues in the blocks with masks. It returns when all lanes reconverge.
 
-Lanes that have to wait for others (at a barrier, at a ``.sync`` operation, in a loop that polls) are left behind and
-the scan goes on; at the end it begins anew while that helps. When it does not, the warp itself waits: ``waiting``.
+Lanes may have to wait for other lanes: at a barrier, at a ``.sync`` operation, or in a polling loop. The scan continues
+without these lanes. At its end, the scan starts again as long as another scan makes progress. Otherwise, the warp
+itself waits: see ``waiting``.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ _TURNS = 16
 
 
 class Flow(Masks):
-    """Emits the blocks of one kernel in their order, as a plan says."""
+    """An emitter of the blocks of one kernel in scan order, according to a plan."""
 
     def __init__(self, e: WarpEmitter, plan: ControlPlan) -> None:
         super().__init__(e, plan)
@@ -42,7 +44,7 @@ class Flow(Masks):
 
     @property
     def takes_turns(self) -> bool:
-        """Whether warps that have no stacks take turns: each may leave its code, and begin it again."""
+        """Whether warps without stacks take turns. Each such warp may leave its code and resume the code later."""
         return bool(self.plan.walks.kept) and not self.e.suspends
 
     def emit(self, first_mask: Value) -> None:
@@ -95,7 +97,7 @@ class Flow(Masks):
                 self._emit_loop_end(loop)
 
     def _take_lanes(self, block: BasicBlock, after: str) -> WarpEmitter:
-        """Take the lanes that wait at a block, if there are any; give what emits for them."""
+        """Emit code that takes the lanes waiting at a block, if any. Return an emitter for these lanes."""
         b, p, earlier = self.b, block.position, self.plan.equivalent[block.position]
         e = self._enter_block(block)
         b.start(f"check.{p}")
@@ -119,7 +121,11 @@ class Flow(Masks):
         return self.e.within(position=block.position)
 
     def _emit_ops(self, e: WarpEmitter, block: BasicBlock, first: int = 0) -> WarpEmitter:
-        """Emit what a block does, from an operation on, but for the branch at its end; give what emits that."""
+        """Emit the operations of a block from index ``first``, except the final branch. Return the emitter for the
+        branch.
+
+        At a barrier that ends a region, emit the arrival instead.
+        """
         if self.plan.boundary is not None and block.site is not None and block.site.form.is_barrier:
             self.plan.boundary.arrive(e, block)
             return e
@@ -130,7 +136,9 @@ class Flow(Masks):
         return e
 
     def _after(self, position: int) -> str:
-        """Label of what is visited after ``position``: the ends of the loops that end there, or the next block."""
+        """Return the label that is visited after ``position``: the end of a loop that ends there, otherwise the next
+        block.
+        """
         return _behind(self.graph.blocks[position].loop, position)
 
     def _emit_loop_end(self, loop: Loop) -> None:
@@ -148,10 +156,11 @@ class Flow(Masks):
         self._let_others_run(loop, waiting, outside)
 
     def _let_others_run(self, loop: Loop, waiting: Value, outside: str) -> None:
-        """Every few turns of a polling loop, let other warps run, and before them lanes of this one that are elsewhere.
+        """Let other warps run every few iterations of a polling loop, after the lanes of this warp outside the loop.
 
-        Whether these can go on is known at the end of the scan alone. Lanes that came to the loop since the last pause
-        in it have moved: a warp that ends a loop, writes and polls again makes progress.
+        Only the end of the scan shows whether lanes outside the loop can continue. Lanes that entered the loop since
+        its last pause count as progress. For example, a warp that leaves a loop, writes, and polls again makes
+        progress.
         """
         b, again = self.b, f"body.{loop.head}"
         turns = b.binary("add", self.load("turns", "i32"), b.integer(1, 32))
@@ -210,7 +219,9 @@ class Flow(Masks):
         b.jump(self._after(block.position))
 
     def _go(self, e: WarpEmitter, block: BasicBlock, target: int) -> None:
-        """Send all lanes of the block to one place, straight there if no lane can wait on the way."""
+        """Transfer all lanes of the block to one target. Branch directly to the target if no lane can
+        wait in between.
+        """
         self.transfer_lanes(e, target, e.mask)
         if self._way_is_free(block, target):
             label = f"check.{target}" if target == self.graph.exit else f"body.{target}"
@@ -231,7 +242,10 @@ class Flow(Masks):
     # -- blocks for all lanes ------------------------------------------------------------------------------
 
     def _emit_together(self, *, alone: bool = False) -> None:
-        """Emit all blocks without masks, each at the label ``all.POSITION``: beside those with masks, or ``alone``."""
+        """Emit all blocks without masks, each at the label ``all.POSITION``.
+
+        ``alone`` is whether the blocks with masks are omitted.
+        """
         b = self.b
         for p, block in self.plan.together.items():
             e = self._enter_block(block)
@@ -253,7 +267,9 @@ class Flow(Masks):
                 self._leave_together(self._emit_ops(e, block), block)
 
     def _label(self, target: int, here: int) -> str:
-        """Label at which warps whose lanes are all active go on from a position."""
+        """Return the label at which a warp whose lanes are all active continues when it branches from ``here`` to
+        ``target``.
+        """
         if target in self.plan.walks.kept and target <= here:
             return f"all.again.{target}"
         if target in self.plan.together:
@@ -288,7 +304,9 @@ class Flow(Masks):
             self._part(e, block, branch, *ways)
 
     def _part(self, e: WarpEmitter, block: BasicBlock, branch: Op, taken: str, falls: str) -> None:
-        """Go on together where a condition is the same in all lanes; else in the blocks with masks."""
+        """Emit a conditional branch of a warp whose lanes are all active. Lanes that diverge continue in the blocks
+        with masks.
+        """
         b, condition = self.b, e.guard(branch)
         if not condition.lanes:
             b.branch(condition, taken, falls)
@@ -308,7 +326,11 @@ class Flow(Masks):
 
 
 def _at_both_ends(e: WarpEmitter, op: Op) -> tuple[Value, Value]:
-    """Compare for the first and for the last lane: what the first finds, and whether all lanes find the same."""
+    """Emit a comparison for the first and last lane of each row.
+
+    Return the result of the first lane, and whether all lanes have the same result. An operand that wraps counts as a
+    difference.
+    """
     b, found = e.builder, []
     agree = b.integer(1, 1)
     row = min(e.operand_shape(s).row for s in op.sources)
@@ -325,9 +347,9 @@ def _at_both_ends(e: WarpEmitter, op: Op) -> tuple[Value, Value]:
 
 
 def _ends(e: WarpEmitter, op: Op, source: Operand, row: int) -> tuple[Value, Value, Value | None]:
-    """Read what is compared in the first and in the last lane of a row, and whether it wraps in between, if it may.
+    """Return a compared operand in the first and last lane of a row, and whether it does not wrap in between.
 
-    Values are wider than the operands.
+    The third value is None if the operand never wraps. The values are wider than the operands.
     """
     b, shape = e.builder, e.operand_shape(source)
     signed = op.modifiers[1] == "s32" and op.modifiers[0] in ("lt", "le", "gt", "ge")
@@ -340,7 +362,9 @@ def _ends(e: WarpEmitter, op: Op, source: Operand, row: int) -> tuple[Value, Val
 
 
 def _behind(loop: Loop | None, position: int) -> str:
-    """Label of what is visited after a position inside a loop, or inside none: the loop's end, or the next block."""
+    """Return the label that is visited after a position: the end of the loop if the loop ends there, otherwise the next
+    block.
+    """
     return f"again.{loop.head}" if loop is not None and loop.last == position else f"check.{position + 1}"
 
 

@@ -1,13 +1,13 @@
-"""The functions around the warp: they take blocks from the counter, and run the warps of each.
+"""The functions around the code of a warp, which take blocks from the counter and run the warps of each block.
 
-    ret;                     run:          fetch: the next blocks; return where there are none
-                             block.start:  %ctaid.x and its like
-                      ->     warp.start:   the code of a warp, whose lanes are all that it has of the block
+    ret;                     run:          fetch: the next blocks; returns if none are left
+                             block.start:  %ctaid.x and similar registers
+                      ->     warp.start:   the code of a warp, which depends on the block only through its lanes
                              warp.end:     the next warp at warp.start, or
                              block.end:    the next block at block.start, or fetch
 
-Where a kernel is cut at its barriers, the code of a warp is that of one region, in a function of its own. Where warps
-have stacks it is a function that the scheduler in ``runtime/blocks.c`` calls. What the host hands over is a ``Launch``.
+If a kernel is split at its barriers, each region is a separate function that contains the code of a warp. If warps have
+stacks, the scheduler in ``runtime/blocks.c`` calls the function of a warp. The host passes a ``Launch``.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _RANK = Value("%cluster.rank", "i32")
 
 
 def emit_function(flow: Flow, symbol: str, functions: Mapping[str, Flow]) -> str:
-    """Emit the module with one function ``void symbol(Launch *, shared, local)`` and return its text.
+    """Emit the module with one function ``void symbol(Launch *, shared, local)``, and return its text.
 
-    ``functions`` are those that it calls.
+    ``functions`` are the device functions that the kernel calls.
     """
     e, b = flow.e, flow.b
     flow.emit(_first_mask(e))
@@ -80,7 +80,7 @@ def emit_regions(fission: Fission, flows: Mapping[str, Flow], symbol: str) -> st
 
 
 def _define_region(flow: Flow, name: str, arguments: Sequence[Value], attributes: str) -> None:
-    """Define the function of one region: it runs in all warps and gives the region that follows."""
+    """Define the function of one region, which runs in all warps and returns the number of the next region."""
     e, b, body = flow.e, flow.b, flow.b.take()
     _with_idle(b)
     following = b.allocate("i32", into="%next")
@@ -103,7 +103,7 @@ def _define_region(flow: Flow, name: str, arguments: Sequence[Value], attributes
 
 
 def _begin_kernel(f: Builder, e: WarpEmitter, local: str) -> None:
-    """Begin a function that takes blocks from the counter; ``local`` becomes the address of local memory."""
+    """Emit the start of a function that takes blocks from the counter. ``local`` names the address of local memory."""
     f.binary("add", f.integer(0, 32), f.integer(0, 32), into=_RANK.text)
     _common(f)
     f.offset(LAUNCH, field_offset("next"), into="%next.at")
@@ -116,7 +116,9 @@ def _begin_kernel(f: Builder, e: WarpEmitter, local: str) -> None:
 
 
 def _end_kernel(f: Builder, symbol: str, *others: Builder) -> None:
-    """Return when there are no more blocks; what ``f`` and the ``others`` stored past the cache is waited for."""
+    """Emit the return for the case that no blocks are left. It first waits for cache-bypassing stores
+    of all builders.
+    """
     f.start("return")
     wait_for_stores(f, *others)
     f.leave()
@@ -125,7 +127,9 @@ def _end_kernel(f: Builder, symbol: str, *others: Builder) -> None:
 
 @contextlib.contextmanager
 def _over_blocks(f: Builder, e: WarpEmitter, walks: Walks) -> Iterator[None]:
-    """Run what is emitted inside for one block after the other, as long as there are some; some ``walks`` in turns."""
+    """Put the code emitted in this context into a loop over all blocks. ``walks`` may let warps of several blocks take
+    turns.
+    """
     f.start("fetch")
     first = f.update("add", "%next.at", _CHUNK, "monotonic")
     f.branch(f.compare("icmp ult", first, _BLOCKS), "chunk.start", "return")
@@ -149,9 +153,10 @@ def _over_blocks(f: Builder, e: WarpEmitter, walks: Walks) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _over_warps(flow: Flow, behind: str) -> Iterator[None]:
-    """Run what is emitted inside for one warp of the block after the other, then go on ``behind``.
+    """Put the code emitted in this context into a loop over the warps of the block, then branch to ``behind``.
 
-    Which warp runs is stored where it may run for long: where there is a loop. It costs what is short.
+    If the code has a loop, which may run for long, it stores the number of the running warp. The store would slow down
+    short code.
     """
     e, b, walks = flow.e, flow.b, flow.plan.walks
     alone = not flow.takes_turns or walks.blocks > 1
@@ -189,9 +194,10 @@ def _in_turn(e: WarpEmitter, behind: str) -> Iterator[None]:
 def _counting(
     b: Builder, number: Value, first: Value, limit: Value, behind: str, last: Callable[[], None] | None = None
 ) -> Iterator[None]:
-    """Run what is emitted inside, and ``last``, for ``first`` and each ``number`` behind it below ``limit``.
+    """Put the code emitted in this context into a loop that counts ``number`` from ``first`` up to ``limit``,
+    exclusive.
 
-    Then go on ``behind``.
+    ``last`` emits code at the end of each iteration. After the loop, branch to ``behind``.
     """
     name, before = number.text[1:], b.here
     b.start(f"{name}.start")
@@ -212,7 +218,10 @@ _FRAME_BYTES, _SMALL = 512, 1500
 
 
 def _stack_bytes(body: Sequence[Node]) -> int:
-    """Size the stack of a warp: each value may lie in a place of its own, as where LLVM does not optimize."""
+    """Return the stack size of a warp in bytes.
+
+    The size has room for each value in a separate slot, because LLVM may not optimize the code.
+    """
     return STACK_BYTES + (aligned(_FRAME_BYTES * len(body), 1 << 16) if len(body) > _SMALL else 0)
 
 
@@ -241,7 +250,7 @@ def _on_stacks(e: WarpEmitter, symbol: str, functions: Mapping[str, Flow]) -> st
 
 
 def _on_stack(e: WarpEmitter, body: list[Node]) -> None:
-    """What runs for a warp with a stack of its own, behind what tells it of the block."""
+    """Emit the code of a warp with a stack, after the code that loads the state of the block."""
     b = e.builder
     _common(b)
     b.binary("mul", WARP_NUMBER, b.integer(WARP, 32), into=FIRST_THREAD.text)
@@ -252,7 +261,9 @@ def _on_stack(e: WarpEmitter, body: list[Node]) -> None:
 
 
 def _define_function(name: str, flow: Flow) -> None:
-    """A function that is called: in the lanes of a mask, with parameters in memory; it gives the lanes that exited."""
+    """Define a device function that runs in the lanes of a mask. Its parameters are in memory, and it returns the
+    exited lanes.
+    """
     e, b, mask = flow.e, flow.b, Value("%entry.mask", "i1", WARP)
     flow.emit(mask)
     b.start("warp.end")
@@ -273,7 +284,7 @@ _STATE_FIELDS = (
 
 
 def _state_loads(b: Builder) -> None:
-    """Read what the scheduler says of the block."""
+    """Load the fields in which the scheduler describes the block."""
     for value, field in _STATE_FIELDS:
         b.load(value.type, b.offset(STATE, getattr(Block, field).offset), into=value.text)
 
@@ -321,7 +332,7 @@ def _first_mask(e: WarpEmitter) -> Value:
 
 
 def _warp_place(b: Builder) -> None:
-    """Find where it stands which warp runs, for those who end the launch."""
+    """Define the address at which the number of the running warp is stored, for code that ends the launch."""
     b.offset("%shared", 16 - PLACE, into="%warp.at")
 
 

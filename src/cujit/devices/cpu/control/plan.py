@@ -1,9 +1,10 @@
-"""How the blocks of a kernel are emitted, found before any code is: who waits where, and which blocks come twice.
+"""The plan for emitting the blocks of a kernel, made before any code: where lanes wait, and which blocks are
+duplicated.
 
-red.shared.add.u32 [r], 1;         lanes may part behind block 0, so that it comes twice: with a mask of its lanes,
-setp.lt.u32 p, t, n;         ->    and for warps whose lanes are all active. There the operation is cut in two,
-@p bra ELSE;                       atom.put and atom.run, the second behind setp; and the first and the last lane
-…                                  compare for all, because t counts up with the lane
+    red.shared.add.u32 [r], 1;         lanes may diverge after block 0, so it is emitted twice: with a mask, and for
+    setp.lt.u32 p, t, n;         ->    warps whose lanes are all active. The second copy splits the operation into
+    @p bra ELSE;                       atom.put and atom.run, which follows setp. Only the first and the last lane
+    …                                  compare, because t increases with the lane.
 """
 
 from __future__ import annotations
@@ -35,19 +36,19 @@ Source: PTX ISA 9.1, "setp", "Comparisons" (``lo`` to ``hs`` are unsigned).
 
 @dataclass(frozen=True)
 class ControlPlan:
-    """How the blocks of a kernel, of a region of one (which has a ``boundary``), or of a function are emitted.
+    """The plan for the blocks of a kernel, of a function, or of one region, which has a ``boundary``.
 
-    ``polls`` are polling loops by their heads, each with its line and what alone ends it; ``first_separate`` is the
-    first position that lanes may pass at different times. ``equivalent`` tells by position of an earlier block
-    with the same lanes.
+    ``polls`` maps the head of each polling loop to its line and to the only event that ends the loop.
+    ``first_separate`` is the first position that lanes may pass at different times. ``equivalent`` contains, for each
+    position, the position of an earlier block with the same lanes, or None.
 
-    Lanes wait at barriers where they are ``parking``, for their partners where they are ``gathering``; each of
-    ``meetings`` are places that may take part in one exchange. ``strips`` are the loops that are strip-mined.
+    Lanes wait at the barriers in ``parking``, and wait for their partners in ``gathering``. Each of ``meetings`` is a
+    list of places that may take part in one exchange. ``strips`` are the strip-mined loops.
 
-    ``parts`` tells whether lanes may part. ``together`` are the blocks once more, by position, for warps whose lanes
-    are all active: none where it is not worth it. ``ends`` are comparisons of these blocks that the first and the last
-    lane decide, ``wholes`` the positions at which it is looked whether a warp is whole. ``walks`` are the
-    loops in which such a warp lets others go on every few turns.
+    ``parts`` is whether lanes may diverge. ``together`` maps positions to copies of blocks for warps whose lanes are
+    all active. It is empty if copies are not worthwhile. ``ends`` are comparisons in these blocks that the first and
+    last lane decide. ``wholes`` are the positions that check whether all lanes are active. ``walks`` are the loops in
+    which such a warp lets other warps run every few iterations.
     """
 
     boundary: RegionBoundary | None
@@ -66,7 +67,7 @@ class ControlPlan:
 
 
 def make_plan(e: WarpEmitter, boundary: RegionBoundary | None) -> ControlPlan:
-    """Plan what ``e`` is to emit; where somebody watches, every operation is done in the simplest way."""
+    """Return the plan for the code that ``e`` emits. With observers, every operation is emitted in the simplest way."""
     blocks, non_reconverging = e.graph.blocks, frozenset(bits_of(e.divergence.non_reconverging))
     polls = {loop.head: (_line_of(e.graph, loop), awaited(e.graph, loop)) for loop in polling_loops(e.graph)}
     equivalent, first_separate = control_equivalent(e.graph), min(non_reconverging, default=e.graph.exit)
@@ -94,9 +95,9 @@ def _line_of(graph: ControlFlowGraph, loop: Loop) -> int:
 
 
 def fenced(graph: ControlFlowGraph) -> ControlFlowGraph:
-    """Put loads and stores that are more than weak between fences; those of 16 bytes are that by themselves.
+    """Put strong loads and stores between fences, except 16-byte accesses, which need no fences.
 
-    Before what a warpgroup does together its warps meet.
+    Before each operation of a warpgroup, insert an operation that synchronizes its warps.
     """
     blocks = [replace(b, ops=[each for op in b.ops for each in _fenced(op)]) for b in graph.blocks]
     return replace(graph, blocks=blocks)
@@ -112,7 +113,9 @@ def _fenced(op: Op) -> Sequence[Op]:
 
 
 def _meeting_of(op: Op) -> Op:
-    """Make the operation by which the warps of a warpgroup meet: warps that come to different forms do not."""
+    """Create the operation that synchronizes the warps of a warpgroup. Warps at operations of different forms do not
+    meet.
+    """
     form = IntConstant(zlib.crc32(op.name.encode()))
     return Op(form_of("warpgroup.meet"), (), (form,), op.guard, guard_negated=op.guard_negated, line=op.line)
 
@@ -123,11 +126,12 @@ def _meeting_of(op: Op) -> Op:
 def _meetings(
     sites: Sequence[BasicBlock], equivalent: Sequence[int | None], constants: Mapping[int, int]
 ) -> list[list[BasicBlock]]:
-    """Find places of the same operation that may take part in one exchange: their masks may be equal.
+    """Find places of the same operation that may take part in one exchange, because their masks may be equal.
 
-    Source: CUDA C++ Programming Guide, "Warp Shuffle Functions" and its neighbours: the lanes that a mask names have
-    to execute the same operation with the same mask; the manual does not ask that it stands in one place. Where all
-    lanes pass all places in turn, they wait at each for the last of them: ``equivalent`` is of ``control_equivalent``.
+    Source: CUDA C++ Programming Guide, "Warp Shuffle Functions" and the sections next to it: the lanes that a mask
+    names have to execute the same operation with the same mask. The manual does not require one place. If all lanes
+    pass all places in turn, the lanes wait at each place for the last lane. ``equivalent`` is the result of
+    ``control_equivalent``.
     """
     same: dict[tuple[str, ...], list[BasicBlock]] = {}
     for block in sites:
@@ -149,10 +153,11 @@ def _meetings(
 
 
 def _together(e: WarpEmitter, bound: Container[int]) -> tuple[bool, dict[int, BasicBlock]]:
-    """Return whether lanes may diverge, and the blocks for warps whose lanes are all active, if those are worth it.
+    """Return whether lanes may diverge, and the blocks to duplicate for warps whose lanes are all active, if
+    worthwhile.
 
-    Where it is counted which lanes have not exited, that is in loops alone, in which nobody waits: at no position that
-    is ``bound`` to others.
+    If exited lanes are counted, only loops in which no lane waits are duplicated: loops without a position in
+    ``bound``.
     """
     parts = any(is_divergent_branch(b, e.divergence.shapes) for b in e.graph.blocks)
     simple = any(observer.begin_region is None for observer in e.observers)
@@ -176,7 +181,10 @@ def _is_free(blocks: Sequence[BasicBlock], bound: Container[int]) -> bool:
 
 
 def _wholes(e: WarpEmitter, together: Container[int]) -> frozenset[int]:
-    """Find where lanes may all be together again, or begin together: where ways meet, and at the heads of loops."""
+    """Return the positions at which all lanes may be active together.
+
+    These are blocks at which control flow merges and, if exited lanes are counted, loop heads.
+    """
     blocks = [b for b in e.graph.blocks if b.position in together]
     heads = {loop.head for loop in e.graph.loops} if e.counts_lanes else ()
     meets = (not e.divergence.inactive[b.position] and len(b.predecessors) != 1 for b in blocks)
@@ -184,10 +192,10 @@ def _wholes(e: WarpEmitter, together: Container[int]) -> frozenset[int]:
 
 
 def _sunk(e: WarpEmitter, block: BasicBlock) -> BasicBlock:
-    """Split atomic operations: they collect their operands in place, and run after operations that only compute.
+    """Split atomic operations: one part collects operands in place, and the other part runs after pure computations.
 
-    They read from memory what the lanes hand over, which is quicker some time after it was written. Operations of one
-    name wait for each other, those of different names come in their order.
+    The second part reads the lanes' operands from memory, which is faster some time after the write. Operations of the
+    same name are delayed together. Operations of different names keep their order.
     """
     ops: list[Op] = []
     late: list[Op] = []
@@ -205,7 +213,10 @@ def _sunk(e: WarpEmitter, block: BasicBlock) -> BasicBlock:
 
 
 def _ends(e: WarpEmitter, blocks: Iterable[BasicBlock]) -> Iterator[tuple[int, Op]]:
-    """Find the branches that the first and the last lane of a row decide: what they compare counts up in between."""
+    """Yield the positions and comparisons of branches that the first and last lane of a row decide.
+
+    The compared values change by a fixed stride from lane to lane.
+    """
     for block in blocks:
         op = _comparison(block)
         shapes = [] if op is None else [e.operand_shape(s) for s in op.sources]
@@ -215,7 +226,10 @@ def _ends(e: WarpEmitter, blocks: Iterable[BasicBlock]) -> Iterator[tuple[int, O
 
 
 def _comparison(block: BasicBlock) -> Op | None:
-    """Find the comparison of 32-bit integers in this block that decides its branch, if what it read still stands."""
+    """Return the comparison of 32-bit integers in this block that decides its branch.
+
+    Return None if there is none, or if the block changes the compared values before the branch.
+    """
     guard, written = None if block.branch is None else block.branch.guard, 0
     for op in () if guard is None else reversed(block.ops[:-1]):
         if guard in op.written:

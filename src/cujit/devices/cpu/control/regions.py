@@ -1,12 +1,12 @@
-"""A kernel that is cut at its barriers: how the regions follow each other, and what is kept from one to the next.
+"""Kernels that are split at their barriers: the order of the regions, and the values kept from one region to the next.
 
-    st.shared.u32 [s], x;            region.0:  for each warp: the code; y to %k3.v at the number of the warp; gives 1
-    bar.sync 0;                ->    region.1:  for each warp: y from there; the code; gives -1
-    add.u32 z, z, y;                 block.run: calls the region that the last one gave, until that is -1
+    st.shared.u32 [s], x;            region.0:  for each warp: the code; y to %k3.v at the warp number; returns 1
+    bar.sync 0;                ->    region.1:  for each warp: y from there; the code; returns -1
+    add.u32 z, z, y;                 block.run: calls the region that the last one returned, until that is -1
 
-Registers that a region begins with are kept in memory from the barrier before: one place for all warps where the whole
-block has the same value, else one a warp. Where warps may come to different barriers, the regions take turns: in a
-turn each warp runs the region behind the barrier at which it waits.
+The registers that a region needs at its start are stored in memory at the preceding barrier. A value that is equal in
+the whole block has one place for all warps. Other values have one place per warp. If warps may reach different
+barriers, the regions take turns. In each turn, each warp runs the region after the barrier at which it waits.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _MASK_KEPT = f"<{WARP} x {_WORD_KEPT}>"
 
 
 class RegionBoundary:
-    """How the warps of one region begin, and how they come to the barriers behind it."""
+    """The start of one region for each warp, and the arrival of warps at the barriers that end the region."""
 
     def __init__(self, fission: Fission, region: Region, version: int | None = None) -> None:
         self.fission = fission
@@ -63,7 +63,9 @@ class RegionBoundary:
         return bool(self.region.touched >> reg.index & 1) or (self.region.number == 0 and reg in self.fission.kept)
 
     def vectors(self) -> dict[Op, VectorAccess]:
-        """Find the vectors of loads and stores; one with a predicate has some where all lanes come to it."""
+        """Return the vector accesses of loads and stores. A predicated operation has one only if all lanes reach the
+        operation.
+        """
         region = self.region
         ops = [op for op in region.graph.ops if op.guard is None or op in region.if_converted]
         found = {op: access for op in ops if (access := vector_access(op, region.patterns)) is not None}
@@ -81,7 +83,7 @@ class RegionBoundary:
                 e.lent[reg.index] = self._place(e, f"k{reg.index}.v", f"<{WARP} x {storage_type(reg)}>")
 
     def enter(self, e: WarpEmitter, first_mask: Value) -> Value:
-        """Read what was kept for this warp; give the lanes that run."""
+        """Load the values that were kept for this warp, and return the lanes that run."""
         b, mask = e.builder, first_mask
         if not self.fission.blockwide.together:
             # Warps that came to another barrier do not run this region.
@@ -103,7 +105,7 @@ class RegionBoundary:
         return mask
 
     def _take_mask(self, e: WarpEmitter, first_mask: Value) -> Value:
-        """Find the lanes that go on, and skip a warp that has none; they exit unless they arrive somewhere."""
+        """Return the lanes that continue, and skip a warp that has none. Lanes that do not arrive at a barrier exit."""
         b = e.builder
         place = self._place(e, "masks", "i32")
         if not self.region.number:
@@ -115,7 +117,7 @@ class RegionBoundary:
         return b.mask_of(word)
 
     def arrive(self, e: WarpEmitter, block: BasicBlock) -> None:
-        """Keep what the region behind a barrier begins with; the lanes of the current mask are all that go on."""
+        """Store the values that the region after a barrier needs. Only the lanes of the current mask continue."""
         b = e.builder
         number = self.region.following[block.position]
         if number == GONE:
@@ -142,7 +144,9 @@ class RegionBoundary:
         return joined(1 << index for number in self.region.following.values() for index in self._handed_on(number))
 
     def _move(self, e: WarpEmitter, index: int, way: str) -> None:
-        """Copy a register from where it is kept (``in``), or there (``out``); a vector that is lent is there."""
+        """Copy a register from its place in memory (``in``), or to that place (``out``). A lent vector is already
+        there.
+        """
         reg = self._registers[index]
         for form, type_ in forms_of(e, reg):
             if form == "v" and index in e.divergence.lazy:
@@ -166,7 +170,7 @@ class RegionBoundary:
 
 
 def _shadows(e: WarpEmitter, reg: Reg) -> list[tuple[str, str, int]]:
-    """List the variables that observers keep beside a register."""
+    """List the variables that observers keep for a register."""
     return [named for observer in e.observers if (named := observer.shadow_of(e, reg)) is not None]
 
 
@@ -179,7 +183,7 @@ def load_kept(e: WarpEmitter, reg: Reg, form: str, type_: str, place: Value) -> 
 
 
 def store_kept(e: WarpEmitter, reg: Reg, form: str, place: Value) -> None:
-    """Keep one of the forms of a register at a place: a mask as words."""
+    """Store one form of a register at a place. A mask is stored as words."""
     b = e.builder
     value = b.read(e.variable(reg, form), element_of(reg, form), lanes=WARP if form == "v" else 0)
     b.store(b.cast("sext", value, _WORD_KEPT) if type_of(value) == MASK else value, place)
@@ -219,7 +223,7 @@ def _places(e: WarpEmitter, fission: Fission, warps: int) -> list[tuple[str, str
 
 
 def kept_places(b: Builder, e: WarpEmitter, fission: Fission, warps: int) -> None:
-    """Take memory for what regions hand on to each other, in the function around them."""
+    """Allocate memory, in the enclosing function, for the values that regions pass to each other."""
     for name, type_ in _places(e, fission, warps):
         b.allocate(type_, align=LARGEST_VECTOR, into=f"%{name}")
 
@@ -231,7 +235,7 @@ def kept_pointers(e: WarpEmitter, fission: Fission, warps: int) -> list[Value]:
 
 
 def boundaries(fission: Fission) -> dict[str, RegionBoundary]:
-    """List all regions and their versions, by the names of their functions."""
+    """Return the boundaries of all regions and of their versions, by function name."""
     found = {}
     for region in fission.regions:
         name = f"region.{region.number}"
@@ -266,7 +270,9 @@ def _one_after_another(b: Builder, e: WarpEmitter, fission: Fission, arguments: 
 
 
 def _call(b: Builder, e: WarpEmitter, fission: Fission, region: Region, arguments: Sequence[Value]) -> Value:
-    """Run a region, or the version of it that is for what a register has now."""
+    """Emit a call of a region, or of its version for the current value of a register. Return the number of the next
+    region.
+    """
     name = f"region.{region.number}"
     if region.choice is None:
         return b.invoke(f"@{name}", "i32", *arguments)

@@ -48,7 +48,7 @@ _GROUPS = frozenset({"cta_group::1", "cta_group::2"})
 
 
 def check(program: KernelProgram, refusals: Refusals) -> None:
-    """Note every operation that no rule takes, and every operand that a rule cannot read."""
+    """Record every operation without a rule, and every operand that a rule cannot read."""
     rules = all_rules()
     for op in program.ops:
         if op.form.is_jump:
@@ -72,7 +72,7 @@ def check(program: KernelProgram, refusals: Refusals) -> None:
 
 
 def check_groups(programs: Iterable[KernelProgram], refusals: Refusals) -> None:
-    """Note a kernel whose instructions of tensor memory are some for one block and some for a pair.
+    """Record an error if a kernel has tensor-memory instructions for one block and others for a pair of blocks.
 
     Source: PTX ISA 9.1, "tcgen05.alloc"; ptxas 13.0.
     """

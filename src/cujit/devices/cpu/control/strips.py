@@ -1,13 +1,13 @@
-"""Strip-mined loops: loops of one block that only compute run for some lanes, to the end, then for the next lanes.
+"""Strip-mined loops: a compute-only loop of one block runs to its end for some lanes, then for the next lanes.
 
-    AGAIN: fma.rn.f32 x, x, y, z;              strip.1: x, y, z of lanes 0 to 7 from memory
-           setp.lt.f32 p, x, c;                turn.2:  fma <8 x float>, fcmp <8 x float>; back where a lane is left
-           @p bra AGAIN;               ->      done.3:  x of these lanes to memory; strip.1 for lanes 8 to 15, …
-                                               end.4:   x of all lanes from memory
+    AGAIN: fma.rn.f32 x, x, y, z;              strip.1: loads x, y, z of lanes 0 to 7
+           setp.lt.f32 p, x, c;                turn.2:  fma <8 x float>, fcmp <8 x float>; repeats while a lane is left
+           @p bra AGAIN;               ->      done.3:  stores x of these lanes; strip.1 for lanes 8 to 15, …
+                                               end.4:   loads x of all lanes
 
-The values of 32 lanes fill more registers than a processor has when such a loop keeps many of them; those of some of
-the lanes do not, and a strip whose lanes have all left the loop waits for no other. The lanes that are still in the
-loop are kept as whole words, as the processor compares them, and not as bits.
+If such a loop keeps many values, the values of 32 lanes need more registers than the processor has. The values of fewer
+lanes fit. Also, a strip whose lanes have all left the loop does not wait for other strips. The lanes that are still in
+the loop are kept as whole words, not as bits, because the processor compares words.
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ _MOST_OPS = 200
 
 @dataclass(frozen=True)
 class Strip:
-    """How to run a loop in strips of ``width`` lanes.
+    """The way to run a loop in strips of ``width`` lanes.
 
-    ``enters``, ``writes`` and ``leaves`` are the registers with a value in each lane that it begins with, that it
-    writes, and that others read of these; ``counts`` are those that it writes with one value for all lanes.
-    ``diverges`` tells whether lanes leave it at different times.
+    ``enters`` are the registers with per-lane values that the loop needs at its start. ``writes`` are the registers
+    with per-lane values that the loop writes, and ``leaves`` are the registers in ``writes`` that other code reads.
+    ``counts`` are the registers that the loop writes with one value for all lanes. ``diverges`` is whether lanes leave
+    the loop at different times.
     """
 
     width: int
@@ -64,12 +65,12 @@ def _readers(ops: Iterable[Op]) -> Counter[Reg]:
 
 
 def behind(block: BasicBlock) -> int:
-    """Return where lanes go that leave a loop of one block."""
+    """Return the position of the block at which lanes continue after a loop of one block."""
     return next(s for s in block.successors if s != block.position)
 
 
 def _is_loop(block: BasicBlock) -> bool:
-    """Whether a block is a whole loop, at whose end a predicate tells which lanes turn once more."""
+    """Return whether a block is a whole loop that ends with a predicate for the lanes that repeat it."""
     loop, branch, p = block.loop, block.branch, block.position
     if loop is None or branch is None or not loop.head == loop.last == p or len(block.ops) > _MOST_OPS:
         return False
@@ -77,7 +78,7 @@ def _is_loop(block: BasicBlock) -> bool:
 
 
 def _is_alone(e: WarpEmitter, op: Op) -> bool:
-    """Whether lanes do an operation without each other, and it does nothing but write registers."""
+    """Return whether each lane does an operation independently, without effects other than register writes."""
     sources = [_is_uniform(e, s) for s in op.sources]
     if op.form.is_load:
         plain = op.guard is None and not op.form.is_poll and op.space != "local"
@@ -89,16 +90,16 @@ def _is_alone(e: WarpEmitter, op: Op) -> bool:
 
 
 def _is_uniform(e: WarpEmitter, operand: Operand) -> bool | None:
-    """Whether an operand is the same in all lanes; None where it is nothing that a lane has alone."""
+    """Return whether an operand is equal in all lanes. Return None for an operand that strips do not support."""
     if isinstance(operand, OperandGroup | Negation) or (isinstance(operand, MemoryOperand) and operand.coords):
         return None
     return e.operand_shape(operand).is_uniform or (None if isinstance(operand, Special) else False)
 
 
 def _strip(e: WarpEmitter, block: BasicBlock, readers: Counter[Reg], inside: Counter[Reg]) -> Strip | None:
-    """Find out how to run a loop in strips; None where it would gain nothing, or where that cannot be done.
+    """Return the way to run a loop in strips. Return None if strips are impossible or not worthwhile.
 
-    ``readers`` are of the whole program, ``inside`` those of them that are in the loop.
+    ``readers`` counts the readers of each register in the whole program, and ``inside`` counts the readers in the loop.
     """
 
     def is_read(reg: Reg) -> bool:
@@ -121,7 +122,10 @@ def _sorted(registers: Iterable[Reg], chosen: Callable[[Reg], bool]) -> tuple[tu
 
 
 def _used(block: BasicBlock, masked: int) -> tuple[list[Reg], list[Reg]]:
-    """List the registers that a loop begins with, some because lanes that left it need them, and those it writes."""
+    """Return the registers that a loop needs at its start, and the registers that it writes.
+
+    The first list includes written registers with an old value that lanes still need after they leave the loop.
+    """
     begins: dict[Reg, None] = {}
     written: dict[Reg, None] = {}
     for op in block.ops:
@@ -141,7 +145,7 @@ def _width(registers: Iterable[Reg]) -> int:
 
 
 def _vector_registers() -> tuple[int, int]:
-    """Return how many vector registers the processor has, and their bits."""
+    """Return the number of vector registers of the processor, and their width in bits."""
     host = processor()
     features = host.features.split(",")
     if "x86" not in host.triple:
@@ -155,14 +159,17 @@ def _vector_registers() -> tuple[int, int]:
 
 
 def emit_loop(e: WarpEmitter, block: BasicBlock, strip: Strip) -> None:
-    """Emit all turns of a loop for the lanes of the current mask; they come out of it together."""
+    """Emit all iterations of a loop for the lanes of the current mask. After the loop, all these lanes continue
+    together.
+    """
     _Loop(e, block, strip).emit()
 
 
 class _Loop:
-    """One loop: ``home`` begins the names of its variables, ``word`` is the type in which lanes are kept.
+    """An emitter of one loop. ``home`` is the prefix of its variable names, and ``word`` is the type that represents
+    lanes.
 
-    Its ``own`` emitter has registers in variables of their own, with the lanes of a strip.
+    The ``own`` emitter keeps registers in separate variables, which contain the lanes of one strip.
     """
 
     def __init__(self, e: WarpEmitter, block: BasicBlock, strip: Strip) -> None:
@@ -178,7 +185,9 @@ class _Loop:
         self.own = e.within(divergence=replace(e.divergence, shapes=shapes), moved=moved, width=strip.width)
 
     def emit(self) -> None:
-        """Emit it for all strips in turn, with what all lanes have in memory, from which each strip takes its own."""
+        """Emit the loop for all strips in turn. The values of all lanes are in memory, and each strip
+        loads its part.
+        """
         e, b, strip, mask = self.e, self.b, self.strip, self.e.mask
         for r in strip.enters:
             b.in_memory(self._place(r), b.vector(e.read(r, storage_type(r))))
@@ -223,7 +232,7 @@ class _Loop:
             b.write(f"{self.home}lanes", b.load(self.word, place, lanes=strip.width))
 
     def _turn_together(self, turn: str, done: str) -> None:
-        """Emit the turns in which all lanes of a strip are, before those of some of them."""
+        """Emit the iterations in which all lanes of a strip are active, before the iterations of only some lanes."""
         b, again, all_there = self.b, self.b.label("together"), Value("-1", self.word, constant=True)
         b.write(f"{self.home}lanes", b.vector(all_there, self.strip.width))
         b.start(again)
@@ -245,7 +254,7 @@ class _Loop:
         b.branch(stays, turn, done)
 
     def _stay(self, e: WarpEmitter) -> Value:
-        """Emit what the loop does in one turn; find out which lanes, if not all or none, turn once more."""
+        """Emit one iteration of the loop. Return the lanes that repeat the loop, or a scalar if all lanes agree."""
         for op in self.block.ops[:-1]:
             e.emit_op(op)
         stays = e.guard(self.branch)
@@ -267,5 +276,7 @@ class _Loop:
         return f"%{self.home}{reg.index}.all"
 
     def _part(self, place: str, type_: str, at: Value) -> Value:
-        """Point to what the lanes of strip ``at`` have of what lies at a place."""
+        """Return a pointer to the values of the lanes of strip ``at`` in memory that contains the
+        values of all lanes.
+        """
         return self.b.point(f"<{self.strip.width} x {type_}>", place, at)

@@ -1,12 +1,12 @@
-"""Lanes that wait for others: at barriers, at ``.sync`` operations, and behind loops that poll.
+"""Lanes that wait for other lanes: at barriers, at ``.sync`` operations, and in polling loops.
 
-        @p bra ELSE;                               the lanes that come first are left behind, and the scan goes on;
+        @p bra ELSE;                               the lanes that arrive first wait, and the scan continues;
         shfl.sync.idx.b32 a, x, 0, 31, -1;         when all lanes of the mask wait at one of the two, x and y are
         bra END;                             ->    exchanged once; a and b are the results of the lanes that wait
     ELSE: shfl.sync.idx.b32 b, y, 0, 31, -1;       at each
     END: …
 
-Where no lane goes on any more the warp itself waits, or ends the launch with an error that names where each lane is.
+If no lane can continue, the warp itself waits, or ends the launch with an error that reports the place of each lane.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _RESULTS = ("met.word", "met.flag")
 
 
 class Masks:
-    """The lanes at each block as variables of the scan, and what lets those go on that wait for others.
+    """The lanes at each block, as variables of the scan, and the code that releases waiting lanes.
 
-    ``mask.N`` are the lanes at block N, ``live`` those that have not exited; ``progress`` tells that another scan
-    helps. Where every warp has a stack of its own, ``%state`` is its block.
+    ``mask.N`` are the lanes at block N, and ``live`` are the lanes that have not exited. ``progress`` is whether
+    another scan helps. If every warp has a stack, ``%state`` is the state of its block.
     """
 
     def __init__(self, e: WarpEmitter, plan: ControlPlan) -> None:
@@ -48,7 +48,7 @@ class Masks:
         return self.b.read(name, "i1" if type_ == MASK else type_, lanes=WARP if type_ == MASK else 0)
 
     def transfer_lanes(self, e: WarpEmitter, target: int, lanes: Value) -> None:
-        """Let lanes wait at a block, or exit."""
+        """Add lanes to the mask of a block, or make them exit."""
         b = self.b
         if target != self.graph.exit:
             b.write(f"mask.{target}", b.binary("or", self.load(f"mask.{target}", MASK), lanes))
@@ -61,7 +61,10 @@ class Masks:
     # -- at operations of several lanes --------------------------------------------------------------------
 
     def gather(self, e: WarpEmitter, op: Op, otherwise: str) -> WarpEmitter:
-        """Leave behind the lanes whose partners have not come yet; go on with the others, if there are any."""
+        """Make lanes wait if their partners have not arrived. Return an emitter for the other lanes.
+
+        If there are no other lanes, branch to ``otherwise``.
+        """
         b = self.b
         stay = b.binary("and", e.lanes_of(op), lacks_partners(e, op))
         b.write(f"mask.{e.position}", stay)
@@ -71,9 +74,9 @@ class Masks:
         return e.within(mask=mask)
 
     def meet_or_gather(self, e: WarpEmitter, block: BasicBlock, otherwise: str) -> WarpEmitter:
-        """Do the operation that a block begins with, unless some lanes have done it with others that wait elsewhere.
+        """Do the first operation of a block, unless some lanes have already done it with lanes that wait elsewhere.
 
-        Those then go on, and any that came here since wait for the next scan.
+        In that case, only these lanes continue. Lanes that arrived since then wait for the next scan.
         """
         b, op, waiting = self.b, block.ops[0], e.mask
         met = self.load("met", MASK)
@@ -98,9 +101,9 @@ class Masks:
         return e.within(mask=self.load("doing", MASK))
 
     def _meet(self, blocks: Sequence[BasicBlock]) -> None:
-        """Do one operation for the lanes that wait for each other at these places, if all of a mask have come.
+        """Do one operation for the lanes that wait for each other at these places, if all lanes of a mask have arrived.
 
-        Its results are left for ``_take_results``; ``met`` are the lanes that have some.
+        ``_take_results`` later reads the results. ``met`` are the lanes with results.
         """
         e, b = self.e, self.b
         ops = [block.ops[0] for block in blocks]
@@ -135,7 +138,9 @@ class Masks:
     # -- at barriers -----------------------------------------------------------------------------------------
 
     def park(self, e: WarpEmitter, block: BasicBlock, op: Op, done: str) -> None:
-        """Make lanes arrive at a barrier. They wait there unless the whole warp came or the barrier opened."""
+        """Emit the arrival of lanes at a barrier. The lanes wait unless the whole warp arrived or the
+        barrier opened.
+        """
         b, p, target = self.b, block.position, block.successors[0]
         e.before(op)
         lanes = e.lanes_of(op)
@@ -160,7 +165,7 @@ class Masks:
         b.jump(done)
 
     def _release(self, block: BasicBlock) -> None:
-        """Let the lanes that are parked at a barrier go on if it has opened since."""
+        """Release the lanes that wait at a barrier if the barrier has opened."""
         b, p, op, done = self.b, block.position, block.ops[0], self.b.label("released")
         parked = self.load(f"parked.{p}", MASK)
         b.only_if(b.any_lane(parked), done, "parked")
@@ -178,9 +183,10 @@ class Masks:
     # -- the end of a scan -----------------------------------------------------------------------------------
 
     def emit_end_of_scan(self) -> None:
-        """Scan again while lanes go on; else let the warp wait, or say that its lanes never meet.
+        """Start another scan while lanes make progress. Otherwise, make the warp wait, or report that its lanes never
+        meet.
 
-        A warp some of whose lanes poll is never done waiting: it spins, and tells whether others of its lanes went on.
+        A warp with polling lanes never waits. It spins, and reports whether its other lanes made progress.
         """
         b = self.b
         alive, again = b.label("alive"), f"check.{self.plan.first_separate}"
@@ -210,16 +216,16 @@ class Masks:
     def spin(self, line: Value, lanes: Value, at: Value, moved: Value) -> None:
         """Let other warps run while lanes poll.
 
-        ``at`` is what alone ends their loops (``AT_ANY``: anything may), ``moved`` tells that other lanes of the warp
-        went on meanwhile.
+        ``at`` is the only event that ends their loops, or ``AT_ANY`` if any event may end them. ``moved`` is whether
+        other lanes of the warp made progress.
         """
         b = self.b
         b.call("cujit_spin", "void", STATE, WARP_NUMBER, line, b.word(lanes), at, b.cast("zext", moved, "i32"))
 
     def _spin_for_polls(self, moved: Value, again: str) -> None:
-        """Where lanes stayed in loops that poll, let other warps run and scan again.
+        """Let other warps run and scan again, if lanes stayed in polling loops.
 
-        The warp is known by the first of these loops. If lanes are in several, no one mbarrier is what they wait for.
+        The first of these loops identifies the warp. Lanes in several loops do not wait for a single mbarrier.
         """
         b = self.b
         here, line, at = b.integer(0, 32), b.integer(0, 32), b.integer(0, 32)
@@ -239,7 +245,7 @@ class Masks:
             b.jump(again)
 
     def _wait(self, parked: Value) -> None:
-        """Let the warp wait: for its barrier where all that are parked are at one, else for any change."""
+        """Make the warp wait: for a barrier if all waiting lanes are at that barrier, otherwise for any change."""
         b = self.b
         number, generation = b.integer(AT_ANY, 32), b.integer(0, 32)
         line = b.integer(self.plan.parking[0].ops[0].line, 32)
@@ -269,16 +275,18 @@ class Masks:
         b.call("llvm.memset.p0.i64", "void", self._noted(), b.integer(0, 8), size, b.integer(0, 1))
 
     def _noted(self) -> Value:
-        """Find where the state of the warp tells at which operations lanes wait for others that are parked."""
+        """Return a pointer to the record, in the state of the warp, of the operations at which lanes wait for parked
+        lanes.
+        """
         b = self.b
         offset = b.binary("mul", b.resize(WARP_NUMBER, 64, signed=False), b.integer(ctypes.sizeof(Warp), 64))
         at = b.binary("add", offset, b.integer(BlockState.warp.offset + Warp.apart.offset, 64))
         return b.point("i8", STATE, at)
 
     def _note(self, at: Value, room: int, *, polling: Value | None = None) -> None:
-        """Write a ``Meeting`` for each place at which lanes wait for others, as many as ``room`` bytes hold.
+        """Write a ``Meeting`` for each place at which lanes wait for other lanes, as many as fit into ``room`` bytes.
 
-        Where lanes poll, places are barriers and other loops, too: ``polling`` are the lanes of the first loop.
+        ``polling`` are the lanes of the first polling loop. If lanes poll, the places include barriers and other loops.
         """
         e, b = self.e, self.b
         count, most, zero = b.integer(0, 32), b.integer(room // ctypes.sizeof(Meeting), 32), b.integer(0, 32)
@@ -300,7 +308,7 @@ class Masks:
             count = b.call("cujit_note", "i32", at, count, most, b.integer(line, 32), lanes, members)
 
     def _end_launch(self) -> None:
-        """End the launch as one whose lanes never meet: name the first of those that wait at the first place."""
+        """End the launch because its lanes never meet. Report the first waiting lane at the first place."""
         b = self.b
         who, line = b.integer(0, 32), b.integer(0, 32)
         for block in reversed(self.plan.gathering):
@@ -321,9 +329,9 @@ class Masks:
 
 
 class _Scattered(Party):
-    """Lanes that do an operation together, each at its own of several places.
+    """Lanes that do one operation together while they wait at several places.
 
-    ``masks`` are the lanes that wait at each place, ``ready`` those that take part.
+    ``masks`` are the lanes that wait at each place, and ``ready`` are the lanes that take part.
     """
 
     def __init__(self, e: WarpEmitter, ops: Sequence[Op], masks: Sequence[Value], ready: Value) -> None:
@@ -342,7 +350,10 @@ class _Scattered(Party):
         return numbers.pop() if len(numbers) == 1 else None
 
     def operand(self, index: int, type_: str) -> Value:
-        """Read a source at the place where each lane waits; a scalar if it is one constant everywhere."""
+        """Return a source operand, read at the place where each lane waits.
+
+        Return a scalar if the operand is the same constant at all places.
+        """
         e, b = self.e, self.e.builder
         number = self.known(index)
         if number is not None and type_ == "i32":

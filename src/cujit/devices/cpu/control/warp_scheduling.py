@@ -1,14 +1,14 @@
-"""Loops over memory in which warps take turns, so that these read it in long pieces.
+"""Loops over memory in which warps take turns, so that the warps read long pieces of memory.
 
-    for (i = first; i < n; i += all)           walk.1:  what this warp kept; go on at all.1
-        sum += x[i];                           all.1:   a turn of the loop
-                                       ->      all.again.1: after every 8 of them keep sum and i, note where, warp.end
-                                               round.end: the warps once more, while some have turns left
+    for (i = first; i < n; i += all)           walk.1:  loads the kept values of this warp; continues at all.1
+        sum += x[i];                           all.1:   an iteration of the loop
+                                       ->      all.again.1: every 8 iterations, keeps sum, i and the loop; warp.end
+                                               round.end: all warps again, while some have iterations left
 
-A grid-stride loop goes from a short piece of memory to one far away. Where each warp runs its whole loop alone, the
-processor sees no order in what is read, and pieces fall into few sets of its cache. With turns, a block reads a piece
-of 1 KiB at 8 places, then at the next ones; where blocks have no memory of their own, several read longer pieces.
-Where warps have stacks of their own, they switch.
+A grid-stride loop jumps from a short piece of memory to a distant piece. If each warp ran its whole loop alone, the
+processor would see no pattern in the reads, and the pieces would use few sets of its cache. With turns, a block reads a
+piece of 1 KiB at 8 places, then at the next places. If blocks have no shared memory, several blocks read longer pieces
+together. If warps have stacks, they switch stacks.
 """
 
 from __future__ import annotations
@@ -56,9 +56,10 @@ _GROUP = Value("%group", "i64")
 
 @dataclass(frozen=True)
 class Walks:
-    """The loops in which warps take turns, by their heads, with the registers that are read behind each head.
+    """The loops in which warps take turns. ``kept`` maps the head of each loop to the registers that are read after the
+    head.
 
-    Warps of as many ``blocks`` take turns with each other.
+    Warps of ``blocks`` blocks take turns with each other.
     """
 
     kept: Mapping[int, Sequence[Reg]] = field(default_factory=dict)
@@ -70,9 +71,9 @@ NO_WALKS = Walks()
 
 
 def find_walks(e: WarpEmitter, parts: bool, together: Container[int], boundary: RegionBoundary | None) -> Walks:
-    """Find innermost loops that go over global memory and do nothing that other blocks see before they end.
+    """Find innermost loops that iterate over global memory, without effects that other blocks see before the loops end.
 
-    The rest is as in a ``Plan``.
+    The other parameters are as in a ``ControlPlan``.
     """
     loops = _innermost(e, together) if _may_take_turns(e, parts, boundary) else []
     kept = _kept(e, [loop.head for loop in loops if _goes_over_memory(e, loop)], boundary)
@@ -84,7 +85,7 @@ def find_walks(e: WarpEmitter, parts: bool, together: Container[int], boundary: 
 
 
 def _may_take_turns(e: WarpEmitter, parts: bool, boundary: RegionBoundary | None) -> bool:
-    """Whether there are blocks for warps whose lanes are all active, and what such a warp has is its own."""
+    """Return whether there are blocks for warps whose lanes are all active, and the state of such a warp is private."""
     uneven = e.block.volume % WARP != 0 or (boundary is not None and boundary.fission.keeps_masks)
     shares = e.counts_lanes or (boundary is None and e.program.local_size > 0)
     return not (e.watched or e.is_function or (uneven and not parts)) and (e.suspends or not shares)
@@ -96,7 +97,9 @@ def _innermost(e: WarpEmitter, together: Container[int]) -> list[Loop]:
 
 
 def _kept(e: WarpEmitter, heads: Sequence[int], boundary: RegionBoundary | None) -> dict[int, list[Reg]]:
-    """List for the head of each loop the registers that are read behind it, in the regions that follow, too."""
+    """Return, for the head of each loop, the registers that are read after the head, including reads
+    in later regions.
+    """
     if not heads:
         return {}
     live, later = live_in(e.graph), 0 if boundary is None else boundary.handed_on
@@ -105,7 +108,10 @@ def _kept(e: WarpEmitter, heads: Sequence[int], boundary: RegionBoundary | None)
 
 
 def _goes_over_memory(e: WarpEmitter, loop: Loop) -> bool:
-    """Whether all lanes of the warp access what lies side by side, each turn of a loop elsewhere."""
+    """Return whether all lanes of the warp access adjacent elements, at a different place in each iteration of a loop.
+
+    A loop with an operation that other threads can observe does not count.
+    """
     ops = [op for b in e.graph.blocks[loop.head : loop.last + 1] for op in b.ops]
     moved = {r for op in ops for r in op.written}
     accesses = [op for op in ops if op.opcode in ("ld", "st") and op.space in ("global", "generic")]
@@ -123,7 +129,7 @@ def _bytes_of(e: WarpEmitter, kept: Iterable[Reg]) -> int:
 
 
 def _forms(e: WarpEmitter, reg: Reg) -> list[tuple[str, str]]:
-    """List what a register is kept in; vectors that are lent are in memory already."""
+    """List the forms of a register that must be kept. Lent vectors are already in memory."""
     return [(form, type_) for form, type_ in forms_of(e, reg) if form != "v" or reg.index not in e.lent]
 
 
@@ -131,7 +137,7 @@ def _forms(e: WarpEmitter, reg: Reg) -> list[tuple[str, str]]:
 
 
 def yield_warp(e: WarpEmitter, walks: Walks, head: int) -> None:
-    """Let the other warps go on every few turns, at the head of a loop; then begin another turn."""
+    """Let the other warps run every few iterations, at the head of a loop. Then start another iteration."""
     b, again = e.builder, f"all.{head}"
     turns = b.binary("add", b.read("walk.turns", "i32"), b.integer(1, 32))
     b.write("walk.turns", turns)
@@ -150,9 +156,9 @@ def yield_warp(e: WarpEmitter, walks: Walks, head: int) -> None:
 
 
 def resume(e: WarpEmitter, walks: Walks, masks: Iterable[str]) -> None:
-    """Resume a warp in the loop in which it let other warps run. What follows is for warps that begin.
+    """Resume a warp in the loop in which it let other warps run. Code emitted after this call is for warps that start.
 
-    All of its lanes came there, as ``masks`` say.
+    All lanes of a resumed warp are active, so each of ``masks`` is set to all lanes.
     """
     b = e.builder
     b.reserve(_MORE, "i32")
@@ -174,7 +180,7 @@ def resume(e: WarpEmitter, walks: Walks, masks: Iterable[str]) -> None:
 
 
 def _place(e: WarpEmitter, walks: Walks, name: str, type_: str) -> Value:
-    """Point to what this warp keeps, among those that take turns."""
+    """Return a pointer to a value that this warp keeps, in an array for all warps that take turns."""
     b, number = e.builder, WARP_NUMBER
     if walks.blocks > 1:
         before = b.cast("trunc", b.binary("sub", BLOCK, _GROUP), "i32")
@@ -188,7 +194,10 @@ def _place(e: WarpEmitter, walks: Walks, name: str, type_: str) -> Value:
 
 @contextlib.contextmanager
 def in_rounds(b: Builder, e: WarpEmitter, walks: Walks, behind: str) -> Iterator[str]:
-    """Run what is emitted inside, for all warps, as long as some have turns left; give what it ends by going to."""
+    """Repeat the code emitted in this context, which runs all warps, while any warp has iterations left.
+
+    Yield the label to which the code branches at its end.
+    """
     before, size = b.here, b.integer(4 * walks.blocks * e.warps, 64)
     b.call("llvm.memset.p0.i64", "void", Value(_AT, "ptr"), b.integer(_ENDED, 8), size, b.integer(0, 1))
     b.start("round")
@@ -203,9 +212,10 @@ def in_rounds(b: Builder, e: WarpEmitter, walks: Walks, behind: str) -> Iterator
 def in_groups(
     b: Builder, e: WarpEmitter, walks: Walks, first: Value, limit: Value, behind: str
 ) -> Iterator[tuple[Value, Value, str]]:
-    """Run what is emitted inside for one group of blocks after the other; give where each begins and ends.
+    """Put the code emitted in this context into a loop over groups of blocks.
 
-    With it comes what a group ends by going to. Where warps of several blocks take no turns there is one group.
+    Yield the first block of the group, the end of the group, and the label to which the code branches at its end. If
+    warps of several blocks do not take turns, there is one group.
     """
     before = b.here
     if walks.blocks == 1:

@@ -41,15 +41,16 @@ class CallGraph:
         return self.functions.get(self._own(name))
 
     def _own(self, name: str) -> str:
-        """The name that a function has where it is defined."""
+        """Return the name under which a function is defined."""
         return self.aliases.get(name, name)
 
     @cached_property
     def out_of_line(self) -> frozenset[str]:
-        """Functions that are not inlined: recursive ones, large ones called often, and those past the budgets.
+        """Functions that are not inlined: recursive functions, large functions with many calls, and functions over the
+        budgets.
 
-        The code that inlining makes of a module is linear in its text: while it is more, the budget of a function gets
-        smaller, down to the functions that one place calls.
+        The size of a module after inlining is limited to a multiple of its text. If the size is larger, the budget of a
+        function shrinks until only functions with one call site are inlined.
         """
         counts = Counter(target for targets in self._calls.values() for target in targets)
         parts = components(self._calls)
@@ -66,9 +67,10 @@ class CallGraph:
     def _choose_out_of_line(
         self, order: Sequence[str], recursive: Collection[str], counts: Mapping[str, int], budget: int
     ) -> tuple[set[str], int]:
-        """Add to functions that are not inlined those past a budget; count the statements of all with what they inline.
+        """Add functions over a budget to the functions that are not inlined.
 
-        ``order`` has each function behind those that it calls.
+        Return these functions, and the number of statements of all functions after inlining. ``order`` contains each
+        function after its callees.
         """
         found, total = set(recursive), 0
         size: dict[str, int] = {}
@@ -85,7 +87,7 @@ class CallGraph:
 
     @cached_property
     def _calls(self) -> dict[str, list[str]]:
-        """The functions that each function calls by name, once for each place."""
+        """The functions that each function calls by name, with one entry per call site."""
         return {
             name: [target for target in map(self._own, map(target_name, _called(f))) if target in self.functions]
             for name, f in self.functions.items()
@@ -103,7 +105,7 @@ class CallGraph:
 
     @cached_property
     def by_address(self) -> tuple[str, ...]:
-        """Functions whose address is taken, by code or by the initial value of a variable."""
+        """Names of functions whose address is taken, by code or by the initializer of a variable."""
         names = {name for f in self.functions.values() for i in ptx.instructions(f.body) for name in _mentioned(i)}
         values = (value for v in self.variables for value in values_in(v.initializer))
         symbols = (value.symbol if isinstance(value, ptx.Generic) else value for value in values)
@@ -113,17 +115,17 @@ class CallGraph:
 
 
 def _called(f: ptx.Function) -> Iterator[ptx.Operand]:
-    """List the operands of the calls of a function, those that are called among them."""
+    """List the operands of all calls in a function, which include the callees."""
     return (o for i in ptx.instructions(f.body) if i.opcode == "call" for o in i.operands)
 
 
 def target_name(operand: ptx.Operand) -> str:
-    """Name that an operand is; "" where it is something else."""
+    """Return the name of an operand. Return an empty string if the operand is not a name."""
     return "" if isinstance(operand, ptx.RegisterList) else str(getattr(operand, "name", ""))
 
 
 def _mentioned(i: ptx.Instruction) -> list[str]:
-    """Names that an instruction uses as values; what a call calls is not one."""
+    """List the names that an instruction uses as values. The callee of a call is not such a name."""
     if i.opcode in ("call", "bra", "brx"):
         lists = [o for o in i.operands if isinstance(o, ptx.RegisterList)]
         return [target_name(o) for given in lists for o in given.items]
@@ -131,7 +133,7 @@ def _mentioned(i: ptx.Instruction) -> list[str]:
 
 
 def values_in(initializer: object) -> Iterator[object]:
-    """List the values of an initialiser, those of its braces in their places."""
+    """List the values of an initializer in order, including the values in nested braces."""
     if isinstance(initializer, ptx.Initializer):
         for item in initializer.items:
             yield from values_in(item)

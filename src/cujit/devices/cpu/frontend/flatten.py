@@ -1,8 +1,8 @@
-"""From statements to one flat list of operations: names resolved, vectors taken apart, calls inlined.
+"""Conversion of statements to one flat list of operations, with resolved names, split vectors, and inlined calls.
 
 { .reg .b32 x; .reg .v2 .b32 v;        mov.b32 v.x, a
   mov.v2.b32 v, {a, b};                mov.b32 v.y, b
-  { .reg .b32 x;                 ->    add.u32 x, v.x, 1      (x is a register of its own, as the other is)
+  { .reg .b32 x;                 ->    add.u32 x, v.x, 1      (a different register from the outer x)
     add.u32 x, v.x, 1; }
 }
 """
@@ -51,10 +51,10 @@ _MAX_INLINED_OPS = 1_000_000
 
 
 def flatten(entry: ptx.Function, layout: ModuleLayout, refusals: Refusals) -> KernelProgram:
-    """Make the flat program of one kernel; what cannot be taken over goes to ``refusals``.
+    """Return the flat program of one kernel. Unsupported parts are recorded in ``refusals``.
 
-    Calls are inlined; functions that cannot be (because they call themselves, or are called by address) are
-    ``functions`` of the program, each flattened in the same way.
+    Calls are inlined if possible. Functions that cannot be inlined, such as recursive functions or functions called by
+    address, are the ``functions`` of the program. They are flattened in the same way.
     """
     graph, shared = layout.graph, SharedMemory(layout.shared)
     for parameter in entry.parameters:
@@ -114,7 +114,7 @@ class Flattener(Calls):
     # -- scopes ------------------------------------------------------------------------------------------
 
     def body(self, body: Sequence[ptx.Statement], frame: Frame, prefix: str) -> None:
-        """Flatten the statements of a scope; ``prefix`` keeps its labels apart from others."""
+        """Flatten the statements of a scope. ``prefix`` makes the labels of the scope unique."""
         for statement in body:
             if isinstance(statement, ptx.Label):
                 frame.labels[statement.name] = f"{prefix}{statement.name}"
@@ -234,9 +234,11 @@ class Flattener(Calls):
             self._share_jump(op, index, table, frame)
 
     def _share_jump(self, op: Op, index: Reg, table: JumpTable, frame: Frame) -> None:
-        """Let all further jumps by a table be one, so that the ways of jumps are no square of the text.
+        """Replace all further jumps through a table by one shared jump, to avoid a number of edges that is quadratic in
+        the text.
 
-        @p brx.idx i, T;      ->      @p mov.b32 n, i;  @p bra J;      and once      J: brx.idx n, T;
+        For example, ``@p brx.idx i, T;`` becomes ``@p mov.b32 n, i;`` and ``@p bra J;``. The shared jump is ``J:
+        brx.idx n, T;``.
         """
         guard, negated, over = op.guard, op.guard_negated, ""
         if table.index is None:
@@ -294,7 +296,9 @@ class Flattener(Calls):
             self.mistake(i, *wrong)
 
     def _move_vector(self, op: Op, target: Operand, source: Operand, i: ptx.Instruction) -> None:
-        """Move element by element; what is no vector is the first element, beside zeros."""
+        """Emit a vector move element by element. A scalar source is the first element, and the other
+        elements are zero.
+        """
         targets, sources = items_of(target), _elements(source, len(items_of(target)))
         if not isinstance(target, OperandGroup) or not len(targets) == len(sources) == op.form.vector:
             self.mistake(i, f"a vector of {len(sources)} for one of {len(targets)}")
@@ -342,7 +346,7 @@ class Flattener(Calls):
         return tuple(results)
 
     def operand(self, o: ptx.Operand, i: ptx.Instruction, frame: Frame) -> Operand:
-        """Take over an operand; one of a form that is not known is refused."""
+        """Convert an operand to its flat form. An operand of an unknown form is refused."""
         if isinstance(o, ptx.Immediate):
             return IntConstant(o.value)
         if isinstance(o, ptx.FloatLiteral):
@@ -433,10 +437,10 @@ def _is_by_register(op: Op) -> bool:
 
 
 def _in_space_of_variable(op: Op) -> Op:
-    """Name the space of an operation that names none, and accesses a shared or local variable by its name.
+    """Set the state space of an operation that specifies none and accesses a shared or local variable by name.
 
-    The name of such a variable is an address in its space and no generic one; the assembler tells by the name. It does
-    not for ``wmma.load`` and ``wmma.store``: on an H200 they fault at the bare offset.
+    The name of such a variable is an address in its space, not a generic address. The assembler derives the space from
+    the name. It does not for ``wmma.load`` and ``wmma.store``: on an H200, these instructions fault at the bare offset.
     """
     if op.opcode == "wmma":
         return op
@@ -448,9 +452,10 @@ def _in_space_of_variable(op: Op) -> Op:
 
 
 def _elements(source: Operand, count: int) -> tuple[Operand, ...]:
-    """List the elements of what is moved to a vector: ``%tid`` and its like have four, the last of which is 0.
+    """List the elements of the source of a vector move. ``%tid`` and similar registers have four elements, and the last
+    is 0.
 
-    Source: PTX ISA 9.1, "Special Registers"; of numbers and of registers, the code that ptxas 13.5 makes of them.
+    Source: PTX ISA 9.1, "Special Registers". For numbers and registers: the code that ptxas 13.5 generates.
     """
     if isinstance(source, OperandGroup):
         return source.items
@@ -465,7 +470,7 @@ _NOTHING_KEPT = ("a result of which nothing is kept", "name a register in the pl
 
 
 def _wrong_parts(op: Op) -> tuple[str, str] | None:
-    """Describe what is wrong with a move to several parts that a move to one register does as well."""
+    """Return the error, with a hint, in a move to several parts. Return None if the move has no such error."""
     if op.opcode != "mov" or len(op.results) < 2:
         return None
     if isinstance(op.sources[0], OperandGroup):
@@ -481,9 +486,10 @@ def _by_parts(op: Op) -> Op:
 
 
 def _part(operand: ptx.Operand, frame: Frame) -> str:
-    """Return which part of a register an operand names (``h1`` of ``%r1.h1``). A changed sign puts ``-`` before it.
+    """Return the part of a register that an operand names (``h1`` for ``%r1.h1``), with the prefix ``-`` for a
+    negation.
 
-    Elements of vectors are no parts.
+    Elements of vectors are not parts.
     """
     if isinstance(operand, ptx.Minus):
         return "-" + _part(operand.item, frame)

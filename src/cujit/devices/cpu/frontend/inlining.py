@@ -1,13 +1,13 @@
-"""Calls: inlined where that can be, else left to machine code; and the parameters of both.
+"""Calls, which are inlined if possible and otherwise emitted as machine-code calls, and their parameters.
 
-    { .param .b32 in, out;                 mov.b32 x, 5           (what the function calls x)
+    { .param .b32 in, out;                 mov.b32 x, 5           (x is the parameter name in the function)
       st.param.b32 [in], 5;          ->    add.u32 y, x, 1
       call (out), successor, (in);         mov.b32 r, y
       ld.param.b32 r, [out]; }
 
-A parameter of a call is a variable of the caller (``.param``). Where every access to it agrees it becomes registers;
-else, and for calls that are not inlined, it lies in the caller's local memory. A function that is not inlined finds
-its parameters there: all of one call lie side by side, results first, and the function gets their address.
+A parameter of a call is a ``.param`` variable of the caller. It becomes registers if all accesses to it use the same
+pieces. Otherwise, and for calls that are not inlined, it is in the caller's local memory. The parameters of one call
+that is not inlined are adjacent in memory, results first. The called function receives their address.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ class JumpTable:
 
 @dataclass
 class Frame:
-    """What names mean in one scope of one instance of a function, and in those around it.
+    """The meanings of names in one scope of one instance of a function, including names of the enclosing scopes.
 
-    A vector register is the group of its elements; ``ranges`` are numbered registers that nothing has named yet.
-    ``ret`` is the label behind an inlined function.
+    A vector register is the group of its elements. ``ranges`` are numbered registers that no operand has named yet.
+    ``ret`` is the label after an inlined function.
     """
 
     names: ChainMap[str, Reg | MemorySlot | OperandGroup] = field(default_factory=ChainMap)
@@ -84,7 +84,9 @@ class Frame:
 
 
 class _CallSite(NamedTuple):
-    """A call: where its results go, what it is given, and the instruction."""
+    """A call: ``given`` are the destinations of its results, ``taken`` are its arguments, and ``i`` is
+    the instruction.
+    """
 
     given: list[Operand]
     taken: list[Operand]
@@ -92,7 +94,9 @@ class _CallSite(NamedTuple):
 
 
 class Calls:
-    """A kernel or function as far as it is flat by now, and its calls; ``stack`` are those that are being inlined."""
+    """A kernel or function that is being flattened, and its calls. ``stack`` contains the functions that are being
+    inlined.
+    """
 
     def __init__(
         self,
@@ -115,15 +119,15 @@ class Calls:
         self.carry: Reg | None = None
 
     def operand(self, o: ptx.Operand, i: ptx.Instruction, frame: Frame) -> Operand:
-        """Take over an operand."""
+        """Convert an operand to its flat form."""
         raise NotImplementedError
 
     def body(self, body: Sequence[ptx.Statement], frame: Frame, prefix: str) -> None:
-        """Take over statements; ``prefix`` makes their labels differ from those of other instances."""
+        """Flatten statements. ``prefix`` makes their labels different from the labels of other instances."""
         raise NotImplementedError
 
     def emit(self, form: str, results: tuple[Reg, ...] = (), sources: tuple[Operand, ...] = (), line: int = 0) -> None:
-        """Append an operation that the text does not have."""
+        """Append an operation that does not occur in the PTX text."""
         self.program.ops.append(Op(form_of(*form.split(".")), results, sources, line=line))
 
     def mark(self, name: str) -> None:
@@ -140,7 +144,7 @@ class Calls:
         self.program.local_size = placed(slot, self.program.local_size)
 
     def add(self, slot: MemorySlot) -> MemorySlot:
-        """Take up a parameter of a call."""
+        """Record the slot of a call parameter, and return the slot."""
         slot.space = "call"
         self._slots.append(slot)
         return slot
@@ -148,7 +152,7 @@ class Calls:
     # -- a function that is called, from inside --------------------------------------------------------------
 
     def take_arguments(self, function: ptx.Function, frame: Frame) -> None:
-        """Let the formal parameters of a function be what its caller left: memory at ``%arguments``."""
+        """Bind the formal parameters of a function to the memory at ``%arguments``, which the caller filled."""
         arguments = self._arguments = self.program.register("%arguments", "b64")
         self.program.ops.append(Op(form_of("call.arguments"), results=(arguments,)))
         results = _scalars(function.results)
@@ -165,7 +169,7 @@ class Calls:
             frame.ret = "return:"
 
     def give_results(self, function: ptx.Function, frame: Frame) -> None:
-        """Store the results that a function has in registers; a kernel has none."""
+        """Store the results that a function has in registers. A kernel has no results."""
         if frame.ret is None or self._arguments is None:
             return
         self.mark(frame.ret)
@@ -177,7 +181,7 @@ class Calls:
     # -- calls -------------------------------------------------------------------------------------------
 
     def call(self, i: ptx.Instruction, op: Op, frame: Frame) -> None:
-        """Take over a call."""
+        """Convert a call to its flat form: inlined code or a call operation."""
         at = next((k for k, o in enumerate(i.operands) if not isinstance(o, ptx.RegisterList)), None)
         if at is None:
             self.mistake(i, "a call of nothing")
@@ -230,7 +234,7 @@ class Calls:
             self._copy(actual, place, place)
 
     def _place(self, formal: ptx.Variable, actual: Operand) -> Reg | MemorySlot:
-        """Return the place of a formal parameter: the caller's own slot, or a slot or register that gets the value."""
+        """Return the place of a formal parameter: the caller's slot, or a new slot or register for the value."""
         if formal.space != "param":
             return self.program.register(formal.name, formal.type)
         return actual.slot if isinstance(actual, SymbolAddress) else self.add(slot_of(formal))
@@ -238,7 +242,7 @@ class Calls:
     def _copy(self, to: Operand | MemorySlot, from_: Operand | MemorySlot, formal: Reg | MemorySlot) -> None:
         """Copy a parameter to or from its place ``formal``.
 
-        What it is copied from or to are registers, numbers, slots of calls, and local memory.
+        The other side of the copy is a register, a number, a call slot, or local memory.
         """
         to, from_ = (each.slot if isinstance(each, SymbolAddress) else each for each in (to, from_))
         if isinstance(to, MemorySlot):
@@ -269,7 +273,7 @@ class Calls:
     # -- calls that stay calls ------------------------------------------------------------------------------
 
     def _call_extern(self, name: str, site: _CallSite) -> None:
-        """Call a function that comes with the device: parameters and result as registers."""
+        """Call a function that the device provides, with parameters and results in registers."""
         sizes = [actual.slot.size for actual in (*site.given, *site.taken) if isinstance(actual, SymbolAddress)]
         odd = next((size for size in sizes if size not in (1, 2, 4, 8)), None)
         if odd is not None and "cuda" not in name:
@@ -308,14 +312,14 @@ class Calls:
 
     @cached_property
     def _by_sizes(self) -> dict[tuple[int, ...], list[str]]:
-        """The functions whose address is taken, by the sizes of their results and parameters."""
+        """The functions whose address is taken, grouped by the sizes of their results and parameters."""
         functions = (self.graph.functions[name] for name in self.graph.by_address)
         return group_by((tuple(map(variable_size, _scalars((*f.results, *f.parameters)))), f.name) for f in functions)
 
     def _call_out_of_line(
         self, names: tuple[str, ...], target: Reg | None, formals: tuple[ptx.Variable, ...], site: _CallSite
     ) -> None:
-        """Put the parameters side by side into local memory, and call one of the functions."""
+        """Store the parameters in adjacent local memory, and call one of the functions."""
         places = [slot for slot, _ in side_by_side(formals)]
         end = max([1, *(slot.offset + slot.size for slot in places)])
         record = MemorySlot("arguments", "local", aligned(end, 16), 16)
@@ -353,7 +357,7 @@ class Calls:
                 self._promote(slot, accesses)
 
     def _accesses(self) -> Iterator[tuple[MemorySlot, Op, _Pieces]]:
-        """List the loads and stores of variables, each with what it moves."""
+        """Yield each load and store of a variable, with the offsets and sizes of its elements."""
         for op in self.program.ops:
             width = type_bits(op.type) // 8 if op.opcode in ("ld", "st") and op.types else 0
             for source in op.sources if width else ():  # st.bulk has no type, and stores to no parameter
@@ -404,7 +408,7 @@ class Calls:
 
 
 def _scalars(formals: Sequence[ptx.Variable]) -> tuple[ptx.Variable, ...]:
-    """Take formal parameters that are vectors in registers for as many of one element."""
+    """Replace each formal parameter that is a vector register by one parameter per element."""
     found: list[ptx.Variable] = []
     for formal in formals:
         if formal.space == "reg" and formal.vector > 1:
@@ -415,7 +419,7 @@ def _scalars(formals: Sequence[ptx.Variable]) -> tuple[ptx.Variable, ...]:
 
 
 def _gather(frame: Frame, formals: Sequence[ptx.Variable]) -> None:
-    """Let the elements of formal parameters that are vectors be found by the vector's name."""
+    """Bind the name of each vector parameter to the group of its elements."""
     for formal in formals:
         if formal.space == "reg" and formal.vector > 1:
             elements = (frame.names[each.name] for each in _scalars((formal,)))
@@ -423,7 +427,7 @@ def _gather(frame: Frame, formals: Sequence[ptx.Variable]) -> None:
 
 
 def side_by_side(formals: Iterable[ptx.Variable], space: str = "argument") -> list[tuple[MemorySlot, ptx.Variable]]:
-    """Lay the parameters of a call or of a kernel side by side."""
+    """Assign adjacent places to the parameters of a call or kernel, and return their slots."""
     found, end = [], 0
     for formal in formals:
         slot = slot_of(formal, space)
@@ -463,5 +467,5 @@ def _is_argument(address: SymbolAddress) -> bool:
 
 
 def _disjoint(ranges: set[tuple[int, int]]) -> bool:
-    """Whether accesses (offset, size) are equal or apart."""
+    """Return whether different accesses (offset, size) never overlap."""
     return all(start + size <= behind for (start, size), (behind, _) in pairwise(sorted(ranges)))

@@ -1,4 +1,4 @@
-"""Where the variables of a module lie in its memory, and what they hold at the start."""
+"""The positions of a module's variables in its memory, and their initial values."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from cujit.formats.ptx.syntax import FloatLiteral, Function, Generic, Immediate,
 
 
 def variable_size(variable: Variable) -> int:
-    """Bytes of a variable; an array without a size counts none."""
+    """Return the size of a variable in bytes. The size of an array without declared dimensions is 0."""
     return type_bits(variable.type) // 8 * variable.vector * prod(variable.shape)
 
 
 def slot_of(variable: Variable, space: str = "") -> MemorySlot:
-    """Make the slot of a variable, aligned as said, or to its natural alignment."""
+    """Create the slot of a variable with its declared alignment, otherwise with its natural alignment."""
     align = variable.align or type_bits(variable.type) // 8 * variable.vector
     return MemorySlot(variable.name, space or variable.space, variable_size(variable), align)
 
 
 def placed(slot: MemorySlot, end: int) -> int:
-    """Place a slot behind what ends at ``end``, and give where it ends itself."""
+    """Place a slot after the offset ``end``, and return the end of the slot."""
     slot.offset = aligned(end, max(slot.align, 1))
     return slot.offset + slot.size
 
@@ -54,11 +54,9 @@ class SharedMemory:
         self._dynamic: list[MemorySlot] = []
 
     def place(self, v: Variable) -> MemorySlot:
-        """Return the only place of a variable, however often its function is called. Arrays without a size follow the
-        others.
+        """Return the slot of a variable, which is the same for every call of its function.
 
-        An ``extern`` variable with a size has its own memory, as ptxas 13.0 gives it: "Unresolved extern variable …
-        in whole program compilation, ignoring extern qualifier".
+        ``extern`` variables are placed after all other variables.
         """
         if id(v) in self._placed:
             return self._placed[id(v)]
@@ -71,21 +69,23 @@ class SharedMemory:
         return slot
 
     def _put(self, slot: MemorySlot) -> None:
-        """Place a variable behind the others: aligned to where those begin, as an H200 has it, and not in the window.
+        """Place a variable after the other variables, and after the bytes that the system reserves.
 
-        Source: ``tests/goldens/windows.json``.
+        As on an H200, the alignment is relative to the start of the first variable. Source:
+        ``tests/goldens/windows.json``.
         """
         self.size = placed(slot, self.size)
         slot.offset += SYSTEM_BYTES
 
     @property
     def has_dynamic(self) -> bool:
-        """Whether there is a variable whose size the launch says."""
+        """Whether the launch sets the size of any variable."""
         return bool(self._dynamic)
 
     def reserved(self, register: str) -> Operand:
-        """Return what a register reports of the shared memory reserved for libraries. Here, that memory is a separate
-        variable.
+        """Return the value of a register that describes the shared memory reserved for libraries.
+
+        Here, that memory is a separate variable.
 
         Source: PTX ISA 9.1, "%reserved_smem_offset_begin", …; ``cooperative_groups/details/memory.h``.
         """
@@ -98,13 +98,16 @@ class SharedMemory:
 
     @property
     def static_bytes(self) -> int:
-        """Bytes that assemblers count for a kernel: without what is kept for libraries, and before ``finish``."""
+        """Static shared memory in bytes, as assemblers count it, before ``finish``. Memory reserved for libraries
+        doesn't count.
+        """
         return self.size - (RESERVED_BYTES if RESERVED in self.slots else 0)
 
     def finish(self) -> None:
-        """Place dynamic shared memory behind the rest, at a multiple of 16 bytes or of what it asks for.
+        """Place dynamic shared memory after the other variables, aligned to 16 bytes or to a larger declared alignment.
 
-        Source: measured on an H200: so much less of it is taken (``tests/goldens/launches.json``).
+        Source: measured on an H200, where the padding reduces the available dynamic memory
+        (``tests/goldens/launches.json``).
         """
         if self._dynamic:
             self.size = aligned(self.size, max(_DYNAMIC_ALIGN, *(slot.align for slot in self._dynamic)))
@@ -132,9 +135,9 @@ def most_static_bytes(target: str, kernel: Function) -> int:
 class ModuleLayout:
     """The ``.global`` and ``.const`` variables of a module in one block of memory.
 
-    ``pieces`` are what variables of the block hold at the start, by offset, as far as they are initialised; the rest of
-    its ``size`` bytes is zero. ``relocations`` are ``(offset, slot, addend)``: places
-    that take the address of a variable once the block has one. ``graph`` has the calls of the module.
+    ``pieces`` maps offsets in the block to initial values. The rest of the block, which has ``size`` bytes, is zero.
+    ``relocations`` are ``(offset, slot, addend)``: places that receive the address of a variable once the block has an
+    address. ``graph`` contains the calls of the module.
     """
 
     def __init__(self, module: PtxModule, refusals: Refusals) -> None:
@@ -152,7 +155,7 @@ class ModuleLayout:
                 self._store(v, self.slots[name].offset)
 
     def _place(self, named: Iterable[tuple[str, Variable]], graph: CallGraph) -> int:
-        """Assign places to variables, and to functions whose address is taken. Return the bytes of all of them."""
+        """Assign places to variables, and to functions whose address is taken. Return the total size in bytes."""
         # Of an extern variable another definition of the module has the name, or another module.
         self.slots = {name: slot_of(v) for name, v in named if v.linkage != "extern"}
         # The address of a function is that of eight bytes of its own.
@@ -196,7 +199,7 @@ def _named_variables(module: PtxModule) -> Iterator[tuple[str, Variable]]:
 
 
 def inner_name(variable: Variable) -> str:
-    """Name a variable of a function among those of the module; names of a text have no such character."""
+    """Return a unique name, within the module, for a variable of a function. Names in PTX do not contain ``@``."""
     return f"{variable.name}@{id(variable)}"
 
 

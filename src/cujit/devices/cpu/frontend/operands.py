@@ -1,20 +1,20 @@
-"""How many operands an instruction has, of what kinds and types: checked once, at load: handlers rely on it.
+"""The number, kinds, and types of operands, which are checked once, at load. Instruction handlers rely on this check.
 
     add.u32 %r1, %r2, 3;      ->    "u32 | b32 c ", which the expression of "T|SS" for u32 matches
     add.u32 %r1, %f2, 3;      ->    "u32 | f32 c ": operand 2, %f2, is .f32, expected .b32, .u32, …
 
-The operands of an operation are spelled as one text, a word and a blank for each, ``|`` between those that are written
-and those that are read. It is held to one regular expression, which the letters of ``semantics`` make for a form. The
-word of a register is its type as declared. The others are
+The operands of an operation are spelled as one text: a word and a blank for each operand, with ``|`` between written
+and read operands. The text must match one regular expression, which is generated from the operand letters of the form
+in ``semantics``. The word of a register is its declared type. The other words are:
 
     c        an integer            %u32   a special register, by its type      a        address of a variable
-    0f 0d    a float of 32 or      %xyz   one of ``%tid`` and its like         [u64]    memory, by what its address is
-             64 bits, 1.5 is one   _      a result that is thrown away         [a;{…}]  …, and its coordinates
-    {b32,c}  a group               ?      what stands for any word
+    0f 0d    a float of 32 or      %xyz   ``%tid`` or a similar register       [u64]    memory, by type of its address
+             64 bits, 1.5 is 0d    _      a result that is discarded           [a;{…}]  memory with coordinates
+    {b32,c}  a group               ?      any word
 
-What stands for a type: PTX ISA 9.1, "Type Checking Rules" and "Operand Size Exceeding Instruction-Type Size", and what
-ptxas 13.5 takes of a register of each type, and a number of each kind, in the place of every operand of every row of
-the instruction table (``tests/devices/cpu/test_operand_types.py``).
+The accepted types follow PTX ISA 9.1, "Type Checking Rules" and "Operand Size Exceeding Instruction-Type Size". They
+also follow ptxas 13.5. For it, registers of each type and numbers of each kind were tried as every operand of every row
+of the instruction table (``tests/devices/cpu/test_operand_types.py``).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _bits(type_: Type) -> int:
 
 
 def _integers(bits: int) -> tuple[str, ...]:
-    """Name the registers that hold integers; those of ``f16x2`` are taken for 32 bits."""
+    """Return the words of registers that contain integers. ``f16x2`` is included for 32 bits."""
     return tuple(word for word in _OF_BITS[bits] if word[0] in "bus" or word == "f16x2")
 
 
@@ -131,11 +131,11 @@ def _group(
     also: Iterable[str] = (),
     bits: int = 0,
 ) -> str:
-    """Match a group of elements that may be put together, and stand for a type.
+    """Return an expression for a group of elements that can be combined to represent a type.
 
-    Registers of bits go with all others, those of integers, floats and ``f16x2`` with their own kind alone; ``kinds``
-    are those of these that stand for the type without one of bits among them. ``numbers`` in ``also`` that have no
-    others among them are no whole group.
+    Untyped (``b``) registers can be combined with all other registers. Integers, floats, and ``f16x2`` can be combined
+    only with their own kind. ``kinds`` are the kinds that represent the type without an untyped register in the group.
+    A group of only ``numbers`` that are also in ``also`` does not match.
     """
     bits = bits or _bits(type_)
     choices = []
@@ -151,7 +151,7 @@ def _group(
 
 
 def _elements(words: list[str], count: str, written: bool, needed: list[str]) -> str:
-    """Match so many words, one of them of those ``needed`` if there are any."""
+    """Return an expression for ``count`` words, at least one of which is in ``needed`` if ``needed`` is not empty."""
     each = "|".join((*words, *(("_", r"\?") if written else ())))
     least = "|".join(needed)
     if written:
@@ -172,7 +172,7 @@ def _vector(type_: Type, count: str, *, written: bool = False, bits: int = 0) ->
 
 
 def _accessed(form: Form, *, written: bool, wide: bool) -> str:
-    """Match what a load or a store moves: one value, or a vector."""
+    """Return an expression for the value of a load or store: one value or a vector."""
     type_, count = form.types[-1 if not written else 0], f"{{{form.vector}}}"
     sizes = [bits for bits in _OF_BITS if bits >= _bits(type_)] if wide else [_bits(type_)]
     if form.vector == 1:
@@ -204,7 +204,7 @@ _FRAGMENTS = {
 
 
 def _fragment(form: Form, type_: Type, *, written: bool) -> str:
-    """Match what a thread has of a matrix: registers of 32 bits, or of f64."""
+    """Return an expression for a thread's part of a matrix: registers of 32 bits, or of f64."""
     bits = 64 if type_ == "f64" else 32
     kinds, numbers = _FRAGMENTS.get(type_, ("u" if "mma" in form.words else "ufh", ()))
     group = _group(type_, kinds, "+", written=written, numbers=numbers, also=["0d"] * (bits == 32), bits=bits)
@@ -216,9 +216,9 @@ def _fragment(form: Form, type_: Type, *, written: bool) -> str:
 
 
 def _factor(form: Form) -> Type:
-    """Return the type of the factors. The first products of ``wmma`` do not name it.
+    """Return the type of the factors of a product. The first products of ``wmma`` do not specify it.
 
-    Products of scaled floats take bits alone, as those of ``bf16`` do.
+    Products of scaled floats accept only untyped (``b``) registers, as products of ``bf16`` do.
     """
     if "block_scale" in form.words:
         return Type("bf16")
@@ -236,9 +236,9 @@ def _memory(form: Form) -> str:
 
 
 def _texture(form: Form) -> str:
-    """Match memory with coordinates: of a layered texture, one is the number of the layer.
+    """Return an expression for memory with coordinates. For a layered texture, one coordinate is the layer number.
 
-    What stands in place of a tensor map's sizes is not looked at, since it is not executed.
+    Operands that override the sizes of a tensor map are not checked, because such instructions are not executed.
     """
     if any(word.startswith("override::global_dim") for word in form.words):
         return r"\[[^][]*\] "
@@ -260,7 +260,9 @@ _LAYERED = frozenset({"a1d", "a2d", "acube", "a2dms"})
 
 
 def _converted(type_: Type, form: Form) -> tuple[str, ...]:
-    """Name the registers of a conversion: wider ones too, but where it has to do with small floats."""
+    """Return the words of registers for a conversion. Wider registers are included, except in conversions of small
+    floats.
+    """
     is_usual = all(each.kind in ("s", "u", "b", "f") for each in form.types)
     return _wide(type_) if is_usual else _registers(type_)
 
@@ -273,7 +275,7 @@ def _conversion_source(form: Form) -> str:
 
 
 def _moved(form: Form, *, special: bool) -> str:
-    """Match what ``mov`` reads: special registers and addresses too."""
+    """Return an expression for the source of ``mov``, including special registers and addresses."""
     type_ = form.types[-1]
     words = [*_registers(type_), *_numbers(type_)]
     if type_.is_one_integer:
@@ -286,7 +288,7 @@ def _moved(form: Form, *, special: bool) -> str:
 
 
 def _parts(form: Form, *, written: bool) -> str:
-    """Match the parts that ``mov`` makes one register of, or takes it into."""
+    """Return an expression for the parts that ``mov`` joins into one register or splits one register into."""
     whole = form.types[-1]
     if whole.kind != "b" or whole.bits < 16:
         return "(?!)"
@@ -309,7 +311,7 @@ def _scale(form: Form) -> str:
 
 
 def _mask(form: Form) -> str:
-    """Match the mask of the blocks that a copy goes to, or of the bytes that it writes."""
+    """Return an expression for the mask of a copy's destination blocks, or of the bytes that the copy writes."""
     is_short = {"multicast::cluster", "cp_mask"} & set(form.words)
     return _if(is_short, *_INT16, "c") or _if("multicast::cluster::32b" in form.words, *_COUNT, "c")
 
@@ -377,7 +379,7 @@ _LETTERS: dict[str, Callable[[Form, bool], str]] = {
 
 @functools.lru_cache(maxsize=4096)
 def _pattern_of(form: Form) -> re.Pattern[str]:
-    """Make the expression that the spelled operands of an operation match where its form takes them."""
+    """Return the regular expression that spelled operands match if the form accepts them."""
     writes, reads = form.meaning.writes, form.meaning.reads
     return re.compile(rf"(?:{_expanded(writes, form, True)})\| (?:{_expanded(reads, form, False)})")
 
@@ -399,7 +401,7 @@ def fits(op: Op) -> bool:
 
 
 def mismatch(op: Op) -> tuple[str, str] | None:
-    """Describe which operand the form does not accept, with a hint. None if all operands fit."""
+    """Describe the operand that the form does not accept, with a hint. Return None if all operands fit."""
     if fits(op):
         return None
     words = _words(op)
@@ -415,7 +417,7 @@ def mismatch(op: Op) -> tuple[str, str] | None:
 
 
 def number_out_of_range(op: Op) -> int | None:
-    """Return a number among the operands that is not allowed in its place. None if there is none."""
+    """Return a number among the operands that is not allowed in its position. Return None if there is none."""
     count = len(op.sources)
     for place, allowed in numbers_of(op.opcode, op.modifiers).items():
         if not -count <= place < count:
@@ -427,7 +429,7 @@ def number_out_of_range(op: Op) -> int | None:
 
 
 def _held(op: Op, operand: Operand, allowed: Allowed) -> Iterator[tuple[Operand, Container[int]]]:
-    """Pair what stands in a place, or its elements, with the numbers that it is held to."""
+    """Pair an operand, or each of its elements, with the numbers that are allowed in its position."""
     if isinstance(allowed, Elements):
         yield from zip(operand.items, allowed.each, strict=False) if isinstance(operand, OperandGroup) else ()
     elif isinstance(allowed, AtMost):
@@ -475,7 +477,7 @@ def _word(operand: Operand) -> str:
 
 @functools.cache
 def _special(name: str) -> str:
-    """Spell a special register; what is none is told of elsewhere."""
+    """Return the word of a special register. Unknown registers are reported elsewhere."""
     if name == "_":
         return "_"
     found = special_register(f"%{name}")
@@ -491,13 +493,13 @@ _DESCRIPTIONS = {
 
 
 def _choices(op: Op, words: list[str], place: int, word: str) -> list[str]:
-    """List what an operation takes in a place, beside ``words``."""
+    """List the words that an operation accepts in a position, given the words of its other operands."""
     others = [*_REGISTERS, "pred", "_"] if place < len(op.results) else [word, *_alike(word)]
     return [each for each in others if _takes(op, [*words[:place], each, *words[place + 1 :]])]
 
 
 def _alike(word: str) -> Iterator[str]:
-    """List the words that may stand in the place of another and have as many parts."""
+    """List the words that may replace a word and have the same number of parts."""
     if word[0] == "[":
         _, *coordinates = word[1:-1].split(";")
         yield from (f"[{';'.join((each, *coordinates))}]" for each in (*_REGISTERS, "a"))
@@ -509,7 +511,10 @@ def _alike(word: str) -> Iterator[str]:
 
 
 def _description_of(op: Op, place: int, word: str, choices: list[str]) -> tuple[str, str]:
-    """Describe what an operand is and what it should be. Operands count from 1, and the results count as one."""
+    """Describe an operand and its expected kinds, with a hint.
+
+    Operands are numbered from 1, and all results together count as one operand.
+    """
     count = len(op.results)
     number, operand = (1, op.results[place]) if place < count else (place - count + 1, op.sources[place - count])
     number += place >= count > 0

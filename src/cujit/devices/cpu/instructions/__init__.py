@@ -1,1 +1,1 @@
-"""What each instruction does, one file per family."""
+"""The implementation of each instruction, with one file per family."""

@@ -1,8 +1,8 @@
-"""``atom`` and ``red`` of every operation, type, width, space and scope; fences.
+"""``atom`` and ``red`` of every operation, type, width, space, and scope, and fences.
 
-The lanes of a warp come one after the other, in order of their numbers. Global memory is shared with other threads
-of this process, so that each operation there is atomic by the processor's means; the shared memory of a block or
-cluster belongs to one thread, and needs none. An address that is the same in all lanes takes one access for all.
+The lanes of a warp execute one after another, in lane order. Other threads of this process share global memory, so each
+operation there uses the processor's atomic instructions. The shared memory of a block or cluster belongs to one thread,
+so operations there need no atomic instructions. An address that is equal in all lanes needs one access for all lanes.
 
 PTX ISA 9.1, "Parallel Synchronization and Communication Instructions: atom", "red".
 """
@@ -33,9 +33,10 @@ def register(rules: Rules) -> None:
 
 @dataclass(frozen=True)
 class Atomic:
-    """One form: ``operation`` and ``type`` as PTX has them; ``locked`` where other threads may do the same.
+    """One form of an atomic operation. ``operation`` and ``type`` are PTX names.
 
-    ``by_cache`` has ``add`` done as the cache of global memory does it, see ``_float_add``.
+    ``locked`` is whether other threads may access the same address concurrently. ``by_cache`` selects ``add`` as the
+    cache of global memory does it: see ``_float_add``.
     """
 
     operation: str
@@ -55,13 +56,13 @@ class Atomic:
 
     @property
     def name(self) -> str:
-        """What a function that does it is called by."""
+        """The name of this form in the names of emitted functions."""
         flags = [f for f, on in (("locked", self.locked), ("by_cache", self.by_cache)) if on]
         return ".".join([self.operation, self.type, *flags])
 
     @property
     def is_short(self) -> bool:
-        """Whether it takes few instructions, none of which waits for other threads."""
+        """Whether the operation takes few instructions, none of which waits for other threads."""
         return not self.locked and (self.rmw is not None or (self.type[0] == "f" and self.bits >= 32))
 
     @property
@@ -74,7 +75,7 @@ class Atomic:
         return _step(f, self.operation, self.type, old, operands, self.by_cache)
 
     def apply(self, f: Builder, pointer: Value, operands: Sequence[Value]) -> Value:
-        """Emit the operation on a place in memory, for one lane; give the old value."""
+        """Emit the operation on a memory location, for one lane, and return the old value."""
         if not self.locked:
             old = f.load(self.word, pointer, align=self.bits // 8)
             f.store(self.step(f, old, operands), pointer, align=self.bits // 8)
@@ -84,7 +85,9 @@ class Atomic:
         return self.until_stored(f, pointer, lambda old: self.step(f, old, operands))
 
     def until_stored(self, f: Builder, pointer: Value, new: Callable[[Value], Value]) -> Value:
-        """Emit a loop that computes the new value until nobody came between; give the old one."""
+        """Emit a loop that computes and stores the new value until no other thread has intervened. Return the old
+        value.
+        """
         start, again, done = f.label("start"), f.label("again"), f.label("swapped")
         seen = f.name()
         # What the first try expects need not be read whole: a wrong guess fails.
@@ -116,7 +119,7 @@ def _atomic(e: WarpEmitter, op: Op) -> None:
 
 
 def _form_of(op: Op) -> Atomic:
-    """Find what an operation does; of a generic address it is taken that it leads to global memory."""
+    """Return the form of an atomic operation. A generic address is assumed to point to global memory."""
     others = op.space in ("global", "generic")
     by_cache = others and not ("noftz" in op.modifiers and op.type == "f32")
     return Atomic(operation_of(op), op.type, locked=others, by_cache=by_cache)
@@ -126,7 +129,7 @@ _OPERATIONS = frozenset({"and", "or", "xor", "add", "inc", "dec", "min", "max", 
 
 
 def operation_of(op: Op) -> str:
-    """Read what an atomic operation or a reduction does."""
+    """Return the name of the operation that an atomic operation or reduction does."""
     return next(m for m in op.modifiers if m in _OPERATIONS)
 
 
@@ -160,7 +163,10 @@ def _one(e: WarpEmitter, op: Op, k: int, form: Atomic, at: Value, operands: list
 
 
 def _all_at_once(e: WarpEmitter, op: Op, form: Atomic, at: Value, operand: Value) -> None:
-    """One place, and nobody asks what was there: gather the lanes' operands, then do one operation."""
+    """Emit one operation for all lanes, which have the same address and do not use the old value.
+
+    The emitted code first reduces the lanes' operands to one operand.
+    """
     b, rmw = e.builder, form.rmw
     assert rmw is not None
     name = f"cujit.atomic.{form.name}.gathered"
@@ -179,9 +185,10 @@ def _all_at_once(e: WarpEmitter, op: Op, form: Atomic, at: Value, operand: Value
 
 
 def may_wait(op: Op, program: KernelProgram, divergence: Divergence) -> bool:
-    """Whether an operation of all lanes may come later: each lane has a place of its own and takes nothing from there.
+    """Return whether an operation of all lanes may be delayed: each lane has its own address, and no lane uses the old
+    value.
 
-    The places are in the shared memory of the block, which belongs to this thread.
+    The addresses are in the shared memory of the block, which belongs to this thread.
     """
     if op.opcode not in ("atom", "red") or op.space != "shared" or op.guard is not None or len(op.results) > 1:
         return False
@@ -203,7 +210,7 @@ def _kept(e: WarpEmitter, op: Op) -> list[tuple[Operand, Value]]:
 
 
 def _put(e: WarpEmitter, op: Op) -> None:
-    """Hand over, for ``_run``, what the lanes work on: what differs from lane to lane in memory."""
+    """Store the operands of the lanes for ``_run``. Operands that differ between lanes are stored in memory."""
     for operand, kept in _kept(e, op):
         value = e.read(operand, "i32") if operand is op.memory.base else _item(e, operand, 0, _form_of(op))
         if kept.type == "ptr":
@@ -213,10 +220,11 @@ def _put(e: WarpEmitter, op: Op) -> None:
 
 
 def _run(e: WarpEmitter, op: Op) -> None:
-    """All lanes are there, each with a place of its own, and nobody asks what was there: one after the other.
+    """Emit an operation for one lane after another, with all lanes active, an address per lane, and no use of the old
+    value.
 
-    Two lanes at a time are read from memory: a processor does that faster than to take items out of vectors, and faster
-    still some time after they were written.
+    The emitted code reads two lanes at a time from memory. A processor does that faster than extracting vector
+    elements, and still faster some time after the write.
     """
     b, form = e.builder, _form_of(op)
     values = [kept if kept.type == "ptr" else b.read(kept.text, kept.type) for _, kept in _kept(e, op)]
@@ -235,7 +243,7 @@ def _run(e: WarpEmitter, op: Op) -> None:
 
 
 def _pair(f: Builder, value: Value, type_: str, lane: int) -> list[Value]:
-    """Read what two neighbouring lanes have: of a pointer it lies there."""
+    """Return the values of two adjacent lanes. For a pointer, the values are read from memory."""
     if value.type != "ptr":
         return [value] * 2
     if type_ != "i32":
@@ -245,7 +253,10 @@ def _pair(f: Builder, value: Value, type_: str, lane: int) -> list[Value]:
 
 
 def _in_turn(e: WarpEmitter, op: Op, form: Atomic, at: Value, operands: list[Value]) -> Value:
-    """One place: let the lanes do their operations on a copy in turn, and store what comes of it, at once."""
+    """Emit an operation of all lanes on one address.
+
+    The lanes update a copy one after another, and the final value is stored once.
+    """
     b, t = e.builder, form.word
     name = f"cujit.atomic.{form.name}.turn{len(operands)}"
     vector = f"<{WARP} x {t}>"
@@ -300,13 +311,13 @@ _COMPARE = {"min": "slt", "max": "sgt", "umin": "ult", "umax": "ugt"}
 
 
 def _identity(rmw: str, bits: int) -> int:
-    """The operand that leaves every value as it is."""
+    """Return the operand that leaves every value unchanged."""
     every = (1 << bits) - 1
     return {"and": every, "min": every >> 1, "max": 1 << (bits - 1), "umin": every}.get(rmw, 0)
 
 
 def _step(f: Builder, operation: str, type_: str, old: Value, operands: Sequence[Value], by_cache: bool) -> Value:
-    """Emit the new value; straight code without branches. ``by_cache``: see ``_float_add``."""
+    """Emit the new value as straight-line code without branches. For ``by_cache``, see ``_float_add``."""
     b = operands[0]
     if operation == "cas":
         return f.select(f.compare("icmp eq", old, b), operands[1], old)
@@ -331,10 +342,11 @@ def _step(f: Builder, operation: str, type_: str, old: Value, operands: Sequence
 
 
 def _float_add(f: Builder, bits: int, old: Value, b: Value, by_cache: bool) -> Value:
-    """Add floats. The cache, which does it in global memory, flushes subnormal f32 and gives NaNs of f64 as they are.
+    """Add floats as an H200 does in global memory (``by_cache``) or in shared memory.
 
-    In shared memory a loop of instructions does it. Of two NaNs the cache gives the new one, the loop the old one.
-    Source: measured on an H200.
+    The cache adds in global memory. It flushes subnormal f32 and does not change f64 NaNs. In shared memory, a loop of
+    instructions adds. If both values are NaN, the cache returns the new NaN, and the loop returns the old NaN. Source:
+    measured on an H200.
     """
     kind = float_type(bits)
     x, y = (f.bits_as(v, kind) for v in (old, b))
@@ -358,7 +370,7 @@ def _halves(f: Builder, operation: str, type_: str, old: Value, b: Value) -> Val
 
 
 def _half(f: Builder, operation: str, type_: str, old: Value, b: Value) -> Value:
-    """Add f16 or bf16 in f32, which then rounds as if it were exact; or take the smaller or larger number.
+    """Add f16 or bf16 in f32, and round as if the sum were exact, or return the smaller or larger number.
 
     Source for the rounding: S. Figueroa, "When is double rounding innocuous?", SIGNUM 30 (1995): 24 >= 2 * 11 + 2.
     """

@@ -1,12 +1,13 @@
-"""What the blocks of a cluster and the warps of a block do together: barriers, and addresses in each other's memory.
+"""Operations between the blocks of a cluster and between the warps of a block: barriers and shared-memory addresses.
 
 PTX ISA 9.1: "Parallel Synchronization and Communication Instructions: bar, barrier", "barrier.cluster", "mapa",
-"getctarank". The barriers themselves are native code (``runtime/blocks.c``); ``flow`` decides whether the warp waits as
-a whole or lane by lane.
+"getctarank". Native code implements the barriers (``runtime/blocks.c``). ``flow`` decides whether the warp waits as a
+whole or lane by lane.
 
-The windows of the blocks lie side by side from ``%cluster.int`` on, in order of the blocks' ranks. A shared
-address has the rank of a block above the offset in its window, so that it is the low 32 bits of the generic one; that
-of an own variable has the own rank. Source: an H200, ``tests/goldens/windows.json``.
+The windows of the blocks are adjacent in memory from ``%cluster.int`` on, in order of the blocks' ranks. A shared
+address contains the rank of a block above the offset in its window, so it equals the low 32 bits of the generic
+address. The address of a variable in the current block contains the rank of this block. Source: an H200,
+``tests/goldens/windows.json``.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def synchronise(e: WarpEmitter, op: Op, lanes: Value) -> None:
 def arrive(e: WarpEmitter, op: Op, lanes: Value, waiting: Value | None = None) -> tuple[Value, Value]:
     """Make lanes arrive. The returned barrier number and generation determine when the barrier opens.
 
-    ``waiting`` are the lanes that will wait here, those that came before included.
+    ``waiting`` are the lanes that will wait here, including lanes that arrived earlier.
     """
     b = e.builder
     if op.scope == "cluster":
@@ -117,7 +118,7 @@ _RESULTS = {"popc": "cujit_barrier_count", "or": "cujit_barrier_any", "and": "cu
 
 
 def put_result(e: WarpEmitter, op: Op, number: Value) -> None:
-    """Write what a reducing barrier found."""
+    """Write the result of a reducing barrier."""
     if "red" not in op.modifiers:
         return
     b = e.builder
@@ -154,7 +155,7 @@ def from_process(e: WarpEmitter, address: Value) -> Value:
 
 
 def _rank_of(e: WarpEmitter, address: Value) -> Value:
-    """Find the rank (i64) of the block whose shared memory an address of this process is in."""
+    """Return the rank (i64) of the block with the shared memory that contains an address of this process."""
     b = e.builder
     return b.binary("lshr", b.binary("sub", address, CLUSTER), b.integer(WINDOW_BITS, 64))
 
@@ -165,8 +166,9 @@ def offset_of(e: WarpEmitter, address: Value) -> Value:
 
 
 def window_of(f: Builder, cluster: Value, rank: Value, stride: Value) -> Value:
-    """Return where the shared memory of the block of a rank (i32) begins, in a function that got ``CLUSTER`` and
-    ``STRIDE``.
+    """Return the start of the shared memory of the block with rank ``rank`` (i32).
+
+    The emitted function must have ``CLUSTER`` and ``STRIDE`` as parameters.
     """
     return f.binary("add", cluster, f.binary("mul", f.cast("zext", rank, "i64"), stride))
 
@@ -200,9 +202,9 @@ def cluster_blocks(e: WarpEmitter) -> Value:
 
 
 def _map(e: WarpEmitter, op: Op) -> None:
-    """``mapa d, a, rank``: the address in the block of that rank that corresponds to ``a`` here.
+    """Emit ``mapa d, a, rank``: the address in the block of rank ``rank`` that corresponds to ``a`` in this block.
 
-    With ``.shared::cluster`` both are addresses of that space, else both are generic.
+    With ``.shared::cluster``, both addresses are in that space. Otherwise, both addresses are generic.
     """
     b = e.builder
     rank = b.resize(e.source(op, 1, "i32"), 64, signed=False)
@@ -212,7 +214,7 @@ def _map(e: WarpEmitter, op: Op) -> None:
 
 
 def _get_rank(e: WarpEmitter, op: Op) -> None:
-    """``getctarank d, a``: the rank of the block whose shared memory the address is in."""
+    """Emit ``getctarank d, a``: the rank of the block with the shared memory that contains the address."""
     b = e.builder
     address = b.resize(e.source(op, 0, int_type(op.type.bits)), 64, signed=False)
     if op.space == "cluster":

@@ -1,4 +1,5 @@
-"""Calls, of functions of the program and of those that every kernel may call without bringing them; traps; the stack.
+"""Calls of functions in the program, calls of functions that every kernel may use without defining them, traps, and the
+stack.
 
 A call arrives as ``Op("call.extern", (name,), results, sources)``, with one source for each parameter.
 """
@@ -60,9 +61,9 @@ def register(rules: Rules) -> None:
 
 
 def _trap(kind: FaultKind) -> Handler:
-    """Make the handler of an instruction that ends the launch if a lane comes to it.
+    """Return the handler of an instruction that ends the launch if a lane reaches it.
 
-    Source: PTX ISA 9.1, "trap", "brkpt": without a debugger a breakpoint ends a kernel on a GPU, too.
+    Source: PTX ISA 9.1, "trap", "brkpt": without a debugger, a breakpoint also ends a kernel on a GPU.
     """
 
     def emit(e: WarpEmitter, op: Op) -> None:
@@ -96,7 +97,9 @@ def _assert(e: WarpEmitter, op: Op) -> None:
 
 
 def _for_first_lane(e: WarpEmitter, op: Op, end: Callable[[Value, Value], None]) -> None:
-    """If a lane runs the operation, do ``end`` with the first one's thread and lane; it does not come back."""
+    """If any lane runs the operation, call ``end`` with the thread and lane of the first. The code of ``end`` never
+    returns.
+    """
     b = e.builder
     word = _word(e, op)
     with b.when(b.compare("icmp ne", word, b.integer(0, 32)), "trap"):
@@ -146,7 +149,9 @@ def _word(e: WarpEmitter, op: Op) -> Value:
 
 
 def _spilled(e: WarpEmitter, value: Value, number: int) -> Value:
-    """Put a vector into the frame's array of that number, for native code to read or write; give its address."""
+    """Store a vector in array ``number`` of the frame, for native code to read or write. Return the address of the
+    array.
+    """
     b, value = e.builder, e.builder.vector(value)
     b.reserve(f"%extern.{number}", f"[{WARP} x i64]")
     b.store(value, f"%extern.{number}")
@@ -154,13 +159,13 @@ def _spilled(e: WarpEmitter, value: Value, number: int) -> Value:
 
 
 def _put(e: WarpEmitter, op: Op, type_: str) -> None:
-    """Write what native code left in the array of results."""
+    """Write the values that native code stored in the array of results."""
     if op.results:
         e.put(op, e.builder.load(type_, "%extern.2", lanes=WARP))
 
 
 def _call(e: WarpEmitter, name: str, *arguments: Value) -> None:
-    """Call native code of ours, which has to be there when this code is compiled."""
+    """Emit a call of native code in cujit, which must exist when the emitted code is compiled."""
     address_of(name)
     e.builder.call(name, "void", *arguments)
 
@@ -172,12 +177,12 @@ def _call(e: WarpEmitter, name: str, *arguments: Value) -> None:
 
 
 def symbol_of(name: str) -> str:
-    """Name of a function in LLVM IR, behind its ``@``."""
+    """Return the name of a function in LLVM IR, without the ``@``."""
     return f'"function {name}"'
 
 
 def _arguments(e: WarpEmitter, op: Op) -> None:
-    """Where each lane's parameters lie."""
+    """Emit the address of each lane's parameters."""
     b = e.builder
     offsets = b.binary("mul", b.lanes(_LANE, 64), Value("%arguments.stride", "i64"))
     e.put(op, b.binary("add", Value("%arguments", "i64"), offsets))
@@ -193,7 +198,7 @@ def _exit(e: WarpEmitter, op: Op) -> None:
 
 
 def _clear(e: WarpEmitter, op: Op) -> None:
-    """Let the first warp, which begins before all others, set a shared variable to zeros."""
+    """Make the first warp, which starts before all others, set a shared variable to zero."""
     b = e.builder
     variable = op.sources[0]
     assert isinstance(variable, SymbolAddress)
@@ -219,7 +224,7 @@ def _call_function(e: WarpEmitter, op: Op) -> Value:
 
 
 def _enter(e: WarpEmitter, name: str, record: SymbolAddress, lanes: Value) -> Value:
-    """Call one function in some lanes; give those that exited, as a word."""
+    """Call one function in some lanes. Return the lanes that exited, as a word."""
     b = e.builder
     at = b.binary("add", local_base(e, first_lane=True), e.symbol(record))
     stride = b.integer(e.program.local_size, 64)
@@ -227,7 +232,7 @@ def _enter(e: WarpEmitter, name: str, record: SymbolAddress, lanes: Value) -> Va
 
 
 def _call_by_address(e: WarpEmitter, op: Op, record: SymbolAddress, lanes: Value) -> Value:
-    """Call each function that some lane has the address of; give the lanes that exited, as a word."""
+    """Call each function that is the target of at least one lane. Return the lanes that exited, as a word."""
     b = e.builder
     b.write("called.exited", b.integer(0, 32))
     target = b.vector(e.source(op, 1, "i64"))
@@ -248,7 +253,7 @@ def _call_by_address(e: WarpEmitter, op: Op, record: SymbolAddress, lanes: Value
 
 
 def _allocate(e: WarpEmitter, op: Op) -> None:
-    """Take the largest size that a lane asks for, for each lane, and give addresses in the local space."""
+    """Allocate, for each lane, the largest size that any lane requests. Write the addresses in the local space."""
     b = e.builder
     bits = 64 if "u64" in op.modifiers else 32
     size = b.resize(e.source(op, 0, f"i{bits}"), 64, signed=False)
@@ -272,7 +277,10 @@ def _save(e: WarpEmitter, op: Op) -> None:
 
 
 def _restore(e: WarpEmitter, op: Op) -> None:
-    """Take back what all lanes have taken since: the lowest of what they saved is given up, as the stack is one."""
+    """Restore the stack, which all lanes share, to the address that the first lane saved.
+
+    The stack does not change unless all lanes that have not exited take part.
+    """
     b = e.builder
     bits = 64 if "u64" in op.modifiers else 32
     saved = e.source(op, 0, f"i{bits}")

@@ -31,7 +31,7 @@ def register(rules: Rules) -> None:
 
 
 def _type_of(type_: Type) -> str:
-    """LLVM type of what is compared or chosen, but for halves."""
+    """Return the LLVM type of values that are compared or selected, except half-precision values."""
     return float_type(type_.bits) if type_.kind == "f" else int_type(type_.bits)
 
 
@@ -39,7 +39,7 @@ def _type_of(type_: Type) -> str:
 
 
 def compared_in(e: WarpEmitter, op: Op) -> list[Value]:
-    """Compare the first two sources; for a pair there are two results, that of the lower members first."""
+    """Compare the first two sources. For a pair, return two results, with the result of the lower members first."""
     b, name = e.builder, op.types[-1]
     compare = next(m for m in op.form.words if m not in (*JOINS, "ftz"))
     if name.startswith(("f16", "bf16")):
@@ -53,7 +53,9 @@ def compared_in(e: WarpEmitter, op: Op) -> list[Value]:
 
 
 def _members(e: WarpEmitter, op: Op, name: str) -> list[list[Value]]:
-    """Read the first two sources as i16; one list of sources, or for a pair two, that of the lower members first."""
+    """Read the first two sources as i16. Return one list of sources, or two lists for a pair, with the lower members
+    first.
+    """
     if not name.endswith("x2"):
         return [[e.source(op, k, "i16") for k in range(2)]]
     split = [split_halves(e.builder, e.source(op, k, "i32")) for k in range(2)]
@@ -79,7 +81,7 @@ def _combine(e: WarpEmitter, op: Op, result: Value) -> Value:
 
 
 def _set_predicates(e: WarpEmitter, op: Op) -> None:
-    """Write ``p`` and, if asked for, ``q``: the negated comparison, or for a pair that of the upper members."""
+    """Write ``p`` and, if present, ``q``: the negated comparison, or the comparison of the upper members of a pair."""
     compared = compared_in(e, op)
     for k in range(len(op.results)):
         own = compared[k] if k < len(compared) else e.builder.invert(compared[0])
@@ -87,9 +89,9 @@ def _set_predicates(e: WarpEmitter, op: Op) -> None:
 
 
 def _set(e: WarpEmitter, op: Op) -> None:
-    """Write all ones or 1.0 where it holds, and 0 elsewhere; into each half for a pair.
+    """Write all ones or 1.0 if the comparison is true, otherwise 0. For a pair, write a result to each half.
 
-    A predicate guards the comparison alone, and ptxas converts its result in any case. Source: an H200.
+    A predicate guards only the comparison. The code from ptxas converts the result in any case. Source: an H200.
     """
     b, (to, name) = e.builder, op.types
     width = 16 if name.endswith("x2") or to in ("f16", "bf16") else to.bits
@@ -106,7 +108,7 @@ def _set(e: WarpEmitter, op: Op) -> None:
 
 
 def _set_parts(e: WarpEmitter, op: Op) -> None:
-    """Compare the halves or bytes of two words; write all ones where it holds, and 0 elsewhere."""
+    """Compare the halves or bytes of two words. Write all ones to each part with a true comparison, otherwise 0."""
     b, bits = e.builder, 16 if op.type.endswith("x2") else 8
     kind = _integer_comparison(op.form.words[0], op.type.is_signed)
     result = b.integer(0, 32)
@@ -120,7 +122,9 @@ def _set_parts(e: WarpEmitter, op: Op) -> None:
 
 
 def _converted(b: Builder, to: Type, old: Value) -> Value:
-    """Take the bits of a result for a truth, as ptxas does, and make a float of its magnitude if one is wanted."""
+    """Interpret the bits of a result as a truth value, as ptxas does. For a float result, convert their magnitude to a
+    float.
+    """
     if to not in _TRUE:
         return old
     zero = b.integer(0, type_width(old.type))
@@ -137,7 +141,9 @@ def _select(e: WarpEmitter, op: Op) -> None:
 
 
 def _select_by_sign(e: WarpEmitter, op: Op) -> None:
-    """Take the first where the third is not below 0 (NaN is); -0 is 0."""
+    """Select the first source if the third is at least 0, otherwise the second. NaN counts as below 0, and -0 counts as
+    0.
+    """
     b, type_ = e.builder, _type_of(op.type)
     by = e.source(op, 2, _type_of(op.types[1]))
     if "ftz" in op.modifiers:

@@ -70,14 +70,14 @@ def register(rules: Rules) -> None:
 
 
 def _put_integer(e: WarpEmitter, op: Op, value: Value, is_signed: bool) -> None:
-    """Write an integer to a register that may be wider: signed ones fill it with their sign."""
+    """Write an integer to a register that may be wider. A signed integer is sign-extended."""
     reg = op.result
     if reg is not None:
         e.put(op, e.builder.resize(value, max(reg.bits, type_width(value.type)), is_signed))
 
 
 def _float_source(e: WarpEmitter, op: Op, name: str, index: int = 0) -> Value:
-    """Read a source as ``double`` if it is f64, else as ``float``; ``.ftz`` flushes an f32."""
+    """Read an f64 source as ``double``, and any other source as ``float``. ``.ftz`` flushes an f32."""
     b = e.builder
     if name == "f64":
         return e.source(op, index, "double")
@@ -89,7 +89,7 @@ def _float_source(e: WarpEmitter, op: Op, name: str, index: int = 0) -> Value:
 
 
 def _rounded(b: Builder, x: Value, name: str, mode: str) -> Value:
-    """Round an f32 or f64 to a type; 16-bit types come as integers. NaNs of f64 keep their sign and payload."""
+    """Round an f32 or f64 to a type. Results of 16-bit types are integers. NaNs of f64 keep their sign and payload."""
     if name in ("f32", "f64"):
         to = float_type(int(name[1:]))
         if x.type == to:
@@ -107,7 +107,7 @@ def _rounded(b: Builder, x: Value, name: str, mode: str) -> Value:
 
 
 def _limited(b: Builder, op: Op, x: Value, name: str) -> Value:
-    """Apply ``.sat``, ``.relu`` and ``.satfinite``: all can be done before rounding, their bounds being exact."""
+    """Apply ``.sat``, ``.relu``, and ``.satfinite``. Their bounds are exact, so they can be applied before rounding."""
     zero = b.number(0.0, x.type)
     if "sat" in op.modifiers:
         x = saturate(b, x)
@@ -119,7 +119,7 @@ def _limited(b: Builder, op: Op, x: Value, name: str) -> Value:
 
 
 def _put_float(e: WarpEmitter, op: Op, x: Value, name: str) -> None:
-    """Round, flush an f32 that asks for it, and write."""
+    """Round a value, flush an f32 result with ``.ftz``, and write the result."""
     b, mode = e.builder, rounding_of(op)
     result = _rounded(b, x, name, mode)
     if "pzo" in op.modifiers:
@@ -139,7 +139,7 @@ def _bounds(name: Type) -> tuple[int, int]:
 
 
 def _clamped(b: Builder, x: Value, name: Type, to: Type) -> Value:
-    """Clamp a value of the integer type ``name`` to what ``to`` can hold."""
+    """Clamp a value of the integer type ``name`` to the range of ``to``."""
     bits, sign = name.bits, name.kind
     (low, high), (lowest, highest) = _bounds(name), _bounds(to)
     if lowest > low:
@@ -167,7 +167,10 @@ def _integer_to_float(e: WarpEmitter, op: Op) -> None:
 
 
 def _float_to_integer(e: WarpEmitter, op: Op) -> None:
-    """Round, then clamp; NaN gives 0, but the highest bit alone where one of the types has 64 bits."""
+    """Round a float, then clamp it to the integer type.
+
+    NaN becomes 0, or only the highest bit is set if either type has 64 bits.
+    """
     b = e.builder
     to, name = op.types
     is_signed, bits = to.is_signed, to.bits
@@ -222,7 +225,9 @@ def _tensor_float(e: WarpEmitter, op: Op) -> None:
 
 
 def _packed(b: Builder, parts: Sequence[Value], width: int) -> Value:
-    """Set i32 side by side, ``width`` bits apart, the first uppermost; each must fit."""
+    """Pack i32 values ``width`` bits apart, with the first value in the highest bits. Each value must fit into
+    ``width`` bits.
+    """
     result = parts[0]
     for part in parts[1:]:
         result = b.binary("or", b.binary("shl", result, b.integer(width, 32)), part)
@@ -262,7 +267,9 @@ def _to_small(e: WarpEmitter, op: Op) -> None:
 
 
 def _positive_zero(b: Builder, op: Op, bits: Value, width: int = 0) -> Value:
-    """With ``.pzo``, make a result of -0 one of +0; ``width`` is that of the number, where it is not its own."""
+    """With ``.pzo``, convert a result of -0 to +0. ``width`` is the width of the number if it differs from the value's
+    width.
+    """
     if "pzo" not in op.modifiers:
         return bits
     own = type_width(bits.type)
@@ -271,9 +278,10 @@ def _positive_zero(b: Builder, op: Op, bits: Value, width: int = 0) -> Value:
 
 
 def _to_unsigned(e: WarpEmitter, op: Op) -> None:
-    """Round magnitudes: what is larger than the largest number gives NaN, or with ``.satfinite`` or ``.rz`` that one.
+    """Round magnitudes. A value above the largest number becomes NaN, or the largest number with ``.satfinite`` or
+    ``.rz``.
 
-    Infinity gives NaN in every rounding but with ``.satfinite``. Source: cuda_fp8.hpp of CUDA 13.5,
+    Infinity becomes NaN in every rounding mode, except with ``.satfinite``. Source: cuda_fp8.hpp of CUDA 13.5,
     ``__nv_cvt_bfloat16raw_to_ue5m3``.
     """
     b, f, mode = e.builder, FORMATS["ue5m3"], rounding_of(op)
@@ -341,9 +349,9 @@ def _random_parts(b: Builder, bits: Value, f: Format) -> list[Value]:
 
 
 def _to_exponents(e: WarpEmitter, op: Op) -> None:
-    """Keep the power of two in a magnitude, or with ``.rp`` the next one; what is at most 2^-127 gives 0.
+    """Return the power of two in a magnitude, or the next power of two with ``.rp``. Values of at most 2^-127 become 0.
 
-    Overflow and infinity give the NaN 0xff, or with ``.satfinite`` 0xfe. Source: cuda_fp8.hpp of CUDA 13,
+    Overflow and infinity become the NaN 0xff, or 0xfe with ``.satfinite``. Source: cuda_fp8.hpp of CUDA 13,
     ``__nv_cvt_bfloat16raw_to_e8m0``.
     """
     b = e.builder
@@ -376,7 +384,7 @@ def _from_exponents(e: WarpEmitter, op: Op) -> None:
 
 
 def _scaled(e: WarpEmitter, op: Op, index: int, operation: str, values: list[Value]) -> list[Value]:
-    """Multiply or divide by the scale factors in a source, where there is one."""
+    """Multiply or divide values by the scale factors in a source, if the operation has scale factors."""
     if "scaled::n2::ue8m0" not in op.form.words:
         return values
     scales = _powers(e.builder, e.source(op, index, "i16"))
@@ -384,7 +392,7 @@ def _scaled(e: WarpEmitter, op: Op, index: int, operation: str, values: list[Val
 
 
 def _to_fixed(e: WarpEmitter, op: Op) -> None:
-    """Round to units of 1/64 in a signed byte, after a division by the scale factor; NaN gives the largest number."""
+    """Divide by the scale factor, then round to units of 1/64 in a signed byte. NaN becomes the largest number."""
     b = e.builder
     values, count = _two_values(e, op)
     codes = []
@@ -426,7 +434,9 @@ def _pack(e: WarpEmitter, op: Op) -> None:
 
 
 def _integer_parts(e: WarpEmitter, op: Op) -> None:
-    """Add, subtract, negate, or find the smaller or larger, in each half or byte; ``.relu`` gives 0 for negatives."""
+    """Add, subtract, negate, or take the minimum or maximum in each half or byte. ``.relu`` replaces negative results
+    by 0.
+    """
     b, bits = e.builder, 16 if op.type.endswith("x2") else 8
     words = [e.source(op, k, "i32") for k in range(len(op.sources))]
     opcode = "sub" if op.opcode == "neg" else op.opcode

@@ -1,9 +1,9 @@
 """Floating-point arithmetic and tests of f32 and f64.
 
-PTX ISA 9.1: "Floating-Point Instructions". Results are exact in every
-rounding. ``.ftz`` is done per instruction. NaNs: f32 gives one, see ``nans``; f64 keeps payloads. Which of several
-NaNs goes on in a sum, product or fused multiply-add to nearest is left to the processor: to choose it makes a loop of
-these take 2.7 times as long.
+PTX ISA 9.1: "Floating-Point Instructions". Results are exact in every rounding mode. ``.ftz`` applies to each
+instruction. f32 results have one NaN, see ``nans``, and f64 results keep NaN payloads. If several operands of a sum,
+product, or fused multiply-add to nearest are NaNs, the processor determines which NaN is the result. Selecting the NaN
+would make a loop of these operations take 2.7 times as long.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def register(rules: Rules) -> None:
 
 
 def _sources(e: WarpEmitter, op: Op) -> list[Value]:
-    """Read all sources as the operation's last type, flushed where it says so."""
+    """Read all sources as the operation's last type. ``.ftz`` flushes the sources."""
     type_ = float_type(op.types[-1].bits)
     values = [e.source(op, k, type_) for k in range(len(op.sources))]
     return [flush(e.builder, v) for v in values] if "ftz" in op.modifiers else values
@@ -81,7 +81,7 @@ def _sources(e: WarpEmitter, op: Op) -> list[Value]:
 
 
 def _result(b: Builder, op: Op, values: Sequence[Value]) -> Value:
-    """Compute from flushed sources; flush and saturate as the operation says."""
+    """Compute a result from flushed sources. Flush and saturate the result if the operation specifies it."""
     opcode = "fma" if op.opcode == "mad" else op.opcode
     mode = rounding_of(op)
     result = arithmetic(b, opcode, values, mode)
@@ -164,7 +164,7 @@ _CLASSES = {
 
 
 def _test(e: WarpEmitter, op: Op) -> None:
-    """Test the kind of a number; ptxas leaves out a guard. Source: an H200."""
+    """Test the class of a number. The code from ptxas ignores a predicate on this test. Source: an H200."""
     b, (x,) = e.builder, _sources(e, op)
     op = replace(op, guard=None)
     name = f"llvm.is.fpclass.{f'v{x.lanes}' if x.lanes else ''}f{type_width(x.type)}"
@@ -183,10 +183,10 @@ def _test(e: WarpEmitter, op: Op) -> None:
 
 
 def _as_of_old(handler: Handler, *words: str) -> Handler:
-    """Do an f32 instruction without modifiers, as PTX 1.0 to 1.3 had it.
+    """Return a handler for an f32 instruction without modifiers, as in PTX 1.0 to 1.3.
 
-    Source: PTX ISA 9.1, the notes of ``div``, ``rcp``, ``sqrt``, …: it defaults to ``.approx.ftz.f32`` (``words``: to
-    these); ptxas 13.5 makes the same of ``.version 1.3``.
+    Source: PTX ISA 9.1, the notes of ``div``, ``rcp``, ``sqrt``, …: the default is ``.approx.ftz.f32``. ptxas 13.5
+    generates the same code for ``.version 1.3``. ``words`` replace this default.
     """
 
     def old(e: WarpEmitter, op: Op) -> None:
@@ -209,7 +209,7 @@ def _put(e: WarpEmitter, op: Op, result: Value) -> None:
 
 
 def _divide(e: WarpEmitter, op: Op) -> None:
-    """Divide; ``approx`` takes a divisor above 2^126 for an infinite one, as its reciprocal is flushed."""
+    """Emit a division. With ``approx``, a divisor above 2^126 counts as infinite, because its reciprocal is flushed."""
     b = e.builder
     x, y = _input(e, op), _input(e, op, 1)
     quotient = b.binary("fdiv", x, y)
@@ -223,12 +223,12 @@ def _divide(e: WarpEmitter, op: Op) -> None:
 
 
 def _by_processor(e: WarpEmitter, op: Op) -> None:
-    """Divide or take the root to nearest, which is as fast."""
+    """Emit a reciprocal or square root rounded to nearest, which is as fast as an approximation."""
     _put(e, op, arithmetic(e.builder, op.opcode, [_input(e, op)], "rn"))
 
 
 def _upper_half(e: WarpEmitter, op: Op) -> None:
-    """Compute from the upper 32 bits to the upper 32 bits; what lies below is 0."""
+    """Compute the upper 32 bits of the result from the upper 32 bits of the source. The lower 32 bits are 0."""
     b = e.builder
     upper = b.integer(0xFFFFFFFF00000000, 64)
     bits = b.binary("and", e.source(op, 0, "i64"), upper)
@@ -273,9 +273,10 @@ def _clamped(b: Builder, x: Value, bound: float) -> Value:
 
 
 def _exp2(b: Builder, x: Value) -> Value:
-    """Raise 2 to a power between -900 and 900: exactly to the integer part, by e^(f ln 2) to the rest of ±1/2.
+    """Return 2 to a power between -900 and 900. The integer part of the exponent is exact.
 
-    The first term left out of the series is (ln 2 / 2)^10 / 10!, below 2^-37.
+    For the remaining ±1/2, a series computes e^(f ln 2). The first omitted term of the series is (ln 2 / 2)^10 / 10!,
+    below 2^-37.
     """
     shifted = b.binary("fadd", x, b.number(_ROUNDER))
     fraction = b.binary("fsub", x, b.binary("fsub", shifted, b.number(_ROUNDER)))
@@ -286,7 +287,10 @@ def _exp2(b: Builder, x: Value) -> Value:
 
 
 def power_of_two64(b: Builder, x: Value) -> Value:
-    """Raise 2 to an f64, to 2^-36; what is beyond f32 only so far that it is beyond it still."""
+    """Return 2 to the power of an f64, accurate to 2^-36.
+
+    The exponent is clamped. A result outside the range of f32 is still outside this range after clamping.
+    """
     result = _exp2(b, _clamped(b, x, 200.0))
     return b.select(b.is_nan(x), x, result)
 
@@ -301,9 +305,10 @@ def _tangent(b: Builder, x: Value) -> Value:
 
 
 def _binary_logarithm(b: Builder, x: Value) -> Value:
-    """Split into 2^e m with m between the roots of 1/2 and 2; log m is 2 artanh((m - 1) / (m + 1)).
+    """Return the binary logarithm of a number, split into 2^e m with m between the roots of 1/2 and 2.
 
-    The first term left out of the series is t^14 / 15 with t at most 0.1716, below 2^-39 of the result.
+    The logarithm of m is 2 artanh((m - 1) / (m + 1)). The first omitted term of the series is t^14 / 15 with t at most
+    0.1716, below 2^-39 of the result.
     """
     root = int.from_bytes(bytes.fromhex("3FE6A09E667F3BCD"), "big")  # of 1/2, as bits
     bits = b.as_bits(x)
@@ -342,12 +347,11 @@ def _cosine(b: Builder, turns: Value) -> Value:
 
 
 def _wave(b: Builder, x: Value, quarters: int) -> Value:
-    """Compute the sine of |x| turns and so many quarters: of these a quarter and ±pi/4, by both series.
+    """Return the sine of |x| turns plus ``quarters`` quarter turns. Two series cover ±pi/4 around each quarter turn.
 
-    Turns are cut to 2^-25; from 2^24 on they are whole. So sine and cosine of a large number
-    are those of a GPU, far from the true ones, and the sine of a small one is 0. The first terms left out are
-    (pi/4)^13 / 13! and (pi/4)^14 / 14!, both below 2^-36.
-    Source: measured on an H200.
+    Turns are truncated to multiples of 2^-25, and turns of at least 2^24 count as whole turns. So the sine and cosine
+    of a large number equal the results of a GPU, which are far from the true values. The sine of a small number is 0.
+    The first omitted terms are (pi/4)^13 / 13! and (pi/4)^14 / 14!, both below 2^-36. Source: measured on an H200.
     """
     turns = b.magnitude(x)
     units = b.intrinsic("trunc", b.binary("fmul", turns, b.number(2.0**25)))

@@ -1,10 +1,10 @@
-"""Arithmetic and approximate functions of f16, bf16 and their pairs.
+"""Arithmetic and approximate functions of f16, bf16, and pairs of f16 or bf16.
 
-PTX ISA 9.1: "Half Precision Floating-Point Instructions", "Mixed Precision
-Floating-Point Instructions". Both formats are computed in f32 and rounded once more: f32 has at least twice their
-precision and two bits, so that sums, differences and products come out as if rounded once (Figueroa, "When is Double
-Rounding Innocuous?", SIGNUM Newsletter 30 (1995)); fused multiply-adds need more. Every NaN
-result is 0x7fff. Pairs of 32 lanes are computed as 64 numbers.
+PTX ISA 9.1: "Half Precision Floating-Point Instructions", "Mixed Precision Floating-Point Instructions". Both formats
+are computed in f32 and rounded once more. f32 has at least twice their precision plus two bits, so sums, differences,
+and products equal results that are rounded once (Figueroa, "When is Double Rounding Innocuous?", SIGNUM Newsletter 30
+(1995)). Fused multiply-adds need more precision. Every NaN result is 0x7fff. Pairs of 32 lanes are computed as 64
+numbers.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ def join_halves(b: Builder, low: Value, high: Value) -> Value:
 
 
 def _each_half(part: _Part) -> Callable[[WarpEmitter, Op], None]:
-    """Make a handler that does ``part`` on the i16 of every member; it gets the name of the member's format."""
+    """Return a handler that applies ``part`` to the i16 of every member. ``part`` receives the name of the member's
+    format.
+    """
 
     def handler(e: WarpEmitter, op: Op) -> None:
         (name,), b, count = op.types, e.builder, len(op.sources)
@@ -73,13 +75,13 @@ def _each_half(part: _Part) -> Callable[[WarpEmitter, Op], None]:
 
 
 def _flushed(b: Builder, bits: Value) -> Value:
-    """Make subnormal f16, as bits, zeros of their sign."""
+    """Replace subnormal f16, given as bits, by zeros of the same sign."""
     none = b.compare("icmp eq", b.binary("and", bits, b.integer(0x7C00, 16)), b.integer(0, 16))
     return b.select(none, b.binary("and", bits, b.integer(0x8000, 16)), bits)
 
 
 def values_of(b: Builder, op: Op, name: str, bits: Sequence[Value]) -> list[Value]:
-    """Read members as f32, flushed where the operation says so."""
+    """Read members as f32. ``.ftz`` flushes f16 members."""
     if "ftz" in op.modifiers and name == "f16":
         bits = [_flushed(b, x) for x in bits]
     return [value_of(b, x, name) for x in bits]
@@ -101,7 +103,7 @@ def _arithmetic(b: Builder, op: Op, name: str, bits: list[Value]) -> Value:
 
 
 def _limited(b: Builder, op: Op, x: Value) -> Value:
-    """Apply ``.ftz``, ``.sat`` and ``.relu`` to a result in f32: their bounds stay where they are in rounding."""
+    """Apply ``.ftz``, ``.sat``, and ``.relu`` to a result in f32. Rounding does not change their bounds."""
     zero = b.number(0.0, "float")
     if "ftz" in op.modifiers:
         small = b.compare("fcmp olt", b.magnitude(x), b.number(_SMALLEST_ROUNDED, "float"))
@@ -165,7 +167,7 @@ def _extreme(b: Builder, op: Op, name: str, bits: list[Value]) -> Value:
 
 
 def _ordered(b: Builder, bits: Value) -> Value:
-    """Invert the magnitude of negative numbers; done twice, it does nothing."""
+    """Invert the magnitude bits of negative numbers. A second application restores the original bits."""
     below = b.binary("ashr", bits, b.integer(15, 16))
     return b.binary("xor", bits, b.binary("and", below, b.integer(0x7FFF, 16)))
 
@@ -189,11 +191,12 @@ def _fused_f16(b: Builder, x: Value, y: Value, z: Value) -> Value:
 
 
 def _fused_bf16(b: Builder, x: Value, y: Value, z: Value) -> Value:
-    """Move the result off the middle between two bf16, toward the exact one.
+    """Return a fused multiply-add in f32, moved from a midpoint between two bf16 numbers toward the exact result.
 
-    Where the result lies in the middle, it has 9 bits, the product 16 and the addend 8. Less the larger of product
-    and addend, it is exact in f32: what cancels leaves no more bits than f32 has, and nothing that counts is below
-    its smallest number. Adding the smaller one then gives the rest with the right sign.
+    If the f32 result is a midpoint, it has 9 significant bits, the product has 16, and the addend has 8. The difference
+    between the result and the larger of product and addend is exact in f32. After cancellation, no more bits remain
+    than f32 has, and no relevant bit is below the smallest f32. Adding the smaller of the two then returns the
+    remainder with the correct sign.
     """
     result = b.intrinsic("fma", x, y, z)
     product = b.magnitude(b.binary("fmul", x, y))
@@ -207,7 +210,10 @@ def _fused_bf16(b: Builder, x: Value, y: Value, z: Value) -> Value:
 
 
 def _moved(b: Builder, x: Value, rest: Value, where: Value) -> Value:
-    """Move a number by one unit in the last place toward ``x + rest``, where asked and ``rest`` is not 0 or NaN."""
+    """Move a number by one unit in the last place toward ``x + rest``.
+
+    The number does not change if ``where`` is false, or if ``rest`` is 0 or NaN.
+    """
     bits = b.as_bits(x)
     differs = b.binary("ashr", b.binary("xor", bits, b.as_bits(rest)), b.integer(31, 32))
     adjacent = b.binary("add", bits, b.binary("or", differs, b.integer(1, 32)))
@@ -225,7 +231,7 @@ _SERIES = [math.sqrt(2) * math.log(2) ** k / math.factorial(k) for k in range(7)
 
 
 def _input(b: Builder, op: Op, name: str, bits: list[Value]) -> Value:
-    """Read the first source as f32; ``.ftz`` is that of bf16."""
+    """Read the first source as f32. ``.ftz`` flushes the f32 value, which is the rule for bf16."""
     x = value_of(b, bits[0], name)
     return flush(b, x) if "ftz" in op.modifiers else x
 

@@ -65,9 +65,10 @@ _SPACED = 0x1111111111111111
 
 
 def _multiply_carryless(b: Builder, op: Op, x: Value, y: Value, z: Value) -> Value:
-    """Multiply as polynomials of single bits, take the lower or the upper 64 bits of the product, and add by ``xor``.
+    """Multiply polynomials over single bits, select the lower or upper 64 bits of the product, and add ``z`` by
+    ``xor``.
 
-    The upper half is the lower one of the same product read from the other end, moved by one bit.
+    The upper half is the bit-reversed lower half of the product of the bit-reversed factors, shifted by one bit.
     """
     if "hi" not in op.modifiers:
         return b.binary("xor", _low_carryless(b, x, y), z)
@@ -77,9 +78,10 @@ def _multiply_carryless(b: Builder, op: Op, x: Value, y: Value, z: Value) -> Val
 
 
 def _low_carryless(b: Builder, x: Value, y: Value) -> Value:
-    """Multiply as integers whose bits stand far enough apart that no sum of them reaches the next: 16 at most.
+    """Multiply integers with bits that are spaced so widely that no sum of bits reaches the next bit. A sum is at most
+    16.
 
-    Source: Pornin, "Constant-Time Crypto" (BearSSL): a sum of 16 there is only in the highest place, and leaves it.
+    Source: Pornin, "Constant-Time Crypto" (BearSSL): a sum of 16 occurs only in the highest place, where it overflows.
     """
     parts = [[b.binary("and", v, b.integer(_SPACED << k, 64)) for k in range(4)] for v in (x, y)]
     result = None
@@ -93,9 +95,10 @@ def _low_carryless(b: Builder, x: Value, y: Value) -> Value:
 
 
 def computed(part: Callable[..., Value], *types: str) -> Handler:
-    """Make a handler of what computes one result from a builder, the operation and its sources.
+    """Return a handler that computes one result by calling ``part`` with a builder, the operation, and its sources.
 
-    These are read as ``types``, LLVM's, and as integers of the operation's last type where that is empty or missing.
+    The sources are read as the LLVM types ``types``. If a type is empty or missing, the source is read as an integer of
+    the operation's last type.
     """
 
     def handler(e: WarpEmitter, op: Op) -> None:
@@ -124,10 +127,12 @@ def _add(b: Builder, op: Op, x: Value, y: Value) -> Value:
 
 
 def _add_carry(e: WarpEmitter, op: Op) -> None:
-    """``add.cc addc sub.cc subc``: the carry is a register of its own, the last result and the last source.
+    """Emit ``add.cc``, ``addc``, ``sub.cc``, or ``subc``. The carry is a separate register: the last result and last
+    source.
 
-    It is the adder's in all of them, and a difference adds the complement and one: the carry out of ``sub.cc`` is set
-    where nothing is borrowed. Source: measured on an H200; the manual calls it borrow, and leaves its sense open.
+    The carry is the carry of the adder in all four instructions. A difference adds the complement and one, so
+    ``sub.cc`` sets the carry if nothing is borrowed. Source: measured on an H200. The manual calls the carry borrow and
+    does not specify its sense.
     """
     b, bits = e.builder, op.types[-1].bits
     x, y = (e.source(op, k, int_type(bits)) for k in range(2))
@@ -137,7 +142,7 @@ def _add_carry(e: WarpEmitter, op: Op) -> None:
 
 
 def _put_sum(e: WarpEmitter, op: Op, x: Value, y: Value, carry: Value | None = None) -> None:
-    """Add, and the carry where one comes in; write the one that goes out where it is asked for."""
+    """Add two values and the carry-in, if any. Write the sum, and the carry-out if the operation has ``.cc``."""
     b = e.builder
     total = b.binary("add", x, y)
     if op.opcode in ("addc", "subc", "madc"):
@@ -207,7 +212,9 @@ def _product24(b: Builder, x: Value, y: Value, *, high: bool, signed: bool) -> V
 
 
 def _divide(b: Builder, op: Op, x: Value, y: Value) -> Value:
-    """Divide without trapping; by zero both quotient and remainder are all ones, as GPUs give (read on an H200)."""
+    """Divide without trapping. For a division by zero, quotient and remainder are all ones, as on a GPU (read on an
+    H200).
+    """
     bits = type_width(x.type)
     result = (_quotient_by_double if bits <= 32 else _quotient64)(b, x, y, op.type.is_signed)
     if op.opcode == "rem":
@@ -287,7 +294,10 @@ def _leading_zeros(b: Builder, x: Value) -> Value:
 
 
 def _find_bit(b: Builder, op: Op, x: Value) -> Value:
-    """Find the highest bit that is set (for a negative number: clear); all ones where there is none."""
+    """Return the position of the highest set bit, or of the highest clear bit of a negative number.
+
+    Return all ones if there is no such bit.
+    """
     bits = type_width(x.type)
     if op.type.is_signed:
         x = b.binary("xor", x, b.binary("ashr", x, b.integer(bits - 1, bits)))
@@ -298,9 +308,10 @@ def _find_bit(b: Builder, op: Op, x: Value) -> Value:
 
 
 def _find_nth_bit(b: Builder, _op: Op, mask: Value, base: Value, offset: Value) -> Value:
-    """Find the n-th bit that is set, from a base upwards, downwards for a negative n, or at the base alone for 0.
+    """Find the n-th set bit from a base, upward for a positive n and downward for a negative n. For 0, test only the
+    base.
 
-    All ones where there is none. A base beyond 31 is undefined; its low 5 bits count.
+    Return all ones if there is no such bit. A base above 31 is undefined. Here, its low 5 bits are used.
     """
     base = b.binary("and", base, b.integer(31, 32))
     zero, one, ones = b.integer(0, 32), b.integer(1, 32), b.integer(-1, 32)
@@ -329,9 +340,11 @@ def _nth_bit(b: Builder, mask: Value, count: Value) -> Value:
 
 
 def _extents(b: Builder, op: Op, *values: Value) -> list[Value]:
-    """Take positions and lengths of a field: their low bytes where the field is one of 32 bits, all of them for 64.
+    """Return positions and lengths of a bit field: their low bytes for a 32-bit field, and all their bits for a 64-bit
+    field.
 
-    Source: PTX ISA 9.1, "bfe", "bfi", has the byte for both; that all 32 bits count for 64 was measured on an H200.
+    Source: PTX ISA 9.1, "bfe", "bfi", specifies the byte for both widths. All 32 bits count for 64-bit fields, as
+    measured on an H200.
     """
     return [v if op.types[-1].bits == 64 else b.binary("and", v, b.integer(0xFF, 32)) for v in values]
 
@@ -341,7 +354,7 @@ def _clamped(b: Builder, value: Value, most: int) -> Value:
 
 
 def _shift_left(b: Builder, x: Value, count: Value) -> Value:
-    """Shift by a 32-bit count; counts of the width or more give 0."""
+    """Shift left by a 32-bit count. If the count is at least the width, the result is 0."""
     bits = type_width(x.type)
     far = b.compare("icmp ugt", count, b.integer(bits - 1, 32))
     near = b.binary("shl", x, b.resize(_clamped(b, count, bits - 1), bits, signed=False))
@@ -349,7 +362,9 @@ def _shift_left(b: Builder, x: Value, count: Value) -> Value:
 
 
 def _shift_right(b: Builder, x: Value, count: Value, signed: bool) -> Value:
-    """Shift by a 32-bit count; counts of the width or more give 0, or the sign."""
+    """Shift right by a 32-bit count. If the count is at least the width, the result is 0, or copies of the sign if
+    ``signed``.
+    """
     bits = type_width(x.type)
     near = b.binary("ashr" if signed else "lshr", x, b.resize(_clamped(b, count, bits - 1), bits, signed=False))
     if signed:
@@ -358,7 +373,7 @@ def _shift_right(b: Builder, x: Value, count: Value, signed: bool) -> Value:
 
 
 def _low_mask(b: Builder, length: Value, bits: int) -> Value:
-    """As many low bits as ``length`` says; all from the width on."""
+    """Return a mask of the ``length`` lowest bits. If ``length`` is at least the width, the mask has all bits."""
     return b.binary("sub", _shift_left(b, b.integer(1, bits), length), b.integer(1, bits))
 
 
@@ -415,16 +430,17 @@ def _lop3_tested(e: WarpEmitter, op: Op) -> None:
 
 
 def _lop3(b: Builder, op: Op, *inputs: Value) -> Value:
-    """Any function of three bits: the look-up table has the value for a, b, c at bit 4a + 2b + c."""
+    """Emit any function of three bits. The lookup table contains the value for a, b, c at bit 4a + 2b + c."""
     table = op.sources[3]
     assert isinstance(table, IntConstant)
     return _of_bits(b, table.value & 0xFF, inputs[:3])
 
 
 def _of_bits(b: Builder, table: int, inputs: Sequence[Value]) -> Value:
-    """Compute a function of bits by its table, which the first input halves: its upper half is where that is set.
+    """Compute a bitwise function by its truth table. The upper half of the table applies if the first input is set.
 
-    As ``low ^ (x & (low ^ high))``, or by less: of equal halves, of opposite ones, and where one is all or nothing.
+    The general form is ``low ^ (x & (low ^ high))``. Shorter forms are used if the halves are equal or opposite, or if
+    one half is all zeros or all ones.
     """
     every = (1 << (1 << len(inputs))) - 1
     if table in (0, every):
@@ -446,7 +462,7 @@ def _of_bits(b: Builder, table: int, inputs: Sequence[Value]) -> Value:
 
 
 def _joined(b: Builder, how: str, x: Value, y: Value) -> Value:
-    """Join bits; nothing is done for ``x & all`` and ``x ^ 0``."""
+    """Combine two values bitwise. Return ``x`` without an operation for ``x & all``, ``x ^ 0``, and ``x | 0``."""
     if y.constant and (how, y.text) in (("and", "-1"), ("xor", "0"), ("or", "0")):
         return x
     return b.binary(how, x, y)
@@ -470,7 +486,9 @@ def _funnel_shift(b: Builder, op: Op, low: Value, high: Value, count: Value) -> 
 
 
 def _permute_by_table(b: Builder, op: Op, low: Value, high: Value, index: Value) -> Value:
-    """Look the selectors of a mode up by the low two bits of the third source."""
+    """Permute bytes by the selectors of a mode. The low two bits of the third source select the row of the mode's
+    table.
+    """
     rows = _PERMUTATIONS[op.form.words[0]]
     packed = b.integer(sum(row << 16 * k for k, row in enumerate(rows)), 64)
     index = b.resize(b.binary("and", index, b.integer(3, 32)), 64, signed=False)
@@ -479,7 +497,7 @@ def _permute_by_table(b: Builder, op: Op, low: Value, high: Value, index: Value)
 
 
 def _permute(b: Builder, _op: Op, low: Value, high: Value, selectors: Value) -> Value:
-    """Pick four of eight bytes; a selector's bit 3 asks for the byte's sign instead."""
+    """Select four of eight bytes. If bit 3 of a selector is set, copies of the byte's sign bit replace the byte."""
     low, high, selectors = (b.resize(v, 64, signed=False) for v in (low, high, selectors))
     both = b.binary("or", low, b.binary("shl", high, b.integer(32, 64)))
     result = b.integer(0, 32)

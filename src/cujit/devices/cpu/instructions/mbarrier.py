@@ -1,20 +1,22 @@
 """``mbarrier`` objects: 64 bits in shared memory that count arrivals and transactions.
 
-Layout of an object, and of a state that ``arrive`` gives (the object before the arrival):
+Layout of an object, and of a state that ``arrive`` returns (the object before the arrival):
 
-=========  ==========================================================
-bits       what
-=========  ==========================================================
-0 to 19    arrivals that the current phase still waits for
-20 to 39   arrivals that the next phase will wait for
-40 to 60   bytes of transactions that are outstanding, signed
-61 to 63   number of the phase, modulo 8
-=========  ==========================================================
+    =========  ==========================================================
+    bits       meaning
+    =========  ==========================================================
+    0 to 19    arrivals that the current phase still waits for
+    20 to 39   arrivals that the next phase will wait for
+    40 to 60   bytes of transactions that are outstanding, signed
+    61 to 63   number of the phase, modulo 8
+    =========  ==========================================================
 
-Source: PTX ISA 9.1, 9.7.13.15.2 "Contents of the mbarrier object": both counts are at most 2**20 - 1, and the bytes
-are so in size. Shared memory belongs to one thread of this process, so that no operation needs to be atomic. Waiting
-is the loop that the program has around ``test_wait`` and ``try_wait``, which both answer at once. If the phase is not
-over, the asynchronous copies that it waits for are done first.
+Source: PTX ISA 9.1, 9.7.13.15.2 "Contents of the mbarrier object": both counts are at most 2**20 - 1, and so is the
+magnitude of the bytes.
+
+Shared memory belongs to one thread of this process, so no operation needs to be atomic. A program waits in a loop
+around ``test_wait`` or ``try_wait``, which both return immediately. If the phase is not over, the asynchronous copies
+that the phase waits for are done first.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ def _address(e: WarpEmitter, op: Op) -> Value:
 
 
 def _field(f: Builder, word: Value, at: int, bits: int) -> Value:
-    """Take a count out of an object."""
+    """Extract a count from an object."""
     return f.binary("and", f.binary("lshr", word, f.integer(at, 64)), f.integer((1 << bits) - 1, 64))
 
 
@@ -70,9 +72,10 @@ def _load(f: Builder, address: Value) -> tuple[Value, Value]:
 
 
 def _update(f: Builder, address: Value, arrivals: Value, drops: Value, bytes_: Value) -> Value:
-    """Count arrivals, leave as many out of later phases, add to the bytes, and go on to the next phase if all is there.
+    """Count arrivals and bytes, remove ``drops`` from the arrivals of later phases, and start the next phase if
+    complete.
 
-    Takes i64; gives the object as it was before.
+    The values are i64. Return the object before the update.
 
     Source: PTX ISA 9.1, 9.7.13.15.6 "Phase Completion of the mbarrier object".
     """
@@ -94,7 +97,7 @@ def _update(f: Builder, address: Value, arrivals: Value, drops: Value, bytes_: V
 
 
 def complete_bytes(f: Builder, address: Value, bytes_: Value) -> None:
-    """Report to an mbarrier, at an address of this process, that transactions of so many bytes (i64) are done."""
+    """Report to an mbarrier, at an address of this process, that transactions of ``bytes_`` bytes (i64) are done."""
     zero = f.integer(0, 64)
     _update(f, address, zero, zero, f.binary("sub", zero, bytes_))
 
@@ -113,7 +116,7 @@ def _init(e: WarpEmitter, op: Op) -> None:
 
 
 def _count_bytes(e: WarpEmitter, op: Op) -> None:
-    """``expect_tx`` and ``complete_tx``: add to the outstanding bytes, or take from them."""
+    """Emit ``expect_tx`` or ``complete_tx``, which add to or subtract from the outstanding bytes."""
     expects = "expect_tx" in op.modifiers
 
     def count(f: Builder, v: Sequence[Value]) -> None:

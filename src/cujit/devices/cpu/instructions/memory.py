@@ -145,7 +145,9 @@ def address_in(e: WarpEmitter, memory: MemoryOperand, space: str) -> Value:
 
 
 def local_base(e: WarpEmitter, *, first_lane: bool) -> Value:
-    """Where local memory begins: the first lane's, or each lane's; without any it is all lanes' place."""
+    """Return the start of local memory: of the first lane, or of each lane. Without local memory, all lanes share one
+    address.
+    """
     base = Value("%local.int", "i64")
     if first_lane or not e.program.local_size:
         far = (e.lane or 0) * e.program.local_size
@@ -174,11 +176,13 @@ def _load(e: WarpEmitter, op: Op) -> None:
 
 
 def _word(op: Op, count: int) -> str:
-    """Name the type of an access that other threads see whole; the rest has an access for each element, and no name.
+    """Return the type of an access that other threads observe as a whole. Return an empty string for an access per
+    element.
 
-    It is an element of 16 bytes, a strong vector of 8 bytes or less, and a strong pair. Libraries that scan a grid hand
-    a flag and a value over in one, though PTX makes no promise of it (chapter 8, "Vector Data-types"). Measured on an
-    H200: of 10 million reads no v2.b64 was torn between two writes, and one in a hundred v4.b32 was.
+    An access is whole for an element of 16 bytes, a strong vector of 8 bytes or less, and a strong pair. Libraries that
+    scan a grid pass a flag and a value in one access, though PTX does not guarantee this (chapter 8, "Vector
+    Data-types"). Measured on an H200: of 10 million reads, no v2.b64 was torn between two writes, and one in a hundred
+    v4.b32 was.
     """
     bits = op.type.bits * count
     is_word = bits == op.type.bits == 128 or (op.form.is_strong and count > 1 and (count == 2 or bits <= 64))
@@ -186,7 +190,7 @@ def _word(op: Op, count: int) -> str:
 
 
 def _parted(b: Builder, word: Value, element: str, count: int) -> list[Value]:
-    """Take a word apart; the first element is the lowest."""
+    """Split a word into elements. The first element is in the lowest bits."""
     bits, part = type_width(word.type), type_width(word.type) // count
     pieces = [b.binary("lshr", word, b.integer(k * part, bits)) if k else word for k in range(count)]
     return [b.bits_as(b.resize(piece, part, signed=False), element) for piece in pieces]
@@ -203,7 +207,7 @@ def _put_together(b: Builder, values: Sequence[Value], word: str) -> Value:
 
 
 def _lanes(e: WarpEmitter, op: Op, place: LaneAddresses) -> Value:
-    """Find the lanes that load; of a uniform place whether there are any, where a predicate says so for all."""
+    """Return the lanes that load. If the address and the predicate are uniform, return the predicate."""
     any_lane = e.guard(op) if place.is_uniform else None
     return e.lanes(op) if any_lane is None or any_lane.lanes else any_lane
 
@@ -228,9 +232,10 @@ def _store(e: WarpEmitter, op: Op) -> None:
 
 
 def _fence(e: WarpEmitter, op: Op) -> None:
-    """Order all accesses before and after, as strongly as the processor can where the form does not ask for less.
+    """Order all accesses before and after, with the strongest fence of the processor unless the form allows a weaker
+    fence.
 
-    Memory has one proxy here: what any of them wrote, the others see.
+    Memory has only one proxy here, so all proxies see each other's writes.
     """
     words = frozenset(op.modifiers)
     weak = bool(words & {"acq_rel", "acquire", "release", "proxy", "mbarrier_init"}) or "cta" in words
@@ -286,7 +291,7 @@ def _convert_address(e: WarpEmitter, op: Op) -> None:
 
 
 def _is_space(e: WarpEmitter, op: Op) -> None:
-    """``isspacep``: whether a generic address lies in the window of a space."""
+    """Emit ``isspacep``: whether a generic address is in the window of a state space."""
     b, space = e.builder, op.space
     address = e.source(op, 0, "i64")
 
@@ -319,7 +324,9 @@ def stack_bound(e: WarpEmitter, field: int) -> Value:
 
 
 def _is_cluster(e: WarpEmitter, op: Op) -> None:
-    """``isspacep.shared::cluster``: whether a generic address lies in the shared memory of a block of the cluster."""
+    """Emit ``isspacep.shared::cluster``: whether a generic address is in the shared memory of a block
+    of the cluster.
+    """
     e.put(op, blocks.is_in_cluster(e, e.source(op, 0, "i64")))
 
 
@@ -327,11 +334,10 @@ def _is_cluster(e: WarpEmitter, op: Op) -> None:
 
 
 def _nothing(e: WarpEmitter, op: Op) -> None:
-    """Do nothing.
+    """Emit nothing for an instruction that needs no code.
 
-    Launches follow each other; ``discard`` leaves open what is in memory then, ``mbarrier.inval`` what is done with it.
-    What was issued is done, so that nobody waits for it: ``cp.async.mbarrier.arrive`` adds an arrival to the count
-    before the copies that takes it away again.
+    Launches run one after another. ``discard`` leaves the contents of memory undefined, and ``mbarrier.inval`` leaves
+    later use of the object undefined. ``wgmma`` is done at issue, so its waits need no code.
     """
 
 

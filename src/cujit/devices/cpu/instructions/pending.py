@@ -1,11 +1,11 @@
-"""Queue asynchronous copies where they are issued, and have them done when they are awaited.
+"""Asynchronous copies, which are queued when issued and done when the program waits for them.
 
-    cp.async.cg.shared.global [s], [g], 16;   ->    a place in the warp's queue, which gets the lanes' addresses
+    cp.async.cg.shared.global [s], [g], 16;   ->    an entry in the warp's queue, with the lanes' addresses
     cp.async.commit_group;                          a mark in the queue
-    cp.async.wait_group 1;                          other warps run; what stands before the last mark but one is done
+    cp.async.wait_group 1;                          other warps run; all before the second-to-last mark is done
 
-``runtime/pending.c`` keeps the queues. A warp that has no stack of its own cannot let others run where it waits. If it
-comes to a barrier or to its end next, and accesses nothing before, its copies are done there.
+``runtime/pending.c`` implements the queues. A warp without a stack cannot let other warps run while it waits. If the
+warp next reaches a barrier or its end, without an access before that, its copies are done there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ NOTHING = Value("null", "ptr")
 
 
 def own_queue(e: WarpEmitter) -> list[Value]:
-    """List what native code finds a warp's queue by: the state of the block (or null), its shared memory, the warp."""
+    """List the values that identify a warp's queue to native code.
+
+    The values are the state of the block (or null), the shared memory of the block, and the warp.
+    """
     return [STATE if e.suspends else NOTHING, Value("%shared", "ptr"), WARP_NUMBER]
 
 
@@ -37,7 +40,7 @@ def lane_queue(e: WarpEmitter, op: Op) -> list[Value]:
 
 
 def passing(e: WarpEmitter) -> Value:
-    """Point to the function by which a warp lets others run; null where it has no stack for that."""
+    """Return a pointer to the function that lets other warps run. Return null if the warp has no stack."""
     if not e.suspends:
         return NOTHING
     e.builder.module.declared.setdefault("cujit_pass", "declare void @cujit_pass(ptr, i32)")
@@ -71,9 +74,9 @@ def _lanes(e: WarpEmitter, op: Op) -> Value:
 
 
 def _ends_unseen(e: WarpEmitter, op: Op) -> bool:
-    """Whether a warp accesses nothing between a wait and the next barrier of all warps, or its end.
+    """Return whether a warp accesses nothing between a wait and the next barrier of all warps, or its end.
 
-    Copies that are not bulk ones write shared memory alone.
+    Copies other than bulk copies write only shared memory.
     """
     is_unseen = _is_still if "bulk" in op.modifiers else _is_unseen
     blocks = e.graph.blocks
@@ -104,7 +107,10 @@ _LAST_SEEN: weakref.WeakKeyDictionary[BasicBlock, dict[Callable[[Op], bool], int
 
 
 def _last_seen(block: BasicBlock, is_unseen: Callable[[Op], bool]) -> int:
-    """Find the last operation of a block that is not unseen, by its index; -1 if there is none. Each wait asks."""
+    """Return the index of the last operation in a block for which ``is_unseen`` is false, or -1 if there is none.
+
+    The index is cached, because each wait needs it.
+    """
     known = _LAST_SEEN.setdefault(block, {})
     if is_unseen not in known:
         known[is_unseen] = max((k for k, op in enumerate(block.ops) if not is_unseen(op)), default=-1)
@@ -112,14 +118,14 @@ def _last_seen(block: BasicBlock, is_unseen: Callable[[Op], bool]) -> int:
 
 
 def _is_unseen(op: Op) -> bool:
-    """Whether an operation accesses no shared memory now: small copies do when they are done."""
+    """Return whether an operation does not access shared memory immediately. Small copies access it only when done."""
     if op.opcode in ("ld", "st") and op.space == "global" and not op.form.is_strong:
         return True
     return _is_still(op) or (op.opcode == "cp" and "bulk" not in op.modifiers)
 
 
 def _is_still(op: Op) -> bool:
-    """Whether an operation accesses nothing that may change."""
+    """Return whether an operation accesses no memory that may change."""
     if op.opcode == "ld":
         return op.space in ("const", "param")
     if op.opcode == "cp":

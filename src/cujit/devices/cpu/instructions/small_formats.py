@@ -1,9 +1,9 @@
-"""Numbers of 16, 8, 6 and 4 bits: from their bits to f32, and from f32 to their bits.
+"""Numbers of 16, 8, 6, and 4 bits: conversion of their bits to f32, and of f32 to their bits.
 
-Every one of them is a value of f32, so that reading is exact. Writing rounds once.
+f32 represents every such number, so conversion to f32 is exact. Conversion from f32 rounds once.
 
 Source: PTX ISA 9.1, "Alternate Floating-Point Data Formats" (layouts), "cvt" (NaN and overflow with ``.satfinite``,
-``.rs``). IEEE 754-2019, 3.4: in every format, the code of a number's magnitude grows with it by ones.
+``.rs``). IEEE 754-2019, 3.4: in every format, the codes of increasing magnitudes are consecutive integers.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ HALF_NAN = 0x7FFF
 
 @dataclass(frozen=True)
 class Format:
-    """A format: bits of its fields, its sign, its largest number, and what a NaN becomes with ``.satfinite``.
+    """A format: the bits of its fields, its largest number, and the code that replaces NaN with ``.satfinite``.
 
-    ``first_nan`` is the smallest magnitude code that is NaN, None where the format has none. ``random_bits`` are
-    those that ``.rs`` adds below the last kept bit.
+    ``first_nan`` is the smallest magnitude code that is NaN, or None if the format has no NaN. ``random_bits`` is the
+    number of bits that ``.rs`` adds below the last kept bit.
     """
 
     name: str
@@ -39,12 +39,12 @@ class Format:
 
     @property
     def bias(self) -> int:
-        """What is added to the exponent."""
+        """The exponent bias of the format."""
         return (1 << (self.exponent_bits - 1)) - 1
 
     @property
     def field(self) -> int:
-        """Bits from one number of a packed group to the next: those of 6 bits take 8."""
+        """The bits from one number of a packed group to the next. Numbers of 6 bits take 8."""
         return 8 if self.bits == 6 else self.bits
 
 
@@ -65,7 +65,7 @@ FORMATS = {f.name: f for f in (F16, BF16, *_SMALL)}
 
 
 def value_of(b: Builder, bits: Value, name: str) -> Value:
-    """Read 16-bit integers as f16 or bf16; the result is f32. NaNs keep their payload, or are quietened."""
+    """Convert 16-bit integers, read as f16 or bf16, to f32. NaNs keep their payload, or become quiet."""
     if name == "f16":
         return b.cast("fpext", b.bits_as(bits, "half"), "float")
     wide = b.resize(bits, 32, signed=False)
@@ -73,10 +73,10 @@ def value_of(b: Builder, bits: Value, name: str) -> Value:
 
 
 def value_of_code(b: Builder, code: Value, f: Format) -> Value:
-    """Read the low bits of an i32 as a number of at most 8 bits; the result is f32, NaN where the code is.
+    """Convert a code of at most 8 bits, in the low bits of an i32, to f32. Codes of NaN become NaN.
 
-    With the fields moved to those of f32, the number is too small by 2 to the difference of the biases, and
-    subnormal where it was so.
+    The fields are first moved to the fields of f32. The number is then too small by a factor of 2 to the difference of
+    the biases, and subnormal if the code was subnormal.
     """
     top = 1 << (f.exponent_bits + f.fraction_bits)
     size = b.binary("and", code, b.integer(top - 1, 32))
@@ -141,9 +141,10 @@ def without_low_bits(b: Builder, x: Value, count: int, mode: str, nan: int | Non
 
 
 def _scaled(b: Builder, size: Value, f: Format, extra: int) -> tuple[Value, Value]:
-    """Bring the last kept bit of an f32 to 2^extra; and give the code of no units in the last place, to add them to.
+    """Scale an f32 so that its last kept bit becomes 2^extra. Also return the code to which the scaled units are added.
 
-    Codes grow by ones, 2^fraction_bits for each exponent; none is below that of the smallest normal number.
+    Codes are consecutive, with 2^fraction_bits codes for each exponent. No exponent is below that of the smallest
+    normal number.
     """
     least = b.integer((128 - f.bias) << 23, 32)
     exponent = b.intrinsic("umax", b.binary("and", b.as_bits(size), b.integer(0x7F800000, 32)), least)
@@ -165,7 +166,7 @@ _TO_WHOLE = {"rn": "roundeven", "rz": "trunc", "rp": "ceil"}
 
 
 def rounded_code(b: Builder, x: Value, f: Format, mode: str = "rn") -> Value:
-    """Round an f32 within ±largest; the result is the code as an i32.  ``rp`` is for formats without a sign alone."""
+    """Round an f32 within ±largest, and return the code as an i32. ``rp`` is only for formats without a sign."""
     scaled, code = _scaled(b, b.magnitude(x), f, 0)
     # Of NaN, this is nothing at all; it is replaced at the end.
     count = b.cast("fptosi", b.intrinsic(_TO_WHOLE[mode], scaled), "i32")

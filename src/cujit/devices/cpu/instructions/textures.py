@@ -1,4 +1,4 @@
-"""Textures and surfaces in object mode: the work is done by native code, one lane after the other.
+"""Textures and surfaces in object mode, which native code accesses for one lane after another.
 
 PTX ISA 9.1, "Texture Instructions", "Surface Instructions". The handle is the address of a ``Descriptor``.
 """
@@ -71,7 +71,9 @@ def _answer(e: WarpEmitter, index: int) -> Value:
 
 
 def _call(e: WarpEmitter, op: Op, name: str, numbers: Sequence[int], bits: int = 32) -> None:
-    """Call native code for the lanes of an operation; ``numbers``, of so many bits, come after what all take."""
+    """Call native code for the lanes of an operation. ``numbers``, of ``bits`` bits each, follow the
+    common arguments.
+    """
     b = e.builder
     arguments = [b.integer(number, bits) for number in numbers]
     where = (LAUNCH, BLOCK, FIRST_THREAD, b.integer(op.line, 32), b.word(e.lanes(op)), Value(_DATA, "ptr"))
@@ -79,7 +81,7 @@ def _call(e: WarpEmitter, op: Op, name: str, numbers: Sequence[int], bits: int =
 
 
 def _set_handle(e: WarpEmitter, op: Op, groups: int) -> MemoryOperand:
-    """Put the handle of ``[handle, …]``, which so many groups of coordinates follow, into the exchange."""
+    """Store the handle of ``[handle, …]`` in the exchange. ``groups`` is the required number of coordinate groups."""
     memory = op.memory
     if not isinstance(memory.base, Reg) or len(memory.coords) != groups:
         raise _refused(op, ".texref, .samplerref and .surfref are not supported; use texture handles")
@@ -88,7 +90,9 @@ def _set_handle(e: WarpEmitter, op: Op, groups: int) -> MemoryOperand:
 
 
 def _set_place(e: WarpEmitter, op: Op, geometry: str, words: str) -> None:
-    """Put the handle and the coordinates of ``[handle, {…}]`` into the exchange; ``words`` is their type."""
+    """Store the handle and the coordinates of ``[handle, {…}]`` in the exchange. ``words`` is the type of the
+    coordinates.
+    """
     axes, layered, cube = _GEOMETRIES[geometry]
     coordinates = items_of(_set_handle(e, op, 1).coords[0])
     wanted = 3 if cube else axes
@@ -118,7 +122,7 @@ def _refused(op: Op, why: str) -> UnsupportedError:
 
 
 def _fetch(e: WarpEmitter, op: Op) -> None:
-    """Look up; textures have one level, so that the level and the gradients do not matter."""
+    """Emit a texture fetch. Textures have one mipmap level, so the level and the gradients have no effect."""
     _look_up(e, op, op.types[1], -1, {"level": 2, "grad": 3})
 
 
@@ -161,7 +165,7 @@ def count_texels(e: WarpEmitter, op: Op, counts: Value) -> None:
 
 
 def _in_halves(b: Builder, type_: str, channels: list[Value]) -> list[Value]:
-    """Round channels that are f32 to f16 where an instruction asks for that, two in a word with ``.f16x2``."""
+    """Round f32 channels to f16 if the instruction returns f16. With ``.f16x2``, pack two channels into a word."""
     if type_ not in ("f16", "f16x2"):
         return channels
     halves = [half_bits(b, b.bits_as(x, "float"), "f16") for x in channels]
@@ -228,7 +232,7 @@ def _reduce(e: WarpEmitter, op: Op) -> None:
 
 
 def _set_data(e: WarpEmitter, op: Op) -> int:
-    """Put the data of a store into the exchange; return the number of elements."""
+    """Store the data of a store instruction in the exchange. Return the number of elements."""
     items = items_of(op.sources[1])
     for k, item in enumerate(items):
         _set(e, "values", e.builder.resize(e.read(item, f"i{op.type.bits}"), 64, signed=False), k)

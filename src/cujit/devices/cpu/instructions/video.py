@@ -1,8 +1,8 @@
-"""Video instructions: scalar ones, and those that work on the halves or the bytes of a word.
+"""Video instructions: scalar instructions, and SIMD instructions on the halves or bytes of a word.
 
-PTX ISA 9.1: "Scalar Video Instructions", "SIMD Video Instructions". No GPU of today has the scalar ones: the assembler
-expands them, and in a few places not as the manual says. Here they compute what it makes for sm_90 (read in the machine
-code of ptxas 13.0): each such place says so.
+PTX ISA 9.1: "Scalar Video Instructions", "SIMD Video Instructions". Current GPUs do not have the scalar instructions.
+The assembler expands them, and its expansion differs from the manual in a few places. Here, they compute the results of
+the expansion for sm_90 (read in the machine code of ptxas 13.0). A comment marks each such place.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ def register(rules: Rules) -> None:
 
 
 def _part(op: Op, index: int) -> str:
-    """Selector of an operand as written (0 is the result): ``b3``, ``h10``, or nothing."""
+    """Return the selector of an operand as written, for example ``b3`` or ``h10``, or an empty string. Index 0 is the
+    result.
+    """
     parts = op.parts
     return parts[index].removeprefix("-") if index < len(parts) else ""
 
@@ -51,7 +53,7 @@ def _clamp(b: Builder, value: Value, bits: int, signed: bool) -> Value:
 
 
 def _extended(b: Builder, value: Value) -> Value:
-    """Take the low 32 bits of an i64 as signed."""
+    """Sign-extend the low 32 bits of an i64."""
     return b.resize(b.resize(value, 32, signed=True), 64, signed=True)
 
 
@@ -59,7 +61,7 @@ def _extended(b: Builder, value: Value) -> Value:
 
 
 def _operand(e: WarpEmitter, op: Op, index: int, signed: bool) -> Value:
-    """Extract the part of a source that is asked for, as an i64."""
+    """Extract the selected part of a source, as an i64."""
     b = e.builder
     at, bits = _place(_part(op, index + 1))
     return b.resize(field(b, e.source(op, index, "i32"), at, bits, signed), 64, signed)
@@ -113,7 +115,7 @@ def _pointwise(b: Builder, name: str, x: Value, y: Value) -> Value:
 
 
 def _saturated(b: Builder, op: Op, value: Value, signed: bool) -> Value:
-    """Clamp as ``.sat`` asks."""
+    """Clamp a value if the operation has ``.sat``."""
     if "sat" not in op.modifiers:
         return value
     _, bits = _place(_part(op, 0))
@@ -132,7 +134,7 @@ def _saturated(b: Builder, op: Op, value: Value, signed: bool) -> Value:
 
 
 def _merged(b: Builder, part: str, value: Value, into: Value) -> Value:
-    """Put the low bits of a value into the place that ``part`` names."""
+    """Insert the low bits of a value into ``into``, at the position that ``part`` names."""
     at, bits = _place(part)
     mask = ((1 << bits) - 1) << at
     moved = b.binary("and", b.binary("shl", value, b.integer(at, 32)), b.integer(mask, 32))
@@ -140,9 +142,9 @@ def _merged(b: Builder, part: str, value: Value, into: Value) -> Value:
 
 
 def _multiply_add(e: WarpEmitter, op: Op) -> None:
-    """``vmad``: multiply and add, and 1 more with ``.po``; scale; saturate by the signs of the sources.
+    """Emit ``vmad``: multiply and add, add 1 with ``.po``, scale, and saturate by the signedness of the sources.
 
-    sm_90 multiplies and adds whole words as signed, whatever their type.
+    sm_90 multiplies and adds whole words as signed integers, for all types.
     """
     b = e.builder
     types = op.types
@@ -189,9 +191,9 @@ def _lanewise(e: WarpEmitter, op: Op) -> None:
 
 
 def _picked(e: WarpEmitter, op: Op, index: int, signed: bool) -> list[Value]:
-    """Extract the elements that a selector picks from both sources, the lowest first.
+    """Return the elements that a selector picks from both sources, the lowest first.
 
-    A selector names them from the highest; without one each source gives its own.
+    A selector lists the elements from highest to lowest. Without a selector, source ``index`` provides all elements.
     """
     b, count = e.builder, int(op.opcode[-1])
     part = _part(op, index + 1)

@@ -1,8 +1,8 @@
-"""What the lanes of a warp do together: shuffles, votes, matches, reductions, elections.
+"""Operations that the lanes of a warp do together: shuffles, votes, matches, reductions, elections.
 
-PTX ISA 9.1: "shfl.sync", "vote.sync", "match.sync", "redux.sync", "activemask", "elect.sync", "bar.warp.sync". The
-lanes that a member mask names are all here when a handler runs: ``flow`` has seen to it. What an operation gives does
-not depend on where its lanes stand: a ``Party`` says who they are and what they bring (see ``meetings``).
+PTX ISA 9.1: "shfl.sync", "vote.sync", "match.sync", "redux.sync", "activemask", "elect.sync", "bar.warp.sync". When a
+handler runs, all lanes in the member mask have arrived, because ``flow`` waits for them. The results do not depend on
+the places of the lanes in the code. A ``Party`` contains the lanes and their operands (see ``meetings``).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Party:
         self.e, self.op = e, op
 
     def lanes(self) -> Value:
-        """Who takes part, as a vector."""
+        """Return the lanes that take part, as a vector."""
         return self.e.lanes_of(self.op)
 
     def members(self) -> Value:
@@ -65,7 +65,7 @@ def _do(e: WarpEmitter, op: Op) -> None:
 
 
 def rule_of(op: Op) -> Rule:
-    """Find what an operation that names its members does."""
+    """Return the rule for an operation that names its members."""
     if op.opcode == "redux" and "f32" in op.modifiers:
         return _reduce_floats
     return _RULES[op.opcode]
@@ -80,7 +80,7 @@ def members_of(e: WarpEmitter, op: Op) -> Value:
 
 
 def lacks_partners(e: WarpEmitter, op: Op) -> Value:
-    """Find the lanes of which a partner has not come here yet, as a vector; exited lanes are not waited for."""
+    """Return the lanes with a partner that has not arrived, as a vector. Exited lanes do not count as partners."""
     b = e.builder
     away = b.word(b.binary("and", e.live(), b.invert(e.lanes_of(op))))
     missing = b.binary("and", members_of(e, op), away)
@@ -126,7 +126,7 @@ def _origin(mode: str, lane: int, by: int, clamp: int) -> tuple[int, bool]:
 
 
 def _shuffle_by_index(party: Party, mode: str) -> Results:
-    """The same with a distance or bounds that are known only at run time, by way of memory."""
+    """Emit a shuffle through memory, for a distance or bounds that are known only at run time."""
     b = party.e.builder
     origin, good = _origins(party, mode)
     origin = b.vector(b.select(good, origin, b.lanes(_LANE, 32)))
@@ -156,7 +156,7 @@ def _origins(party: Party, mode: str) -> tuple[Value, Value]:
 
 
 def origins(e: WarpEmitter, op: Op) -> Value:
-    """Lane whose value each lane takes in a shuffle (i32); -1 where that is its own."""
+    """Return the lane from which each lane reads in a shuffle (i32), or -1 if the lane reads its own value."""
     b = e.builder
     origin, good = _origins(Party(e, op), _mode(op))
     return b.select(good, origin, b.integer(-1, 32))
@@ -196,7 +196,10 @@ def _elect(party: Party) -> Results:
 
 
 def _match(party: Party) -> Results:
-    """For each lane the members that have the same value; ``all``: every member, or nothing."""
+    """Return for each lane the mask of members that have the same value.
+
+    With ``all``, the result is every member if all values are equal, otherwise no member.
+    """
     b, op = party.e.builder, party.op
     type_ = int_type(op.type.bits)
     values = b.vector(party.operand(0, type_))
@@ -222,7 +225,7 @@ def _reduce(party: Party) -> Results:
 
 
 def _reduce_floats(party: Party) -> Results:
-    """Smallest or largest float; without ``.NaN`` a NaN counts only where there is nothing else."""
+    """Return the smallest or largest float. Without ``.NaN``, the result is NaN only if all values are NaN."""
     b, op = party.e.builder, party.op
     kind = "min" if "min" in op.modifiers else "max"
     name = f"f{kind}imum" if "NaN" in op.modifiers else f"f{kind}"
@@ -236,9 +239,9 @@ def _reduce_floats(party: Party) -> Results:
 
 
 def _reduced(party: Party, name: str, values: Value, neutral: Value) -> Value:
-    """Reduce over the members of each lane: at once where all name the same, else group by group.
+    """Reduce over the members of each lane: in one step if all lanes name the same members, otherwise group by group.
 
-    Group by group: take the first lane that is left, reduce over its members, and go on with the lanes that are none.
+    For each group, take the first remaining lane, reduce over its members, and continue with the other lanes.
     """
     b = party.e.builder
     lanes, members = party.lanes(), party.members()

@@ -1,1 +1,1 @@
-"""A kernel as operations and blocks; ``formats.ptx.isa.semantics`` says what operations mean."""
+"""A kernel as operations and basic blocks. ``formats.ptx.isa.semantics`` defines the operations."""

@@ -1,14 +1,14 @@
 """Basic blocks, the order in which a warp scans them, and their loops.
 
-        @p bra ELSE;                       block 0: goes to 2 where p holds, else to 1
-        add.u32 x, x, 1;                   block 1: add, goes to 3
-        bra END;                     ->    block 2: sub, goes to 3
+        @p bra ELSE;                       block 0: branches to 2 if p is true, otherwise to 1
+        add.u32 x, x, 1;                   block 1: add, continues with 3
+        bra END;                     ->    block 2: sub, continues with 3
     ELSE: sub.u32 x, x, 1;                 block 3: ret
     END: ret;
 
-The order is topological but for back edges, and every loop is contiguous in it. A warp whose lanes have parted
-always runs the block of lowest position that any lane waits at; with such an order lanes meet again at the nearest
-common post-dominator at the latest, for every shape of control flow, irreducible ones included.
+The order is topological except for back edges, and every loop is contiguous in it. A diverged warp always runs the
+block with the lowest position at which any of its lanes waits. With this order, lanes reconverge at their nearest
+common post-dominator at the latest. This holds for all control flow, including irreducible control flow.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _T = TypeVar("_T")
 
 @dataclass(eq=False)
 class BasicBlock:
-    """Operations without a jump inside. ``ops[-1]`` may be a branch; else it falls through.
+    """Operations without a jump in between. ``ops[-1]`` may be a branch. Otherwise, the block falls through.
 
-    An operation at which lanes wait for others is the first of its block; a barrier is also the last.
+    An operation at which lanes wait for other lanes is the first of its block. A barrier is also the last.
 
-    ``successors`` are positions, the block after the last being the exit. For a guarded branch the target comes
-    first and the fall-through second; for ``brx`` the targets in the order of the table.
+    ``successors`` are positions. The position after the last block is the exit. For a guarded branch, the target is
+    first and the fall-through is second. For ``brx``, the targets are in table order.
     """
 
     position: int
@@ -69,14 +69,16 @@ class Loop:
 
 @dataclass(eq=False)
 class ControlFlowGraph:
-    """Blocks in scan order. ``exit`` is the position after the last; ``loops`` come outermost first."""
+    """Basic blocks in scan order. ``exit`` is the position after the last block. Outer loops precede inner ones in
+    ``loops``.
+    """
 
     blocks: list[BasicBlock]
     loops: list[Loop]
 
     @property
     def exit(self) -> int:
-        """The position that stands for leaving the kernel."""
+        """The position that represents the exit of the kernel."""
         return len(self.blocks)
 
     @property
@@ -85,12 +87,15 @@ class ControlFlowGraph:
         return [op for block in self.blocks for op in block.ops]
 
     def successors(self) -> list[list[int]]:
-        """List the successors of each position, the exit's (none) included."""
+        """Return the successors of each position, including the exit, which has none."""
         return [list(b.successors) for b in self.blocks] + [[]]
 
 
 def build_graph(program: KernelProgram, refusals: Refusals) -> ControlFlowGraph:
-    """Cut the program into blocks, drop what cannot be reached, and order the rest."""
+    """Return the control-flow graph of a program, without unreachable blocks.
+
+    Loops that are nested too deeply are added to ``refusals``.
+    """
     pieces, labels = _cut(program.ops)
     edges = [_successors(ops, k, labels, len(pieces), refusals) for k, ops in enumerate(pieces)]
     try:
@@ -101,9 +106,9 @@ def build_graph(program: KernelProgram, refusals: Refusals) -> ControlFlowGraph:
 
 
 def part_of(graph: ControlFlowGraph, start: int, stops: Container[int]) -> tuple[ControlFlowGraph, list[int]]:
-    """Cut out the blocks that lanes pass from ``start`` on, each of ``stops`` the last on its way.
+    """Return the subgraph of the blocks reachable from ``start``, without continuing past the blocks in ``stops``.
 
-    The part shares its operations with the whole; the second list tells which position of the whole each block has.
+    The subgraph shares its operations with ``graph``. The second list contains the position of each block in ``graph``.
     """
     numbers = {start: 0}
     found = [start]
@@ -119,7 +124,10 @@ def part_of(graph: ControlFlowGraph, start: int, stops: Container[int]) -> tuple
 
 
 def _assemble(pieces: Sequence[list[Op]], edges: list[list[int]]) -> tuple[ControlFlowGraph, list[int]]:
-    """Order the blocks that the first one reaches; the second list tells which piece each of them is."""
+    """Return the graph of the blocks reachable from the first piece, in scan order.
+
+    The second list contains the index of the piece that each block consists of.
+    """
     end = len(pieces)
     order, spans = _order(edges, end)
     position = {old: new for new, old in enumerate(order)}
@@ -169,18 +177,18 @@ Some 400 loops may be inside each other. Compilers write no more than ten or so.
 
 
 class _TooDeepError(Exception):
-    """There are more loops inside each other than are looked for."""
+    """The error if loops are nested more deeply than supported."""
 
 
 def _order(edges: list[list[int]], end: int) -> tuple[list[int], list[tuple[int, int]]]:
-    """Order the reachable blocks; loops are returned as (first, last) positions, outermost first.
+    """Return the order of the reachable blocks, and the loops as (first, last) positions, outermost first.
 
-    Strongly connected parts are laid out in topological order; inside a part its head comes first, and the rest
-    is ordered in the same way with the edges to the head cut. So every retreating edge goes to the head of a loop
-    around it, whatever the shape of the graph.
+    Strongly connected components are in topological order. Inside a component, its head is first. The rest is ordered
+    in the same way, without the edges to the head. Thus every retreating edge leads to the head of a loop around it,
+    for any graph.
 
     Raises:
-        _TooDeepError: the loops inside each other are too many.
+        _TooDeepError: the loops are nested too deeply.
     """
     order: list[int] = []
     spans: list[tuple[int, int]] = []
@@ -216,12 +224,14 @@ def _parts(roots: list[int], members: set[int], edges: list[list[int]]) -> list[
 
 
 def components(edges: Mapping[str, Sequence[str]]) -> list[list[str]]:
-    """List the strongly connected parts of a graph, each behind those that it leads to."""
+    """Return the strongly connected components of a graph, each after the components that it has edges to."""
     return _strong([*edges], set(edges), edges.__getitem__)
 
 
 def _strong(roots: Iterable[_T], open_: set[_T], edges: Callable[[_T], Iterable[_T]]) -> list[list[_T]]:
-    """Find the strongly connected parts among the nodes that are ``open_``, which are taken out, successors first."""
+    """Return the strongly connected components among the ``open_`` nodes, successors first, and remove them from
+    ``open_``.
+    """
     index: dict[_T, int] = {}
     low: dict[_T, int] = {}
     stack: list[_T] = []

@@ -1,4 +1,4 @@
-"""Operations and the values of registers, in words: how PTX spells them, and bits by their types."""
+"""Operations as text in PTX syntax, and register values decoded by their types."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _TYPE = re.compile(r"([sufb])(8|16|32|64|128)|(b?f16)(x2)?|tf32|pred")
 
 @dataclass(frozen=True)
 class TracedValue:
-    """A value that was read or written: ``name`` of the register, ``type`` as PTX says it, and the bits.
+    """A value that was read or written: the ``name`` of the register, the PTX ``type``, and the bits.
 
-    ``type`` is ``pred``, ``s32``, ``u64``, ``f32``, ``f16``, ``bf16x2`` …, ``address``, or ``b128`` where it is not
-    known what the bits mean.
+    ``type`` is ``pred``, ``s32``, ``u64``, ``f32``, ``f16``, ``bf16x2`` …, or ``address``. It is ``b128`` if the
+    meaning of the bits is unknown.
     """
 
     name: str
@@ -39,7 +39,7 @@ class TracedValue:
 
     @property
     def value(self) -> bool | int | float | tuple[float, float]:
-        """What the bits mean."""
+        """The value that the bits represent."""
         if self.type == "pred":
             return bool(self.bits)
         if self.type.endswith("x2"):
@@ -101,7 +101,7 @@ def _types(op: Op) -> list[str]:
 
 
 def type_for(op: Op, operand: Reg | Special, *, is_result: bool, kinds: dict[Reg, str]) -> str:
-    """Return what type an operand's bits have, by the operation's type, otherwise by its other uses (``kinds``)."""
+    """Return the type of an operand's bits, from the operation's type, otherwise from its other uses (``kinds``)."""
     width = operand.bits if isinstance(operand, Reg) else 64
     if width == 1:
         return "pred"
@@ -116,9 +116,10 @@ def type_for(op: Op, operand: Reg | Special, *, is_result: bool, kinds: dict[Reg
 
 
 def kinds_of(ops: Iterable[Op]) -> dict[Reg, str]:
-    """Guess what registers hold by the operations that have a type for them: floats before signed before unsigned.
+    """Guess the kind of each register's values from the operations that specify a type.
 
-    Compilers keep all that is 32 bits wide in one kind of register, and load and store it as bits.
+    Floats have priority over signed integers, and signed integers over unsigned ones. Compilers keep all 32-bit values
+    in one kind of register, and load and store them as untyped bits.
     """
     strength = {"b": 0, "u": 1, "s": 2, "f": 3, "f16": 3, "bf16": 3, "f16x2": 3, "bf16x2": 3}
     found: dict[Reg, str] = {}
@@ -136,7 +137,9 @@ def kinds_of(ops: Iterable[Op]) -> dict[Reg, str]:
 
 
 def _kind(type_word: str, width: int) -> str:
-    """Reduce a type to ``s``, ``u``, ``f``, ``f16``, ``bf16`` (and ``x2``); ``b`` where it says nothing of the bits."""
+    """Return the kind of a type: ``s``, ``u``, ``f``, ``f16``, ``bf16`` (also with ``x2``), or ``b``
+    for untyped bits.
+    """
     if type_word in ("f16", "bf16"):
         return type_word if width == 16 else "b"
     if type_word in ("f16x2", "bf16x2"):
@@ -150,7 +153,7 @@ def _kind(type_word: str, width: int) -> str:
 
 
 def spelled(op: Op) -> str:
-    """Write an operation as PTX does."""
+    """Return an operation in PTX syntax."""
     guard = f"@{'!' if op.guard_negated else ''}{op.guard.name} " if op.guard is not None else ""
     name = op.text or op.name
     if op.opcode == "param":
@@ -170,7 +173,7 @@ def _parameter_move(op: Op, name: str) -> str:
 
 
 def written(operand: Operand) -> str:
-    """Write an operand as PTX does."""
+    """Return an operand in PTX syntax."""
     if isinstance(operand, Reg):
         return operand.name
     if isinstance(operand, Special):

@@ -1,4 +1,4 @@
-"""What launches need to know of a module and its kernels beside their machine code, as values that can be kept."""
+"""Facts about a module and its kernels that launches need in addition to machine code, as values that can be stored."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _HEADER = bare_header()
 
 @dataclass(frozen=True)
 class KernelFacts:
-    """One kernel. ``directives`` are those of the entry that have numbers, such as ``maxntid``.
+    """One kernel. ``directives`` are the directives of the entry that have numbers, such as ``maxntid``.
 
-    ``parameters_size`` counts bytes of the parameter buffer, ``shared_size`` those of static shared memory of a block,
-    ``local_size`` those of local memory of a thread. ``suspends``: every warp needs a stack of its own, ``prints``: the
-    kernel calls ``vprintf``, ``dynamic``: it has shared memory whose size the launch says, ``meets``: it
-    asks for the memory in which the blocks of a grid count their arrivals.
+    Sizes are in bytes: ``parameters_size`` of the parameter buffer, ``shared_size`` of a block's static shared memory,
+    and ``local_size`` of a thread's local memory. ``suspends`` is whether every warp needs a separate stack. ``prints``
+    is whether the kernel calls ``vprintf``. ``dynamic`` is whether it has dynamic shared memory. ``meets`` is whether
+    it requests the memory in which the blocks of a grid count their arrivals.
     """
 
     name: str
@@ -43,7 +43,7 @@ class KernelFacts:
 
 @dataclass(frozen=True)
 class RefusedFacts:
-    """A kernel that is not executed; ``items`` say why, each as line, construct and reason."""
+    """A kernel that is not executed. ``items`` are the reasons, each as line, construct, and reason."""
 
     name: str
     signature: Signature
@@ -52,7 +52,7 @@ class RefusedFacts:
 
 @dataclass(frozen=True)
 class Relocation:
-    """A place in the memory of a module that holds an address in it: both as offsets in bytes."""
+    """A place in a module's memory that contains an address in the same memory. Both are offsets in bytes."""
 
     offset: int
     target: int
@@ -60,10 +60,10 @@ class Relocation:
 
 @dataclass(frozen=True)
 class ModuleFacts:
-    """A module: its kernels and those ``refused``, its variables, and what its memory holds at first.
+    """A module: its kernels, its ``refused`` kernels, its variables, and the initial contents of its memory.
 
-    ``variables`` are by name, each with its offset and its size in bytes. The memory has ``size`` bytes, zero at first
-    but for ``pieces``, each with its offset.
+    ``variables`` maps each name to an offset and a size in bytes. The memory has ``size`` bytes. Initially, all are
+    zero except ``pieces``, each with its offset.
     """
 
     kernels: tuple[KernelFacts, ...]
@@ -74,13 +74,15 @@ class ModuleFacts:
     relocations: tuple[Relocation, ...]
 
     def pieces_at(self, base: int) -> Iterator[tuple[int, bytes]]:
-        """List what memory of zeros holds at first, by offset, if it begins at the address ``base``."""
+        """Yield the initial contents of zeroed memory, each with its offset, if the memory begins at the address
+        ``base``.
+        """
         yield from self.pieces
         for place in self.relocations:
             yield place.offset, (base + place.target).to_bytes(8, "little")
 
     def to_artifact(self) -> Artifact:
-        """Write them as an object without sections, behind whose header they stand."""
+        """Return an artifact that contains the facts after the header of an object without sections."""
         import json  # start-up: for what is in no cache
 
         record = {
@@ -101,7 +103,7 @@ class ModuleFacts:
 
     @classmethod
     def of_artifact(cls, artifact: Artifact, end: int | None = None) -> ModuleFacts:
-        """Read what ``to_artifact`` wrote, up to ``end`` if other data follows."""
+        """Return the facts in an artifact from ``to_artifact``. ``end`` is their end if other data follows."""
         record = only_value(artifact.data[len(_HEADER) : end].decode("ascii"))
         image = zlib.decompress(binascii.a2b_base64(record["image"])) if record["pieces"] else b""
         ends = [*itertools.accumulate((size for _, size in record["pieces"]), initial=0)]

@@ -1,6 +1,6 @@
-"""A kernel as the CPU device sees it: one flat list of operations over numbered registers.
+"""A kernel as the CPU device represents it: one flat list of operations over numbered registers.
 
-Made by ``flatten``; every later pass reads or rewrites it.
+``flatten`` creates the list. Every later pass reads or rewrites it.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ class Reg:
 
 @dataclass(eq=False)
 class MemorySlot:
-    """Memory with a name: where it lies in its space.
+    """Named memory, and its place in its state space.
 
-    ``space`` is ``global``, ``const``, ``shared``, ``local`` or ``param`` (of the kernel), or ``call`` for the
-    parameters of a call before they are given registers or a place in ``local``. ``offset`` counts bytes from the
-    start of the space; None until the layout is known.
+    ``space`` is ``global``, ``const``, ``shared``, ``local``, or ``param`` (kernel parameters). It is ``call`` for call
+    parameters that don't yet have registers or a place in ``local``. ``offset`` counts bytes from the start of the
+    space.
     """
 
     name: str
@@ -130,9 +130,9 @@ Operand = Reg | IntConstant | FloatConstant | SymbolAddress | Special | MemoryOp
 
 @dataclass(eq=False)
 class Op:
-    """One operation: a form with operands. ``guard`` is its predicate, ``targets`` are its labels.
+    """One operation: a form with operands. ``guard`` is its predicate, and ``targets`` are its labels.
 
-    Memory operands are sources, of loads and stores alike. A result that the text throws away (``_``) is None.
+    Memory operands are sources, for loads and for stores. A result that the PTX discards (``_``) is None.
     """
 
     form: Form
@@ -173,7 +173,7 @@ class Op:
 
     @property
     def space(self) -> str:
-        """The state space that it names, as ``Form`` says it."""
+        """The state space of the operation, as in ``Form``."""
         return self.form.space
 
     @property
@@ -183,7 +183,7 @@ class Op:
 
     @property
     def scope(self) -> str:
-        """Who sees its order, or whom a barrier is for; empty if it does not say."""
+        """The scope of the operation's memory order or of its barrier, or an empty string if unspecified."""
         return self.form.scope
 
     @property
@@ -195,7 +195,7 @@ class Op:
 
     @property
     def result(self) -> Reg | None:
-        """The one register that it writes; None if it writes none, or may write several."""
+        """The register that the operation writes, or None if it writes none or may write several."""
         return self.results[0] if len(self.results) == 1 else None
 
     @property
@@ -205,12 +205,12 @@ class Op:
 
     @property
     def writes(self) -> int:
-        """The registers that it writes, as bits of their numbers."""
+        """The registers that the operation writes, as a bit mask of their numbers."""
         return bits_in(self.written)
 
     @property
     def reads(self) -> int:
-        """The registers that it reads, as bits of their numbers."""
+        """The registers that the operation reads, as a bit mask of their numbers."""
         return bits_in(self.read_registers())
 
     def read_registers(self) -> list[Reg]:
@@ -228,7 +228,7 @@ def bits_in(registers: Iterable[Reg]) -> int:
 
 
 def items_of(operand: Operand) -> tuple[Operand, ...]:
-    """List what stands in braces; one operand stands for itself."""
+    """Return the operands in braces, or a single operand as a tuple."""
     return operand.items if isinstance(operand, OperandGroup) else (operand,)
 
 
@@ -238,7 +238,9 @@ def registers_in(operand: Operand) -> list[Reg]:
 
 
 def parts_of(operand: Operand) -> tuple[Operand, ...]:
-    """List the operands that one is made of: elements, what is negated, the base and the coordinates of memory."""
+    """Return the parts of an operand: the elements of a group, a negated operand, or the base and coordinates of
+    memory.
+    """
     if isinstance(operand, MemoryOperand):
         return operand.coords if operand.base is None else (operand.base, *operand.coords)
     return (
@@ -248,13 +250,13 @@ def parts_of(operand: Operand) -> tuple[Operand, ...]:
 
 @dataclass
 class KernelProgram:
-    """A whole kernel, calls inlined; or a function that is called and not inlined.
+    """A kernel with its calls inlined, or a function that is called without inlining.
 
-    ``called`` names the functions that it calls, ``functions`` has all that a kernel may reach, by name.
+    ``called`` names the functions that it calls. ``functions`` contains all functions that a kernel may reach, by name.
 
-    ``ops`` holds labels as ``Op(form_of("label"), targets=(name,))``. ``local_size`` is bytes a thread, ``shared_size``
-    bytes of static shared memory a block, behind which what the launch gives lies if it ``has_dynamic`` memory;
-    ``parameters_size`` the bytes of the parameter buffer.
+    ``ops`` contains labels as ``Op(form_of("label"), targets=(name,))``. Sizes are in bytes: ``local_size`` per thread,
+    ``shared_size`` of static shared memory per block, and ``parameters_size`` of the parameter buffer. If
+    ``has_dynamic`` is set, dynamic shared memory follows the static shared memory.
     """
 
     name: str
@@ -269,9 +271,9 @@ class KernelProgram:
 
     @cached_property
     def wanted(self) -> frozenset[int]:
-        """The registers, by number, that an operation reads to do more than keep them in some lanes.
+        """The numbers of the registers that an operation reads for more than preserving their values in inactive lanes.
 
-        All operations are there when this is first asked for.
+        All operations must exist before the first use, because the result is cached.
         """
         found: set[int] = set()
         for op in self.ops:
@@ -296,7 +298,7 @@ _NO_COPIES = _WAITS | {"commit_group", "prefetch"}
 
 
 def is_queued(op: Op) -> bool:
-    """Whether an operation is asynchronous: what it does may be done at any time before it is waited for."""
+    """Return whether an operation is asynchronous, so that its effect may occur at any time before a wait for it."""
     signals = op.opcode in ("st", "red", "clusterlaunchcontrol") and "mbarrier::complete_tx::bytes" in op.modifiers
     in_tensor = op.opcode == "tcgen05" and not _AWAITED.isdisjoint(op.modifiers)
     return signals or in_tensor or (op.opcode == "cp" and _NO_COPIES.isdisjoint(op.modifiers))
@@ -308,5 +310,5 @@ def is_in_tensor_memory(op: Op) -> bool:
 
 
 def awaits_copies(op: Op) -> bool:
-    """Whether an operation waits for asynchronous copies, or tells whether some are done."""
+    """Return whether an operation waits for asynchronous copies, or tests whether they are complete."""
     return op.opcode in ("cp", "mbarrier") and not _WAITS.isdisjoint(op.modifiers)

@@ -1,4 +1,4 @@
-"""What the CPU device does not take over, collected so that all of it is reported at once."""
+"""Constructs that the CPU device doesn't support, collected so that one error reports all of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ UNLINKED = "which this module declares and does not define"
 
 
 class Refusals:
-    """What could not be taken over: ``items`` are not executed here, ``mistakes`` are taken by no assembler."""
+    """Refused constructs. ``items`` are not executed on the CPU device. ``mistakes`` are invalid for
+    every assembler.
+    """
 
     def __init__(self) -> None:
         self._items: dict[Refusal, None] = {}  # in order, each once
@@ -27,12 +29,12 @@ class Refusals:
 
     @property
     def items(self) -> list[Refusal]:
-        """List what is not executed here."""
+        """The constructs that the CPU device doesn't execute."""
         return list(self._items)
 
     @property
     def mistakes(self) -> list[tuple[int, str, str, str]]:
-        """List what is wrong: line, construct, reason, and what to try."""
+        """The invalid constructs, each as line, construct, reason, and hint."""
         return list(self._mistakes)
 
     def add(self, line: int, text: str, why: str) -> None:
@@ -40,12 +42,14 @@ class Refusals:
         self._items[line, text, why] = None
 
     def mistake(self, line: int, text: str, why: str, help: str = "") -> None:
-        """Note one construct that is wrong, and what to try."""
+        """Record an invalid construct, with a hint."""
         self._mistakes[line, text, why, help] = None
 
 
 class RefusedKernel(BackendKernel):
-    """A kernel that has what is not executed: it is there to be found, and says so where it is used."""
+    """A kernel that contains unsupported constructs. A lookup finds it, and its use raises an error
+    with the reasons.
+    """
 
     def __init__(self, name: str, signature: Signature, items: Sequence[Refusal]) -> None:
         self.name = name

@@ -1,4 +1,4 @@
-"""What machine code and Python share of checks: numbers, and structures in memory, as in ``structures``."""
+"""Numbers and memory structures that machine code and Python share for checks, declared as in ``structures``."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def checks_bits() -> dict[str, int]:
 
 
 class Access(enum.IntFlag):
-    """What an access does, in the low byte of its flags.
+    """The kind of an access, in the low byte of its flags.
 
-    Above follow its ``Space`` (bits 8 to 11), what it is for other blocks (12 to 14), the bytes of an element (16 to
-    23), and the binary logarithm of what its address is a multiple of (24 on).
+    The higher bits contain the ``Space`` (bits 8 to 11), the role of the access for other blocks (12 to 14), the
+    element size in bytes (16 to 23), and the binary logarithm of the alignment that its address requires (from 24).
     """
 
     READ = 1
@@ -83,7 +83,7 @@ class Space(enum.IntEnum):
 
 
 class Code(enum.IntEnum):
-    """What exactly is wrong: ``Launch.fault_more[2]``."""
+    """The exact error that a check found, in ``Launch.fault_more[2]``."""
 
     MISALIGNED = 1
     OUTSIDE = 2
@@ -143,34 +143,38 @@ STORES = 127
 
 
 class MarkHead(Shared):
-    """What the ``init`` check keeps of memory: behind it follows a byte for each byte of that.
+    """The header of the ``init`` check's marks, which follow it: one byte for each byte of memory.
 
-    A byte is 0 where nobody wrote, 1 where somebody did, and twice the number of a ``Stored``, counted from 1, where a
-    raw value was stored. If all is ``plain``, everything was written, and the bytes say nothing.
+    A mark is 0 if the byte was never written, and 1 if it was written. If a raw value was stored there, the mark is
+    twice the number of the ``Stored``, counted from 1. If ``plain`` is set, all bytes were written, and the marks are
+    unused.
     """
 
     _fields_ = Fields("u32 plain, unused[15]")
 
 
 class Stored(Shared):
-    """A store of raw values: the ``line`` of kernel number ``kernel``, in the launch of a serial number.
+    """A store of raw values, at the ``line`` of kernel number ``kernel``, in the launch with the serial number
+    ``launch``.
 
-    The value was loaded at line ``load`` from the ``place`` that a span begins at (1: from shared memory, 2: from local
-    memory, 0: from elsewhere). The ``Stored`` number ``parent`` left it there (0: nobody stored there). The value is
-    ``partial`` if some of its bytes were written.
+    The value was loaded at line ``load``. ``place`` is the beginning of the span that contained it (1: shared memory,
+    2: local memory, 0: other memory). ``parent`` is the number of the ``Stored`` that left the value there (0: none).
+    ``partial`` is whether some bytes of the value were written.
     """
 
     _fields_ = Fields("u64 launch, place; u32 kernel, line, load, parent, partial, unused")
 
 
 class Stores(Shared):
-    """How many stores of raw values a device has seen, and the first of them; the last one stands for all others."""
+    """The number of stores of raw values on a device, and the first stores. The last entry represents all further
+    stores.
+    """
 
     _fields_ = Fields(f"u32 count, unused; struct Stored each[{STORES}]")
 
 
 class Reach(enum.IntEnum):
-    """What a ``Span`` is."""
+    """The kind of memory that a ``Span`` describes."""
 
     LIVE = 0
     FREED = 1
@@ -179,18 +183,20 @@ class Reach(enum.IntEnum):
 
 
 class RecordHead(Shared):
-    """What the ``race`` check keeps of ``size`` bytes at ``begin``: ``bytes`` of records, made in a ``generation``.
+    """The header of the ``race`` check's records for ``size`` bytes at ``begin``: ``bytes`` of records of a
+    ``generation``.
 
-    No launch whose first deed is behind ``written`` has written there so far, or is expected to.
+    No launch with a first event after ``written`` has written to this memory, or is expected to.
     """
 
     _fields_ = Fields("u64 begin, size, records, bytes; u32 generation, written")
 
 
 class Span(Shared):
-    """Memory from ``begin`` to before ``end``, of which ``reach``.
+    """Memory from ``begin`` up to, but not including, ``end``. ``reach`` is its ``Reach``.
 
-    ``marks`` is what the ``init`` check keeps of it, ``records`` what the ``race`` check does.
+    ``marks`` points to the state of the ``init`` check for this memory, and ``records`` to the state of the ``race``
+    check.
     """
 
     _fields_ = Fields("u64 begin, end, reach; struct MarkHead *marks; struct RecordHead *records")
@@ -234,9 +240,10 @@ class KnownMemory(Shared):
 
 
 class CheckedMemory(Shared):
-    """What launches of a device that native code starts have in common.
+    """State that a device's launches from native code share.
 
-    ``users`` may be reading ``known``, or what it was before. ``serial`` is behind the number of the last launch.
+    ``users`` is the number of launches that may read ``known`` or its previous value. ``serial`` is the number after
+    that of the last launch.
     """
 
     _fields_ = Fields("struct KnownMemory *known; u64 *changes, users, serial")
@@ -259,44 +266,44 @@ class Event(Shared):
 
 
 class Slot(Shared):
-    """A barrier's clock in one generation.
+    """The clock of a barrier in one generation.
 
-    ``events`` is the event after those that were when the last one of ``warps`` arrived; some of them did not wait
-    where there are ``parts``. What those that are ``late`` did is not in ``clock`` yet. It is ``turned`` once a
-    warp went on that waited with all others, while all was plain.
+    ``warps`` are the warps that have arrived, and ``events`` is the next event number after the last arrival. If
+    ``parts`` is set, some warps arrived without waiting. ``clock`` doesn't yet include the actions of the ``late``
+    warps. ``turned`` is set if all warps waited while every earlier barrier also included the whole block.
     """
 
     _fields_ = Fields(f"u64 warps, late; u32 generation, events, parts, turned, clock[{WARPS}]")
 
 
 class Site(Shared):
-    """An access of the emitted code whose lanes lie in rows; behind it are ``count`` members.
+    """An access in the emitted code with lanes in rows, at a constant stride. ``count`` members follow it in memory.
 
-    Lanes access ``size`` bytes each, ``stride`` apart, and the members of a batch each at an offset of its own, up to
-    ``spread``. ``together`` are the bytes that a lane accesses by all members, if these lie side by side; otherwise 0.
-    Members are ``near`` if several lanes of a warp may access the same word.
+    Lanes access ``size`` bytes each, ``stride`` apart. Each member of a batch has an offset, up to ``spread``.
+    ``together`` is the number of bytes that a lane accesses by all members if these are adjacent, otherwise 0. ``near``
+    is set if several lanes of a warp may access the same word.
     """
 
     _fields_ = Fields("i64 stride; u32 size, flags, spread, count, together, near")
 
 
 class Member(Shared):
-    """One load of a batch, or the access of a site itself, at which line."""
+    """One load of a batch, or the access of a site itself, with its PTX line."""
 
     _fields_ = Fields("u32 offset, line")
 
 
 class Logged(Shared):
-    """What lanes of a warp did to shared memory, which no record tells of yet: what a site says, at ``base``.
+    """An access to shared memory by lanes of a warp that no record contains yet: the access of ``site``, at ``base``.
 
-    If there is no site, ``base`` is the number of a ``Scattered``.
+    Without a site, ``base`` is the number of a ``Scattered``.
     """
 
     _fields_ = Fields("const struct Site *site; u64 base; u32 lanes, warp")
 
 
 class Scattered(Shared):
-    """What lanes access, ``size`` bytes each, at an offset of their own. Several write in ``common``."""
+    """An access of ``size`` bytes per lane, with a separate offset for each lane."""
 
     _fields_ = Fields(f"u32 offsets[{WARP}]; u32 size, flags, line, common")
 
@@ -311,10 +318,11 @@ class AccessPattern(Shared):
 
 
 class StoredLines(Shared):
-    """Memory from ``begin`` on in which an operation of a block stores one grain a lane, and the ``lines`` of it.
+    """Memory from ``begin`` in which an operation of a block stores one grain per lane, and the ``lines`` of this
+    memory.
 
-    Rows of a warp that begin before ``room`` lie in it. The lines note a ``record`` for warp 0. Both count as long as
-    the block's first deed since its last fence is ``own``.
+    Rows of a warp that begin before ``room`` are inside the memory. The lines contain a ``record`` for warp 0. Both are
+    valid while ``own`` is the first action of the block after its last fence.
     """
 
     _fields_ = Fields("u64 begin, room, lines; u32 launch, record, own, grain")
@@ -331,9 +339,9 @@ VALUES = 8
 
 
 class Origin(Shared):
-    """Where a raw value of a thread came from: a load of so many bytes, at a line (0: there is none).
+    """The origin of a raw value in a thread: a load of ``size`` bytes at a PTX line (0: no load).
 
-    ``parent`` is the number of the ``Stored`` that left it in memory, or 0.
+    ``parent`` is the number of the ``Stored`` that left the value in memory, or 0.
     """
 
     _fields_ = Fields("u64 address; u32 line, flags, size, parent")
@@ -360,13 +368,14 @@ class LineDeed(Shared):
 
 
 class Across(Shared):
-    """The order of a block among others.
+    """The order of a block relative to other blocks.
 
-    Its deeds from ``own`` to before ``next`` are those since its last fence; it may have more up to ``end``. ``clock``
-    is the number of its clock, ``fence`` what that was at the last fence. ``known`` is what it knows of others if it
-    is ``informed``; ``learns`` are bits of the objects that it is ``waiting`` to learn from. At the grid's barrier it
-    waits for the end of a ``turn``, even or odd. It learned last of the object ``source`` in its ``source_version``.
-    It told the object ``target`` last, and then what it knew had a ``target_version``; now that is ``known_version``.
+    The block's actions since its last fence have the numbers from ``own`` up to ``next``. More numbers are reserved up
+    to ``end``. ``clock`` is the number of its clock, and ``fence`` is the value of the clock at the last fence.
+    ``known`` is its knowledge of other blocks if ``informed`` is set. ``learns`` are bits of the objects that it is
+    ``waiting`` to learn from. At the grid's barrier, it waits for the end of a ``turn``, even or odd. It last acquired
+    from the object ``source``, in its ``source_version``. It last released to the object ``target``, with its knowledge
+    in ``target_version``. The current version of its knowledge is ``known_version``.
     """
 
     _fields_ = Fields(

@@ -1,4 +1,6 @@
-"""What machine code and Python share of profiles: what is counted of an operation, and where."""
+"""Structures that machine code and Python share for profiles: the counters of an operation, and their
+places in memory.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,13 @@ from cujit.devices.shapes import WARP
 
 
 class Count(enum.IntEnum):
-    """What is counted of an operation, by place: see ``Measures``.
+    """The counters of an operation, by index: see ``Measures``.
 
-    Of memory requests, sectors or wavefronts, and bytes; ``OFF`` are lanes that the predicate holds back, ``MISSING``
-    those of a warp that do not come. Of ``STRIDED`` requests the lanes are one distance from their neighbours, most of
-    them, or there is only one. From ``MOST`` on the highest is kept: ``FARTHEST`` is the longest such distance in
-    bytes, plus 2^63, and ``NEAREST`` what the shortest one leaves of 2^64 - 1, likewise; 0 is none.
+    Memory requests also have sectors or wavefronts, and bytes. ``OFF`` counts lanes that the predicate disables.
+    ``MISSING`` counts lanes of a warp that don't reach the operation. ``STRIDED`` counts requests in which most lanes
+    are at one distance from their neighbors, or only one lane is active. From ``MOST`` on, counters keep the maximum.
+    ``FARTHEST`` is the longest such distance in bytes, plus 2^63. ``NEAREST`` is 2^64 - 1, minus the shortest distance
+    plus 2^63. 0 means that there is no distance.
     """
 
     WARPS = 0
@@ -50,18 +53,21 @@ ACCESSED_LOADS = 2
 
 
 class Accessed(Shared):
-    """An access of the emitted code: ``size`` bytes a lane in a ``Space``, of an operation whose counts begin at
-    ``first``. Where lanes lie in one row, they are ``stride`` bytes apart. ``local_bytes`` is a thread's local memory.
+    """An access in the emitted code: ``size`` bytes per lane in a ``Space``. ``first`` is the first counter of its
+    operation.
+
+    If the lanes are in one row, they are ``stride`` bytes apart. ``local_bytes`` is the size of a thread's local
+    memory.
     """
 
     _fields_ = Fields("i64 stride; u64 first, local_bytes; u32 size, space, flags, unused")
 
 
 class Tally(Shared):
-    """Where the blocks that run in one place count, one after the other: that place is their ``shared`` memory.
+    """Counters for blocks that run one after another in the same place, which their ``shared`` memory identifies.
 
-    ``block_sectors`` counts the sectors that each block accessed, ``tree`` knows which; each operation has a memo, and
-    ``PICTURES`` pictures.
+    ``block_sectors`` counts the distinct sectors of each block, and ``tree`` contains these sectors. Each operation has
+    a memo and ``PICTURES`` pictures.
     """
 
     _fields_ = Fields(
@@ -75,21 +81,22 @@ PICTURES = 2
 
 
 class Picture(Shared):
-    """Where lanes accessed memory in one request: the first one of the first block that made any.
+    """The addresses of the lanes in one memory request: the first request of the first block that made one.
 
-    ``block`` is one more than its number; 0 where there is no picture. ``at`` are addresses in global memory, and in
-    others bytes from where they begin for this block or thread.
+    ``block`` is the block number plus 1, or 0 without a picture. ``at`` contains addresses for global memory. For other
+    memory, it contains byte offsets from the beginning of the block's or thread's memory.
     """
 
     _fields_ = Fields(f"u64 block; u32 lanes, space; u64 at[{WARP}], size[{WARP}]")
 
 
 class Profiled(Shared):
-    """A kernel that is profiled: its ``count`` of counts, and where the launch that runs is counted.
+    """A profiled kernel with ``count`` counters, and the ``tallies`` of the current launch.
 
-    ``sectors`` are those of global memory that a launch accessed, ``block_sectors`` the same by block; ``lost`` tells
-    that there was no memory to know. ``row_sectors`` are those by instruction, ``line_sectors`` by line: ``rows`` has
-    for each operation the row that it is of, ``lines`` for each row its line. Rows of a line follow each other.
+    ``sectors`` counts the distinct global-memory sectors of a launch, and ``block_sectors`` counts them by block.
+    ``lost`` is set if memory was insufficient to determine them. ``row_sectors`` counts them by instruction, and
+    ``line_sectors`` by line. ``rows`` contains the row of each operation, and ``lines`` contains the line of each row.
+    Rows of one line are adjacent.
     """
 
     _fields_ = Fields(

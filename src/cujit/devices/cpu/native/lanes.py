@@ -1,12 +1,12 @@
-"""Loads and stores at an address of its own for each lane, and quotients of 64 bits, in functions that kernels call.
+"""Functions for loads and stores with a separate address in each lane, and for 64-bit quotients.
 
-Instructions that gather and scatter are no faster on most processors, and LLVM writes a branch a lane where there are
-none or only some lanes run. So lanes that do not run have the address of memory that nobody minds.
+Gather and scatter instructions are no faster on most processors. Without these instructions, or if only some lanes are
+active, LLVM emits a branch per lane. Therefore, inactive lanes access memory that nothing else uses.
 
-Quotients are one by one as well: no processor divides vectors of whole numbers.
+Quotients are also computed lane by lane, because no processor divides vectors of integers.
 
-They are compiled once, and not with each kernel, of which they were half. They take vectors in registers, as kernels
-have them; in C that cannot be said without naming the processor, so they are not in C as the rest of the run-time is.
+These functions were half of each kernel's code, so they are compiled only once. They pass vectors in registers, as
+kernels do. C can't express this without naming the processor, so they are not in C, unlike the rest of the runtime.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DIVISIONS = ("udiv", "sdiv")
 
 
 def name_of(kind: str, bits: int) -> str:
-    """Name the function that does this for elements of a width in bits."""
+    """Return the name of the function of this kind for elements of a width in bits."""
     return f"cujit_{kind}_{bits}"
 
 
@@ -63,7 +63,10 @@ def _written(kind: str, bits: int, body: Iterable[str]) -> list[str]:
 
 
 def loads(element: str, place: Callable[[int], Iterable[str]]) -> list[str]:
-    """Load an element for each lane ``k`` from ``%at.k``, which ``place`` makes, into ``%found.32``."""
+    """Return IR that loads an element for each lane ``k`` from ``%at.k``, and collects the elements in ``%found.32``.
+
+    ``place`` returns the IR that computes ``%at.k``.
+    """
     align = {"float": 4, "double": 8, "half": 2}.get(element) or int(element[1:]) // 8
     text = [f"  %found.0 = insertelement <{WARP} x {element}> poison, {element} zeroinitializer, i32 0"]
     for k in range(WARP):
@@ -76,7 +79,7 @@ def loads(element: str, place: Callable[[int], Iterable[str]]) -> list[str]:
 
 
 def _pointer(k: int) -> list[str]:
-    """Make ``%at.k`` of what is in lane ``k`` of ``%addresses``."""
+    """Return IR that computes ``%at.k`` from lane ``k`` of ``%addresses``."""
     return [
         _one(k, "address", 64, "addresses"),
         f"  %at.{k} = inttoptr i64 %address.{k} to ptr",

@@ -1,7 +1,7 @@
-"""All native code of the CPU device's own: loaded once a process, and known by name to whatever is loaded later.
+"""cujit's own native code for the CPU device, loaded once per process. Code that is loaded later refers to it by name.
 
-It comes in parts, each compiled, or loaded out of the cache, when something first calls it: a process whose kernels
-neither wait nor print needs the first alone.
+It has several parts. Each part is compiled, or loaded from the cache, at the first call. A process with kernels that
+neither wait nor print needs only the first part.
 """
 
 from __future__ import annotations
@@ -112,23 +112,25 @@ _PIECE = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_uint64)
 
 
 def compile_kernel(text: str, symbol: str, *, keep: bool = True) -> NativeFunction:
-    """Compile IR that may call native code of ours, and find one of its functions; without ``keep``, past the cache.
+    """Compile IR that may call cujit's native functions, and return one of its functions. Without ``keep``, bypass the
+    cache.
 
     Raises:
-        CujitError: LLVM refuses the text, or it calls what no part has: a fault of cujit.
-        UnsupportedError: it needs a part that is not written for this processor.
+        CujitError: LLVM rejects the IR, or the IR calls a function that no part contains. Both are bugs in cujit.
+        UnsupportedError: the IR needs a part that is not available for this processor.
     """
     parts = (Part.content("IR", text),) if keep else ()
     return native_code(CompileTask("cpu native", symbol, parts, lambda: text, kernel=True, keep=keep), symbol)
 
 
 def native_code(work: CompileTask, symbol: str) -> NativeFunction:
-    """Load machine code that may call native code of ours, out of the cache or made now; see ``machine_code``.
+    """Return machine code that may call cujit's native functions, from the cache or newly compiled. See
+    ``machine_code``.
 
     Raises:
-        CujitError: LLVM refuses the text, or it calls what no part has: a fault of cujit.
-        UnsupportedError: it needs a part that is not written for this processor.
-        Whatever ``work.write`` raises.
+        CujitError: LLVM rejects the IR, or the IR calls a function that no part contains. Both are bugs in cujit.
+        UnsupportedError: the IR needs a part that is not available for this processor.
+        Exception: any error that ``work.write`` raises.
     """
     _use_launcher()
     return machine_code(work, symbol, _require)
@@ -147,11 +149,13 @@ def _require(name: str) -> None:
 
 
 def address_of(name: str) -> int:
-    """Find a function of ours, which code that is compiled from now on may call; its part is compiled if it is not yet.
+    """Return the address of one of cujit's native functions, and compile its part if necessary.
+
+    Code that is compiled later may call the function.
 
     Raises:
-        CujitError: no part has it, which is a fault of cujit.
-        UnsupportedError: its part is not written for this processor.
+        CujitError: no part contains the function, which is a bug in cujit.
+        UnsupportedError: its part is not available for this processor.
     """
     index = _owners().get(name)
     if index is None:
@@ -163,9 +167,9 @@ def address_of(name: str) -> int:
 
 
 def install_handlers() -> None:
-    """Install cujit's handlers for kernel faults, ahead of any signal handlers that are installed now.
+    """Install cujit's handlers for kernel faults, ahead of all signal handlers that are installed now.
 
-    Harmless when done again: then it mends what others put in front meanwhile.
+    A repeated call is harmless. It moves cujit's handlers ahead of handlers that were installed since the last call.
     """
     install = _installer()
     with _LOCK:
@@ -174,7 +178,9 @@ def install_handlers() -> None:
 
 @functools.cache
 def _installer() -> Callable[[], None]:
-    """Return the function that every launch calls. Looking it up takes 0.4 us of the launch's 9."""
+    """Return the function that every launch calls to install handlers. The lookup takes 0.4 us of the
+    9 us of a launch.
+    """
     return _NO_ARGUMENTS(address_of("cujit_install"))
 
 
@@ -198,7 +204,9 @@ def _owners() -> dict[str, int]:
 
 @functools.cache
 def _compiled(index: int) -> dict[str, int]:
-    """Compile a part, those that it calls first; called with the lock held."""
+    """Compile a part after the parts that it calls, and return the addresses of its functions. The caller holds the
+    lock.
+    """
     part = PARTS[index]
     name = part.symbols[0]
     work = CompileTask("cpu native", name, (), part.code, 2 if part.passes else 0, part.passes)

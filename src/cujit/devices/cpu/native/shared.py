@@ -15,9 +15,9 @@ _TYPES: dict[str, Any] = {
 
 
 class Fields(tuple[tuple[str, Any], ...]):
-    """The fields of a structure as ``ctypes`` wants them, and the ``text`` in C that says them; a pointer is a number.
+    """The fields of a structure for ``ctypes``, and the C ``text`` that declares them. A pointer is a number.
 
-    ``u64 begin, values[4]; struct Slot slots[2][3]; u8 *marks``
+    For example: ``u64 begin, values[4]; struct Slot slots[2][3]; u8 *marks``
     """
 
     text: str

@@ -1,7 +1,7 @@
-"""What machine code and Python share: numbers, and structures in memory.
+"""Numbers and memory structures that machine code and Python share.
 
-They are said here alone, structures in the notation of C: ``tools/runtime.py`` writes ``shared.h`` of them, which the
-run-time in C includes. A launch and what describes a texture are such structures, too: see ``run``.
+This module is their only definition. Structures use the notation of C. ``tools/runtime.py`` generates ``shared.h`` from
+them, which the runtime in C includes. ``run`` contains two more such structures: a launch and a texture description.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ costs no more than a small one."""
 
 
 class State(enum.IntEnum):
-    """What a warp is doing."""
+    """The state of a warp."""
 
     READY = 0
     WAITING = 1
@@ -102,11 +102,12 @@ class State(enum.IntEnum):
 
 
 class Barrier(Shared):
-    """One barrier. ``arrived`` and ``expected`` count threads (``expected`` 0: all that have not exited).
+    """One barrier. ``arrived`` and ``expected`` count threads. If ``expected`` is 0, all threads that haven't exited
+    count.
 
-    ``generation`` counts how often it was met. ``count``, ``any`` and ``missing`` gather what ``barrier.red`` asks:
-    how many predicates hold, whether one does, whether one does not; ``last_*`` keep them for those who read later.
-    The ``sync`` check notes at which ``line`` a warp of the block arrived first, and which ``warp`` that was.
+    ``generation`` counts how often the barrier completed. ``count``, ``any``, and ``missing`` collect the results of
+    ``barrier.red``: the number of true predicates, whether any is true, and whether any is false. ``last_*`` keep these
+    results for warps that read them later.
     """
 
     _fields_ = Fields(
@@ -125,31 +126,35 @@ class Skip(Shared):
 
 
 class Meeting(Shared):
-    """Where lanes wait for others of their warp: the PTX line, who (0: nobody), and the mask that the first names."""
+    """Lanes that wait for other lanes of their warp: the PTX line, the waiting lanes (0: none), and the first lane's
+    mask.
+    """
 
     _fields_ = Fields("u32 line, lanes, members")
 
 
 class Warpgroup(Shared):
-    """Where the warps of a warpgroup meet: which have come, as bits, to an operation of which form, at which line.
+    """The synchronization of a warpgroup: the warps that have arrived, as bits, and the form and PTX line of the
+    operation.
 
-    ``generation`` counts how often all of them have met, ``last`` is the warp that came last, and goes on first.
+    ``generation`` counts how often all warps have arrived. ``last`` is the warp that arrived last. It continues first.
     """
 
     _fields_ = Fields("u32 warps, generation, form, line, last, unused")
 
 
 class Warp(Shared):
-    """One warp: the pointer of its stack while it does not run, its ``State``, and what it waits for.
+    """One warp: its stack pointer while it is not running, its ``State``, and the reason for its wait.
 
-    ``seen`` is the block's ``changes`` when it began to wait; ``line`` and ``lanes`` tell where in the PTX and who, and
-    ``barrier`` at which barrier, while it waits or spins (or ``AT_ANY``, ``AT_CLUSTER``; from
-    ``BARRIERS`` on: for its warpgroup; ``AT_PHASE``: for the phase of an mbarrier; ``AT_SHARED``: for a write to
-    shared memory); ``moved`` tells that lanes went on while others of the warp spin. ``tested`` is the address of the
-    mbarrier that it tested last in vain; after a deadlock it is what stands there, and ``seen`` its place in the
-    block's shared memory. ``cluster_lanes`` arrived last at the cluster's barrier, in ``cluster_generation``. Its stack
-    lies from ``stack_begin`` to ``stack_end``. ``apart`` are the first places where lanes wait for others of the warp
-    while these wait at barriers, or at barriers themselves while others poll. ``skips`` are for the ``sync`` check.
+    ``seen`` is the value of the block's ``changes`` when the wait began. While the warp waits or spins, ``line`` and
+    ``lanes`` are the PTX line and the lanes, and ``barrier`` is the barrier. ``barrier`` may also be ``AT_ANY``,
+    ``AT_CLUSTER``, ``AT_PHASE`` (the phase of an mbarrier), or ``AT_SHARED`` (a write to shared memory). From
+    ``BARRIERS`` on, it is the warpgroup. ``moved`` is set if lanes continued while other lanes of the warp spin.
+    ``tested`` is the address of the mbarrier that the warp last tested without success. After a deadlock, ``tested`` is
+    the mbarrier's contents, and ``seen`` is its place in the block's shared memory. ``cluster_lanes`` are the last
+    lanes that arrived at the cluster's barrier, in ``cluster_generation``. The stack is from ``stack_begin`` to
+    ``stack_end``. ``apart`` are the first places where lanes wait for other lanes that wait at barriers. They also
+    include lanes at barriers while other lanes poll.
     """
 
     _fields_ = Fields(
@@ -159,18 +164,18 @@ class Warp(Shared):
 
 
 class Group(Shared):
-    """Blocks that belong together (those of a cluster, or all that take turns), and the barrier of a cluster."""
+    """Blocks that run together (a cluster, or all blocks that take turns), and the barrier of the cluster."""
 
     _fields_ = Fields("struct Block *blocks; u64 count; u32 arrived, generation, exited, threads")
 
 
 class Block(Shared):
-    """One block that runs. ``changes`` counts the events that may let a waiting warp go on.
+    """One running block. ``changes`` counts the events that may let a waiting warp continue.
 
-    ``number`` is its linear place in the grid (blocks are taken cluster by cluster), ``ctaid_*`` the same by axes, and
-    ``rank`` its place in the cluster, ``side`` that among the blocks that run side by side. ``running`` is the warp
-    that ran last, ``passed`` tells that all have had a turn. ``group`` is its cluster: ``own_cluster`` of the first
-    block there. ``place`` is where the thread notes what runs.
+    ``number`` is its linear index in the grid, which counts blocks cluster by cluster. ``ctaid_*`` are its coordinates.
+    ``rank`` is its index in the cluster, and ``side`` is its index among the blocks that are interleaved. ``running``
+    is the warp that ran last. ``passed`` is set if all warps have had a turn. ``group`` is its cluster: the
+    ``own_cluster`` of the first block in the cluster. ``place`` is where the thread records what it runs.
     """
 
     _fields_ = Fields(
@@ -183,7 +188,7 @@ class Block(Shared):
 
 
 class Plan(Shared):
-    """What a kernel's code needs, known when it is compiled: its body, sizes in bytes, and counts of a block."""
+    """The requirements of a kernel's code, known after compilation: its body, sizes in bytes, and counts per block."""
 
     _fields_ = Fields("Body *body; u32 threads, warps; u64 local_bytes, stack_bytes")
 
@@ -199,10 +204,11 @@ of alignment requirements."""
 
 
 class Small(Shared):
-    """One ``cp.async`` of a warp, which some of its ``lanes`` wait to see done: ``size`` bytes each at a ``line``.
+    """One ``cp.async`` of a warp that is pending for ``lanes``: ``size`` bytes per lane, at a PTX ``line``.
 
-    Of ``parts`` there is ``count`` to read, and the rest is zeros. For the lanes of ``due`` it is to be done. The check
-    for races has ``seen`` it; a schedule has ``moved`` it before that.
+    For ``parts``, the copy reads only ``count`` bytes and fills the rest with zeros. The copy must be performed for the
+    lanes in ``due``. ``seen`` is set after the race check has processed it. ``moved`` is set if a schedule performed
+    the copy before that.
     """
 
     _fields_ = Fields(
@@ -215,7 +221,7 @@ WRITES = 16
 
 
 class Written(Shared):
-    """A write of a thread of a block at a line of the PTX; ``flags`` are those of an access."""
+    """A write by a thread of a block at a PTX line. ``flags`` are the flags of the access."""
 
     _fields_ = Fields("u64 block; u32 thread, line, flags, unused")
 
@@ -238,17 +244,20 @@ STANDS = 1025
 
 
 class Stand(Shared):
-    """Where a thread was: the number of the block that it ran (all bits set: none) and its warp (-1: not known).
+    """The position of a CPU thread: the number of the block that it ran (all bits set: none), and the warp (-1:
+    unknown).
 
-    ``pc`` is the address in the machine code, 0 where the scheduler was at work. ``blocks`` is a copy of the ``count``
-    blocks whose warps took turns (0: they do not).
+    ``pc`` is the address in the machine code, or 0 if the scheduler was running. ``blocks`` is a copy of the ``count``
+    blocks whose warps took turns. ``count`` is 0 if they don't take turns.
     """
 
     _fields_ = Fields("u64 block, pc; i64 warp; struct Block *blocks; u64 count")
 
 
 class Stands(Shared):
-    """``Launch.stands``: how many threads noted where they were when their launch was ended, and each."""
+    """``Launch.stands``: the number of threads that recorded their positions when the launch was ended, and the
+    positions.
+    """
 
     _fields_ = Fields(f"u64 count; struct Stand each[{STANDS}]")
 
@@ -275,10 +284,11 @@ TRACE_DONE = 1 << 31
 class TraceState(Shared):
     """The traced thread of a launch, and its records.
 
-    ``block`` is linear in the grid; ``warp`` and ``lane`` are the thread's. ``used`` and ``capacity`` count words of
-    8 bytes at ``records``. ``left`` is how many operations may still be kept, ``dropped`` how many were not. A record
-    is a word (which operation, how many words of values follow) and its values; one is written before each operation
-    and one after it: a thread that cannot go on has left what it was about to do.
+    ``block`` is the linear index in the grid. ``warp`` and ``lane`` identify the thread. ``used`` and ``capacity``
+    count 8-byte words at ``records``. ``left`` is the number of operations that may still be recorded, and ``dropped``
+    is the number that were not. A record is a header word and its values. The header contains the operation and the
+    number of value words. One record is written before each operation and one after it. Thus a thread that can't
+    continue leaves a record of its next operation.
     """
 
     _fields_ = Fields("u64 block; u32 warp, lane; u64 *records; u64 used, capacity, left, dropped")
@@ -294,9 +304,9 @@ OPERATIONS = ("load", "store", "format", "add", "and", "or", "smin", "umin", "sm
 
 
 class Exchange(Shared):
-    """What the lanes of a warp ask of textures, and what they get: words of 32 bits, ``values`` of 64.
+    """The texture requests of a warp's lanes, and the resulting ``values``.
 
-    Coordinates are integers, or the bits of floats; ``dx`` to ``dz`` are offsets in elements.
+    Coordinates are integers, or the bits of floats. ``dx``, ``dy``, and ``dz`` are offsets in elements.
     """
 
     _fields_ = Fields(
@@ -369,10 +379,12 @@ class Product(Shared):
 
 
 class Fragment(Shared):
-    """One matrix of ``wmma`` in memory: so many ``lines`` (rows of A, C, D or columns of B) of a ``width``.
+    """One ``wmma`` matrix in memory: the number of ``lines`` (rows of A, C, and D, or columns of B), and their
+    ``width``.
 
-    In registers it is in blocks of eight lines of ``block`` elements, one after the other for each of ``halves``. Of
-    ``sums`` of 32 bits and more, every two columns are in two registers. ``straight`` has lines as memory has them.
+    In registers, the matrix consists of blocks of eight lines of ``block`` elements, consecutive for each of
+    ``halves``. For ``sums`` of 32 bits and more, every two columns are in two registers. If ``straight`` is set, the
+    lines are as in memory.
     """
 
     _fields_ = Fields("u32 lines, width, halves, block, bytes, sums, straight")
@@ -400,7 +412,7 @@ TENSOR_UNPACKED = {"b4x16_p64": 4, "b6x16_p32": 6}
 
 
 class TensorFault(enum.IntEnum):
-    """``Launch.fault_more[2]``: what was wrong about a use of tensor memory."""
+    """The error in a use of tensor memory, in ``Launch.fault_more[2]``."""
 
     UNALLOCATED = 1
     """Columns that were never allocated."""

@@ -1,1 +1,1 @@
-"""What watches a kernel: checks, traces and coverage, the code that they add and what they report."""
+"""Instrumentation of kernels for checks, traces, and coverage: the code that it adds, and its reports."""

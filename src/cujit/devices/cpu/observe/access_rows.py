@@ -1,4 +1,4 @@
-"""What lanes that lie in rows do, by one operation or by several, as native code is told of it."""
+"""Accesses with lanes in rows, by one operation or several, in the form that native code reads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """What lanes in rows do at an operation, or at several: ``members`` are their offsets and lines."""
+    """The access of lanes in rows by one operation or several. ``members`` are the offsets and PTX lines of the
+    operations.
+    """
 
     op: Op
     where: Where
@@ -34,17 +36,17 @@ class Row:
 
     @property
     def align(self) -> int:
-        """What addresses have to be a multiple of."""
+        """The required alignment of the addresses, in bytes."""
         return 1 << (self.flags >> 24)
 
     @property
     def spread(self) -> int:
-        """How far members lie apart."""
+        """The largest offset of a member."""
         return max(offset for offset, _ in self.members)
 
     @property
     def together(self) -> int:
-        """Bytes that a lane accesses by all members, if these lie side by side in its own part; otherwise 0."""
+        """The bytes that a lane accesses by all members, if these are adjacent in the lane's own part, otherwise 0."""
         places, whole = [offset for offset, _ in self.members], self.size * len(self.members)
         side_by_side = [*range(places[0], places[0] + whole, self.size)] == places
         return whole if len(places) > 1 and side_by_side and whole <= abs(self.where.stride) else 0
@@ -61,7 +63,7 @@ class Row:
 
     @property
     def is_plain(self) -> bool:
-        """Whether lanes read or write shared memory, and nothing else."""
+        """Whether the access is a weak read or a weak write of shared memory."""
         kind = self.flags & (Access.READ | Access.WRITE | Access.STRONG | (Access.ACQUIRE | Access.RELEASE))
         return self.space is Space.SHARED and kind in (Access.READ, Access.WRITE)
 
@@ -76,7 +78,7 @@ class Row:
         return Space(self.flags >> 8 & 15)
 
     def site(self, b: Builder, flags: int) -> Value:
-        """Write what native code needs to know to a constant in memory, and return a pointer to it."""
+        """Emit a constant that describes the access for native code, and return a pointer to the constant."""
         # Python 3.10 writes flags by their names.
         counts = (self.size, int(flags), self.spread, len(self.members), self.together, int(self.is_near))
         numbers = [(self.where.stride, 64), *((n, 32) for n in counts),
@@ -86,7 +88,7 @@ class Row:
 
 
 def row_of(batch: Batch, ops: Sequence[Op], where: Where, space: Space) -> Row:
-    """Return what some operations of a batch do, which are all loads or all stores."""
+    """Return the access of some operations of a batch, which are all loads or all stores."""
     op, size = ops[0], bytes_of(ops[0])
     members = tuple(sorted((each.memory.offset - batch.offset, each.line) for each in ops))
     access = Access.WRITE if op.opcode == "st" else Access.READ
@@ -95,7 +97,7 @@ def row_of(batch: Batch, ops: Sequence[Op], where: Where, space: Space) -> Row:
 
 
 def are_disjoint(e: WarpEmitter, touch: MemoryAccess, size: int) -> Value | None:
-    """Whether no two lanes of rows write different values to one place, as an i1; None where that is not known."""
+    """Return whether no two lanes write different values to one place, as an i1, or None if this is unknown."""
     b, (first, *others), stride = e.builder, touch.where.bases, touch.where.stride
     if not others and not stride and not any(value.lanes for value in touch.values):
         return b.integer(1, 1)

@@ -1,7 +1,7 @@
-"""Which memory each operation reads and writes, and which operations checks look at together.
+"""The memory that each operation reads and writes, and the operations that one check covers together.
 
-Left out are textures and surfaces, whose instructions mind their bounds. What descriptors, tensor maps and masks lead
-to is in ``described``.
+Textures and surfaces are left out, because their instructions handle bounds. ``described`` covers the memory that
+descriptors, tensor maps, and masks refer to.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ _MAP_BYTES = 128
 
 @dataclass(frozen=True)
 class MemoryAccess:
-    """One access of every lane that runs: ``size`` bytes (an i64, or one a lane) at ``where`` in this process.
+    """One access by every active lane: ``size`` bytes at ``where`` in this process.
 
-    ``element`` and ``align`` are in bytes (0: of no matter); ``lanes`` narrows the lanes that run. ``values`` are what
-    a store writes, part by part.
+    ``size`` is an int, an i64, or an i64 per lane. ``element`` and ``align`` are in bytes (0: irrelevant). ``lanes``
+    restricts the active lanes. ``values`` are the values that a store writes, part by part.
     """
 
     where: Where
@@ -62,7 +62,7 @@ class MemoryAccess:
 
     @property
     def flags(self) -> int:
-        """All that goes into one word: see ``Access``."""
+        """The kind, space, element size, and alignment of the access in one word: see ``Access``."""
         log = max(self.align.bit_length() - 1, 0)
         return int(self.access) | int(self.space) << 8 | self.element << 16 | log << 24
 
@@ -77,7 +77,10 @@ class MemoryAccess:
         return b.select(some, b.integer(self.lanes, 32), b.integer(0, 32))
 
     def by_rows(self, b: Builder, rows: Callable[[], None], each: Callable[[], None]) -> None:
-        """Emit ``rows`` for lanes that lie in rows, as many as are known, ``each`` where every one has an address."""
+        """Emit ``rows`` if the lanes are in rows, and ``each`` if every lane has a separate address.
+
+        If this is only known at run time, emit both with a branch.
+        """
         if not self.where.bases or isinstance(self.size, Value):
             each()
         elif self.where.holds is None:
@@ -115,7 +118,7 @@ def may_touch_global(op: Op) -> bool:
 
 
 def touches_of(e: WarpEmitter, op: Op) -> list[MemoryAccess]:
-    """List what an operation accesses, in the order in which it does."""
+    """Return the memory accesses of an operation, in the order in which they occur."""
     if op.opcode == "cp":
         return _copies(e, op)
     if op.opcode == "wmma":
@@ -136,7 +139,10 @@ def element_bytes(op: Op) -> int:
 
 
 def _order(op: Op, orders: Access) -> Access:
-    """What a load or store is beside that: strong ones order others, by any object that they are about."""
+    """Return the additional flags of a strong load or store, or none if it is weak.
+
+    A strong operation orders others through any object that it accesses.
+    """
     return Access.STRONG | orders if op.form.is_strong else Access(0)
 
 
@@ -272,7 +278,10 @@ def _byte_count(e: WarpEmitter, operand: Operand, size: int) -> Value:
 
 
 def _bulk(e: WarpEmitter, op: Op) -> list[MemoryAccess]:
-    """``cp.async.bulk`` and ``cp.reduce.async.bulk``: ``[dst], [src], size {, left, right} {, [mbarrier]}``."""
+    """Return the accesses of ``cp.async.bulk`` and ``cp.reduce.async.bulk``.
+
+    The operands are ``[dst], [src], size {, left, right} {, [mbarrier]}``.
+    """
     to, from_ = op.form.spaces
     target, target_space = where_in(e, op.sources[0], to)
     source, source_space = where_in(e, op.sources[1], from_)
@@ -293,7 +302,10 @@ def _bulk(e: WarpEmitter, op: Op) -> list[MemoryAccess]:
 
 
 def _inside(e: WarpEmitter, op: Op, written: MemoryAccess, source: Where) -> list[MemoryAccess]:
-    """``.ignore_oob``: all of the target is written, and what comes from out of bounds has no value."""
+    """Return the accesses of a copy with ``.ignore_oob``.
+
+    The copy writes the whole target. Bytes from out of bounds have no defined value.
+    """
     b, (first, count) = e.builder, inside_of(e, op)
     target, source = (Where(lanes=b.binary("add", w.every_lane(b), b.vector(first))) for w in (written.where, source))
     size = b.resize(count, 64, signed=False)
@@ -305,7 +317,10 @@ def _inside(e: WarpEmitter, op: Op, written: MemoryAccess, source: Where) -> lis
 
 
 def _control(e: WarpEmitter, op: Op) -> list[MemoryAccess]:
-    """``clusterlaunchcontrol.try_cancel [a], [mbar]``: an answer of 16 bytes; to several blocks, see ``described``."""
+    """Return the accesses of ``clusterlaunchcontrol.try_cancel [a], [mbar]``, which writes a response of 16 bytes.
+
+    ``described`` covers responses to several blocks.
+    """
     if "try_cancel" not in op.modifiers or "multicast::cluster::all" in op.modifiers:
         return []
     target, space = where_in(e, op.sources[0], op.space)
@@ -313,7 +328,11 @@ def _control(e: WarpEmitter, op: Op) -> list[MemoryAccess]:
 
 
 def _tensor(e: WarpEmitter, op: Op) -> list[MemoryAccess]:
-    """``tcgen05.alloc`` writes an address, ``tcgen05.commit`` tells an mbarrier. Those of other blocks are left out."""
+    """Return the accesses of ``tcgen05.alloc``, which writes an address, and ``tcgen05.commit``, which signals an
+    mbarrier.
+
+    A commit to several blocks is left out.
+    """
     if "alloc" in op.modifiers:
         where, space = where_in(e, op.sources[0], op.space)
         return [MemoryAccess(where, 4, Access.WRITE, space, 4, 4, 1)]
@@ -354,10 +373,11 @@ _BY_OPCODE: dict[str, Callable[[WarpEmitter, Op], list[MemoryAccess]]] = {
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Operations of one block at addresses in one register, with nothing between them that others could see.
+    """Operations of one basic block at addresses in one register, without an operation in between that others can
+    observe.
 
-    They are loads; or loads of shared memory and the stores that follow them; or stores to global memory and loads of
-    what these write. ``offset`` is the lowest.
+    They are loads, shared-memory loads and the stores that follow, or global-memory stores and loads of the same
+    memory. ``offset`` is the lowest offset.
     """
 
     ops: tuple[Op, ...]
@@ -374,7 +394,7 @@ class Batch:
 
 
 def batches_in(block: BasicBlock, e: WarpEmitter) -> list[Batch]:
-    """Find the loads of a block that may be looked at together, by the first."""
+    """Return the batches of loads in a basic block that one check, at the first load, can cover."""
 
     def key_of(op: Op) -> tuple[object, ...] | None:
         if op.opcode != "ld" or not _may_batch(op, e):
@@ -389,10 +409,10 @@ def batches_in(block: BasicBlock, e: WarpEmitter) -> list[Batch]:
 def _grouped(
     block: BasicBlock, key_of: Callable[[Op], tuple[object, ...] | None], ends: Callable[[Op], bool]
 ) -> list[list[Op]]:
-    """Group accesses of a block by their keys, no farther apart than the largest stride.
+    """Return the accesses of a block, grouped by key. Accesses of a group are no farther apart than the largest stride.
 
-    A key begins with the register of the base, and a write to that register ends the group. An operation without a key
-    ends all groups if ``ends`` holds for it.
+    A key begins with the base register, and a write to that register ends the group. An operation without a key ends
+    all groups if ``ends`` returns True for it.
     """
     found: list[list[Op]] = []
     growing: dict[tuple[object, ...], list[Op]] = {}
@@ -412,7 +432,7 @@ def _grouped(
 
 
 def updates_in(block: BasicBlock, e: WarpEmitter) -> list[Batch]:
-    """Find the stores to shared memory that may be looked at together, with the loads before them or alone."""
+    """Return the batches of shared-memory stores that one check can cover, with or without the loads before them."""
     found: list[list[Op]] = []
     growing: list[Op] = []
     for op in block.ops:
@@ -431,7 +451,7 @@ def updates_in(block: BasicBlock, e: WarpEmitter) -> list[Batch]:
 
 
 def updates_across(block: BasicBlock, e: WarpEmitter) -> list[Batch]:
-    """Find the stores to global memory that may be looked at together, each with the loads of what it writes."""
+    """Return the batches of global-memory stores that one check can cover, each with the loads of the same memory."""
 
     def key_of(op: Op) -> tuple[object, ...] | None:
         is_update = op.opcode in ("ld", "st") and _may_update(op, e, "global")
@@ -459,7 +479,7 @@ def _follows(ops: list[Op], op: Op) -> bool:
 
 
 def _may_update(op: Op, e: WarpEmitter, space: str) -> bool:
-    """Whether an operation accesses memory of a space by a row whose lanes have places of their own."""
+    """Return whether an operation accesses memory of a space by one row of lanes that don't overlap."""
     plain = op.guard is None and not op.form.is_strong and op.space == space
     if not plain or not {"async", "bulk"}.isdisjoint(op.modifiers) or not isinstance(op.memory.base, Reg):
         return False
@@ -474,7 +494,10 @@ def bytes_of(op: Op) -> int:
 
 
 class UpdatedMemory:
-    """Operands in memory, by the registers that they come from: a constant that is added is a part of the offset."""
+    """A set of memory operands, identified by their base registers and offsets.
+
+    A constant that is added to a register is part of the offset.
+    """
 
     def __init__(self, ops: Sequence[Op]) -> None:
         written = Counter(reg.index for op in ops for reg in op.written)
@@ -486,7 +509,7 @@ class UpdatedMemory:
         self._found: set[tuple[object, int]] = set()
 
     def add(self, operand: MemoryOperand) -> None:
-        """Take up an operand."""
+        """Add a memory operand to the set."""
         self._found.add(self._place_of(operand))
 
     def __contains__(self, operand: MemoryOperand) -> bool:
@@ -503,7 +526,7 @@ class UpdatedMemory:
 
 
 def updated_memory(ops: Sequence[Op]) -> UpdatedMemory:
-    """Find what atomic operations update and give the old value of."""
+    """Return the memory operands that atomic operations update and return the old value of."""
     found = UpdatedMemory(ops)
     for op in ops:
         if op.opcode == "atom":
@@ -512,15 +535,15 @@ def updated_memory(ops: Sequence[Op]) -> UpdatedMemory:
 
 
 def least_grain(ops: Sequence[Op]) -> int:
-    """Return the binary logarithm of the least that operations access of global memory, at most that of a word."""
+    """Return the binary logarithm of the smallest global-memory access of the operations, at most that of a word."""
     return min((_grain_of(op) for op in ops if may_touch_global(op)), default=_WORD_GRAIN)
 
 
 def written_parameters(ops: Sequence[Op]) -> list[tuple[int, ...]] | None:
-    """Return the offsets of the parameters that each address is computed from at which operations write memory.
+    """Return, for each address that operations write to, the offsets of the parameters that it is computed from.
 
-    The operations are those of a kernel that calls no function. None if an address may come from elsewhere. Variables
-    of the module, by their names, are left out.
+    The operations belong to a kernel that calls no function. Return None if an address may have another origin. Module
+    variables that are accessed by name are left out.
     """
     behind, offsets = parameters_behind(ops)
     found: set[tuple[int, ...]] = set()
@@ -554,7 +577,10 @@ def _grain_of(op: Op) -> int:
 
 
 def _is_seen(op: Op) -> bool:
-    """Whether others may see what an operation does, or it may see what they do; weak loads are for others to mind."""
+    """Return whether others may observe the effect of an operation, or the operation may observe theirs.
+
+    Weak loads don't count.
+    """
     if op.opcode == "ld":
         return op.form.is_strong
     return op.form.is_site or op.form.meaning.effect is not Effect.PURE

@@ -1,4 +1,4 @@
-"""Launches under checks that native code starts while memory is unchanged: see ``runtime/checked_launch.c``."""
+"""Checked launches that native code starts while memory is unchanged. See ``runtime/checked_launch.c``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class CheckedLaunch:
         job.checks = ctypes.addressof(watch)
 
     def fields(self) -> dict[str, int]:
-        """Return what differs in the ``LaunchState`` from a launch without checks, when the launch is described."""
+        """Return the fields of the ``LaunchState`` that differ from a launch without checks."""
         self._template.raw = bytes(self._launch) + bytes(self._watch)
         return {
             "template": ctypes.addressof(self._template),
@@ -38,7 +38,7 @@ class CheckedLaunch:
 
     @contextlib.contextmanager
     def left(self, launch: Launch) -> Iterator[Watch]:
-        """Return the watch of a launch that native code has left to Python."""
+        """Yield the watch of a launch that native code has left to Python."""
         try:
             yield Watch.from_address(ctypes.addressof(launch) + ctypes.sizeof(self._launch))
         finally:
@@ -46,7 +46,7 @@ class CheckedLaunch:
 
 
 def users_of(checked: CheckedMemory) -> int:
-    """Count the launches that may read what is known, or what was known before."""
+    """Return the number of launches that may read the current or previous table of known memory."""
     return _native("users")(ctypes.addressof(checked))
 
 

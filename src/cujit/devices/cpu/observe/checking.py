@@ -1,4 +1,4 @@
-"""Kernels under the checks of ``cujit.cpu(check=…)``: what a launch of them needs, and what they found."""
+"""Kernels under the checks of ``cujit.cpu(check=…)``: the data that their launches need, and the findings."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class _CheckedKernel(KernelWatch):
 
     @contextlib.contextmanager
     def running(self, launch: Launch, shape: LaunchShape, extents: Sequence[HostExtent] = ()) -> Iterator[None]:
-        """Register what memory there is, for the duration of a launch."""
+        """Register the memory that the kernel may access, for the duration of a launch."""
         parameters = ctypes.string_at(launch.parameters, self._program.parameters_size)
         workspace = Known(launch.workspace, WORKSPACE_BYTES, "the memory in which a cooperative grid waits")
         lent = self._ledger.lent(extents)
@@ -104,7 +104,7 @@ class _CheckedKernel(KernelWatch):
     def _telling(
         self, launch: Launch, shape: LaunchShape, table: Table, watch: Watch
     ) -> Iterator[Callable[[int], str]]:
-        """Put into words what a launch finds."""
+        """Register a launch so that its findings can be described, and yield the function that describes a store."""
         address = ctypes.addressof(launch)
         stored = functools.partial(self._stored, watch.serial, table)
         run = self._runs[address] = CheckedRun(shape, table.place_of, watch, stored)
@@ -125,7 +125,9 @@ class _CheckedKernel(KernelWatch):
 
     @contextlib.contextmanager
     def left(self, launch: Launch, shape: LaunchShape, checked: CheckedLaunch) -> Iterator[bool]:
-        """Raise what a launch that native code started has found; return whether it ran at all."""
+        """Yield whether a launch that native code started has run. If it has, its findings are available in the
+        context.
+        """
         with checked.left(launch) as watch:
             if watch.stale:
                 yield False
@@ -134,7 +136,7 @@ class _CheckedKernel(KernelWatch):
                 yield True
 
     def _stored(self, launch: int, table: Table, number: int) -> str:
-        """Describe how a raw value came into memory, by the number of the store."""
+        """Return a description of a store that wrote a raw value to memory, by the number of the store."""
         self._ledger.stores.learn(launch, self._title, self._lines, table.name_of)
         return self._ledger.stores.words_of(number)
 
@@ -174,12 +176,12 @@ class _CheckedKernel(KernelWatch):
         )
 
     def explain(self, launch: Launch) -> str | None:
-        """Describe what a check found. None for a fault that no check found."""
+        """Return the description of a check's finding, or None if no check found the fault."""
         run = self._runs.get(ctypes.addressof(launch))
         return None if run is None else finding_of(launch, run, self._lines)
 
     def story_of(self, launch: Launch) -> Story | None:
-        """Describe what a check found by what two threads did. None for a fault that no check found."""
+        """Return a check's finding as the actions of two threads, or None if no check found the fault."""
         run = self._runs.get(ctypes.addressof(launch))
         return None if run is None else story_of(launch, run, self._lines)
 
@@ -207,7 +209,7 @@ _LEAST_EVENTS = 1 << 13
 
 
 def room_for(launch: Launch, local_bytes: int) -> int:
-    """Add what the checks need to the bytes of local memory of one of the pool's threads."""
+    """Return the bytes of local memory for one thread of the pool, including the memory that the checks need."""
     watch = Watch.from_address(launch.checks)
     watch.local_total = local_bytes
     return local_bytes * 2 if watch.checks & checks_bits()["init"] else local_bytes

@@ -37,7 +37,7 @@ _LIBRARY = ("cuda_runtime.h", "nv/target", "cub/cub.cuh", "thrust/version.h")
 
 
 class _Site(NamedTuple):
-    """What one counter counts: threads at a line, in one basic block of one function."""
+    """The subject of one counter: threads at a source line, in one basic block of one function."""
 
     function: SourceFunction
     source: SourceLine
@@ -199,7 +199,9 @@ class Coverage:
         )
 
     def _place(self, source: SourceLine) -> SourceLine:
-        """Return a line whose file is unique. The name of a source that is no file includes its text's digest."""
+        """Return a source line with a unique file name. The name of a source that isn't a file includes the digest of
+        its text.
+        """
         known = self.sources.find(source.file)
         if known is None:
             return source
@@ -252,10 +254,10 @@ def _is_library(file: str) -> bool:
 def _sites(
     body: Body, lines: Lines, place: Callable[[SourceLine], SourceLine]
 ) -> tuple[tuple[_Site, ...], dict[Op, int]]:
-    """List the counters of a kernel, and number the operations that stand for them.
+    """Return the counters of a kernel, and the counter number of each operation that represents one.
 
-    In a basic block every line has one counter; an operation under a predicate has its own, as not all threads that
-    come by need do it.
+    Every line has one counter per basic block. An operation with a predicate has a separate counter, because not all
+    threads that reach the operation execute it.
     """
     sites: list[_Site] = []
     counters: dict[Op, int] = {}
@@ -282,7 +284,7 @@ def _site(op: Op, lines: Lines, place: Callable[[SourceLine], SourceLine]) -> _S
 
 
 class _CountedKernel(WatchedKernel):
-    """One kernel whose lines are counted; ``total`` is shared by all that are the same."""
+    """One kernel with line counters. Identical kernels share ``total``."""
 
     def __init__(self, total: npt.NDArray[np.uint64], counters: Mapping[Op, int], lock: Lock) -> None:
         self._total = total
@@ -295,7 +297,7 @@ class _CountedKernel(WatchedKernel):
 
     @contextlib.contextmanager
     def running(self, launch: Launch, shape: LaunchShape, extents: Sequence[HostExtent] = ()) -> Iterator[None]:
-        """Count in a launch, to where it came."""
+        """Count the lines that a launch executes, even if the launch fails."""
         del shape, extents
         counts = np.zeros(len(self._total), np.uint64)
         launch.coverage = counts.ctypes.data
@@ -316,7 +318,7 @@ class _LineCounter:
         self._counters = counters
 
     def before(self, e: WarpEmitter, op: Op) -> None:
-        """Count the lanes that an operation is done in."""
+        """Emit code that counts the lanes that execute an operation."""
         number = self._counters.get(op)
         if number is None:
             return
@@ -328,11 +330,11 @@ class _LineCounter:
         b.update("add", b.point("i64", "%coverage", b.integer(number, 64)), wide, "monotonic")
 
     def shadow_of(self, e: WarpEmitter, reg: Reg) -> None:
-        """Keep nothing beside registers."""
+        """Return None, because coverage keeps no data about registers."""
         del e, reg
 
     def after(self, e: WarpEmitter, op: Op) -> None:
-        """Nothing is left to count."""
+        """Do nothing, because ``before`` counts the operation."""
 
     def _begin(self, e: WarpEmitter) -> None:
         """Read once in a function where the counters are."""

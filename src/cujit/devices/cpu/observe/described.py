@@ -1,4 +1,4 @@
-"""What descriptors, tensor maps and masks lead to: memory that no operand names byte by byte, as checks look at it."""
+"""Checks of memory that descriptors, tensor maps, and masks refer to, and that no operand specifies byte by byte."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ _AWAITED = "declare void @cujit_pending_touch(ptr, i32, i64, i32, i32)"
 
 
 class Checking(Protocol):
-    """What looks at accesses, and at ``races``; ``copies`` that there may be some which nobody has waited for."""
+    """A check of accesses. ``races`` is whether it checks for races.
+
+    ``copies`` is whether there may be asynchronous copies that no thread has waited for.
+    """
 
     copies: bool
     races: bool
@@ -36,14 +39,14 @@ class Checking(Protocol):
         """Call native code, which learns which warp of which block it is."""
 
     def place(self, e: WarpEmitter) -> Value:
-        """Return what identifies the warp and block to native code."""
+        """Return the value that identifies the warp and its block to native code."""
 
     def touch(self, e: WarpEmitter, op: Op, touch: MemoryAccess) -> None:
         """Check an access that an operand describes."""
 
 
 def look(check: Checking, e: WarpEmitter, op: Op) -> None:
-    """Look at what an operation accesses beside what ``touches_of`` lists."""
+    """Emit checks of the accesses of an operation that ``touches_of`` doesn't list."""
     words = frozenset(op.modifiers)
     if op.opcode == "wgmma" and "mma_async" in words:
         _product(check, e, op)
@@ -74,7 +77,7 @@ def _flags(access: Access, space: Space, element: int, align: int) -> int:
 
 
 def _for_lanes(check: Checking, e: WarpEmitter, op: Op, name: str, operands: Sequence[Value], *more: int) -> None:
-    """Call native code for each lane that runs, with its number, its operands and what all have in common."""
+    """Emit a call of native code for each active lane, with its number, its operands, and the common arguments."""
     b = e.builder
     common = [b.integer(number, 32) for number in more]
     numbers = b.lanes(list(range(WARP)), 32)
@@ -102,7 +105,9 @@ def _product(check: Checking, e: WarpEmitter, op: Op) -> None:
 
 
 def _group(check: Checking, e: WarpEmitter, op: Op) -> None:
-    """``wgmma.commit_group`` and ``wait_group N``: products read until somebody has waited for them."""
+    """Emit checks for ``wgmma.commit_group`` and ``wait_group N``. Products may read memory until a thread waits for
+    them.
+    """
     b = e.builder
     with b.when(b.any_lane(e.lanes_of(op)), "products"):
         if "commit_group" in op.modifiers:
@@ -114,7 +119,7 @@ def _group(check: Checking, e: WarpEmitter, op: Op) -> None:
 
 
 def look_at_products(check: Checking, e: WarpEmitter) -> None:
-    """Look at what products in tensor memory, and copies to there, read of shared memory."""
+    """Emit checks of the shared memory that products in tensor memory, and copies to tensor memory, read."""
     b, name = e.builder, "cujit_check_piece"
     b.module.declared.setdefault(name, f"declare i32 @{name}(ptr, i32, i64, i64, i32, i32)")
     check.call(e, "cujit_pending_products", Value(f"@{name}", "ptr"))
@@ -160,7 +165,7 @@ def _tensor(check: Checking, e: WarpEmitter, op: Op) -> None:
 
 
 def _bulk(check: Checking, e: WarpEmitter, op: Op) -> None:
-    """What of a bulk copy goes to several blocks, or is copied by a mask of bytes."""
+    """Emit checks of a bulk copy that writes to several blocks or uses a byte mask."""
     b, to = e.builder, op.space
     size, words = b.resize(e.source(op, 2, "i32"), 64, signed=False), frozenset(op.modifiers)
     memories = [s for s in op.sources if isinstance(s, MemoryOperand)]

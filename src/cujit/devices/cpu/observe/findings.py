@@ -1,4 +1,4 @@
-"""What checks found, in words."""
+"""Descriptions of the findings of checks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 class CheckedRun(NamedTuple):
-    """One launch under checks: its shape, what says where an address and a size lie, and what machine code reads."""
+    """One checked launch: its shape, a function that describes an address range, and the data that
+    machine code reads.
+    """
 
     shape: LaunchShape
     place_of: Callable[[int, int, tuple[int, int, str] | None], str]
@@ -27,7 +29,7 @@ class CheckedRun(NamedTuple):
 
 
 def finding_of(launch: Launch, run: CheckedRun, lines: Lines) -> str | None:
-    """Describe what a check found. None if the launch failed for another reason."""
+    """Return the description of a check's finding, or None if the launch failed for another reason."""
     if launch.fault_kind not in (FaultKind.MEMORY, FaultKind.RACE, FaultKind.SYNC, FaultKind.INIT):
         return None
     code = Code(launch.fault_more[2])
@@ -148,7 +150,9 @@ def _awaited(launch: Launch, run: CheckedRun, code: Code, lines: Lines) -> str:
 
 
 def _against(what: str, who: str, line: int, launch: Launch, run: CheckedRun, lines: Lines) -> str:
-    """Put under what raced who did the other access, at a line; the place of this one comes behind."""
+    """Return the description of a race with the other access, by ``who`` at a PTX line, and the thread
+    of this access.
+    """
     source = lines.origin_of(line)
     there = f"\n  {who} at PTX line {line}: {lines.text_of(line)}" + (f"\n  from {source}" if source else "")
     return f"{what}{there}\n  against thread {run.shape.block.place(launch.fault_thread)}"
@@ -202,7 +206,7 @@ def _race(launch: Launch, run: CheckedRun, code: Code, lines: Lines) -> str:
 
 
 def _between(launch: Launch, run: CheckedRun, code: Code, lines: Lines) -> str:
-    """Describe an access of a block's shared memory that is unordered with what another block of the cluster does."""
+    """Return the description of an unordered access to a block's shared memory by another block of the cluster."""
     size, flags, _, other, there, extra = launch.fault_more
     what = f"a race: {_article(_doing(flags))} {_bytes(size)} at byte {extra >> 32:,} of shared memory"
     what += "" if there >> 32 == launch.fault_block else f" of block {launch.place(there >> 32)}"
@@ -220,7 +224,7 @@ def _between(launch: Launch, run: CheckedRun, code: Code, lines: Lines) -> str:
 
 
 def _across(launch: Launch, run: CheckedRun, lines: Lines) -> str:
-    """Describe an access of global memory that is unordered with what another block did."""
+    """Return the description of a global-memory access that is unordered with an access by another block."""
     size, flags, _, other, line, before = launch.fault_more
     where = run.place_of(launch.fault_address, 1, None)
     who = f"thread {run.shape.block.place(other & 0xFFFFFFFF)} of block {launch.place(other >> 32)}"

@@ -1,7 +1,7 @@
-"""What ``check=`` adds to a kernel: before operations, calls of native code that looks at them.
+"""Instrumentation for ``check=``: calls of native code before operations, which checks their accesses.
 
-A function has a ``Place`` in its frame that says where the warp runs; addresses and values of the lanes are put into
-it, so that a check costs a few instructions here and one call.
+Each function has a ``Place`` in its frame with the position of the warp, and with the addresses and values of the
+lanes. Thus a check needs only a few instructions in the kernel and one call.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ _CHECK_ACCESS = "declare void @cujit_check_access(ptr, i32, i64, i32, i32)"
 
 
 class Checker:
-    """Instruments one kernel and the functions that it calls; for one compilation.
+    """The instrumentation of one kernel and the functions that it calls, for one compilation.
 
-    ``fenced`` tells that there are fences in it, so that relaxed operations may order others; ``copies`` that there are
-    asynchronous copies.
+    ``fenced`` is whether the code contains fences, so that relaxed operations may order others. ``copies`` is whether
+    it contains asynchronous copies.
     """
 
     def __init__(self, checks: Checks, *, fenced: bool = False, copies: bool = False) -> None:
@@ -77,7 +77,7 @@ class Checker:
         self._registers: dict[str, ProductRegisters] = {}
 
     def before(self, e: WarpEmitter, op: Op) -> None:
-        """Look at what an operation is about to do."""
+        """Emit checks of an operation before the operation runs."""
         checks, raw = self._checks, self._raw_of(e)
         if raw is not None:
             self._begin(e)
@@ -111,7 +111,9 @@ class Checker:
             self._when_some(e, op, "cujit_check_arrive", _group(e), *(e.builder.integer(n, 32) for n in (1, 0)))
 
     def begin_region(self, e: WarpEmitter, number: int) -> None:
-        """Note that a warp goes on behind a barrier to which all have come, or that it begins."""
+        """Emit code that records the start of a warp, or its continuation after a barrier that all
+        warps have reached.
+        """
         checks = self._checks
         self._region = number
         self._begin(e)
@@ -127,7 +129,7 @@ class Checker:
             self.call(e, "cujit_check_begin")
 
     def after(self, e: WarpEmitter, op: Op) -> None:
-        """Note what an operation has done."""
+        """Emit code that records the effects of an operation."""
         checks, raw = self._checks, self._raw_of(e)
         if raw is not None:
             raw.after(e, op)
@@ -196,7 +198,7 @@ class Checker:
         look(self, e, op)
 
     def _for_others(self, e: WarpEmitter, op: Op) -> Access:
-        """Return what an access is for other blocks."""
+        """Return the flags of an access that matter to other blocks."""
         if not self._checks.race or op.opcode not in ("ld", "st", "atom", "red"):
             return Access(0)
         if op.opcode in ("ld", "st") and not op.form.is_strong:
@@ -205,7 +207,7 @@ class Checker:
         return found if orders_by_itself(op) else found | Access.RELAXED
 
     def _is_updated(self, e: WarpEmitter, op: Op) -> bool:
-        """Whether an atomic operation of the program updates what a load reads."""
+        """Return whether an atomic operation of the program updates the memory that a load reads."""
         name = e.program.name
         if name not in self._updated:
             self._updated[name] = updated_memory(e.program.ops)
@@ -243,7 +245,7 @@ class Checker:
             self.call(e, "cujit_check_made", lanes, *(e.builder.integer(n, 32) for n in (touch.flags, op.line)))
 
     def _fence(self, e: WarpEmitter, op: Op, touch: MemoryAccess, lanes: Value) -> None:
-        """See whether a fence is missing before the asynchronous proxy reads shared memory."""
+        """Emit a check for a missing fence before the asynchronous proxy reads shared memory."""
         b, size = e.builder, touch.size
         self._hand_over(e, "addresses", touch.where.every_lane(b))
         self._hand_over(e, "values", size if isinstance(size, Value) else b.integer(size, 64))
@@ -262,7 +264,7 @@ class Checker:
             self.call(e, "cujit_check_same", lanes, b.integer(len(touch.values), 64), *where)
 
     def _rows(self, e: WarpEmitter, op: Op, touch: MemoryAccess, lanes: Value, *, with_value: bool) -> None:
-        """Emit the check of an access whose lanes lie in rows."""
+        """Emit the check of an access whose lanes are in rows."""
         assert isinstance(touch.size, int)
         b, row = e.builder, Row(op, touch.where, touch.size, touch.flags, ((0, op.line),))
         if self._is_across(row):

@@ -1,4 +1,4 @@
-"""Where the blocks and warps of a launch stood: when nobody could go on, or when the host ended it."""
+"""The positions of a launch's blocks and warps when the launch deadlocked or the host ended it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _MOST = 8
 
 
 def stuck(launch: Launch, words_of: Callable[[int], str]) -> str | None:
-    """Describe which threads wait, at which lines, and for what barrier or lanes. None for other faults.
+    """Describe which threads wait, at which lines, and for which barrier or lanes. Return None for other faults.
 
     ``words_of`` describes a line of the PTX.
     """
@@ -84,7 +84,10 @@ def _first_of(lines: list[str]) -> list[str]:
 
 
 def _waiting(block: Block, words_of: Callable[[int], str], but: int | None = None) -> list[tuple[str, int]]:
-    """Describe the threads of a block that wait, those at a place together, with their lines; ``but`` one warp."""
+    """Describe the waiting threads of a block, grouped by place, and return each description with its line.
+
+    ``but`` is a warp to skip.
+    """
     warps = [w for w in range(block.warps) if block.warp[w].state == State.WAITING and w != but]
     places = _at_barriers(block, warps)
     exited = f"; {block.exited} have exited" if block.exited else ""
@@ -107,9 +110,9 @@ def _at_barriers(block: Block, warps: Iterable[int]) -> dict[tuple[int, int], li
 
 
 def story_of(launch: Launch, place_of: Callable[[int], str]) -> Story | None:
-    """Describe a deadlock by what two groups of threads wait for. None for other faults, and for one group alone.
+    """Describe a deadlock as two groups of threads and the operations that they wait for.
 
-    ``place_of`` writes the place of a line of the PTX.
+    Return None for other faults and for a single group. ``place_of`` returns the place of a line of the PTX.
     """
     sides: list[tuple[str, str, int]] = []
     if launch.fault_kind == FaultKind.LANES_APART:
@@ -129,7 +132,7 @@ def story_of(launch: Launch, place_of: Callable[[int], str]) -> Story | None:
 
 
 def _barrier(block: Block, number: int) -> str:
-    """Describe the barrier that ``Warp.barrier`` names, and who has come there."""
+    """Describe the barrier with a number from ``Warp.barrier``, and how many threads or warps have arrived."""
     if number >= BARRIERS:
         group = block.warpgroups[number - BARRIERS]
         return f"a warpgroup instruction, where {group.warps.bit_count()} of {GROUP_WARPS} warps have arrived"
@@ -141,7 +144,7 @@ def _barrier(block: Block, number: int) -> str:
 
 
 def _polling(block: Block, words_of: Callable[[int], str]) -> Iterator[str]:
-    """Describe the threads of a deadlock that poll, and what they wait for."""
+    """Describe the polling threads of a deadlock, and the mbarrier phase or write that they wait for."""
     waiting = [(n, block.warp[n]) for n in range(block.warps) if block.warp[n].state == State.SPINNING]
     for (line, at, place, word), warps in group_by(
         ((w.line, w.barrier, w.seen, w.tested) if w.barrier == AT_PHASE else (w.line, w.barrier, 0, 0), n)
@@ -155,7 +158,7 @@ def _polling(block: Block, words_of: Callable[[int], str]) -> Iterator[str]:
 
 
 def _lacking(word: int) -> str:
-    """Describe what the phase of an mbarrier still needs, or what came too much."""
+    """Describe the missing or excess arrivals and bytes of an mbarrier's phase."""
     arrivals, bytes_ = word & MBARRIER_COUNT, word >> MBARRIER_BYTES_AT & MBARRIER_BYTES
     arrivals -= (MBARRIER_COUNT + 1) * (arrivals > word >> MBARRIER_NEXT_AT & MBARRIER_COUNT)
     bytes_ -= (MBARRIER_BYTES + 1) * (bytes_ > MBARRIER_BYTES >> 1)
@@ -167,7 +170,10 @@ def _lacking(word: int) -> str:
 
 
 def _split_lanes(places: Iterable[tuple[int, Meeting]], words_of: Callable[[int], str]) -> list[tuple[str, int]]:
-    """Describe the places where lanes of a warp wait for others of it; the warp's number comes with each."""
+    """Describe the places where lanes wait for other lanes of their warp, each with its line.
+
+    ``places`` pairs the numbers of warps with places.
+    """
     return [
         (f"threads {ranges(numbers)}{_with(members)}: {words_of(line)}", line)
         for (line, members), numbers in _meeting_threads(places).items()
@@ -175,7 +181,7 @@ def _split_lanes(places: Iterable[tuple[int, Meeting]], words_of: Callable[[int]
 
 
 def _meeting_threads(places: Iterable[tuple[int, Meeting]]) -> dict[tuple[int, int], list[int]]:
-    """Group the threads that wait for others of their warp, by the line and the mask."""
+    """Return the threads that wait for other lanes of their warp, grouped by line and member mask."""
     threads: dict[tuple[int, int], list[int]] = {}
     for warp, place in places:
         if place.lanes:
@@ -189,7 +195,7 @@ def _with(members: int) -> str:
 
 
 def _named(noun: str, numbers: list[int]) -> str:
-    """Write what the numbers are of, and these as ranges: warps 0-1."""
+    """Return a noun and its numbers as ranges, such as ``warps 0-1``."""
     return f"{noun}{'s' * (len(numbers) > 1)} {ranges(numbers)}"
 
 
@@ -213,7 +219,7 @@ _NO_BLOCK = (1 << 64) - 1
 
 
 class BlockedState(NamedTuple):
-    """What is said: ``text``, what to try, and the number of the first block and its PTX line (0: not known)."""
+    """A description of blocked threads: ``text``, a hint, the first block, and the block's PTX line (0 if unknown)."""
 
     text: str
     help: str
@@ -222,9 +228,10 @@ class BlockedState(NamedTuple):
 
 
 def report(launch: Launch, words_of: Callable[[int], str], line_of: Callable[[int], int]) -> BlockedState:
-    """Describe where the threads of a launch stood.
+    """Describe the positions of a launch's threads when the launch ended.
 
-    ``words_of`` describes a line of the PTX, ``line_of`` finds that of an address in the machine code (0: not known).
+    ``words_of`` describes a line of the PTX. ``line_of`` returns the PTX line of an address in the machine code, or 0
+    if unknown.
     """
     stands = Stands.from_address(launch.stands) if launch.stands else Stands()
     each = stands.each[: min(stands.count, len(stands.each))]
@@ -243,7 +250,7 @@ def report(launch: Launch, words_of: Callable[[int], str], line_of: Callable[[in
 
 
 def let_go(launch: Launch) -> None:
-    """Release the memory of what was recorded."""
+    """Release the memory of the recorded positions."""
     if not launch.stands:
         return
     stands = Stands.from_address(launch.stands)
@@ -254,7 +261,7 @@ def let_go(launch: Launch) -> None:
 
 
 class _Place(NamedTuple):
-    """Where some warps of a block stood; ``waits`` tells that they wait for something that others do."""
+    """The place of some warps of a block. ``waits`` is whether the warps wait for other threads."""
 
     text: str
     block: int
@@ -280,7 +287,7 @@ def _help(launch: Launch, waits: bool) -> str:
 def _places(
     stand: Stand, launch: Launch, words_of: Callable[[int], str], line_of: Callable[[int], int]
 ) -> Iterator[_Place]:
-    """List where the warps stood that a thread ran; of a thread that runs no block nothing."""
+    """Yield the places of the warps that a native thread ran, or nothing if the thread ran no block."""
     line = line_of(stand.pc) if stand.pc else 0
     if not stand.blocks:
         if stand.block != _NO_BLOCK:

@@ -1,7 +1,7 @@
-"""Which line of the PTX an instruction of a kernel's machine code comes from, and what people call its functions.
+"""The PTX line of each machine instruction of a kernel, and the names of the kernel's functions for users.
 
-Machine code carries no lines, unless ``CUJIT_PERF`` asks for them: they would cost time whenever a kernel is compiled.
-When a fault asks, the kernel is compiled once more with them. They change nothing of the code, which is looked after.
+Machine code has no line information unless ``CUJIT_PERF`` requests it, because lines slow every compile. After a fault,
+the kernel is compiled again with lines. The lines are used only if both compiles produce the same code.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _ADDRESS_BYTES = 8
 
 
 class MachineLines:
-    """The lines of one kernel's machine code, found when they are first asked for.
+    """The line table of one kernel's machine code, built on first use.
 
-    ``write`` writes the IR with lines; ``code`` is where its machine code lies, and its bytes.
+    ``write`` returns the IR with lines. ``code`` is the address and size of the machine code.
     """
 
     def __init__(self, write: Callable[[], str], code: tuple[int, int]) -> None:
@@ -49,7 +49,10 @@ class MachineLines:
 
     @cached_property
     def _table(self) -> tuple[list[int], list[int]]:
-        """List where in the code each line begins; nothing where the code with lines is not the code that there is."""
+        """Return the code offset where each line begins, and the lines.
+
+        Return empty lists if the code with lines differs from the loaded code, or if the IR is too long.
+        """
         text = self._write()
         if len(text) > _LONGEST:
             return [], []
@@ -62,7 +65,7 @@ class MachineLines:
 
 
 def _is_same(data: bytes, code: tuple[int, int]) -> bool:
-    """Compare the code of an object with what was loaded, in which addresses are filled in."""
+    """Return whether the code of an object equals the loaded code, except for relocated addresses."""
     elf = read_elf(data)
     run = next(s for s in elf.symbols() if s.name == "run")
     section = elf.sections[run.section]
@@ -79,10 +82,11 @@ def _is_same(data: bytes, code: tuple[int, int]) -> bool:
 
 
 class DebugOrigin(NamedTuple):
-    """What a kernel's functions and lines are called.
+    """The names and source places of a kernel's functions and lines.
 
-    ``name_of`` takes the name of a function in the IR, and gives what people call it and its lowered name, "" where
-    that is the same. ``place_of`` takes such a name and a line of the PTX, 0 for instructions that come from none.
+    ``name_of`` maps a function name in the IR to its name for users and its lowered name, which is "" if both are
+    equal. ``place_of`` maps a function name in the IR and a line of the PTX to a source line. Line 0 is for
+    instructions without a line.
     """
 
     name_of: Callable[[str], tuple[str, str]]
@@ -105,7 +109,9 @@ def name_in_profiles(kernel: str, block: Dim3, symbol: str) -> str:
 
 
 def origin_of(kernel: str, lines: Lines, ptx: str, *, of_source: bool) -> DebugOrigin:
-    """Return where lines and functions come from: the PTX, in the file ``ptx``, or the source if that is known."""
+    """Return the origin of functions and lines: the PTX file ``ptx``, or with ``of_source`` the source
+    if it is known.
+    """
 
     def place_of(symbol: str, line: int) -> SourceLine:
         if line:
@@ -133,7 +139,7 @@ _FIRST = 900_000
 
 
 class DebugInfo:
-    """The metadata behind a module, in ``lines``: its files, functions and places, each written once.
+    """The debug metadata of a module, in ``lines``: its files, functions, and locations, each emitted once.
 
     Source: LLVM, "Source Level Debugging with LLVM", and its language reference, "DICompileUnit" and its neighbours.
     """
@@ -162,9 +168,10 @@ class DebugInfo:
         return f"!{number}"
 
     def function(self, symbol: str) -> tuple[str, Callable[[int], str]]:
-        """Write what a function is called, and where it begins.
+        """Emit the debug metadata of a function: its name and the place where it begins.
 
-        Give what stands behind its head, and what gives what stands behind an instruction that comes from a line.
+        Return the text that follows the function's head, and a function that maps a PTX line to the text after an
+        instruction.
         """
         name, lowered = self._origin.name_of(symbol)
         begin = self._origin.place_of(symbol, 0)
@@ -178,7 +185,7 @@ class DebugInfo:
         return f"!dbg !{scope}", functools.cache(lambda line: f", !dbg !{self._place(symbol, scope, line)}")
 
     def _place(self, symbol: str, scope: int, line: int) -> int:
-        """Write where an instruction of a function comes from."""
+        """Emit the location of an instruction of a function, and return its metadata number."""
         at, begin = self._origin.place_of(symbol, line), self._origin.place_of(symbol, 0)
         if at.file != begin.file:
             file = self._file(at.file)

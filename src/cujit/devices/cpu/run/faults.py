@@ -1,4 +1,4 @@
-"""Launches that could not go on: what machine code noted of it becomes an exception."""
+"""Exceptions for failed launches, created from the records of machine code."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SI_KERNEL, _SEGV_ACCERR, _SI_TKILL = 128, 2, -6
 
 
 def end(launch: Launch, site: FaultSite) -> None:
-    """Print and raise as ``settle`` says."""
+    """Write a launch's output and raise its error, as ``settle`` describes."""
     try:
         if launch.output:
             _write_printed(launch)
@@ -48,9 +48,9 @@ def end(launch: Launch, site: FaultSite) -> None:
 
 
 def _write_printed(launch: Launch) -> None:
-    """Write what a launch printed to ``sys.stdout``, block after block, and forget it.
+    """Write a launch's output to ``sys.stdout`` in block order, and clear the output.
 
-    Where blocks make progress side by side the order in time counts instead: they may have waited for each other.
+    If blocks run concurrently, the output is in time order instead, because the blocks may have waited for each other.
     """
     calls = take_printed(launch)
     if launch.together <= 1:
@@ -60,7 +60,9 @@ def _write_printed(launch: Launch) -> None:
 
 
 def take_printed(launch: Launch) -> list[tuple[int, int, bytes]]:
-    """Take block, thread and text of each call of ``vprintf`` out of a launch, the first first."""
+    """Remove the recorded ``vprintf`` calls from a launch, and return the block, thread, and text of each call, oldest
+    first.
+    """
     calls = []
     address, launch.output = launch.output, 0
     while address:
@@ -74,9 +76,9 @@ def take_printed(launch: Launch) -> list[tuple[int, int, bytes]]:
 
 
 def _raise_again(launch: Launch, site: FaultSite) -> None:
-    """Raise what a handler of signals raised while the launch ran, with a note where that stood.
+    """Raise the exception of a signal handler that ran during the launch, with a note about the launch's progress.
 
-    Nothing is compiled or parsed for the note: whoever interrupts does not want to wait.
+    Nothing is compiled or parsed for the note, because an interrupt must not be delayed.
     """
     restore = ctypes.pythonapi.PyErr_Restore
     restore.argtypes, restore.restype = [ctypes.c_void_p] * 3, None
@@ -207,7 +209,9 @@ _OF_RACES = {
 
 
 def _help(kind: FaultKind, launch: Launch) -> str | None:
-    """What to try after what a check found, or where lanes never meet; other findings say it themselves."""
+    """Return a hint for a fault that a check found, or for lanes or warps that never meet. Return None for other
+    faults.
+    """
     if kind is FaultKind.RACE and launch.fault_more[2] in _OF_RACES:
         return _OF_RACES[Code(launch.fault_more[2])]
     has_help = kind > FaultKind.CHECK or kind in (FaultKind.LANES_APART, FaultKind.WARPS_APART)
@@ -278,12 +282,14 @@ _OF_TEXTURES = re.compile(r"\s*(?:@\S+\s+)?(?:tex|tld4|txq|suld|sust|sured|suq)\
 
 
 def _line_of_access(kind: FaultKind, launch: Launch, site: FaultSite) -> int:
-    """Find the line of a wrong access by its place in the machine code."""
+    """Return the PTX line of an invalid access, found by its address in the machine code. Return 0 if it is unknown."""
     return site.line_of(launch.fault_more[0]) if kind is FaultKind.ILLEGAL_ADDRESS and launch.fault_more[0] else 0
 
 
 def _threads(kind: FaultKind, launch: Launch, site: FaultSite) -> list[str]:
-    """Name the threads of the warp that a wrong access is of; machine code does not tell which of them it was."""
+    """Return the threads of the warp that made an invalid access. Machine code doesn't record which of the threads it
+    was.
+    """
     warp, threads = launch.fault_more[5], site.block.volume
     if kind is not FaultKind.ILLEGAL_ADDRESS or not launch.fault_more[2] or warp * WARP >= threads:
         return []
@@ -337,12 +343,14 @@ def _without_dynamic(launch: Launch, site: FaultSite) -> str | None:
 
 
 def _reach() -> int:
-    """Count the bytes before and behind a window in which an access is one of shared memory, as in ``windows.h``."""
+    """Return the number of bytes before and after a window in which an access counts as shared memory, as in
+    ``windows.h``.
+    """
     return 1 << (31 if resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY else WINDOW_BITS)
 
 
 def _in_windows(launch: Launch) -> str | None:
-    """Describe where in shared or local memory an invalid access is. None if it is in neither."""
+    """Describe where in shared or local memory an invalid access is. Return None if the access is in neither."""
     address, (shared, local, local_bytes) = launch.fault_address, launch.fault_more[2:5]
     if not shared:
         return None

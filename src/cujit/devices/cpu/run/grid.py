@@ -1,7 +1,7 @@
-"""Running a grid: blocks in increasing number from one counter, over native threads (``runtime/pool.c``).
+"""Execution of a grid on native threads (``runtime/pool.c``), which fetch blocks in increasing order from one counter.
 
-The threads are Python's in name only: each enters native code once and stays there, without the interpreter's lock.
-What a kernel's directives make of a launch is here, too.
+Each thread enters native code once and stays there, without the interpreter's lock. This module also applies a kernel's
+launch directives.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MOST_BLOCKS = 1024
 
 
 class Share(NamedTuple):
-    """How a grid is spread: its blocks, the threads beside the calling one, and the blocks taken at a time."""
+    """The distribution of a grid: its blocks, its helper threads, and the blocks that a thread fetches at a time."""
 
     blocks: int
     helpers: int
@@ -47,10 +47,11 @@ _RUN = ctypes.CFUNCTYPE(
 
 
 class Pool:
-    """``helpers`` threads beside the calling one; they end with the pool. Not usable in a forked child.
+    """A pool of ``helpers`` threads in addition to the calling thread. The threads end with the pool.
 
-    ``address`` is where machine code finds it, ``entry`` the function ``run(pool, job, launch, helpers, shared_bytes,
-    local_bytes)`` that does what ``run`` here does.
+    A forked child can't use the pool. ``address`` is the pool's address for machine code. ``entry`` is the address of
+    the function ``run(pool, job, launch, helpers, shared_bytes, local_bytes)``, which does the work of the method
+    ``run``.
     """
 
     def __init__(self, helpers: int) -> None:
@@ -76,9 +77,10 @@ class Pool:
         local_bytes: int,
         site: FaultSite | None = None,
     ) -> None:
-        """Call ``function(launch, shared, local)`` here and in up to ``helpers`` threads; return when all are done.
+        """Call ``function(launch, shared, local)`` in this thread and in up to ``helpers`` others, and return when all
+        are done.
 
-        What the kernel printed is written to ``sys.stdout``. ``site`` is for the error's words.
+        The kernel's output is written to ``sys.stdout``. ``site`` is for the error message.
 
         Raises:
             KernelFaultError: the kernel failed.
@@ -100,11 +102,11 @@ def _end(
 
 
 class Workers:
-    """The threads that run the blocks of launches; the calling thread is one of them.
+    """The threads that run the blocks of launches, including the calling thread.
 
-    ``timeout_s`` is how long a launch may run that does not say it itself.
+    ``timeout_s`` is the time limit for launches that set no time limit.
 
-    A fork leaves threads behind: a child makes its own pool at its first launch.
+    A fork doesn't copy threads, so a child process creates a new pool at its first launch.
     """
 
     def __init__(self, count: int, timeout_s: float | None = None) -> None:
@@ -125,14 +127,17 @@ class Workers:
         return self._pool
 
     def share(self, shape: LaunchShape) -> Share:
-        """Choose how many threads beside the calling one run the blocks of a grid, and how many blocks one takes."""
+        """Return the distribution of a grid: the number of helper threads, and the number of blocks that a thread
+        fetches at a time.
+        """
         blocks = shape.grid.volume
         helpers = min(self.count, blocks) - 1 if blocks * shape.block.volume >= _SMALL else 0
         return Share(blocks, helpers, max(1, min(blocks // (_SHARES * (helpers + 1)), _MOST_BLOCKS)))
 
     def pool(self) -> Pool:
-        """Return the pool of this process for machine code. It doesn't check at each launch which signal handlers come
-        first.
+        """Return this process's pool for machine code.
+
+        Signal handlers are installed here, because launches by machine code don't check the order of the handlers.
         """
         install_handlers()
         return self._ready()
@@ -146,11 +151,11 @@ class Workers:
         local_bytes: int,
         site: FaultSite | None = None,
     ) -> None:
-        """Run all blocks of the grid and return when they are done; ``site`` is for the words of an error.
+        """Run all blocks of the grid, and return when all are done. ``site`` is for error messages.
 
         Raises:
             KernelFaultError: the kernel failed.
-            CujitError: there is no memory for the shared and local memory of one block.
+            CujitError: there isn't enough memory for the shared and local memory of one block.
         """
         launch.blocks, launch.chunk = share.blocks, share.chunk
         self._ready().run(address, ctypes.addressof(launch), share.helpers, shared_bytes, local_bytes, site)
@@ -159,11 +164,11 @@ class Workers:
 
 
 def settle(launch: Launch, site: FaultSite | None = None) -> None:
-    """Print what the kernel printed; then raise what ended the launch, if something did.
+    """Write the kernel's output, then raise the error that ended the launch, if any.
 
     Raises:
-        KernelFaultError: the kernel could not go on, or the host ended the launch.
-        Whatever a handler of signals of Python raised.
+        KernelFaultError: the kernel failed, or the host ended the launch.
+        Whatever a Python signal handler raised.
     """
     if launch.output or launch.fault_kind or launch.stands or any(launch.raised):
         from cujit.devices.cpu.run.faults import end  # start-up: most launches print nothing, and end well
@@ -172,7 +177,7 @@ def settle(launch: Launch, site: FaultSite | None = None) -> None:
 
 
 def no_memory(shared_bytes: int, local_bytes: int) -> CujitError:
-    """Make the error of a block whose memory there is not, sizes in bytes."""
+    """Return the error for a block without enough memory. The sizes are in bytes."""
     return CujitError(
         f"there isn't enough memory for a block, which needs {shared_bytes} bytes of shared and {local_bytes} "
         "bytes of local memory",
@@ -194,11 +199,12 @@ _LARGEST_CLUSTER = 16
 
 @dataclass(frozen=True)
 class Bounds:
-    """The sizes that a kernel was compiled for.
+    """The launch sizes that a kernel was compiled for.
 
-    ``block`` is the one that it has to have, ``cluster`` likewise; None leaves them to the launch. ``max_threads`` and
-    ``largest_cluster`` are counts of a block and of a cluster. ``needs_cluster``: the launch has to say one.
-    ``counts_clusters``: the grid of a launch counts clusters, not blocks.
+    ``block`` and ``cluster`` are the required shapes, or None if the launch may choose. ``max_threads`` is the maximum
+    number of threads in a block. ``largest_cluster`` is the maximum number of blocks in a cluster. ``needs_cluster`` is
+    whether the launch must specify a cluster. ``counts_clusters`` is whether the grid of a launch counts clusters
+    instead of blocks.
     """
 
     block: Dim3 | None
@@ -233,7 +239,9 @@ class Bounds:
         return self.block is None and self.cluster is None and not self.needs_cluster
 
     def shape(self, shape: LaunchShape, cluster: Dim3 | None = None) -> LaunchShape:
-        """Return the grid and block that run. A block of one thread stands for the block that the kernel requires."""
+        """Return the grid and block that run, with the grid in blocks. A block of one thread is replaced by the block
+        that the kernel requires.
+        """
         if self.block is not None and shape.block == Dim3(1):
             shape = replace(shape, block=self.block)
         blocks = cluster or self.cluster
@@ -242,7 +250,7 @@ class Bounds:
         return shape
 
     def check(self, kernel: str, shape: LaunchShape, options: LaunchOptions) -> None:
-        """Check a launch whose ``shape`` is as they made it.
+        """Check a launch with the grid and block that the method ``shape`` returned.
 
         Raises:
             LaunchError: the kernel was compiled for another block or cluster.

@@ -1,6 +1,6 @@
-"""What the host hands to machine code for one launch, what comes back in it, and the memory that it works on.
+"""The data that the host and machine code exchange for a launch, and the memory that a launch uses.
 
-Memory of the CPU device is plain host memory, aligned, released with its last owner.
+Memory of the CPU device is plain, aligned host memory. It is released with its last owner.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ other processes have their part: on 16 cores beside 300 MB a transpose of 64 MB 
 
 
 class Control(Shared):
-    """What launches of one kernel have in common: ``cancels`` counts how often those that ran were ended."""
+    """State that all launches of a kernel share. ``cancels`` counts how often running launches were ended."""
 
     _fields_ = Fields("u64 cancels")
 
@@ -88,7 +88,7 @@ def release(address: int) -> None:
 
 
 def field_offset(name: str) -> int:
-    """Where a field of ``Launch`` lies, in bytes."""
+    """Return the offset of a field of ``Launch`` in bytes."""
     return int(getattr(Launch, name).offset)
 
 
@@ -104,7 +104,8 @@ _CACHES, _MOST_CACHES = "/sys/devices/system/cpu/cpu0/cache", 8
 
 @functools.cache
 def cache_bytes(unknown: int = USUAL_CACHE_BYTES) -> int:
-    """Count the bytes of the largest cache that the first processor has; ``unknown`` if the system does not tell.
+    """Return the size in bytes of the first processor's largest cache, or ``unknown`` if the system doesn't report a
+    size.
 
     Source: Linux, Documentation/ABI/testing/sysfs-devices-system-cpu.
     """
@@ -119,7 +120,10 @@ def cache_bytes(unknown: int = USUAL_CACHE_BYTES) -> int:
 
 
 class HostBlock:
-    """``size`` bytes at ``address``, a multiple of 256; or what lies at a ``place`` already: its address, its owner."""
+    """A block of ``size`` bytes at ``address``. New memory begins at a multiple of 256.
+
+    With ``place``, an address and its owner, the block refers to existing memory.
+    """
 
     def __init__(self, size: int, place: tuple[int, object] | None = None) -> None:
         self.size = size
@@ -129,7 +133,7 @@ class HostBlock:
 
     @property
     def memory(self) -> object:
-        """What the bytes belong to: they stay while somebody holds it."""
+        """The owner of the bytes. The bytes exist as long as the owner is referenced."""
         return self._bytes
 
     def write(self, data: bytes | bytearray | memoryview, offset: int = 0) -> None:
@@ -142,10 +146,10 @@ _MAPPED_BYTES = 1 << 20
 
 
 def zeroed_block(size: int) -> HostBlock:
-    """Return a block of zeros; a large one takes memory only where it is written.
+    """Return a block of zeros. A large block uses physical memory only for the pages that are written to.
 
     Raises:
-        CujitError: there are no ``size`` bytes of memory.
+        CujitError: there isn't enough memory for ``size`` bytes.
     """
     if size < _MAPPED_BYTES:
         block = HostBlock(size)
@@ -155,7 +159,10 @@ def zeroed_block(size: int) -> HostBlock:
 
 
 def _taken(size: int, smaller: str = "") -> tuple[int, object]:
-    """Take memory for a block; where ``smaller`` says what to do if there is none, memory of zeros that is new."""
+    """Allocate memory for a block, and return its address and owner.
+
+    With ``smaller``, which is the hint of the error, a large block is newly mapped and contains zeros.
+    """
     try:
         taken = MAPPINGS.take(size, new=bool(smaller))
     except (MemoryError, OverflowError, ctypes.ArgumentError) as e:
@@ -174,7 +181,9 @@ CHANGES = ctypes.c_uint64(1)
 
 
 def count_change() -> None:
-    """Count a change of memory, after it. Threads that count at once may count one: that is a change, too."""
+    """Increase the counter of memory changes, after a change. Simultaneous changes may be counted as one, which still
+    changes the counter.
+    """
     CHANGES.value += 1
 
 

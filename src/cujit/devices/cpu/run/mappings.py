@@ -1,11 +1,11 @@
-"""Global memory of the CPU device: in mappings of its own, between pages that nobody may touch.
+"""Global memory of the CPU device, in separate mappings between closed pages, which are inaccessible.
 
-    nobody | … array 0 | nobody | … array 1 | nobody …      arrays end where a page ends, so an overrun faults at once
-    nobody | array 0 … | array 1 … | … | nobody             slabs, once so many arrays live that the system has no more
-                                                            mappings: APART bytes lie behind each array
+    closed | … array 0 | closed | … array 1 | closed …      arrays end at a page's end, so an overrun faults directly
+    closed | array 0 … | array 1 … | … | closed             slabs, once so many arrays live that the system has no more
+                                                            mappings: APART bytes follow each array
 
-What is freed is kept for the next array of its size, up to some memory. Freeing takes no lock, as it may come in the
-midst of anything: lists of Python add and give an element whole.
+Freed memory is kept for the next array of its size, up to a limit. Freeing needs no lock, because it may interrupt any
+code: Python's lists add and remove an element atomically.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ def aligned(offset: int, align: int) -> int:
 
 
 class ArraySlot:
-    """Memory of one array: the address, and how it goes back. It is free when nobody refers to this any more."""
+    """The memory of one array: its address, and the function that frees it. The memory is freed when the slot is no
+    longer referenced.
+    """
 
     __slots__ = ("_free", "_place", "address")
 
@@ -93,10 +95,10 @@ _OPEN, _CLOSED = mmap.PROT_READ | mmap.PROT_WRITE, 0
 
 
 def _mapped(size: int, protection: int) -> int:
-    """Map so many bytes.
+    """Map ``size`` bytes of memory, and return their address.
 
     Raises:
-        MemoryError: there are none.
+        MemoryError: the system can't map the memory.
     """
     if size >> _ADDRESS_BITS:  # ctypes would cut it off
         raise MemoryError(f"can't map {spell(size)} bytes of memory")
@@ -107,17 +109,19 @@ def _mapped(size: int, protection: int) -> int:
 
 
 def _open(place: int, size: int) -> None:
-    """Open memory at addresses that were mapped without access.
+    """Allow access to memory that was mapped without access.
 
     Raises:
-        MemoryError: there is none.
+        MemoryError: there isn't enough memory.
     """
     if _system().protect(place, size, _OPEN):
         raise MemoryError(f"can't map {spell(size)} bytes of memory")
 
 
 class _Free:
-    """Free places of arrays of so many bytes: some ``ready``, and others ``untouched``, which have no pages."""
+    """Free places for arrays of ``size`` bytes. The places in ``untouched`` have no pages, unlike the places in
+    ``ready``.
+    """
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -125,7 +129,9 @@ class _Free:
         self.untouched: list[int] = []
 
     def add(self, place: int) -> None:
-        """Keep one for the next array of its size; if there are many, give its pages back."""
+        """Keep a freed place for the next array of its size. If many places are ready, release the
+        pages of this place.
+        """
         if len(self.ready) < _MOST_SMALL:
             self.ready.append(place)
         else:
@@ -147,10 +153,13 @@ class Mappings:
         """Free places in slabs, by the bytes from one to the next."""
 
     def take(self, size: int, *, new: bool = False) -> ArraySlot:
-        """Get so many bytes, at a multiple of 256; many that are ``new`` are zeros, which take memory where written.
+        """Allocate ``size`` bytes at a multiple of 256.
+
+        With ``new``, a large allocation contains zeros, and uses physical memory only for the pages that are written
+        to.
 
         Raises:
-            MemoryError: there are none.
+            MemoryError: there isn't enough memory.
         """
         room = aligned(max(size, 1), ALIGNMENT)
         pages = -(-room // _PAGE)
@@ -169,7 +178,9 @@ class Mappings:
         return ArraySlot(place + pages * _PAGE - room, place, free)
 
     def _untouched(self, kept: _Free, pages: int) -> int:
-        """Return a small place that is new, or whose pages were released. 0 if there are enough between guards."""
+        """Return a small place that is new or has released pages. Return 0 if there are enough places
+        between guards.
+        """
         if kept.untouched:
             with contextlib.suppress(IndexError):  # another thread came first
                 return kept.untouched.pop()
@@ -178,7 +189,9 @@ class Mappings:
     # -- between guards ----------------------------------------------------------------------------------
 
     def _guard(self, pages: int, count: int) -> int:
-        """Make places between guards, and give one; 0 where there are enough of these."""
+        """Map ``count`` places between guard pages, and return the address of one place. Return 0 if there are enough
+        such places.
+        """
         size = pages * _PAGE
         if self._guarded + count > _MOST_GUARDED:
             return 0
@@ -197,7 +210,9 @@ class Mappings:
         return places[0]
 
     def _kept(self, pages: int) -> int:
-        """Take a place of a large array that was freed; 0 where there is none of that size."""
+        """Remove the place of a freed large array of this size from the list, and return it. Return 0 if there is no
+        such place.
+        """
         for each in [each for each in self._large if each[0] == pages]:
             with contextlib.suppress(ValueError):  # another thread came first
                 self._large.remove(each)
@@ -205,7 +220,10 @@ class Mappings:
         return 0
 
     def _end(self, pages: int, place: int) -> None:
-        """Keep a place for the next large array of its size, and give back the oldest of those that are kept."""
+        """Keep the place of a freed array for the next large array of its size.
+
+        If too many places are kept, unmap the oldest. If this place is too large to keep, unmap this place.
+        """
         going = pages, place
         if pages * _PAGE <= _LARGEST_KEPT:
             self._large.append(going)
@@ -218,7 +236,9 @@ class Mappings:
     # -- side by side ------------------------------------------------------------------------------------
 
     def _in_slab(self, step: int) -> ArraySlot:
-        """Take a place in a slab, with others side by side; a large one is alone, and has no guard."""
+        """Return a place in a slab, which contains adjacent places. A large place is mapped
+        separately, without guards.
+        """
         if step > _SLAB:
             size = aligned(step, _PAGE)
             place = _mapped(size, _OPEN)
@@ -238,7 +258,7 @@ MAPPINGS = Mappings()
 
 
 def readable_ranges() -> list[tuple[int, int]]:
-    """List what this process may read, from address to address; neighbours count as one.
+    """Return the address ranges that this process may read. Adjacent ranges are merged.
 
     Source: Linux, proc_pid_maps(5).
     """

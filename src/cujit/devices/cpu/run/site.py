@@ -1,4 +1,4 @@
-"""What is known of a launch when it begins, for the words of an error."""
+"""Facts about a launch that are known when it begins, for error messages."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ def no_line(_address: int) -> int:
 
 @dataclass(frozen=True)
 class FaultSite:
-    """What is known of a launch beforehand: the kernel, its block's shape, and what its lines say.
+    """Facts about a launch that are known before it begins: the kernel, the shape of its block, and the text of its
+    lines.
 
-    ``text_of`` gives the text of a line of the PTX, ``source_of`` the line of CUDA source that it comes from; both
-    give "" where they do not know. ``explain`` may say more of a fault, and ``story_of`` tell it. ``line_of`` finds
-    the line of an address in the kernel's machine code, 0 where it is not known. ``pointers`` are the parameters of
-    eight bytes: number and offset in the parameter buffer. The kernel has an ``extern __shared__`` array if it is
-    ``dynamic``.
+    ``text_of`` returns the text of a line of the PTX. ``source_of`` returns the line of CUDA source for a line of the
+    PTX. Both return "" if the text is unknown. ``explain`` may return details of a fault, and ``story_of`` may return
+    its story. ``line_of`` returns the line of an address in the kernel's machine code, or 0 if it is unknown.
+    ``pointers`` are the numbers and parameter-buffer offsets of the eight-byte parameters. ``dynamic`` is whether the
+    kernel has an ``extern __shared__`` array.
     """
 
     kernel: str
@@ -46,7 +47,7 @@ class FaultSite:
     dynamic: bool = False
 
     def place_of(self, line: int) -> str:
-        """Write the place of a line of the PTX: the line of source that it comes from, if that is known."""
+        """Return the place of a line of the PTX: its source line if known, otherwise its number."""
         source = self.source_of(line).partition(",")[0]
         return source.rpartition("/")[2] if source else f"PTX line {line}"
 

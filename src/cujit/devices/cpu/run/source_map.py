@@ -1,4 +1,4 @@
-"""What the lines of a PTX text say, and which lines of source they come from."""
+"""The text of PTX lines, and their source lines."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ class Lines:
     """
 
     def __init__(self, module: Callable[[], PtxModule], text: str, places: Sequence[tuple[str, str]] = ()) -> None:
-        """Take the text, what parses it when that is needed, and the places that its image has."""
+        """Store the text, a function that parses the text on first need, and the source places that
+        its image contains.
+        """
         self._parse = module
         self._text = text
         self._places = places
@@ -51,18 +53,20 @@ class Lines:
         return self._parse()
 
     def text_of(self, line: int) -> str:
-        """Return a line as it is in the text. ``""`` if there is none."""
+        """Return a line of the text without surrounding whitespace, or ``""`` if there is no such line."""
         lines = self._lines
         return lines[line - 1].strip() if 1 <= line <= len(lines) else ""
 
     def source_of(self, line: int) -> SourceLine | None:
-        """Find the line of source that a line of PTX comes from: the last ``.loc`` before it in its function says."""
+        """Return the source line of a line of PTX, or None if it is unknown. The last ``.loc`` before the line in its
+        function determines the source line.
+        """
         return next(iter(self.chain_of(line)), None)
 
     def chain_of(self, line: int) -> tuple[SourceLine, ...]:
-        """List the line of source that a line of PTX comes from, and the calls by which it was inlined, the next first.
+        """Return the source line of a line of PTX, and the calls through which the line was inlined, innermost first.
 
-        The last one is in the kernel, or in a function that was not inlined.
+        The last call is in the kernel, or in a function that was not inlined.
         """
         starts, chains = self._chains
         at = bisect.bisect_right(starts, line) - 1
@@ -105,10 +109,10 @@ class Lines:
 
     @cached_property
     def _chains(self) -> tuple[list[int], list[tuple[SourceLine, ...]]]:
-        """List where in the PTX each chain begins.
+        """Return the PTX lines where chains begin, and the chains.
 
-        A place that was inlined says where it was called from; the last ``.loc`` of that place says so in turn. Source:
-        PTX ISA 9.1, ".loc".
+        The location of inlined code includes its call site. The last ``.loc`` of the call site includes the next call
+        site, if any. Source: PTX ISA 9.1, ".loc".
         """
         found: list[tuple[int, tuple[SourceLine, ...]]] = []
         for function in self._module.functions:
@@ -129,7 +133,9 @@ class Lines:
 
 
 def _inlined_at(location: Location) -> tuple[int, ...]:
-    """Read where what is at a place was inlined: file, line and column; nothing if it was not."""
+    """Return the file, line, and column where the code of a location was inlined, or an empty tuple if it was not
+    inlined.
+    """
     _, _, place = location.rest.partition("inlined_at ")
     return tuple(map(int, place.split()))
 
@@ -138,7 +144,8 @@ _ESCAPE = re.compile(rb"\\([0-7]{3}|.)", re.DOTALL)
 
 
 def file_name(quoted: str) -> str:
-    """Read the name of a file as NVIDIA's tools write it: what is no ASCII in octal; what is no UTF-8 stays so.
+    """Return a file name that NVIDIA's tools wrote, with its octal escapes decoded. A name that isn't UTF-8 keeps its
+    escapes.
 
     Source: measured with NVRTC 13.5.
     """
@@ -151,7 +158,7 @@ def file_name(quoted: str) -> str:
 
 
 def _marks(function: Function) -> Iterator[tuple[int, Location | None]]:
-    """The beginning of a function, where nothing is known, and its locations."""
+    """Yield the first line of a function with None, and then the line of each location with the location."""
     from cujit.formats.ptx.syntax import Location, flat  # start-up: what the cache knows of a module needs no parser
 
     yield function.line, None

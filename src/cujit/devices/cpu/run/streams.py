@@ -1,4 +1,4 @@
-"""Streams, events and graphs of a device whose work is done when the call returns, which is the CPU device."""
+"""Streams, events, and graphs of the CPU device, which completes work before the call returns."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ _NOT_PINNED = "a copy from or to ordinary host memory can't be captured: a graph
 
 
 class Captures:
-    """Which streams of a device are captured into which graphs, by the number of the stream; and those numbers."""
+    """The graphs into which streams of a device are being captured, by stream number. This class also assigns the
+    numbers.
+    """
 
     def __init__(self) -> None:
         # Not 0 to 2, which are the default streams. Source: CUDA Driver API manual, CU_STREAM_LEGACY and _PER_THREAD.
@@ -50,10 +52,11 @@ class Captures:
         return self._graphs.get(stream) if self._graphs else None
 
     def do(self, stream: int, work: Callable[[], None]) -> None:
-        """Do work in ``stream``: now, or when its graph is launched.
+        """Do work in ``stream``. If the stream is being captured, the work is done when its graph is launched,
+        otherwise now.
 
         Raises:
-            DriverError: the capture of the stream came to nothing before.
+            DriverError: the capture of the stream failed earlier.
         """
         graph = self.of(stream)
         if graph is not None:
@@ -67,26 +70,26 @@ class Captures:
             self._running.is_running = before
 
     def check_wait(self, call: str) -> None:
-        """Refuse a call that waits, which modes of captures forbid; the captures that forbid it come to nothing.
+        """Refuse a waiting call that the mode of a capture forbids, and invalidate each capture that forbids the call.
 
-        A capture forbids it to its own thread unless it is relaxed, and to all threads if it is global. What is done as
-        part of other work, such as that of a graph, is not asked.
+        A capture forbids such calls in its thread unless the mode is relaxed. A global capture forbids such calls in
+        all threads. Calls within other work, such as the work of a graph, are not checked.
 
         Args:
-            call: what a GPU's driver would be called with.
+            call: name of the driver function that the call would use on a GPU.
 
         Raises:
-            DriverError: a capture forbids it.
+            DriverError: a capture forbids the call.
         """
         if self._graphs and not getattr(self._running, "is_running", False):
             mine = threading.get_ident()
             self._refuse(call, [g for g in self._graphs.values() if g.mode == "global" or g.is_of(mine)])
 
     def check_wait_for_all(self, call: str) -> None:
-        """Refuse a call that waits for all streams: none may be captured, in any mode.
+        """Refuse a call that waits for all streams if a stream is being captured, in any mode.
 
         Raises:
-            DriverError: one is captured.
+            DriverError: a stream is being captured.
         """
         if self._graphs:
             self._refuse(call, list(self._graphs.values()))
@@ -100,7 +103,7 @@ class Captures:
 
 
 class InOrderEvent(Event):
-    """A moment; everything before it is done, unless it is in a graph that is being captured."""
+    """An event of the CPU device. All earlier work is done, unless the event is in a graph that is being captured."""
 
     def __init__(self, device: DeviceLike, captures: Captures, *, timing: bool) -> None:
         self.device = device
@@ -110,7 +113,7 @@ class InOrderEvent(Event):
         self._at_ns: int | None = time.perf_counter_ns()
 
     def mark(self, graph: InOrderGraph | None) -> None:
-        """Record it, in a stream that is captured into ``graph`` or else now."""
+        """Record the event: in ``graph`` if its stream is being captured, otherwise now."""
         self._time()
         self.graph = graph
         self._at_ns = time.perf_counter_ns()
@@ -122,13 +125,13 @@ class InOrderEvent(Event):
 
     @property
     def done(self) -> bool:
-        """True: work is done when the call returns."""
+        """Always True, because all work is done when a call returns."""
         self._time()
         self._captures.check_wait("cuEventQuery")
         return True
 
     def synchronize(self) -> None:
-        """Return at once."""
+        """Check that no capture forbids waiting, and return immediately."""
         self._time()
         self._captures.check_wait("cuEventSynchronize")
         if self.graph is not None:
@@ -149,7 +152,7 @@ class InOrderEvent(Event):
 
 
 class InOrderStream(Stream):
-    """A stream in which nothing waits: each piece of work is done when the call returns."""
+    """A stream without pending work, because each piece of work is done when the call returns."""
 
     def __init__(self, device: DeviceLike, captures: Captures, number: int) -> None:
         self.device = device
@@ -174,13 +177,13 @@ class InOrderStream(Stream):
 
     @property
     def done(self) -> bool:
-        """True: work is done when the call returns."""
+        """Always True, because all work is done when a call returns."""
         self._require_free("none of its work is done before the graph is launched")
         self._captures.check_wait("cuStreamQuery")
         return True
 
     def synchronize(self) -> None:
-        """Return at once."""
+        """Check that no capture forbids waiting, and return immediately."""
         self._require_free("you can't wait for it")
         self._captures.check_wait("cuStreamSynchronize")
 
@@ -198,7 +201,9 @@ class InOrderStream(Stream):
         return event
 
     def wait(self, other: object) -> None:
-        """Wait for an event of a GPU; everything of this device is done already."""
+        """Wait for an event of a GPU. All work of the CPU device is already done, so its events and streams only join a
+        capture.
+        """
         handle = self.handle
         if isinstance(other, InOrderEvent):
             other._time()
@@ -222,7 +227,7 @@ class InOrderStream(Stream):
         self._number = None
 
     def allocate(self, size: int) -> Allocation:
-        """Get ``size`` bytes."""
+        """Allocate ``size`` bytes."""
         self._require_free("memory can't be allocated in it")
         self._captures.check_wait("cuMemAllocFromPoolAsync")
         found = self.device.allocate(size)
@@ -291,10 +296,10 @@ class InOrderGraph(Graph):
         return self._thread == thread and self.mode != "relaxed"
 
     def add(self, work: Callable[[], None]) -> None:
-        """Write down a piece of work.
+        """Record a piece of work.
 
         Raises:
-            DriverError: the capture came to nothing before.
+            DriverError: the capture failed earlier.
         """
         self._check("cuStreamIsCapturing")
         self._works.append(work)

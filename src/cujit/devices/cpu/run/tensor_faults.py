@@ -1,4 +1,4 @@
-"""What was wrong about a use of tensor memory, in words."""
+"""Error messages for invalid uses of tensor memory."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ _WORDS: dict[int, tuple[str, str]] = {
 
 
 def words_of(launch: Launch, line_of: Callable[[int], str]) -> tuple[str, str]:
-    """Describe what a launch did wrong in tensor memory, and what to try; ``line_of`` describes a line of the PTX."""
+    """Return a description of an invalid use of tensor memory, and a hint. ``line_of`` describes a line of the PTX."""
     _, _, code, address, number, *_ = launch.fault_more
     what, help_ = _WORDS.get(code, _UNKNOWN)
     there = line_of(number) if code in _ELSEWHERE else ""

@@ -1,6 +1,7 @@
-"""Tensor maps of the CPU device: 128 bytes that describe a tensor in memory and the box that one copy takes of it.
+"""Tensor maps of the CPU device: 128 bytes that describe a tensor in memory and the box that one copy transfers.
 
-A GPU's map is opaque and only its driver makes one; this one is ours, and means the same.
+A GPU's tensor map is opaque, and only its driver can create it. The CPU device's format is different, with the same
+meaning.
 """
 
 from __future__ import annotations
@@ -30,10 +31,12 @@ ROUNDED = tuple(_PTX_NUMBERS[t] for t in (DataType.TFLOAT32, DataType.TFLOAT32_F
 
 
 class TensorMap(Shared):
-    """The 128 bytes. ``sizes`` and ``box`` count elements, innermost first; ``strides`` bytes of dimension 1 and on.
+    """The 128 bytes of a tensor map.
 
-    ``element`` is PTX's number of the type, ``last_dimension`` the rank less one. A size of 0 stands for 2**32.
-    ``lower`` and ``upper`` are corners of im2col mode, W first; the box has channels and pixels then.
+    ``sizes`` and ``box`` count elements, innermost dimension first. ``strides`` are the byte strides of dimension 1 and
+    higher. ``element`` is PTX's number of the element type. ``last_dimension`` is the rank minus 1. A size of 0 means
+    2**32. ``lower`` and ``upper`` are the corners of im2col mode, W first. In that mode, the box contains channels and
+    pixels.
     """
 
     _fields_ = Fields(
@@ -43,7 +46,7 @@ class TensorMap(Shared):
 
 
 def field_offset(name: str) -> int:
-    """Where a field of ``TensorMap`` lies, in bytes."""
+    """Return the offset of a field of ``TensorMap`` in bytes."""
     return int(getattr(TensorMap, name).offset)
 
 

@@ -1,4 +1,6 @@
-"""Textures and surfaces of the CPU device: plain memory row by row, and a descriptor whose address is the handle."""
+"""Textures and surfaces of the CPU device: plain memory in row order, and a descriptor. The handle is the descriptor's
+address.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +29,13 @@ FORMATS = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "float16", "fl
 
 
 class Descriptor(Shared):
-    """What machine code needs of a texture or surface. ``row`` and ``slice`` are bytes from one to the next.
+    """The description of a texture or surface for machine code.
 
-    ``depth`` counts slices or layers, ``layers`` is 0 where there are none. ``address_*``, ``filter`` are the numbers
-    of ``AddressMode`` and ``Filter``; ``border`` holds words as the instruction returns them, 0 for channels that there
-    are not. ``linear_memory`` tells of one row that is read in place, ``in_blocks`` of what a GPU keeps in an array,
-    where rows are not one after the other.
+    ``row`` and ``slice`` are the distances in bytes between rows and between slices. ``depth`` is the number of slices
+    or layers, and ``layers`` is 0 without layers. ``address_*`` and ``filter`` are the numbers of ``AddressMode`` and
+    ``Filter``. ``border`` contains words as the instruction returns them, with 0 for missing channels.
+    ``linear_memory`` is set for a single row that is read in place. ``in_blocks`` is set for data that a GPU keeps in
+    an array, without consecutive rows.
     """
 
     _fields_ = Fields(
@@ -48,7 +51,7 @@ class CpuTextures(TextureUnit):
     alignment = ALIGNMENT
 
     def allocate(self, extent: Extent, format: TexelFormat) -> HostBlock:
-        """Get memory for texels, rows one after the other."""
+        """Allocate memory for texels, with consecutive rows."""
         return HostBlock(extent.width * extent.rows * extent.slices * format.texel_bytes)
 
     def upload(self, texels: Texels, data: memoryview) -> None:
@@ -89,16 +92,17 @@ def texture_descriptor(
     is_line: bool = False,
     is_empty: bool = False,
 ) -> Descriptor:
-    """Describe a texture of memory, whose address is the handle as long as the descriptor is there.
+    """Return the descriptor of a texture in memory. Its address is the handle, which is valid while the descriptor
+    exists.
 
     Args:
-        base: the address of the first element.
+        base: address of the first element.
         extent: sizes in elements.
         format: dtype of the elements.
-        sampling: how it is read.
-        row_bytes: from a row to the next; None for rows without gaps.
-        is_line: whether it is plain memory, read by element numbers.
-        is_empty: whether it has no element. All lookups then read zeros, and nothing at ``base``.
+        sampling: sampling mode of the texture.
+        row_bytes: distance between rows in bytes, or None for rows without gaps.
+        is_line: whether the texture is plain memory, read by element numbers.
+        is_empty: whether the texture has no element. All lookups then return zeros, and never read ``base``.
     """
     made = _descriptor(TEXTURE_MARK, base, extent, format, row_bytes)
     if is_empty:
@@ -117,7 +121,7 @@ _ZEROS = (ctypes.c_uint64 * 2)()
 
 
 def surface_descriptor(base: int, extent: Extent, format: TexelFormat, *, row_bytes: int | None = None) -> Descriptor:
-    """Describe a surface of memory, as ``texture_descriptor`` does a texture."""
+    """Return the descriptor of a surface in memory, as ``texture_descriptor`` does for a texture."""
     return _descriptor(SURFACE_MARK, base, extent, format, row_bytes)
 
 
@@ -156,9 +160,9 @@ _REFERENCES = ("texref", "samplerref", "surfref")
 
 
 def note_references(module: PtxModule, refusals: Refusals) -> bool:
-    """Note the textures, samplers and surfaces that a module declares, and tell whether there are any.
+    """Record a refusal of each texture, sampler, and surface that a module declares, and return whether there are any.
 
-    They have no size, so that nothing can be laid out or flattened where there are some.
+    These references have no size, so a module with references can't be laid out or flattened.
     """
     parameters = [p for function in module.functions for p in function.parameters]
     found = [v for v in (*module.variables, *parameters) if v.type in _REFERENCES]

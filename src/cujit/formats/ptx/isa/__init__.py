@@ -1,1 +1,1 @@
-"""What the manual of the PTX ISA says of instructions, row by row; ``table`` looks them up."""
+"""The instructions in the PTX ISA manual as tables, with one row per form. ``table`` searches the tables."""

@@ -1,7 +1,7 @@
-"""The instructions that copy in bulk, and those of textures and surfaces.
+"""The table rows for bulk copies, textures, and surfaces.
 
-Source: PTX ISA manual 9.1, sections 9.7.9.25, 9.7.9.27, 9.7.10, 9.7.11 and 9.7.13.16. ``table.py`` says how far they
-were checked.
+Source: PTX ISA manual 9.1, sections 9.7.9.25, 9.7.9.27, 9.7.10, 9.7.11 and 9.7.13.16. ``table.py`` describes how far
+they were checked.
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ _IN_MEMORY = (
 
 
 def _with_overrides(modes: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str, str], ...]:
-    """Ranks and modes, each with what the instruction may say in place of the map; tiles take the most of it."""
+    """Return ranks and modes, each with the values that the instruction may specify instead of the tensor map.
+
+    Tiles allow the most values.
+    """
     return (*((*each, _OVERRIDE) for each in modes), *((rank, "{.tile}", other) for rank, other in _OVERRIDES))
 
 
@@ -126,7 +129,7 @@ _FLAT = ".1d|2d|3d|a1d|a2d"
 
 
 def _fetched(result: str) -> tuple[str, ...]:
-    """The forms that look up a texture with ``result``: cubes by a direction, samples by whole numbers."""
+    """Return the texture-lookup forms with ``result``: cubes by a direction, and samples by integers."""
     return (
         f"tex {{.base|level|grad}} {_FLAT} {result} .s32|f32",
         f"tex {{.base|level|grad}} .cube|acube {result} .f32",

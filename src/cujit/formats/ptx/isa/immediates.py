@@ -1,10 +1,10 @@
-"""Which integers may stand in the places of operands, where the assembler does not take all of them.
+"""The integers that an operand position allows, if the assembler does not accept all integers there.
 
-A row is for a family of instructions, written as those of ``semantics`` are; the first that an instruction fits counts.
-Places are those of the operands that are read; a place below 0 counts from the end.
+A row is for a family of instructions, in the notation of ``semantics``. The first row that matches an instruction is
+used. Positions count the operands that are read. A position below 0 counts from the end.
 
-Source: what ptxas 13.5 takes of some thirty integers from -1 to 2^32 in the place of each operand of every form of the
-instruction table (``tests/devices/cpu/test_operand_types.py``).
+Source: the integers that ptxas 13.5 accepts in the position of each operand, for every form of the instruction table.
+Some thirty integers from -1 to 2^32 were tested (``tests/devices/cpu/test_operand_types.py``).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cujit.values import dataclass, group_by
 
 @dataclass(frozen=True)
 class LowWord:
-    """Numbers of which the assembler looks at the low 32 bits."""
+    """Numbers that the assembler checks only by their low 32 bits."""
 
     numbers: range
 
@@ -29,21 +29,21 @@ class LowWord:
 
 @dataclass(frozen=True)
 class AtMost:
-    """Numbers whose low 32 bits are no more than those of the number in another place."""
+    """Numbers with low 32 bits that do not exceed the low 32 bits of the number in another position."""
 
     place: int
 
 
 @dataclass(frozen=True)
 class OfThree:
-    """Numbers that are looked at only where three operands are read."""
+    """Numbers that are checked only if three operands are read."""
 
     numbers: range
 
 
 @dataclass(frozen=True)
 class Elements:
-    """The numbers that may stand in each place of a group."""
+    """The numbers that each position of a group allows."""
 
     each: tuple[Container[int], ...]
 
@@ -65,7 +65,10 @@ _BYTES = range(4)
 
 
 def _scales(before: int, chosen: Container[int]) -> _Numbers:
-    """Which byte of which thread has a scale, of both factors; so many operands stand before."""
+    """Return the numbers that select the byte and the thread of the scale of each factor.
+
+    ``before`` is the number of operands before the scales.
+    """
     return {before + 1: Elements((chosen, _BIT)), before + 3: Elements((chosen, _BYTES))}
 
 
@@ -144,6 +147,6 @@ def _rows() -> Mapping[str, list[tuple[tuple[frozenset[str], ...], _Numbers]]]:
 
 @functools.lru_cache(maxsize=4096)
 def numbers_of(opcode: str, modifiers: tuple[str, ...]) -> _Numbers:
-    """Return the numbers that may stand in places, by place; all may stand in other places."""
+    """Return the numbers that positions allow, by position. Other positions allow all numbers."""
     rows = _rows().get(opcode, ())
     return next((n for words, n in rows if not any(choices.isdisjoint(modifiers) for choices in words)), {})

@@ -1,8 +1,8 @@
-"""Modifiers that came later than the forms that they stand in, and the words of forms whose table is open.
+"""Modifiers that are newer than their forms, and the words of open forms.
 
-Source: PTX ISA manual 9.1, "PTX ISA Notes" and "Target ISA Notes" of the instructions of chapter 9.7, held to what
-ptxas 13.5 demands of a statement with each of them, and to what ptxas 11.7 to 13.4 take
-(``tests/toolkits`` runs the same statements again).
+Source: PTX ISA manual 9.1, "PTX ISA Notes" and "Target ISA Notes" of the instructions of chapter 9.7. They were
+compared with the requirements of ptxas 13.5 for a statement with each modifier. They were also compared with the
+statements that ptxas 11.7 to 13.4 accept (``tests/toolkits`` runs the same statements again).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ Version = tuple[int, int]
 
 @dataclass(frozen=True)
 class Later:
-    """Words of a mnemonic that need more than its form does.
+    """Words of a mnemonic that need a newer version or target than its form does.
 
-    ``opcodes`` is empty for every one. Each of ``words`` must be there, as one of its choices, and none of
-    ``absent``; with ``operands``, at least that many operands too.
+    ``opcodes`` is empty if the row is for every opcode. The mnemonic must have one word from each set in ``words``, and
+    no word in ``absent``. It must also have at least ``operands`` operands.
     """
 
     opcodes: frozenset[str]
@@ -41,7 +41,9 @@ class Later:
 
 
 class _Row(NamedTuple):
-    """One line of the table as it is written: ``*`` is every opcode, ``!word`` a word that is not there."""
+    """One line of the table in its written form. ``*`` means every opcode, and ``!word`` means that
+    the word is absent.
+    """
 
     opcodes: str
     words: str
@@ -190,9 +192,9 @@ LATER: tuple[Later, ...] = tuple(
 
 
 class Removed(NamedTuple):
-    """What is gone from an ISA version on, for an architecture and later ones.
+    """Instructions that an ISA version removed, for an architecture and later ones.
 
-    Those are instructions of ``opcodes`` with each of ``words`` (``|`` separates choices) and none of ``without``.
+    They have one of ``opcodes``, each of ``words`` (``|`` separates choices), and none of ``without``.
     """
 
     opcodes: str
@@ -225,7 +227,7 @@ what nvJitLink 13.5 takes with ``.version`` 1.3, 6.2 and 9.5.
 
 @functools.lru_cache(maxsize=4096)
 def removed_of(opcode: str, modifiers: tuple[str, ...]) -> Removed | None:
-    """Find the row that says since when an instruction is gone."""
+    """Return the row with the version that removed an instruction, or None if no version removed it."""
     return next((row for row in _REMOVED if row.applies(opcode, modifiers)), None)
 
 
@@ -246,7 +248,7 @@ _OPEN_WORDS = {
 
 @functools.cache
 def open_words(opcode: str) -> frozenset[str]:
-    """Return the known words of an opcode's open forms, with what each word needs."""
+    """Return the known words of an opcode's open forms."""
     return frozenset(_OPEN_WORDS.get(opcode, "").split())
 
 

@@ -39,7 +39,10 @@ _BITS = ".row .col .m8n8k128 .s32 .b1 .b1 .s32"
 
 
 def _fragments(aligned: str, shape: str, factor: str, result: str, layouts: str = ".row|col") -> tuple[str, ...]:
-    """The loads and the store of a shape; ``layouts`` are those of a, where b has the other one only."""
+    """Return the load and store forms of a shape.
+
+    ``layouts`` are the layouts of a. If a has only one layout, b has only the other layout.
+    """
     tail = f".{shape} {_FRAGMENT_SPACE}"
     factors = [f"wmma .load .a|b .sync {aligned} {layouts} {tail} .{factor}"]
     if layouts == ".row":

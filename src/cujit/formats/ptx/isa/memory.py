@@ -112,7 +112,9 @@ _ONE_SCALE = "{.scaled::n1::ue8m0}"
 
 
 def _saturated() -> tuple[str, ...]:
-    """The conversions of integers that can saturate: those to a type that has not all values of the other."""
+    """Return the integer conversions that can saturate, because the result type lacks some values of
+    the source type.
+    """
     signs, sizes = "us", (8, 16, 32, 64)
     forms = []
     for to, bits in itertools.product(signs, sizes):

@@ -1,9 +1,9 @@
-"""Modifiers that the forms of the table have places for, and that no instruction has together.
+"""Combinations of modifiers that the forms of the table allow, but that no instruction has.
 
-Rows of loads, stores and atomics have one place for spaces, one for vectors and one for each hint of a cache; what of
-their product is no instruction is here.
+Rows of loads, stores, and atomics have one position each for spaces, for vectors, and for each cache hint. This module
+lists the combinations that are not instructions.
 
-Source: what ptxas 13.0 and nvJitLink 13.5 refuse; PTX ISA manual 9.1, sections 9.7.9.8 to 9.7.9.11, 9.7.13.5, 9.7.13.6.
+Source: refusals of ptxas 13.0 and nvJitLink 13.5; PTX ISA manual 9.1, sections 9.7.9.8 to 9.7.9.11, 9.7.13.5, 9.7.13.6.
 """
 
 from __future__ import annotations

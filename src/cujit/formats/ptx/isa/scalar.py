@@ -172,7 +172,7 @@ _SET = "u32|s32|f32"
 
 
 def _compared(form: str) -> tuple[str, ...]:
-    """The forms of a comparison of bits and of integers; ``form`` has ``CMP`` and ``TYPE`` in their places."""
+    """Return the comparison forms for bits and for integers. ``form`` has the placeholders ``CMP`` and ``TYPE``."""
     kinds = (("eq|ne", "BITS"), ("SIGNEDCMP", "SIGNED"), ("UNSIGNEDCMP", "UNSIGNED"))
     return tuple(form.replace("CMP", compare, 1).replace("TYPE", type_) for compare, type_ in kinds)
 

@@ -1,34 +1,34 @@
-"""What every instruction means: what it writes and reads, its effect, and how lanes do it. All passes ask this table.
+"""The meaning of every instruction: its operands, its effect, and how lanes execute it. All passes use this table.
 
-A row is for a family of instructions, written as the tables of ``formats.ptx.isa`` write forms: opcodes, then words of
-which each must be there (``|`` separates choices). The first row that an operation fits counts. It says what the
-operation writes and reads, a letter for each operand, as ``writes|reads``. A scalar is a register, or a number that
-may stand for one:
+A row is for a family of instructions, in the notation of the tables of ``formats.ptx.isa``. It begins with opcodes and
+then words that must all be present (``|`` separates choices). The first row that matches an operation is used. Its
+``writes|reads`` contains a letter for each operand that the operation writes and reads. A scalar is a register, or a
+number instead of a register:
 
     T  scalar of the first type       p  predicate, or its negation     m  memory
     S  … of the last type             P  …, or an integer               h  … with a handle of a texture
     D  … twice as wide as that        C  the carry, unnamed in texts    t  …, and coordinates
-    W  integer of 32 bits             L  label                          v  what an access moves, one or more
+    W  integer of 32 bits             L  label                          v  values of an access, one or more
     Q  … of 64 bits                   c  a number: integer              V  …, in registers as wide or wider
     Z  … of 32 or 64 bits             f  …, float                       N  the parts of a register, in braces
-    O  what ``mov`` takes: S, an      _  nothing                        A  matrix of the first type, in braces
+    O  source of ``mov``: S, an       _  nothing                        A  matrix of the first type, in braces
        address, special register      R  register of the last type      a  … of the last type
     J  S, or an address               d  … of 32 bits, for integers     F  … of a factor
-    X  what ``cvt`` makes             r  … of 32 bits                   E  register of 32 bits, in braces or not
+    X  result of ``cvt``              r  … of 32 bits                   E  register of 32 bits, in braces or not
                                       n  … of 8 bits                    s  scalar of the second type
-    Y  what ``cvt`` takes             e  … of 32 bits, for bits         g  two numbers of 16 bits, in braces
+    Y  source of ``cvt``              e  … of 32 bits, for bits         g  two numbers of 16 bits, in braces
     U  S, or wider                    x  … of 32 bits or wider          k  four scalars, in braces
     y  integer of 32 bits or wider    G  f32, one or more               l  integers, in braces
 
-and some that are there only with a modifier: ``B`` the predicate that ``.and`` combines with, ``H`` a cache policy,
-``K`` a scale, ``M`` a mask of blocks or bytes, ``I`` the offsets of im2col mode.
+Some letters are present only with a modifier. ``B`` is the predicate that ``.and`` combines with, and ``H`` is a cache
+policy. ``K`` is a scale, ``M`` is a mask of blocks or bytes, and ``I`` is the offsets of im2col mode.
 
-``?``, ``+``, ``*``, ``{}``, ``[]`` and ``()`` are as in regular expressions; ``=`` first stands for what is written,
-and is read as well; ``*`` alone for operands that nobody checks. Whoever reads programs tells which registers and
-numbers stand for a type, and ``immediates`` which integers stand in places. Source: PTX ISA 9.1, chapter 9.7, the
-syntax and the description of each instruction.
+``?``, ``+``, ``*``, ``{}``, ``[]``, and ``()`` are as in regular expressions. A first ``=`` means that the written
+operand is also read. A single ``*`` means operands that no pass checks. The readers of programs determine which
+registers and numbers match a type. ``immediates`` determines which integers a position allows. Source: PTX ISA 9.1,
+chapter 9.7, the syntax and the description of each instruction.
 
-An opcode of the instruction table that has no row ends the import: no pass has a default for what it does not know.
+If an opcode of the instruction table has no row, the import fails. No pass has a default for an unknown instruction.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from cujit.values import dataclass, group_by
 
 
 class Effect(enum.Enum):
-    """What an operation does beside writing its registers."""
+    """The effect of an operation, except for writing its registers."""
 
     PURE = "depends on nothing but what it reads of registers, and does nothing else"
     READS = "reads memory"
@@ -60,9 +60,10 @@ class Effect(enum.Enum):
 
 
 class Collective(enum.IntEnum):
-    """Who has to come to an operation before anyone does it, the smallest first.
+    """The threads that must arrive at an operation before any of them executes it, smallest scope first.
 
-    An operation of a scope holds each warp until all of the scope has arrived. No instruction has the grid's.
+    An operation with a scope holds each warp until all warps of the scope have arrived. No instruction has the grid's
+    scope.
     """
 
     LANE = 0
@@ -85,12 +86,12 @@ class Lanes(enum.Enum):
 
     @cached_property
     def scope(self) -> Collective:
-        """Who has to come."""
+        """The threads that must arrive at the operation."""
         return Collective[self.name] if self.name in Collective.__members__ else Collective(self is Lanes.MEMBERS)
 
 
 class Trait(enum.Flag):
-    """What else passes want to know of an operation."""
+    """Additional properties of an operation that passes need."""
 
     NONE = 0
     COMPUTES = enum.auto()
@@ -116,7 +117,7 @@ class Trait(enum.Flag):
 
 
 class Type(str):
-    """An operand type: its word, and what that says."""
+    """An operand type: its word, and the properties that the word specifies."""
 
     @cached_property
     def kind(self) -> str:
@@ -126,7 +127,8 @@ class Type(str):
 
     @cached_property
     def bits(self) -> int:
-        """Width in bits, of all elements together: 32 of ``f16x2``; 0 where the word does not say it.
+        """Total width of all elements in bits, such as 32 for ``f16x2``. It is 0 if the word does not specify the
+        width.
 
         Source: PTX ISA 9.1, "Fundamental Types" and "Packed Data Types".
         """
@@ -148,7 +150,7 @@ _NUMBERED = re.compile(r"([subf]|bf|tf)([0-9]+)(?:x([0-9]))?")
 
 
 class Order(enum.Enum):
-    """How strong an access of memory is, as its word says; the strongest last."""
+    """The memory ordering of an access as its PTX word, strongest last."""
 
     WEAK = "weak"
     VOLATILE = "volatile"
@@ -161,9 +163,10 @@ class Order(enum.Enum):
 
 @dataclass(frozen=True, eq=False)
 class Meaning:
-    """A row of the table: what the operations of some forms mean.
+    """A row of the table: the meaning of operations of some forms.
 
-    ``form`` are opcodes and words, ``writes`` and ``reads`` texts of letters, as the module says.
+    ``form`` contains opcodes and words. ``writes`` and ``reads`` are strings of letters that the module docstring
+    defines.
     """
 
     form: str
@@ -185,7 +188,7 @@ class Meaning:
 
 @functools.cache
 def choices_of(form: str) -> tuple[frozenset[str], ...]:
-    """Read what stands behind the opcodes of a row: sets of words, of each of which one must be there."""
+    """Return the words after the opcodes of a row, as sets of choices. An operation must have one word of each set."""
     return tuple(place_of(word).choices for word in form.split()[1:])
 
 
@@ -482,12 +485,12 @@ if missing := sorted(opcodes() - _ROWS.keys()):
 
 @dataclass(frozen=True, eq=False)
 class Form:
-    """An opcode with its modifiers, and what they say: made once for all operations of the form.
+    """An opcode with its modifiers and their meaning. All operations of the form share this object.
 
-    ``types`` and ``words`` are the modifiers that are operand types, and the others, each in order; ``spaces`` are the
-    state spaces among them, each in one word (``cluster`` is ``shared::cluster``), ``space`` the first, or
-    ``generic``. ``scope`` is the word for who sees an order, or whom a barrier is for; empty if there is none.
-    ``vector`` counts the elements that a ``.v2`` and its like has.
+    ``types`` are the modifiers that are operand types, and ``words`` are the other modifiers, each in order. ``spaces``
+    are the state spaces among the words, each as one word (``cluster`` is ``shared::cluster``). ``space`` is the first
+    state space, or ``generic``. ``scope`` is the word for the threads that observe an order or use a barrier, or empty.
+    ``vector`` is the number of elements of ``.v2`` and similar modifiers.
     """
 
     opcode: str
@@ -519,7 +522,7 @@ class Form:
 
     @property
     def reads_result(self) -> bool:
-        """Whether what is written is read before: the accumulator of ``wgmma.mma_async``."""
+        """Whether the written operand is read first, as the accumulator of ``wgmma.mma_async`` is."""
         return self.meaning.reads.startswith("=")
 
     @property
@@ -531,7 +534,7 @@ class Form:
 
     @property
     def is_load(self) -> bool:
-        """Whether it is a load from memory of each lane alone: ``ld``, ``ldu``."""
+        """Whether the operation loads from memory for each lane independently: ``ld``, ``ldu``."""
         return self.opcode in ("ld", "ldu")
 
     @cached_property
@@ -541,7 +544,9 @@ class Form:
 
     @cached_property
     def tells_others(self) -> bool:
-        """Whether other blocks may learn by it of what was stored before: by a fence, an atomic or a strong store."""
+        """Whether the operation may make earlier stores visible to other blocks: a fence, an atomic,
+        or a strong store.
+        """
         effect = self.meaning.effect
         updates = effect is Effect.UPDATES and Trait.STACK not in self.meaning.traits
         return updates or effect is Effect.ORDERS or (effect is Effect.WRITES and self.is_strong)
@@ -561,7 +566,7 @@ class Form:
 
     @cached_property
     def is_poll(self) -> bool:
-        """Whether it reads what another thread may write meanwhile."""
+        """Whether the operation reads a value that another thread may write concurrently."""
         return Trait.POLLS in self.meaning.traits or (self.meaning.effect is Effect.READS and self.is_strong)
 
     @cached_property
@@ -576,7 +581,7 @@ class Form:
 
     @cached_property
     def collective(self) -> Collective:
-        """Who has to come to it before anyone does it."""
+        """The threads that must arrive at the operation before any of them executes it."""
         return self.meaning.lanes.scope
 
     @cached_property
@@ -596,7 +601,9 @@ class Form:
 
     @property
     def is_aligned(self) -> bool:
-        """Whether all lanes of a warp come to a barrier together. Source: PTX ISA 9.1, "bar": as with ``.aligned``."""
+        """Whether all lanes of a warp arrive at a barrier together. Source: PTX ISA 9.1, "bar": as
+        with ``.aligned``.
+        """
         return self.opcode == "bar" or "aligned" in self.words
 
     @cached_property
@@ -623,7 +630,7 @@ def _first(meanings: Mapping[str, _T], words: Iterable[str], default: _T) -> _T:
 
 @functools.lru_cache(maxsize=4096)
 def form_of(opcode: str, *modifiers: str) -> Form:
-    """Find out what an opcode means with its modifiers."""
+    """Return the form of an opcode with its modifiers."""
     modifiers = tuple(_SYNONYMS.get(word, word) for word in modifiers)
     spaces = tuple(_SPACES[word] for word in modifiers if word in _SPACES)
     return Form(

@@ -6,10 +6,10 @@ from cujit.values import group_by
 
 
 class Forms:
-    """Forms that the manual has in one section and that came at one time.
+    """Instruction forms from one section of the manual that were introduced together.
 
-    ``ptx`` is the first ISA version, ``sm`` the number of the first architecture (10 means every one), or a list of
-    targets as ``isa.since`` has it, the first architecture first.
+    ``ptx`` is the first ISA version. ``sm`` is the number of the first architecture (10 means every one), or a list of
+    targets. A list has the notation of ``isa.since``, and its first target has the first architecture.
     """
 
     def __init__(self, section: str, ptx: str, sm: int | str, *forms: str) -> None:

@@ -1,8 +1,8 @@
-"""Since which ISA version each target has a construct: suffixes of targets are sets, and no order.
+"""The first ISA version that supports a construct, for each target. Target suffixes form sets, not an order.
 
-A list of targets is written ``80`` (every target from 80 on), ``90a`` or ``86=`` (that one alone), ``100f`` (the
-family: targets with ``f`` or ``a``, of the same major capability, from that number on), with spaces between;
-``89@8.1 90@7.8`` says since when, if it is not the version beside the list.
+A list of targets contains words, separated by spaces. ``80`` means every target from 80 on, and ``90a`` or ``86=``
+means only that target. ``100f`` means the family: targets with ``f`` or ``a``, of the same major capability, from that
+number on. ``89@8.1 90@7.8`` specifies versions that differ from the version of the list.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ class Since:
     versions: Mapping[str, Version]
 
     def __and__(self, other: Since) -> Since:
-        """What needs both."""
+        """Return the first version of each target that supports both constructs."""
         return both(self, other)
 
     def of(self, target: str) -> Version | None:
-        """Return the first version for a target. None if the target has it under no version."""
+        """Return the first version for a target, or None if no version supports the construct for that target."""
         return self.versions.get(target)
 
     def is_as_old_as_its_target(self, target: str) -> bool:
@@ -66,13 +66,14 @@ class Since:
 
     @property
     def least(self) -> str:
-        """The least target: the oldest number, and of it what needs least."""
+        """The lowest target: the lowest number, with the suffix that requires the least."""
         return next(iter(self.versions), "")
 
     def nearest(self, target: str, version: Version = (99, 0)) -> str:
-        """Return the target to name for one that lacks it: the same number, otherwise the next, otherwise the lowest.
+        """Return the target to suggest instead of a target that lacks the construct.
 
-        Of several those come first that ``version`` has.
+        It has the same number, otherwise the next number, otherwise the lowest number. Targets that support the
+        construct in ``version`` are preferred.
         """
         number = number_of(target)
         order = sorted(self.versions, key=lambda name: (self.versions[name] > version, number_of(name) < number))
@@ -86,13 +87,13 @@ def number_of(target: str) -> int:
 
 @functools.lru_cache(maxsize=4096)
 def both(first: Since, second: Since) -> Since:
-    """What needs both."""
+    """Return the first version of each target that supports both constructs."""
     shared = ((name, version, second.versions.get(name)) for name, version in first.versions.items())
     return Since({name: max(one, other) for name, one, other in shared if other is not None})
 
 
 def either(several: Iterable[Since]) -> Since:
-    """What needs any of them."""
+    """Return the first version of each target that supports any of several constructs."""
     found: dict[str, Version] = {}
     for each in several:
         for name, version in each.versions.items():
@@ -102,7 +103,9 @@ def either(several: Iterable[Since]) -> Since:
 
 @functools.lru_cache(maxsize=1024)
 def since(ptx: str, targets: str = "10") -> Since:
-    """Read a list of targets, with the version since which they have it where the list does not say otherwise."""
+    """Return the first version of each target in a list. ``ptx`` is the version if the list specifies
+    no other version.
+    """
     found: dict[str, Version] = {}
     for word in targets.split():
         what, _, version = word.partition("@")

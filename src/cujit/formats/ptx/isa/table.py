@@ -1,23 +1,21 @@
-"""What the PTX ISA manual says of each instruction and special register, and how to look it up.
+"""The instruction and special-register tables of the PTX ISA manual, and functions that search them.
 
-The tables themselves are in ``scalar``, ``memory`` (with ``copies``) and ``parallel`` (with
-``matrix``): a row per form, written nearly as the manual prints it::
+The rows are in ``scalar``, ``memory`` (with ``copies``), and ``parallel`` (with ``matrix``). Each form has a row,
+nearly in the manual's notation, such as ``add {.RND} {.ftz} {.sat} .f32``. A word in braces is optional, ``|``
+separates choices, and a word in capitals is the name of a set in ``SETS``. ``...`` represents modifiers that the table
+does not list yet.
 
-    "add {.RND} {.ftz} {.sat} .f32"
+Each form of the closed rows was checked with ptxas 13.5, in statements with plain operands. ptxas accepts all of them
+with three exceptions. The first is forms of PTX 1.0 to 1.3 without a rounding, checked with ``.version 1.3``. The
+second is ``cvta`` to 32 bits, checked with the same version. The third is ``wmma`` without ``.aligned`` together with
+newer words. ``never`` lists the combinations in a row that are not instructions. A section number may be wrong, because
+not every page of the manual was compared with the rows. Tests for six architectures check that every instruction of
+NVRTC's output has a row.
 
-A word in braces may be left out, ``|`` separates choices, a word in capitals stands for a set of ``SETS``, and
-``...`` for modifiers that the table does not list yet.
-
-How far it was checked: each form of the closed rows was given to ptxas 13.5, in statements with plain operands. It
-takes all of them but those of PTX 1.0 to 1.3 without a rounding (tried with ``.version 1.3``), ``cvta`` to 32 bits
-(the same), and ``wmma`` without ``.aligned`` beside words that came after it. What of a row's product is no instruction
-``never`` lists. A section
-number may be off: not every page of the manual was read beside the rows. That every instruction of NVRTC's output has
-a row is tested for six architectures.  Versions and architectures are those of assemblers and not
-the manual's: of ptxas 11.7 to 13.5, the earliest version that any release takes for a target (``since``;
-recorded by ``tests/toolkits/record_boundaries.py`` with each modifier of each closed form alone, and some 380
-statements more).
-What a single modifier needs beyond its form is in ``later``.
+Versions and architectures are from assemblers, not from the manual. Each is the earliest version that any release of
+ptxas from 11.7 to 13.5 accepts for a target (``since``). ``tests/toolkits/record_boundaries.py`` recorded them, with
+each modifier of each closed form alone and some 380 other statements. ``later`` contains the additional requirements of
+single modifiers.
 """
 
 from __future__ import annotations
@@ -41,14 +39,14 @@ NEWEST_PTX = (9, 5)
 
 @dataclass(frozen=True)
 class Modifier:
-    """One place for a modifier in a form: what may stand there, and whether it may be left out."""
+    """One modifier position in a form: the allowed words, and whether the modifier is optional."""
 
     choices: frozenset[str]
     optional: bool = False
 
     @property
     def is_type(self) -> bool:
-        """Whether only operand types stand here."""
+        """Whether only operand types are allowed in this position."""
         return self.choices <= TYPES
 
 
@@ -56,12 +54,12 @@ class Modifier:
 class InstructionRow:
     """One form of an instruction.
 
-    ``form`` is the form as the table has it, ``modifiers`` its places after the opcode, types included;
-    ``section`` is the manual's; ``ptx`` and ``sm`` are the first ISA version and the first architecture with
-    the form (its opcode with the plainest modifiers; single modifiers may have come later), ``since`` has all targets.
-    ``is_open`` forms take any further modifiers: the table has their name but not yet their modifiers.
+    ``form`` is the form as written in the table, and ``modifiers`` are the positions after the opcode, including types.
+    ``section`` is the section of the manual. ``ptx`` and ``sm`` are the first ISA version and the first architecture
+    with the opcode and its plainest modifiers. Single modifiers may be newer. ``since`` contains all targets.
+    ``is_open`` forms accept any further modifiers, because the table does not list their modifiers yet.
 
-    Source: PTX ISA manual 9.1, chapter 9.7, as far as the module says.
+    Source: PTX ISA manual 9.1, chapter 9.7, with the limits that the module docstring describes.
     """
 
     form: str
@@ -75,14 +73,14 @@ class InstructionRow:
 
     @property
     def types(self) -> tuple[frozenset[str], ...]:
-        """The operand types that the form takes, place by place."""
+        """The operand types that the form accepts, by position."""
         return tuple(modifier.choices for modifier in self.modifiers if modifier.is_type)
 
     def matches(self, modifiers: tuple[str, ...]) -> bool:
         """Return whether the form accepts these modifiers. Like ptxas, it accepts any order, except for types and a few
         others.
 
-        Words that are part of the instruction's name come first.
+        Words that are part of the instruction's name must be first.
         """
         leading = LEADING.get(self.opcode, frozenset())
         count = sum(word in leading for word in modifiers)
@@ -101,12 +99,14 @@ class InstructionRow:
         return all(place.optional for place in free.values()) and self._in_order(taken)
 
     def _in_order(self, taken: Sequence[tuple[int, str]]) -> bool:
-        """Return whether words are in the order of their places, by ``ORDERED``."""
+        """Return whether words follow the order of their positions, for the words in ``ORDERED``."""
         groups = ([k for k, word in taken if word in group] for group in ORDERED.get(self.opcode, ()))
         return all(places == sorted(places) for places in groups)
 
     def _after(self, words: tuple[str, ...], leading: frozenset[str]) -> dict[int, Modifier] | None:
-        """The places that are left behind the words of the name; None where one stands too late or has no place."""
+        """Return the positions after the words of the instruction's name. Return None if a word is too late or has no
+        position.
+        """
         places = iter(enumerate(self.modifiers))
         for word in words:
             place = next((p for _, p in places if not (p.optional and word not in p.choices)), None)
@@ -116,7 +116,7 @@ class InstructionRow:
 
 
 def lookup(instruction: Instruction) -> InstructionRow | None:
-    """Find the form that ``instruction`` is of, or None if the ISA has no such form."""
+    """Return the form that ``instruction`` has, or None if the ISA has no such form."""
     return _lookup(instruction.opcode, instruction.modifiers)
 
 
@@ -135,9 +135,10 @@ def section_of(words: str) -> str:
 
 
 def earliest(instruction: Instruction) -> InstructionRow | None:
-    """Find the oldest form that ``instruction`` is of, or None if the ISA has no such form; ``since`` is that of all.
+    """Return the oldest form that ``instruction`` has, or None if the ISA has no such form.
 
-    What its single modifiers need beyond that, ``later`` has.
+    ``since`` of the result covers all matching forms. ``later`` contains the additional requirements of single
+    modifiers.
     """
     return _earliest(instruction.opcode, instruction.modifiers)
 
@@ -176,7 +177,7 @@ def _row(forms: Forms, form: str) -> InstructionRow:
 
 
 def place_of(word: str) -> Modifier:
-    """Read one place of a form: ``.RND``, ``.lo|hi`` or ``{.sat}``."""
+    """Return the modifier position for one word of a form: ``.RND``, ``.lo|hi``, or ``{.sat}``."""
     optional = word.startswith("{")
     choices: set[str] = set()
     for choice in word.strip("{}").removeprefix(".").split("|"):
@@ -185,7 +186,9 @@ def place_of(word: str) -> Modifier:
 
 
 def special_register(name: str) -> SpecialRegister | None:
-    """Find a special register by its name in PTX, such as ``%tid``, ``%tid.x`` or ``%envreg2``, or None."""
+    """Return a special register by its PTX name, such as ``%tid``, ``%tid.x``, or ``%envreg2``, or None if there is
+    none.
+    """
     base, _, component = name.partition(".")
     found = SPECIAL_REGISTERS.get(base)
     if found is None or (component and component not in found.components):

@@ -1,4 +1,5 @@
-"""Asynchronous and bulk copies and reductions, and stores that signal an ``mbarrier``: see ``pending`` for when.
+"""Asynchronous and bulk copies and reductions, and stores that signal an ``mbarrier``. See ``pending`` for their
+timing.
 
 PTX ISA 9.1, "Data Movement and Conversion Instructions: Bulk copy", "st.async", "st.bulk"; "red.async".
 """
@@ -43,9 +44,9 @@ def register(rules: Rules) -> None:
 
 
 def _take_over(e: WarpEmitter, op: Op) -> None:
-    """``clusterlaunchcontrol.try_cancel [a], [mbar]``: the answer comes as an asynchronous store of 16 bytes does.
+    """Emit ``clusterlaunchcontrol.try_cancel [a], [mbar]``. The response arrives as an asynchronous store of 16 bytes.
 
-    With ``.multicast::cluster::all`` it goes to the same places of every block of the cluster.
+    With ``.multicast::cluster::all``, the response is stored at the same places in every block of the cluster.
     """
     b, owner, space = e.builder, lane_queue(e, op), op.space
     target, barrier = _addresses(e, op, (space, space))
@@ -80,7 +81,9 @@ _NO_AXIS = -1
 
 
 def _query(e: WarpEmitter, op: Op) -> None:
-    """``clusterlaunchcontrol.query_cancel``: whether a cluster was taken over, or where its first block would lie."""
+    """Emit ``clusterlaunchcontrol.query_cancel``: whether a cluster was taken over, or the position of
+    its first block.
+    """
     b, answer = e.builder, e.source(op, 0, "i128")
     if "is_canceled" in op.modifiers:
         e.put(op, b.compare("icmp ne", b.resize(answer, 32, signed=False), b.integer(0, 32)))
@@ -98,7 +101,7 @@ def _addresses(e: WarpEmitter, op: Op, spaces: Sequence[str]) -> list[Value]:
 
 
 def move(f: Builder, to: Value, from_: Value, size: Value) -> None:
-    """Copy so many bytes (i64) from an address of this process to another."""
+    """Emit a copy of ``size`` bytes (i64) between two addresses of this process."""
     pointers = [f.cast("inttoptr", v, "ptr") for v in (to, from_)]
     f.call("llvm.memmove.p0.p0.i64", "void", *pointers, size, f.integer(0, 1))
 
@@ -108,9 +111,10 @@ def _size(f: Builder, value: Value) -> Value:
 
 
 def _check(e: WarpEmitter, op: Op, to: Value, from_: Value, size: Value) -> None:
-    """End the launch where an address or the size is no multiple of 16 bytes, which is undefined on a GPU.
+    """End the launch if an address or the size is not a multiple of 16 bytes, which is undefined behavior on a GPU.
 
-    CUB's ``BlockLoadToShared`` copies nothing to addresses that are no multiples.
+    A copy of 0 bytes is allowed at any address, because ``BlockLoadToShared`` of CUB uses unaligned addresses in that
+    case.
     """
     b, bytes_ = e.builder, _size(e.builder, size)
     together = b.binary("or", b.binary("or", to, from_), bytes_)
@@ -133,9 +137,10 @@ def fault_where(e: WarpEmitter, op: Op, kind: FaultKind, wrong: Value, address: 
 
 
 def _copy(e: WarpEmitter, op: Op) -> None:
-    """``cp.async.bulk [dst], [src], size {, [mbar]} {, mask}``: the barrier is where the target is.
+    """Emit ``cp.async.bulk [dst], [src], size {, [mbar]} {, mask}``. The barrier is in the same space as the
+    destination.
 
-    With ``.cp_mask``, of every 16 bytes, those whose bit is set.
+    With ``.cp_mask``, copy only the bytes of every 16 that have their bit set in the mask.
     """
     to, from_ = op.form.spaces
     target, source, *barrier = _addresses(e, op, (to, from_, to))
@@ -155,9 +160,10 @@ def inside_of(e: WarpEmitter, op: Op) -> tuple[Value, Value]:
 
 
 def _copy_inside(e: WarpEmitter, op: Op) -> None:
-    """``….ignore_oob [dst], [src], size, left, right, [mbar]``: so many bytes at the ends have no value afterwards.
+    """Emit ``….ignore_oob [dst], [src], size, left, right, [mbar]``.
 
-    The barrier counts those too, and at once: its phase ends with the others. Source: PTX ISA 9.2, "cp.async.bulk".
+    The first ``left`` and last ``right`` bytes have undefined values afterwards. The barrier counts these bytes
+    immediately, so its phase ends when the other bytes are copied. Source: PTX ISA 9.2, "cp.async.bulk".
     """
     to, from_ = op.form.spaces
     target, source, barrier = _addresses(e, op, (to, from_, to))
@@ -185,7 +191,9 @@ def _issue(e: WarpEmitter, op: Op, operands: Sequence[Value], step: int = 0, app
 
 
 def _copy_to_several(e: WarpEmitter, op: Op) -> None:
-    """``….multicast::cluster [dst], [src], size, [mbar], mask``: to the same place of every block that the mask has."""
+    """Emit ``….multicast::cluster [dst], [src], size, [mbar], mask``: a copy to the same place in every block of the
+    mask.
+    """
     target, source, barrier = _addresses(e, op, ("cluster", "global", "cluster"))
     size = e.source(op, 2, "i32")
     _check(e, op, target, source, size)
@@ -234,7 +242,9 @@ def apply_function(b: Builder, form: Atomic) -> Value:
 
 
 def _reduce_one(e: WarpEmitter, op: Op) -> None:
-    """``red.async [a], b, [mbar]``; with ``.release`` there is no barrier to wait at: it is done at once."""
+    """Emit ``red.async [a], b, [mbar]``. With ``.release``, there is no barrier, and the reduction is
+    done immediately.
+    """
     form = Atomic(operation_of(op), op.type, locked="release" in op.modifiers)
     target, *barrier = _addresses(e, op, (op.space, op.space))
     if barrier:
@@ -250,7 +260,9 @@ def _reduce_one(e: WarpEmitter, op: Op) -> None:
 def _issue_value(
     e: WarpEmitter, op: Op, target: Value, values: Sequence[Value], barrier: Value, apply: Value = NOTHING
 ) -> None:
-    """Queue a store of values of one type, or with ``apply`` a reduction by one, that tells a barrier its bytes."""
+    """Queue a store of values of one type, or a reduction by one value with ``apply``. A barrier counts the bytes when
+    done.
+    """
     owner, step = lane_queue(e, op), type_width(values[0].type) // 8
 
     def issue(f: Builder, v: Sequence[Value]) -> None:
@@ -269,7 +281,9 @@ def _issue_value(
 
 
 def _store(e: WarpEmitter, op: Op) -> None:
-    """``st.async [a], b, [mbar]``: store, then tell the barrier the bytes; with ``.release`` there is none."""
+    """Emit ``st.async [a], b, [mbar]``: a store after which the barrier counts the bytes. With ``.release``, there is
+    no barrier.
+    """
     target, *barrier = _addresses(e, op, (op.space, op.space))
     bits, values = op.type.bits, []
     for item in items_of(op.sources[1]):
@@ -304,9 +318,10 @@ def _clear(e: WarpEmitter, op: Op) -> None:
 
 
 def _arrive_after(e: WarpEmitter, op: Op) -> None:
-    """``cp.async.mbarrier.arrive{.noinc}``: once the copies of this thread are done, it arrives.
+    """Emit ``cp.async.mbarrier.arrive{.noinc}``: an arrival once the earlier copies of this thread are done.
 
-    Without ``.noinc`` one arrival more is awaited from now on. Source: PTX ISA 9.1, "cp.async.mbarrier.arrive".
+    Without ``.noinc``, the barrier immediately expects one more arrival. Source: PTX ISA 9.1,
+    "cp.async.mbarrier.arrive".
     """
     b, address = e.builder, address_in(e, op.memory, op.space)
     counts, name = b.integer("noinc" not in op.modifiers, 32), "cujit_pending_arrive"
@@ -323,7 +338,9 @@ def _arrive_after(e: WarpEmitter, op: Op) -> None:
 
 
 def _copy_small(e: WarpEmitter, op: Op) -> None:
-    """``cp.async dst, src, size {, source size | ignore} {, policy}``: what the source lacks is filled with zeros."""
+    """Emit ``cp.async dst, src, size {, source size | ignore} {, policy}``. Bytes past the source size are filled with
+    zeros.
+    """
     target, source, size = op.sources[:3]
     assert isinstance(target, MemoryOperand)
     assert isinstance(source, MemoryOperand)
@@ -342,7 +359,7 @@ def _copy_small(e: WarpEmitter, op: Op) -> None:
 
 
 def _source_size(e: WarpEmitter, operand: Operand, size: int) -> Value:
-    """Bytes to copy: as said, or none where a predicate says to ignore the source."""
+    """Return the number of bytes to copy: the specified size, or 0 if a predicate makes the copy ignore the source."""
     item = operand.item if isinstance(operand, Negation) else operand
     if isinstance(item, Reg) and item.bits == 1:
         return e.builder.select(e.read(operand, "i1"), e.builder.integer(0, 32), e.builder.integer(size, 32))

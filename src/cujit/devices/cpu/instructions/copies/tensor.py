@@ -1,6 +1,7 @@
-"""Copies between tensors in global memory and boxes in shared memory (TMA), by a tensor map: see ``pending`` for when.
+"""Copies between tensors in global memory and boxes in shared memory (TMA), by a tensor map. See ``pending`` for
+timing.
 
-The map's layout is ``cujit.devices.cpu.run.tensormap``'s. PTX ISA 9.1, 5.5 "Tensors"; 9.7.9.25.5 "Tensor copy";
+``cujit.devices.cpu.run.tensormap`` defines the layout of the map. PTX ISA 9.1, 5.5 "Tensors"; 9.7.9.25.5 "Tensor copy";
 9.7.9.28 "tensormap.replace"; 9.7.13.16 "tensormap.cp_fenceproxy".
 """
 
@@ -74,12 +75,14 @@ class _TensorPlace:
 
 @dataclass(frozen=True)
 class _TensorCopy(_TensorPlace):
-    """Operands of one copy, on the way into the lane function."""
+    """The operands of one copy, which are passed to the lane function."""
 
     shared: Value
 
     def operands(self) -> list[Value]:
-        """What the lane function takes: map, shared address, where the cluster's shared memory begins, coordinates."""
+        """Return the operands of the lane function: map, shared address, start of the cluster's shared memory, and
+        coordinates.
+        """
         return [self.map, self.shared, blocks.CLUSTER, *self.coords]
 
     def issue(
@@ -92,7 +95,9 @@ class _TensorCopy(_TensorPlace):
         inward: bool = False,
         reductions: Value = NOTHING,
     ) -> None:
-        """Queue the copy of one lane's box, or its reduction; ``values`` are those of ``operands``."""
+        """Queue the copy of one lane's box, or its reduction. ``values`` are the values of ``operands`` in the lane
+        function.
+        """
         coords = f.reserve("%coords", f"[{len(self.coords)} x i32]")
         for k, coord in enumerate(values[3:]):
             f.store(coord, f.offset(coords, 4 * k))
@@ -102,7 +107,9 @@ class _TensorCopy(_TensorPlace):
 
 
 def _place_of(e: WarpEmitter, op: Op, tensor: MemoryOperand, types: Collection[int] = ()) -> _TensorPlace:
-    """Read the operands, and end the launch where they cannot be; ``types`` are PTX's numbers of those it takes."""
+    """Read the operands, and end the launch if they are invalid. ``types`` are the PTX numbers of the
+    accepted types.
+    """
     items = items_of(tensor.coords[0])
     rank, coords = len(items), [e.read(item, "i32") for item in items]
     im2col = _IM2COL in op.modifiers or _NO_OFFSETS in op.modifiers
@@ -130,10 +137,10 @@ def _copy_of(
 
 @dataclass(frozen=True)
 class Box:
-    """A box that an operation copies, for who looks at it: the lane function's operands, and which way it goes.
+    """A box that an operation copies, for observers: the operands of the lane function, and the direction of the copy.
 
-    ``barrier`` is the mbarrier that is told, ``mask`` the blocks of the cluster that get a copy: ``origin`` and
-    ``shared``, an offset then, tell where.
+    ``barrier`` is the mbarrier that counts the copied bytes. ``mask`` are the blocks of the cluster that receive a
+    copy. In that case, ``shared`` is an offset, and it determines the destination together with ``origin``.
     """
 
     place: _TensorCopy
@@ -145,7 +152,7 @@ class Box:
 
 
 def box_of(e: WarpEmitter, op: Op) -> Box:
-    """Describe what a copy between a tensor and shared memory moves, and end the launch where it cannot be."""
+    """Return the box of a copy between a tensor and shared memory, and end the launch if the copy is invalid."""
     memories, inward, several = _memories(op), _COMPLETES in op.modifiers, "multicast::cluster" in op.modifiers
     tensor, shared = memories[1::-1] if inward else memories[:2]
     reduces = "reduce" in op.modifiers
@@ -165,7 +172,7 @@ def map_of(op: Op) -> MemoryOperand:
 
 
 def _check_map(e: WarpEmitter, op: Op, copy: _TensorPlace, types: Collection[int]) -> None:
-    """End the launch where the map is none of ours, or not for the instruction."""
+    """End the launch if the map was not created by cujit, or is not valid for the instruction."""
 
     bits = sum(1 << number for number in types) if types else 0xFFFFFFFF
 
@@ -180,7 +187,7 @@ def _check_map(e: WarpEmitter, op: Op, copy: _TensorPlace, types: Collection[int
 
 
 def _check_start(e: WarpEmitter, op: Op, place: _TensorPlace) -> None:
-    """End the launch where the box does not begin at a multiple of 16 bytes along the innermost axis."""
+    """End the launch if the start of the box is not a multiple of 16 bytes along the innermost axis."""
 
     def misplaced(f: Builder, v: Sequence[Value]) -> Value:
         return f.call("cujit_tensor_misplaced", "i64", *v)
@@ -203,7 +210,7 @@ def _check_outward(e: WarpEmitter, op: Op, place: _TensorPlace) -> None:
 
 
 def _check_shared(e: WarpEmitter, op: Op, copy: _TensorCopy) -> None:
-    """End the launch where the box in shared memory does not begin at a multiple of 128 bytes.
+    """End the launch if the start of the box in shared memory is not a multiple of 128 bytes.
 
     Source: CUDA C++ Programming Guide, "Using TMA", table of alignment requirements.
     """
@@ -218,7 +225,7 @@ def _memories(op: Op) -> list[MemoryOperand]:
 
 
 def _load(e: WarpEmitter, op: Op) -> None:
-    """``cp.async.bulk.tensor [dst], [map, {…}], [mbar]``: the barrier is told the bytes of the whole box."""
+    """Emit ``cp.async.bulk.tensor [dst], [map, {…}], [mbar]``. The barrier counts the bytes of the whole box."""
     shared, tensor, barrier = _memories(op)
     space = op.space
     copy = _copy_of(e, op, tensor, shared, space)
@@ -233,7 +240,9 @@ def _load(e: WarpEmitter, op: Op) -> None:
 
 
 def _load_to_several(e: WarpEmitter, op: Op) -> None:
-    """``….multicast::cluster [dst], [map, {…}], [mbar], mask``: to the same place of every block that the mask has."""
+    """Emit ``….multicast::cluster [dst], [map, {…}], [mbar], mask``: a copy to the same place in every block of the
+    mask.
+    """
     shared, tensor, barrier = _memories(op)
     copy = _copy_of(e, op, tensor, shared, "cluster")
     offset = blocks.offset_of(e, address_in(e, barrier, "cluster"))
@@ -257,7 +266,7 @@ def _load_to_several(e: WarpEmitter, op: Op) -> None:
 
 
 def _store(e: WarpEmitter, op: Op) -> None:
-    """``cp.async.bulk.tensor [map, {…}], [src]``: what lies outside of the tensor is left out."""
+    """Emit ``cp.async.bulk.tensor [map, {…}], [src]``. Elements outside of the tensor are not stored."""
     tensor, shared = _memories(op)
     copy = _copy_of(e, op, tensor, shared, "shared")
     _check_outward(e, op, copy)
@@ -290,7 +299,10 @@ def _reduce(e: WarpEmitter, op: Op) -> None:
 
 
 def _prefetch(e: WarpEmitter, op: Op) -> None:
-    """``cp.async.bulk.prefetch.tensor [map, {…}]``: a hint that asks for no effect; what cannot be ends the launch."""
+    """Check the operands of ``cp.async.bulk.prefetch.tensor [map, {…}]``, a hint without effect.
+
+    Invalid operands end the launch.
+    """
     (tensor,) = _memories(op)
     _place_of(e, op, tensor)
 

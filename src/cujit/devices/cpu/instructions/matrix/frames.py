@@ -1,7 +1,7 @@
-"""What all matrix instructions share: registers go to native code in a *frame*, which a ``Product`` tells what to do.
+"""The common part of all matrix instructions: registers are passed to native code in a *frame*, with a ``Product``.
 
-Sums of floats follow a tensor core bit for bit where one was measured. The machine that is followed, whatever the
-target, is that of sm_90: see ``runtime/sums.h`` for its rule.
+The ``Product`` describes the operation. Float sums match a tensor core bit for bit if a tensor core was measured. For
+every target, the sums follow sm_90: see ``runtime/sums.h`` for its rule.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MINUS_ZERO = 1 << 31
 
 
 def element_bits(type_: str) -> int:
-    """Bits that an element of A or B takes in a register; single bits count as words of 32."""
+    """Return the number of bits of an element of A or B in a register. Single bits are counted as words of 32 bits."""
     return _BITS.get(type_, 8)
 
 
@@ -45,7 +45,7 @@ def word_type(type_: str) -> str:
 
 
 def sum_words(type_: str, halves: int) -> int:
-    """Registers that a tile of C or D takes, of so many times eight rows."""
+    """Return the number of registers of a tile of C or D with ``halves`` times eight rows."""
     return halves if type_ == "f16" else 2 * halves
 
 
@@ -105,7 +105,10 @@ def _selector(op: Op) -> int:
 def product_of(
     op: Op, types: Sequence[str], lines: int, columns: int, steps: int, *, sparse: bool = False, kind: str = ""
 ) -> Product:
-    """Describe a product of A, B, C and D of these types, of so many lines of D, columns of D and steps of k."""
+    """Return the description of a product of A, B, C, and D with these types.
+
+    ``lines`` are the rows of D, ``columns`` the columns of D, and ``steps`` the size of k.
+    """
     halves = min(2, lines // 8)
     product = Product(
         *map(ELEMENTS.index, types), lines // (8 * halves), columns // 8, halves,
@@ -121,11 +124,11 @@ def product_of(
 
 
 def _alignment(opcode: str, types: Sequence[str], sparse: bool) -> dict[str, Any]:
-    """Return how a tensor core sums products of these types (A, B, C, D). Empty if no machine was measured.
+    """Return how a tensor core sums products of these types (A, B, C, D). Return an empty dict if no GPU was measured.
 
-    8-bit floats of ``mma`` are made f16, in two groups that begin at 0; tf32 of ``wmma`` are summed in two steps of
-    four. Elements of a sparse A that are not stored are -0, and none else: what they meet in B, be it infinite, is not
-    looked at. Source of both: the machine code of ptxas 13.0 for sm_90.
+    8-bit floats of ``mma`` are converted to f16, in two groups that begin at 0. tf32 of ``wmma`` are summed in two
+    steps of four. Only elements of a sparse A that are not stored are -0. The elements of B that they multiply are
+    ignored, even if infinite. Source of both: the machine code of ptxas 13.0 for sm_90.
     """
     a, b, c, d = types
     more: dict[str, Any] = {}
@@ -146,10 +149,10 @@ def _alignment(opcode: str, types: Sequence[str], sparse: bool) -> dict[str, Any
 
 
 def _alignment_of_kind(kind: str, types: Sequence[str], sparse: bool) -> dict[str, Any]:
-    """Return how products of ``.kind`` are summed. Empty without such a modifier.
+    """Return how products with ``.kind`` are summed. Return an empty dict without such a modifier.
 
-    All of k is one alignment; what is scaled has a rule of its own (``runtime/sums.h``). Source:
-    microsoft/MMA-Sim at 735c9b7 (arXiv 2511.10909), of RTX Blackwell.
+    All of k is aligned together. Scaled products have a separate rule (``runtime/sums.h``). Source: microsoft/MMA-Sim
+    at 735c9b7 (arXiv 2511.10909), of RTX Blackwell.
     """
     if not kind:
         return {}
@@ -176,9 +179,10 @@ def multiply(
     b: Builder, product: Product, matrices: Sequence[list[Value]], more: Sequence[Value], *scalars: Value,
     chosen: Mapping[str, Value] | None = None,
 ) -> list[Value]:  # fmt: skip
-    """Multiply the registers of A, B and C, with metadata and factors in ``more``; give those of D.
+    """Multiply the registers of A, B, and C, with metadata and scale factors in ``more``. Return the registers of D.
 
-    ``scalars`` say where A or B lie in shared memory, ``chosen`` what some fields of the product are.
+    ``scalars`` are the locations of A or B in shared memory. ``chosen`` contains fields of the product that are set at
+    run time.
     """
     given = [*matrices[0], *matrices[1], *matrices[2], *more]
     ends = [sum(map(len, matrices[:k])) for k in (1, 2, 3)]
@@ -208,7 +212,7 @@ def constant_of(b: Builder, structure: ctypes.Structure) -> Value:
 
 
 def frame_of(b: Builder, count: int, type_: str = "i32") -> Value:
-    """Find memory for so many registers in the function, which all operations share."""
+    """Return memory for ``count`` registers in the function. All operations share this memory."""
     return b.reserve_bytes("%matrix.frame", count * WARP * type_width(type_) // 8)
 
 
@@ -216,9 +220,10 @@ def call_of(
     b: Builder, name: str, given: Sequence[Value], made: Sequence[str], first: Iterable[Value],
     scalars: Iterable[Value], *, at: int | None = None,
 ) -> list[Value]:  # fmt: skip
-    """Call ``cujit_matrix_…`` with registers in a frame between scalars; give those that it makes, of these types.
+    """Call ``cujit_matrix_…`` with registers in a frame, between the scalars ``first`` and ``scalars``.
 
-    They are put behind what is given, or ``at`` a register of it.
+    Return the resulting registers, which have the types ``made``. In the frame, the results follow the given registers,
+    or start at register ``at``.
     """
     wide, at = "double" in made, len(given) if at is None else at
     frame = frame_of(b, max(len(given), at + len(made)), "i64" if wide else "i32")

@@ -52,9 +52,10 @@ def _chunks(op: Op) -> int:
 
 
 def _selectors(e: WarpEmitter, op: Op, first: int) -> dict[str, Value]:
-    """Read which bytes of which lanes of a quad have the scale factors, by the fields of a product that say so.
+    """Return the byte and the lane of a quad that contain the scale factors, by field name of the product.
 
-    In registers they are those of the first lane. Source: ptxas 13.5, which takes registers for them.
+    If the selectors are in registers, the values of the first lane apply. Source: ptxas 13.5, which accepts registers
+    for the selectors.
     """
     b, found = e.builder, {}
     for side, index in (("a", first + 1), ("b", first + 3)):
@@ -65,7 +66,10 @@ def _selectors(e: WarpEmitter, op: Op, first: int) -> dict[str, Value]:
 
 
 def _volta(e: WarpEmitter, op: Op) -> None:
-    """``mma.m8n8k4`` of f16: four products at once. PTX ISA 9.1, "Matrix Fragments for mma.m8n8k4 with .f16 …"."""
+    """Emit ``mma.m8n8k4`` of f16, which computes four products together.
+
+    PTX ISA 9.1, "Matrix Fragments for mma.m8n8k4 with .f16 …".
+    """
     b, d, c = e.builder, op.type, op.types[-1]
     given = [word for index in (0, 1) for word in frames.words_of(e, op, index, 2)]
     given += frames.words_of(e, op, 2, 4 if c == "f16" else 8, frames.word_type(c))
@@ -93,10 +97,11 @@ def product_of_fragments(op: Op) -> Product:
 
 
 def _from_shared(e: WarpEmitter, op: Op) -> None:
-    """``wgmma``: done at issue, by each of the four warps for its own 16 rows.
+    """Emit ``wgmma``, which is done at issue. Each of the four warps computes its 16 rows.
 
-    The registers of A, C and D are those of ``mma``, eight columns after eight columns; what lies in shared memory is
-    told by a descriptor. PTX ISA 9.1, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions".
+    The registers of A, C, and D have the order of ``mma``, one group of eight columns after another. A descriptor
+    specifies a matrix in shared memory. PTX ISA 9.1, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate
+    Instructions".
     """
     b, d = e.builder, op.type
     product, places = product_in_shared(e, op)
@@ -115,7 +120,9 @@ def _from_shared(e: WarpEmitter, op: Op) -> None:
 
 
 def product_in_shared(e: WarpEmitter, op: Op) -> tuple[Product, list[Value]]:
-    """Describe the product of ``wgmma``; give the descriptors of A and B (i64), and where shared memory begins."""
+    """Return the description of the product of ``wgmma``, with the descriptors of A and B (i64) and the start of shared
+    memory.
+    """
     b, (_, n, k), (d, a_type, b_type) = e.builder, frames.shape_of(op), op.types
     sparse = any(m.startswith("sp") for m in op.modifiers)
     product = frames.product_of(op, (a_type, b_type, d, d), 16, n, k, sparse=sparse)
@@ -127,7 +134,7 @@ def product_in_shared(e: WarpEmitter, op: Op) -> tuple[Product, list[Value]]:
 
 
 def _immediates(op: Op, first: int, a_in_shared: bool) -> tuple[bool, bool, bool]:
-    """Whether the product is negated; whether A and B lie transposed in shared memory."""
+    """Return whether the product is negated, and whether A and B are transposed in shared memory."""
     values = []
     for operand in op.sources[first + 1 :]:
         if not isinstance(operand, IntConstant):

@@ -29,7 +29,7 @@ def register(rules: Rules) -> None:
 
 @contextlib.contextmanager
 def when_any_lane(e: WarpEmitter, op: Op) -> Iterator[None]:
-    """Emit what the body emits so that it runs only if any lane does the operation."""
+    """Make the code emitted in this context run only if any lane does the operation."""
     b = e.builder
     with contextlib.nullcontext() if op.guard is None else b.when(b.any_lane(b.vector(e.lanes(op))), "matrix"):
         yield
@@ -43,20 +43,22 @@ def one_of(e: WarpEmitter, op: Op, value: Value) -> Value:
 
 
 def _addresses(e: WarpEmitter, op: Op) -> Value:
-    """Point to the addresses of all lanes; lanes that do not run have memory that nobody minds."""
+    """Return a pointer to the addresses of all lanes. Lanes that do not run have the address of unused memory."""
     b = e.builder
     own = b.vector(address_in(e, op.memory, op.space))
     return b.in_memory("%matrix.rows", b.select(b.vector(e.lanes(op)), own, b.vector(Value("%idle.int", "i64"))))
 
 
 def _load(e: WarpEmitter, op: Op) -> None:
-    """Load rows of 16 bytes, of codes of 6 or 4 bits packed as ``.b6x16_p32`` and ``.b4x16_p64`` say."""
+    """Emit ``ldmatrix``: load rows of 16 bytes. ``.b6x16_p32`` and ``.b4x16_p64`` specify packed codes
+    of 6 or 4 bits.
+    """
     with when_any_lane(e, op):
         frames.put_all(e, op, load_rows(e, op, _addresses(e, op)))
 
 
 def load_rows(e: WarpEmitter, op: Op, addresses: Value) -> list[Value]:
-    """Load what ``ldmatrix`` loads from rows at other addresses; give the registers."""
+    """Load the rows of ``ldmatrix`` from ``addresses``, and return the registers."""
     b, columns = e.builder, "m16n16" in op.modifiers
     bits = 6 if "b6x16_p32" in op.modifiers else 4 if "b4x16_p64" in op.modifiers else 8
     count = _count(op)
@@ -66,13 +68,13 @@ def load_rows(e: WarpEmitter, op: Op, addresses: Value) -> list[Value]:
 
 
 def _store(e: WarpEmitter, op: Op) -> None:
-    """The reverse of ``ldmatrix``; a row whose lane does not run is not stored."""
+    """Emit ``stmatrix``, the reverse of ``ldmatrix``. The row of a lane that does not run is not stored."""
     with when_any_lane(e, op):
         store_rows(e, op, _addresses(e, op), frames.words_of(e, op, 1, _count(op)))
 
 
 def store_rows(e: WarpEmitter, op: Op, addresses: Value, words: list[Value]) -> None:
-    """Store registers as ``stmatrix`` does, to rows at other addresses."""
+    """Store registers as ``stmatrix`` does, to rows at ``addresses``."""
     b, count, by_bytes = e.builder, _count(op), "b8" in op.modifiers
     flags = [b.integer(n, 32) for n in (count, "trans" in op.modifiers and not by_bytes, by_bytes)]
     frames.call_of(b, "store", words, [], (), [addresses, *flags])
@@ -114,7 +116,10 @@ class MemoryLines:
 
 
 def _fragment(op: Op, matrix: str, type_: str) -> Fragment:
-    """One matrix: rows of A, C and D, or columns of B. What is below a byte counts by bytes, single bits by words."""
+    """Return the layout of one matrix: rows of A, C, and D, or columns of B.
+
+    Elements smaller than a byte are counted in bytes, and single bits are counted in words.
+    """
     m, n, k = frames.shape_of(op)
     is_sum = matrix in ("c", "d")
     bits = 32 if type_ in ("f32", "s32") else frames.element_bits(type_)
@@ -176,7 +181,9 @@ def _move_fragment(e: WarpEmitter, op: Op) -> None:
 
 
 def move_lines(e: WarpEmitter, op: Op, base: Value, stride: Value, words: Sequence[Value], type_: str) -> list[Value]:
-    """Store registers as ``wmma.store`` does to lines elsewhere, or load as ``wmma.load`` does; give what is loaded."""
+    """Store registers as ``wmma.store`` does, or load registers as ``wmma.load`` does, at ``base``. Return loaded
+    registers.
+    """
     b, matrix, loads = e.builder, _matrix_of(op), "load" in op.modifiers
     fragment = _fragment(op, matrix, op.type)
     count, size = _registers(fragment, op.type), WARP * (8 if op.type == "f64" else 4)

@@ -1,4 +1,4 @@
-"""``tcgen05``: tensor memory, and products that are done there: see ``runtime/tensor_memory.h``.
+"""``tcgen05``: tensor memory, and products in tensor memory. See ``runtime/tensor_memory.h``.
 
 PTX ISA 9.1, 9.7.16 "TensorCore 5th Generation Family Instructions". No result was ever compared with hardware.
 """
@@ -48,7 +48,7 @@ def register(rules: Rules) -> None:
 
 
 def _nothing(_e: WarpEmitter, _op: Op) -> None:
-    """Wait for what is done."""
+    """Emit nothing for a wait, because the awaited work is already done."""
 
 
 def _owner(e: WarpEmitter, op: Op) -> list[Value]:
@@ -71,7 +71,7 @@ def _address(e: WarpEmitter, operand: Operand) -> Value:
 
 
 def _allocate(e: WarpEmitter, op: Op) -> None:
-    """``alloc [dst], columns``: the address goes to shared memory."""
+    """Emit ``alloc [dst], columns``, which stores the address of the allocation in shared memory."""
     b = e.builder
     with when_any_lane(e, op):
         count = one_of(e, op, e.source(op, 1, "i32"))
@@ -103,7 +103,7 @@ def _loaded(e: WarpEmitter, op: Op) -> list[Value]:
 
 
 def _load_and_reduce(e: WarpEmitter, op: Op) -> None:
-    """``ld.red registers, result, [a]``: each thread reduces what it loads."""
+    """Emit ``ld.red registers, result, [a]``. Each thread reduces the values that it loads."""
     with when_any_lane(e, op):
         values = _loaded(e, op)
         typed = [e.builder.bits_as(value, "float") for value in values] if op.type.kind == "f" else values
@@ -157,7 +157,7 @@ def _count(op: Op) -> int:
 
 
 def _moved(e: WarpEmitter, op: Op) -> list[Value]:
-    """List who moves registers, where in tensor memory they are, and how they lie there."""
+    """List the arguments of a register transfer: the owner, the address in tensor memory, and the layout."""
     split = op.sources[1] if len(op.sources) > 1 else None
     packs = not {"pack::16b", "unpack::16b"}.isdisjoint(op.modifiers)
     columns = split.value if isinstance(split, IntConstant) else 0
@@ -170,10 +170,10 @@ def _moved(e: WarpEmitter, op: Op) -> list[Value]:
 
 
 def _multiply(e: WarpEmitter, op: Op) -> None:
-    """``mma [d], a, b, idesc {, lanes}, keeps {, scale}``: queued; a commit of the same thread has it done first.
+    """Queue ``mma [d], a, b, idesc {, lanes}, keeps {, scale}``. It is done before a later commit of the same thread.
 
-    With ``.sp``, ``[metadata]`` stands before ``idesc``. With ``.block_scale``, ``[factors of A], [factors of B]`` are
-    before ``keeps``. With ``.ws``, a mask of columns of B may be last.
+    With ``.sp``, ``[metadata]`` precedes ``idesc``. With ``.block_scale``, ``[factors of A], [factors of B]`` precede
+    ``keeps``. With ``.ws``, a mask of columns of B may be last.
     """
     b, words = e.builder, frozenset(op.modifiers)
     d, a, right, *rest = op.sources
@@ -198,7 +198,9 @@ def _multiply(e: WarpEmitter, op: Op) -> None:
 
 
 def _copy(e: WarpEmitter, op: Op) -> None:
-    """``cp [d], source`` and ``shift.down [d]``: queued as products are, and done in the same order."""
+    """Queue ``cp [d], source`` or ``shift.down [d]``. Copies, shifts, and products are done in the order of their
+    issue.
+    """
     b, moves = e.builder, "shift" in op.modifiers
     kind = next(k for k, word in enumerate(TENSOR_COPIES) if word in op.modifiers)
     unpacked = next((bits for word, bits in TENSOR_UNPACKED.items() if word in op.modifiers), 0)
@@ -210,7 +212,7 @@ def _copy(e: WarpEmitter, op: Op) -> None:
 
 
 def _issue(e: WarpEmitter, op: Op, operands: Sequence[Value], name: str) -> None:
-    """Queue what a function of native code does in tensor memory."""
+    """Queue an operation in tensor memory that a function of native code does."""
     e.builder.module.declared.setdefault(name, f"declare void @{name}(ptr, ptr)")
 
     def issue(f: Builder, v: Sequence[Value]) -> None:
@@ -220,7 +222,7 @@ def _issue(e: WarpEmitter, op: Op, operands: Sequence[Value], name: str) -> None
 
 
 def _chunks(op: Op) -> int:
-    """Count the scale factors of a row; 0 if a product has none."""
+    """Return the number of scale factors of a row, or 0 if a product has no scale factors."""
     words = frozenset(op.modifiers)
     if "block_scale" not in words:
         return 0
@@ -230,7 +232,7 @@ def _chunks(op: Op) -> int:
 
 
 def _commit(e: WarpEmitter, op: Op) -> None:
-    """``commit [mbar]``: it arrives when the products are done that this thread issued before."""
+    """Emit ``commit [mbar]``: an arrival once the earlier products of this thread are done."""
 
     def commit(f: Builder, v: Sequence[Value]) -> None:
         f.call("cujit_pending_product_commit", "void", *v)
@@ -239,7 +241,7 @@ def _commit(e: WarpEmitter, op: Op) -> None:
 
 
 def _commit_to_several(e: WarpEmitter, op: Op) -> None:
-    """``….multicast::cluster [mbar], mask``: at the same place of every block that the mask has."""
+    """Emit ``….multicast::cluster [mbar], mask``: an arrival at the same place in every block of the mask."""
     owner = lane_queue(e, op)
 
     def commit(f: Builder, v: Sequence[Value]) -> None:
