@@ -540,11 +540,12 @@ def test_known_gpu_gets_sass_and_a_newer_one_ptx() -> None:
     assert (recorder.loaded.kind, str(recorder.loaded.arch)) == (ImageKind.CUBIN, "sm_90a")
     jit(code, device=device, arch="sm_90")
     assert str(recorder.loaded.arch) == "sm_90"
-    device.arch = Arch.of_capability(19, 9)
+    device = Device(recorder)
+    device.is_gpu, device.arch = True, Arch.of_capability(19, 9)
     jit(code, device=device)
     assert recorder.loaded.kind is ImageKind.PTX
-    device.is_gpu = False
-    device.arch = Arch.parse("sm_90")
+    device = Device(recorder)
+    device.is_gpu, device.arch = False, Arch.parse("sm_90")
     for arch, target in ((None, "compute_90a"), ("sm_90", "compute_90"), ("sm_100a", "compute_100a")):
         jit(code, device=device, arch=arch)
         assert (recorder.loaded.kind, str(recorder.loaded.arch)) == (ImageKind.PTX, target)

@@ -1,9 +1,10 @@
-"""The façade of compiling: ``compile``, ``link``, ``bundle`` and ``build``. None of them needs a driver or a GPU.
+"""Functions that compile: ``compile``, ``link``, ``bundle``, and ``build``. None of them needs a driver or a GPU.
 
-Every function takes options as keywords, as ``options={…}``, or both; ``docs/options.md`` lists them. ``cache`` is the
-Cache to use; None is the process's (``default_cache()``), False none. ``timeout_s`` are the maximum seconds for the
-whole call; past them it is a ToolTimeoutError. With ``isolate=True`` a process apart does the work, and its death is a
-ToolCrashError; ``memory_mib`` limits its address space. ``docs/limits.md`` says more.
+Every function accepts options as keywords, as ``options={…}``, or both. ``docs/options.md`` lists the options.
+``cache`` is the Cache to use. None means the process's cache (``default_cache()``), and False means no cache.
+``timeout_s`` is the maximum number of seconds for the whole call. A longer call raises ToolTimeoutError. With
+``isolate=True``, a separate process does the work, and its crash raises ToolCrashError. ``memory_mib`` limits the
+address space of that process. See ``docs/limits.md`` for details.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def runner(cache: Cache | bool | None = None) -> Runner:
     """Return the current toolchain with a cache: None or True means the process's cache, False means no cache.
 
     Raises:
-        OptionError: ``cache`` is none of these, or a variable of the environment has a value that it cannot have.
+        OptionError: ``cache`` has another value, or an environment variable has an invalid value.
     """
     listeners = _listeners()
     return _runner_of(cache).with_listeners(listeners) if listeners else _runner_of(cache)
@@ -106,7 +107,7 @@ def _runner_of(cache: Cache | bool | None) -> Runner:
 
 @single_flight_cache(64)  # each library that ships its kernels has a cache of its own
 def _runner_under(values: tuple[str | bytes | None, ...], cache: Cache | bool) -> Runner:
-    """Return the runner under the values of _SETTINGS, or of only _TOOLS if no cache of theirs is wanted."""
+    """Return the runner for the values of _SETTINGS. Without the environment's cache, only _TOOLS are used."""
     found, wanted = _tools_under(values[: len(_TOOLS)])
     if isinstance(cache, Cache):
         return _runner(found, cache, "", max(wanted, cache.compiling))
@@ -416,11 +417,11 @@ def _within(cache: Cache | bool | None, limits: Mapping[str, Any]) -> Runner:
 
 
 def _link_by_the_driver(artifacts: Sequence[Artifact], target: Arch | None, absent: ToolchainNotFoundError) -> Artifact:
-    """Link with the driver of the first GPU, where nvJitLink is not installed.
+    """Link with the driver of the first GPU, because nvJitLink is not installed.
 
     Raises:
-        ToolchainNotFoundError: there is no GPU, or the link is for another.
-        LinkError: the driver does not link these.
+        ToolchainNotFoundError: there is no GPU, or the target is another architecture.
+        LinkError: the driver can't link the artifacts.
     """
     from cujit.devices.process import process_devices  # start-up: brings the devices, which compiling does not need
 
@@ -445,7 +446,10 @@ def _named(device: Device | str) -> Device:
 
 
 def present_arches() -> Sequence[Arch]:
-    """The architectures of the GPUs of this machine, for the target ``"native"``; nothing else asks the driver."""
+    """Return the architectures of the GPUs of this machine, for the target ``"native"``.
+
+    No other target queries the driver.
+    """
     from cujit.devices.process import process_devices  # start-up: brings the devices, which compiling does not need
 
     arches = [device.arch for device in process_devices().gpus()]

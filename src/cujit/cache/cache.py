@@ -321,6 +321,7 @@ class Cache:
                 if artifact is not None:
                     break
                 if damage:
+                    self._count(damaged=1)
                     return None
             else:
                 return None

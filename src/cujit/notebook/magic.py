@@ -59,7 +59,10 @@ def load(shell: Any) -> None:
 
 
 def unload(shell: Any) -> None:
-    """Take both out of a shell again; what cells left in the namespace stays."""
+    """Remove the cell magic, the HTML renderers, and the display of errors from a shell.
+
+    Values that cells left in the namespace remain.
+    """
     shell.magics_manager.magics["cell"].pop("cuda", None)
     for module, name in RENDERERS:
         shell.display_formatter.formatters["text/html"].pop(f"{module}.{name}", None)
@@ -75,9 +78,9 @@ def _html(render: Callable[[object], Any], value: object) -> str:
 
 
 def _name(cell: str, names: dict[str, str], count: int) -> str:
-    """Call a cell what the notebook does; where a loop runs several texts in one, number those after the first.
+    """Return the notebook's name for a cell, with a number if several texts share the cell.
 
-    One that did not change keeps its name, so that the cache has it.
+    A loop can run several texts in one cell. An unchanged text keeps its name, so that the cache contains it.
     """
     name = f"In[{count}]"
     others = sum(other.partition(".")[0] == name for other in names.values())
@@ -109,7 +112,7 @@ def _compile(line: str, cell: _Cell) -> None:
 
 
 class _Cell:
-    """The text of a cell, what it is called, and where its kernels and what it shows go."""
+    """The name and the text of a cell, the namespace for its kernels, and the function that displays its output."""
 
     def __init__(self, name: str, text: str, shell: Any) -> None:
         self.name = name
@@ -119,10 +122,10 @@ class _Cell:
         self._publish = shell.display_pub.publish
 
     def require_free(self, name: str, what: str) -> None:
-        """Refuse to take a name from anything but what an earlier cell left.
+        """Check that a name is free, or refers to a value that an earlier cell left.
 
         Raises:
-            OptionError: it is no name of Python's, or the name of something else.
+            OptionError: the name is not a Python identifier, or refers to another value.
         """
         taken = ""
         if not name.isidentifier() or keyword.iskeyword(name):
@@ -143,12 +146,12 @@ class _Cell:
             )
 
     def leave(self, found: Mapping[str, object]) -> None:
-        """Leave values in the namespace."""
+        """Store values in the namespace, and record that a cell left them."""
         self._space.update(found)
         _LEFT.update(found)
 
     def show_tile_ir(self, names: Sequence[str], options: Options) -> None:
-        """Display the Tile IR of the cell's tile kernels, with the line that each operation comes from."""
+        """Display the Tile IR of the cell's tile kernels, with the source line of each operation."""
         source = Source.cuda(self.text, name=self.name)
         lined = Options.of({"lineinfo": True}, options.only(Tool.NVRTC))
         page = of(compile(source, to="tileir", names=names, options=lined), texts={source.program_name: self.text})
@@ -167,7 +170,10 @@ class _Cell:
 
 
 class _CellKernels(dict[str, Kernel]):
-    """Several kernels of one name, by their whole names: a dict that ``_LEFT`` can hold."""
+    """A dict of the kernels that share a name, by full name.
+
+    Unlike a plain dict, it supports the weak references in ``_LEFT``.
+    """
 
 
 _LEFT: weakref.WeakValueDictionary[str, object] = weakref.WeakValueDictionary()
@@ -175,7 +181,7 @@ _LEFT: weakref.WeakValueDictionary[str, object] = weakref.WeakValueDictionary()
 
 
 class _WatchOptions(NamedTuple):
-    """The device, and what it watches."""
+    """The device, and the options for checks and profiles."""
 
     device_name: str | None
     check: str | None
@@ -183,7 +189,7 @@ class _WatchOptions(NamedTuple):
 
 
 class _OutputOptions(NamedTuple):
-    """Where the result goes, and what is shown."""
+    """The name for the module, and the options for displayed output."""
 
     module: str | None
     report: bool
@@ -227,10 +233,10 @@ def _command(
     watch: _WatchOptions,
     output: _OutputOptions,
 ) -> None:
-    """Compile a cell of CUDA C++ as cujit.jit does, and leave its kernels in the namespace, under their names.
+    """Compile a cell of CUDA C++ as cujit.jit does, and store its kernels in the namespace by name.
 
-    Several kernels of one name, instances of a template among them, make a dict of that name: axpy["axpy<float>"].
-    What has the name of a kernel and comes from no earlier cell is not replaced: that is an error.
+    Kernels that share a name, such as instances of a template, are stored as a dict: axpy["axpy<float>"]. A kernel
+    replaces only values from earlier cells. Any other value with its name is an error.
     """
     for name in filter(None, (watch.profile, output.module)):
         cell.require_free(name, "what is asked for")
@@ -260,7 +266,7 @@ def _command(
 
 
 def _by_name(module: Module, cell: _Cell) -> dict[str, object]:
-    """Return the kernels by their names without scopes, arguments and parameter types."""
+    """Return the kernels by name without scopes, template arguments, and parameter types."""
     groups: dict[str, _CellKernels] = {}
     for shown, kernel in module.items():
         entity = without_arguments(entity_name(kernel.lowered_name) or kernel.lowered_name)

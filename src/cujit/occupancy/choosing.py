@@ -1,4 +1,4 @@
-"""Choosing a launch: the best block, what one more block would need, waves, cooperative grids, clusters."""
+"""Choice of a launch: best block size, requirements of one more block, waves, cooperative grids, and clusters."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def shared_bytes_of(shared_bytes: SharedBytes, threads: int) -> int:
 
 
 def block_sizes(demand: Demand) -> tuple[int, ...]:
-    """List the blocks of whole warps that the kernel allows, in threads; its largest one too, if that is none."""
+    """Return the block sizes in threads that the kernel allows: multiples of a warp, and the largest size."""
     largest = demand.largest_block
     sizes = range(WARP_SIZE, largest + 1, WARP_SIZE)
     return (*sizes,) if largest % WARP_SIZE == 0 else (*sizes, largest)
@@ -66,10 +66,10 @@ def best_block(demand: Demand, shared_bytes: SharedBytes = 0) -> Residency:
 
 @dataclass(frozen=True)
 class NextStep:
-    """What it takes to hold ``blocks`` blocks at a time, one more than now, with blocks of the same size.
+    """Limits that allow ``blocks`` resident blocks of the same size, one more than now.
 
-    All that is not None must be reached: ``registers`` a thread at most, ``shared_bytes`` a block at most (static
-    and dynamic together), ``barriers`` a block at most.
+    Every limit except None must be met. The limits are maximums: ``registers`` per thread, ``shared_bytes`` per block
+    (static and dynamic together), and ``barriers`` per block.
     """
 
     blocks: int
@@ -88,9 +88,9 @@ class NextStep:
 
 
 def next_step(demand: Demand, now: Residency) -> NextStep | None:
-    """Return what one more resident block requires. None if the warp slots or block slots are full.
+    """Return the requirements of one more resident block. Return None if the warp slots or block slots are full.
 
-    It is also None where no reduction helps, as where the driver's own share of the shared memory is too much.
+    Return None also if no reduction helps, for example if the driver's reserved shared memory is too large.
     """
     target = now.blocks + 1
     step = NextStep(target, target * warps_of(now.threads) / now.limits.warps)
@@ -110,7 +110,10 @@ def _registers_for(demand: Demand, now: Residency, blocks: int) -> int | None:
 
 
 def _shared_for(demand: Demand, now: Residency, blocks: int) -> int | None:
-    """The most static and dynamic bytes of a block with which the shared memory suffices for so many blocks."""
+    """Return the maximum static and dynamic bytes of a block with which ``blocks`` blocks fit in shared memory.
+
+    Return None if no size fits.
+    """
     limits, unit = demand.limits, demand.limits.shared_unit
     most = demand.shared_bytes + now.dynamic_bytes - 1
     if demand.dynamic_limit_bytes is not None:
@@ -141,11 +144,10 @@ _FIELDS = {Limiter.REGISTERS: "registers", Limiter.SHARED: "shared_bytes", Limit
 
 @dataclass(frozen=True)
 class Waves:
-    """How a grid fills a device: ``capacity`` blocks run at a time, so ``grid`` blocks take so many waves.
+    """Waves of a grid: ``grid`` blocks on a device that runs ``capacity`` blocks at a time.
 
-    ``count`` is grid over capacity, ``rounds`` the same rounded up. ``efficiency`` is count over rounds: the part
-    of all slots for blocks that the grid fills if every block takes equally long. ``tail`` is the part of the last
-    round's.
+    ``count`` is ``grid / capacity``, and ``rounds`` is ``count`` rounded up. ``efficiency`` is ``count / rounds``: the
+    filled share of all block slots if every block runs equally long. ``tail`` is the filled share of the last round.
     """
 
     grid: int
@@ -153,7 +155,7 @@ class Waves:
 
     @property
     def count(self) -> float:
-        """Waves, with their fraction."""
+        """The number of waves, including a fraction."""
         return self.grid / self.capacity
 
     @property
@@ -173,7 +175,9 @@ class Waves:
 
 
 def waves(grid: int, blocks: int, processors: int) -> Waves | None:
-    """Return how ``grid`` blocks fill ``processors`` SMs of ``blocks`` blocks each. None if no block fits.
+    """Return the waves of ``grid`` blocks on ``processors`` SMs of ``blocks`` blocks each.
+
+    Return None if no block fits.
 
     Raises:
         LaunchError: ``grid`` is below 1.
@@ -190,10 +194,10 @@ _MAX_CLUSTER = 16
 
 
 def clusters_bound(limits: ProcessorLimits, blocks: int, processors: int, cluster: int) -> int:
-    """Bound the clusters of ``cluster`` blocks that are resident at a time from above.
+    """Return an upper bound of the number of clusters of ``cluster`` blocks that are resident at a time.
 
-    It is as many as their blocks fit. A device may hold fewer: a cluster stays within one processing cluster
-    (GPC) of the chip, whose number of multiprocessors differs from chip to chip and is not known here.
+    The bound counts the blocks that fit. A device may hold fewer clusters, because a cluster stays within one
+    processing cluster (GPC) of the chip. The number of SMs in a GPC differs from chip to chip and is unknown here.
 
     Raises:
         LaunchError: the architecture has no clusters, or ``cluster`` is not between 1 and 16.

@@ -93,7 +93,7 @@ def _only_arch(fatbins: tuple[Fatbin, ...]) -> Arch:
 
 
 def _refuse(artifact: Artifact, fatbins: tuple[Fatbin, ...], arch: Arch, chosen: list[FatbinEntry]) -> NoReturn:
-    """Raise an error that explains why nothing that a GPU would run is linked machine code."""
+    """Raise an error that explains why an image contains no linked machine code for an architecture."""
     name = artifact.name or "this image"
     if any(e.arch is not None and e.arch.runs_on(arch) for fatbin in fatbins for e in fatbin.cubin_entries):
         raise FormatError(

@@ -1,4 +1,4 @@
-"""What plots have in common: two themes, and a file whose ending says the format."""
+"""Shared parts of plots: two themes, and a file in the format that its suffix selects."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Theme:
-    """The colours of a page: of text, of lines, of the page itself, and six to tell things apart."""
+    """The colors of a page: text, muted text, lines, background, and six colors for distinct items."""
 
     text: str
     muted: str
@@ -49,10 +49,10 @@ _DPI = 200  # of a PNG: twice the width of a README
 
 
 def plot_path(path: str | os.PathLike[str]) -> Path:
-    """Take the path of a plot.
+    """Return the path of a plot after a check of its type and suffix.
 
     Raises:
-        OptionError: it is none, or ends in neither ``.svg`` nor ``.png``.
+        OptionError: ``path`` is not a path, or ends in neither ``.svg`` nor ``.png``.
     """
     if not isinstance(path, (str, os.PathLike)):
         raise OptionError(
@@ -68,9 +68,9 @@ def plot_path(path: str | os.PathLike[str]) -> Path:
 
 
 def write(path: Path, inches: tuple[float, float], paint: Callable[[Figure, Theme], None], *, dark: bool) -> None:
-    """Write a figure to ``path``, whose ending (``.svg``, ``.png``) says the format.
+    """Write a figure to ``path``. The suffix (``.svg`` or ``.png``) selects the format.
 
-    The same numbers give the same bytes with the same version of matplotlib. An SVG has no background of its own.
+    Equal numbers produce equal bytes with the same version of matplotlib. An SVG has no background.
 
     Raises:
         MissingError: matplotlib is not installed.
@@ -101,7 +101,7 @@ def write(path: Path, inches: tuple[float, float], paint: Callable[[Figure, Them
 
 
 def plain(ax: Axes, theme: Theme, label: str) -> None:
-    """Take away of a panel what says nothing: its frame, its ticks, all lines but the horizontal ones."""
+    """Remove the ticks, the vertical grid lines, and the frame except its bottom from a panel."""
     ax.set_facecolor("none")
     ax.set_xlabel(label, color=theme.muted, fontsize=9, labelpad=5)
     ax.tick_params(colors=theme.muted, labelsize=8.5, length=0, pad=5)

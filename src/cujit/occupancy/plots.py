@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Curve:
-    """Occupancy over one quantity: ``(value, residency)`` from left to right, and the kernel's own value.
+    """Occupancy over one quantity: pairs ``(value, residency)`` from left to right, and the kernel's own value.
 
-    ``end`` is where the axis ends; what lies beyond the last value does not run.
+    ``end`` is the end of the axis. Values after the last point don't run.
     """
 
     label: str
@@ -33,7 +33,7 @@ class Curve:
 
 
 def curves(demand: Demand, now: Residency) -> tuple[Curve, Curve, Curve]:
-    """Vary the block size, the registers and the shared memory of a kernel, each with all else as it is."""
+    """Return a kernel's curves over block size, registers, and shared memory. Each curve varies one quantity."""
     return _over_blocks(demand, now), _over_registers(demand, now), _over_shared(demand, now)
 
 
@@ -86,7 +86,7 @@ _SIZE_INCHES = (9.0, 3.6)
 
 
 def draw(path: Path, demand: Demand, now: Residency, *, title: str, place: str, dark: bool = False) -> None:
-    """Write the three curves to ``path``, whose ending (``.svg``, ``.png``) says the format.
+    """Write the three curves to ``path``. The suffix (``.svg`` or ``.png``) selects the format.
 
     Raises:
         MissingError: matplotlib is not installed.
@@ -123,7 +123,7 @@ def _ticks(most: float) -> list[float]:
 
 
 def _areas(ax: Axes, curve: Curve, theme: Theme) -> None:
-    """Fill below the curve, each stretch in the colour of what limits it, with the curve itself on top."""
+    """Fill the area below a curve with the color of each limiter, and draw the curve on top."""
     for limiter, edges, heights in stretches(curve):
         color = theme.colors[_ORDER.index(limiter)]
         ax.stairs(heights, edges, fill=True, color=color, alpha=0.26, linewidth=0)
@@ -137,7 +137,7 @@ def _areas(ax: Axes, curve: Curve, theme: Theme) -> None:
 
 
 def _tell_what_fails(ax: Axes, curve: Curve, theme: Theme) -> None:
-    """Write over the part where no block runs that none does, if it is wide enough for words."""
+    """Write ``does not run`` over the part of the axis without resident blocks, if this part is wide enough."""
     runs = max((value for value, at in curve.points if at.blocks), default=0.0)
     if curve.end - runs < 0.07 * curve.end:
         return
@@ -147,10 +147,10 @@ def _tell_what_fails(ax: Axes, curve: Curve, theme: Theme) -> None:
 
 
 def stretches(curve: Curve) -> list[tuple[Limiter, list[float], list[float]]]:
-    """Cut a curve where the limiter changes: the edges of the steps, and the height of each step.
+    """Split a curve where the limiter changes. Return the limiter, the edges, and the heights of each part.
 
-    A height holds up to and with its value, as blocks, registers and shared memory are rounded up. What does not run
-    belongs to no limiter's stretch.
+    A height applies up to and including its value, because blocks, registers, and shared memory are rounded up. Values
+    that don't run belong to no part.
     """
     found: list[tuple[Limiter, list[float], list[float]]] = []
     edge = 0.0
@@ -175,7 +175,10 @@ def _shown_limiter(at: Residency) -> Limiter:
 
 
 def _own_point(ax: Axes, curve: Curve, now: Residency, theme: Theme) -> None:
-    """Mark where the kernel is, with its value above the panel, where no curve is in the way."""
+    """Mark the kernel's value with a line and a label above the panel, and its point on the curve.
+
+    A value past the end of the axis has no point.
+    """
     at = min(curve.own, curve.end)  # what is beyond every kernel has its value at the end of the axis, and no point
     ax.plot([at, at], [0, 1.06], color=theme.text, linewidth=0.9, linestyle=(0, (1.5, 2)), zorder=4)
     if curve.own <= curve.end:

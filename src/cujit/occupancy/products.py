@@ -13,7 +13,7 @@ from cujit.values import dataclass
 
 
 class Mark(enum.Enum):
-    """Where the number of multiprocessors comes from."""
+    """The source of a product's number of SMs."""
 
     DEVICE = "as a device says"
     """Read in a published output of deviceQuery or of a profiler, or measured here."""
@@ -138,10 +138,12 @@ def _by_key() -> dict[str, Product]:
 
 
 def find_product(name: str) -> Product:
-    """Find a GPU by name: ``H200``, ``rtx 5090``, ``NVIDIA A100-SXM4-80GB``; or an architecture, ``sm_90``.
+    """Return the GPU with a name (``H200``, ``rtx 5090``) or an architecture (``sm_90``).
+
+    Full names such as ``NVIDIA A100-SXM4-80GB`` are accepted.
 
     Raises:
-        ArchError: nothing is called so; the message has the nearest names.
+        ArchError: no GPU has this name. The message lists the nearest names.
     """
     if not isinstance(name, str):
         raise ArchError(f"the name of a GPU must be a str, not {type(name).__name__} {spell(name)}", help=_HELP)

@@ -1,7 +1,7 @@
-"""How many blocks of a kernel one multiprocessor holds at a time, and what keeps it from holding more.
+"""Number of a kernel's blocks that one SM holds at a time, and the resources that limit this number.
 
-Source of every rule here: what cuda_occupancy.h of CUDA 13.5 computes, found by comparing the two over random
-cases; the tests still do.
+Source of every rule here: the results of cuda_occupancy.h of CUDA 13.5, compared over random cases. The tests repeat
+the comparison.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class Limiter(enum.Enum):
 
 @dataclass(frozen=True)
 class Demand:
-    """What a kernel asks of a multiprocessor, whatever the block size.
+    """Resources of an SM that a kernel requires, independent of the block size.
 
-    ``registers`` is per thread, ``shared_bytes`` static shared memory of a block without the driver's reserve,
-    ``barriers`` the named barriers of a block, ``max_threads`` the largest block that the kernel was built for.
-    ``carveout_percent`` is the part of the unified cache that is preferred as shared memory, 0 to 100; None
-    leaves it to the driver. ``dynamic_limit_bytes`` is the dynamic shared memory that the kernel was allowed
-    (``cuFuncSetAttribute``); None is whatever a launch asks for, as cujit's own launches do.
+    ``registers`` is per thread. ``shared_bytes`` is the static shared memory of a block without the driver's reserve.
+    ``barriers`` is the number of named barriers of a block. ``max_threads`` is the largest block that the kernel was
+    built for. ``carveout_percent`` is the preferred share of the unified cache for shared memory, from 0 to 100. None
+    leaves it to the driver. ``dynamic_limit_bytes`` is the kernel's limit of dynamic shared memory
+    (``cuFuncSetAttribute``). None allows the size that a launch requests, as in cujit's own launches.
 
     Raises:
         LaunchError: a number is negative or above its range.
@@ -77,11 +77,11 @@ class Demand:
 
 @dataclass(frozen=True)
 class Residency:
-    """How many blocks of ``threads`` threads and ``dynamic_bytes`` of dynamic shared memory are resident, and why.
+    """Resident blocks of ``threads`` threads and ``dynamic_bytes`` of dynamic shared memory, and their limits.
 
-    ``allowed`` pairs what limits with the blocks that it leaves room for; what cannot limit is not in it.
-    ``block_registers`` and ``block_shared_bytes`` are what one block takes, rounded up as the hardware does and
-    with the driver's reserve.
+    ``allowed`` pairs each limiter with the number of blocks that it allows. Resources that cannot limit are omitted.
+    ``block_registers`` and ``block_shared_bytes`` are the usage of one block. Both are rounded up as in hardware, and
+    include the driver's reserve.
     """
 
     limits: ProcessorLimits
@@ -99,7 +99,7 @@ class Residency:
 
     @property
     def occupancy(self) -> float:
-        """The resident warps over what fits, from 0 to 1."""
+        """The resident warps divided by the maximum number of resident warps, from 0 to 1."""
         return self.warps / self.limits.warps
 
     @property
@@ -109,9 +109,9 @@ class Residency:
 
 
 def residency(demand: Demand, threads: int, dynamic_bytes: int = 0) -> Residency:
-    """Count the blocks of ``threads`` threads and ``dynamic_bytes`` of dynamic shared memory that are resident.
+    """Return the residency of blocks with ``threads`` threads and ``dynamic_bytes`` of dynamic shared memory.
 
-    Zero blocks mean that such a block does not run at all.
+    Zero blocks mean that such a block does not run.
 
     Raises:
         LaunchError: ``threads`` is below 1, or ``dynamic_bytes`` below 0.
@@ -173,13 +173,13 @@ def by_registers(demand: Demand, threads: int) -> int:
 
 
 def block_shared(demand: Demand, dynamic_bytes: int) -> int:
-    """Bytes of shared memory that one block takes, with the driver's reserve and rounded up."""
+    """Return the bytes of shared memory that one block uses, rounded up and with the driver's reserve."""
     limits = demand.limits
     return _round_up(demand.shared_bytes + limits.reserved_shared_bytes + dynamic_bytes, limits.shared_unit)
 
 
 def by_shared(demand: Demand, dynamic_bytes: int) -> int:
-    """Count the blocks that the shared memory suffices for; all that there are slots for, where none is used."""
+    """Return the number of blocks that fit in shared memory. Return all block slots if a block uses none."""
     limits, need = demand.limits, block_shared(demand, dynamic_bytes)
     if not need:
         return limits.blocks
@@ -195,7 +195,10 @@ def by_shared(demand: Demand, dynamic_bytes: int) -> int:
 
 
 def _block_limit(demand: Demand, allowed: int) -> int:
-    """The most that a block may take, which depends on what the kernel was allowed, not on what it asks for."""
+    """Return the maximum bytes of shared memory per block.
+
+    The maximum depends on the bytes that the kernel is allowed, not on the bytes that a launch requests.
+    """
     limits = demand.limits
     requested = demand.shared_bytes + limits.reserved_shared_bytes + allowed
     more = limits.shared_configs and requested > SHARED_DEFAULT_BYTES

@@ -1,4 +1,4 @@
-"""The answer: how many blocks of a kernel a GPU holds at a time, as a value that prints itself."""
+"""Occupancy results: the number of a kernel's blocks that a GPU holds at a time, as a printable value."""
 
 from __future__ import annotations
 

@@ -48,11 +48,11 @@ __all__ = ["Image", "LoadedKernel", "Occupancy", "Subject", "of", "plot", "produ
 
 @runtime_checkable
 class LoadedKernel(Protocol):
-    """A kernel that a device holds, as ``cujit.load`` gives it."""
+    """A kernel on a device, as ``cujit.load`` returns it."""
 
     @property
     def name(self) -> str:
-        """What it is shown as."""
+        """The displayed name."""
 
     @property
     def device(self) -> Device:
@@ -60,7 +60,7 @@ class LoadedKernel(Protocol):
 
     @property
     def resources(self) -> Resources:
-        """What it uses."""
+        """The resource usage."""
 
 
 Image = Artifact | bytes | bytearray | memoryview | str | os.PathLike[str]
@@ -68,7 +68,7 @@ Image = Artifact | bytes | bytearray | memoryview | str | os.PathLike[str]
 
 @dataclass(frozen=True)
 class Subject:
-    """A kernel and the GPU that it is looked at on; ``required_block`` in threads, where the kernel says one."""
+    """A kernel and a GPU. ``required_block`` is the kernel's required block size in threads, or None."""
 
     kernel: str
     lowered_name: str
@@ -85,7 +85,7 @@ class Subject:
         grid: int | tuple[int, ...] | None = None,
         cluster: int | None = None,
     ) -> Occupancy:
-        """Compute for one block size.
+        """Return the occupancy for one block size.
 
         Raises:
             LaunchError: the kernel was not built for such a block, or a number is out of its range.
@@ -143,7 +143,7 @@ class Subject:
 
 
 class DemandWords(NamedTuple):
-    """What users say of a kernel and of a GPU, in place of what the image and the table say."""
+    """Values of a kernel and of a GPU from the user, which replace the values from the image and the table."""
 
     processors: int | None = None
     registers: int | None = None
@@ -214,7 +214,7 @@ def subject(
     on: str | Arch | Device | None = None,
     **demand: Unpack[DemandKeywords],
 ) -> Subject:
-    """Find the kernel and the GPU that ``of`` would look at, for several block sizes.
+    """Return the kernel and the GPU that ``of`` would use, to examine several block sizes.
 
     Raises:
         CujitError: see ``of``.
@@ -281,11 +281,11 @@ def plot(
 
 
 def product_of(on: str | Arch | Device) -> Product:
-    """Find the GPU that is said by its name, its architecture, or as a Device.
+    """Return the GPU with a name or an architecture, or the GPU of a Device.
 
     Raises:
         ArchError: the GPU is unknown.
-        ArgumentError: the device is no GPU.
+        ArgumentError: the device is not a GPU.
     """
     if isinstance(on, Device):
         return _of_device(on)

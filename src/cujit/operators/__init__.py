@@ -1,1 +1,1 @@
-"""Kernels behind the operators of frameworks: what ``cujit.torch`` and ``cujit.jax`` have in common."""
+"""Kernels of framework operators: the shared parts of ``cujit.torch`` and ``cujit.jax``."""

@@ -1,4 +1,4 @@
-"""The kernels of one operator, by device and by what their name has in braces, and launches of them."""
+"""Kernels of one operator, by device and by the arguments in their name, and launches of them."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ _MOST_LAUNCHES = 256
 
 
 class Instances:
-    """The kernels of one operator: ``given`` is what the operator was called with, ``whole`` its outputs before that.
+    """The kernels of one operator.
 
-    ``parameters`` are the names of what it is called with.
+    ``given`` are the arguments of a call, and ``whole`` are the outputs followed by ``given``. ``parameters`` are the
+    names of the arguments.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class Instances:
         block: Size | None,
         shared_bytes: int | Callable[..., int],
     ) -> None:
-        """Set what is launched: ``over`` threads, or a ``grid`` of blocks."""
+        """Set the launch size: ``over`` threads, or a ``grid`` of blocks."""
         self._over = over is not None
         self._size: Callable[..., Size] | None = over if over is not None else grid if callable(grid) else None
         self._fixed = grid if not callable(grid) and grid is not None else 0
@@ -71,10 +72,10 @@ class Instances:
         return launches.get((size, shared, stream)) or self._fix(kernel, launches, size, shared, stream)
 
     def spelled(self, given: Sequence[Any]) -> str:
-        """Spell the kernel's name for a call.
+        """Return the kernel's name for a call, with the arguments in place of the braces.
 
         Raises:
-            ArgumentError: what stands for a brace has no word in C++.
+            ArgumentError: an argument in braces has no spelling in C++.
         """
         parts = {field: _spelled(self._name, field, given[k]) for field, k in self._fields.items()}
         return self._kernel.format(**parts)
@@ -93,7 +94,7 @@ class Instances:
             return self._kernels[where]
 
     def _fix(self, kernel: Kernel, launches: dict[object, Launch], size: Size, shared: int, stream: int) -> Launch:
-        """Make a launch; that over nothing, or of no blocks, launches nothing."""
+        """Create and store a launch. A launch over zero threads or of zero blocks does nothing."""
         if self._over or size == 0 or (type(size) is tuple and 0 in size):
             launch = kernel.over(size, block=self._block, shared_bytes=shared, stream=stream)
         else:
@@ -105,7 +106,7 @@ class Instances:
 
 
 def _fields(name: str, kernel: str, parameters: Sequence[str]) -> dict[str, int]:
-    """Find the arguments that the name of a kernel has in braces, and their places."""
+    """Return the position of each argument that a kernel's name contains in braces."""
     try:
         fields = {field for _, field, _, _ in string.Formatter().parse(kernel) if field is not None}
     except ValueError as e:

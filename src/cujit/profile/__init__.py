@@ -1,4 +1,4 @@
-"""What kernels cost, counted on the CPU device: ``import cujit.profile``; no GPU is needed."""
+"""Costs of kernels, counted on the CPU device without a GPU: ``import cujit.profile``."""
 
 from cujit.devices.cpu.observe.measures import Measures, ProfiledInstruction, ProfiledKernel, ProfiledLine, WarpAccess
 from cujit.devices.cpu.observe.profile import Profile

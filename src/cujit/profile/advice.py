@@ -1,6 +1,6 @@
-"""Advice: what makes a kernel cost more than it has to, by what was counted of it, and what to do about it.
+"""Advice about avoidable costs of a kernel: the cause, derived from counts, and a fix.
 
-Nothing is guessed: each rule reads counts and the distances between threads, and each threshold has its source.
+The rules don't guess: each rule reads counts and the distances between threads. Each threshold has its source.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ _AT_ONCE, _MOST_ELEMENTS = (16, 8, 4, 2), 4
 
 @dataclass(frozen=True)
 class Advice:
-    """What one line of a kernel costs too much: which ``rule`` says so, by what is ``measured``, why, and a cure.
+    """An avoidable cost of one line of a kernel: the ``rule``, the ``measured`` value, the cause, and a fix.
 
-    ``line`` is None where the whole launch is meant, or the line is not known. ``measure`` names what the rule goes by,
-    as ``Measures`` or ``ProfiledKernel`` have it. ``finding`` has the numbers, ``cause`` is why they are so. ``saves``
-    is an estimate: the share of the kernel's time that the cure saves on ``gpu``.
+    ``line`` is None if the advice is about the whole launch, or if the line is unknown. ``measure`` is the name of the
+    measured quantity in ``Measures`` or ``ProfiledKernel``. ``finding`` contains the numbers, and ``cause`` explains
+    them. ``saves`` is an estimate: the share of the kernel's time that the fix saves on ``gpu``.
 
     Example::
 
@@ -88,14 +88,16 @@ class Advice:
 
 
 def advice_for(kernel: ProfiledKernel, on: str | Device | None = None) -> tuple[Advice, ...]:
-    """Return what makes a kernel cost more than necessary, the highest estimate first; empty if no rule finds anything.
+    """Return advice about the avoidable costs of a kernel, highest estimate first.
+
+    The tuple is empty if no rule applies.
 
     Args:
-        kernel: what was counted, as ``Profile.kernels`` has it.
+        kernel: the counts of a kernel, from ``Profile.kernels``.
         on: the GPU for which to estimate the savings, by its name or one of this machine. Default: an H200.
 
     Raises:
-        ArgumentError: it is no profiled kernel.
+        ArgumentError: ``kernel`` is not a profiled kernel.
         ArchError: see ``bounds``.
 
     Example::
@@ -116,7 +118,7 @@ def advice_for(kernel: ProfiledKernel, on: str | Device | None = None) -> tuple[
 
 @dataclass(frozen=True)
 class _Access:
-    """What one line does to memory by accesses of one kind and width."""
+    """The memory accesses of one line with the same kind and width."""
 
     line: SourceLine | None
     ptx_line: int
@@ -128,17 +130,17 @@ class _Access:
 
     @property
     def place(self) -> str:
-        """Where it is."""
+        """The displayed source location of the accesses."""
         return _place(self.line, self.ptx_line, self.calls)
 
     @property
     def verb(self) -> str:
-        """What it does."""
+        """The verb for the accesses: load, store, or access."""
         return {"ld": "load", "st": "store"}.get(self.access, "access")
 
     @property
     def ideal_sectors(self) -> int:
-        """How many sectors would hold what it asks for."""
+        """The minimum number of sectors for the requested bytes, at least one per request."""
         return max(self.measures.requests, -(-self.measures.asked_bytes // SECTOR_BYTES))
 
     @property
@@ -156,7 +158,7 @@ class _Access:
 
     @property
     def is_in_a_row(self) -> bool:
-        """Whether each thread is beside the next."""
+        """Whether adjacent threads access adjacent addresses, in either direction."""
         return self.stride_bytes in ((self.width_bytes,) * 2, (-self.width_bytes,) * 2)
 
     @property
@@ -174,7 +176,7 @@ class _Access:
 
     @property
     def farthest(self) -> int:
-        """The longest distance between neighbours, in bytes; 0 where there is no regular one."""
+        """The longest distance in bytes between adjacent threads, or 0 if the distances are irregular."""
         return max(map(abs, self.stride_bytes or (0,)))
 
 
@@ -182,7 +184,7 @@ _IRREGULAR = "adjacent threads access addresses at irregular distances"
 
 
 def _accesses(rows: Iterable[ProfiledInstruction], key: Callable[[Measures], int]) -> list[_Access]:
-    """Put what a line does alike together; what matters most first, by a measure."""
+    """Return accesses grouped by line, kind, and width, with the highest value of a measure first."""
     found = (((row.source or row.ptx_line, row.access, row.width_bytes), row) for row in rows if key(row.measures))
     made = [_access(alike) for alike in group_by(found).values()]
     return sorted(made, key=lambda each: key(each.measures), reverse=True)
@@ -219,7 +221,7 @@ def _loads_and_stores(kernel: ProfiledKernel) -> list[ProfiledInstruction]:
 
 
 def _global_memory(kernel: ProfiledKernel) -> Iterator[Advice]:
-    """Sectors that move and are not asked for: for pieces that would be vectors, strides, and what is not aligned.
+    """Yield advice about sectors that move without being requested: possible vectors, strides, and misalignment.
 
     Source: CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory", with "Effects of Misaligned Accesses"
     and "Effects of Strided Accesses"; Nsight Compute, rule "Uncoalesced Global Accesses": sectors beyond the ideal.
@@ -271,7 +273,7 @@ def _by_base(rows: Iterable[ProfiledInstruction]) -> dict[object, dict[int, Prof
 
 
 def _pieces(rows: Iterable[ProfiledInstruction]) -> list[list[ProfiledInstruction]]:
-    """Find loads or stores that together are all that lies between a thread and the next."""
+    """Return groups of loads or stores that together cover all bytes between adjacent threads."""
     found = []
     for alike in _by_base(rows).values():
         row = next(iter(alike.values()))
@@ -283,7 +285,7 @@ def _pieces(rows: Iterable[ProfiledInstruction]) -> list[list[ProfiledInstructio
 
 
 def _at_once(stride: int) -> int:
-    """Bytes that one access can have, of so many."""
+    """Return the first access size of ``_AT_ONCE`` that divides the stride, or 0."""
     return next((size for size in _AT_ONCE if stride % size == 0), 0)
 
 
@@ -308,13 +310,16 @@ def _vector(width: int, at_once: int) -> str:
 
 
 def _stencils(rows: Iterable[ProfiledInstruction]) -> list[list[ProfiledInstruction]]:
-    """Find accesses beside one that is aligned: what they move more is accessed anyway."""
+    """Return groups of accesses to one base of which at least one wastes no sectors.
+
+    The group accesses the extra sectors of the others anyway.
+    """
     found = (list(alike.values()) for alike in _by_base(rows).values())
     return [alike for alike in found if not all(_access([row]).wastes_sectors for row in alike)]
 
 
 def _redundant(kernel: ProfiledKernel) -> Iterator[Advice]:
-    """Loads that a block does again and again.
+    """Yield advice about loads that a block repeats.
 
     Source: CUDA C++ Best Practices Guide, "Shared Memory in Matrix Multiplication (C=AB)".
     """
@@ -352,10 +357,10 @@ def _local_memory(kernel: ProfiledKernel) -> Iterator[Advice]:
 
 
 def _bank_conflicts(kernel: ProfiledKernel) -> Iterator[Advice]:
-    """Threads that want other words of one bank.
+    """Yield advice about threads that access different words of one bank.
 
     Source: Nsight Compute, rule "Shared Memory Conflicts"; CUDA C++ Best Practices Guide, "Shared Memory and Memory
-    Banks", and "Shared Memory in Matrix Multiplication (C=AAT)" for the column more.
+    Banks", and "Shared Memory in Matrix Multiplication (C=AAT)" for the additional column.
     """
     rows = [row for row in kernel.instructions if row.access not in ("atom", "red")]
     totals = kernel.totals
@@ -401,9 +406,8 @@ def _contended(kernel: ProfiledKernel) -> Iterator[Advice]:
         cure = "add up within the warp first (__reduce_add_sync or shuffles)"
         if m.contended:
             cure += ", or give each block a copy in shared memory"
-        yield Advice(
-            "contended_atomics", access.line, "contended", finding, "the updates run one after the other", cure
-        )
+        cause = "the updates run one after the other"
+        yield Advice("contended_atomics", access.line, "contended", finding, cause, cure)
 
 
 # -- threads ------------------------------------------------------------------------------------------------------

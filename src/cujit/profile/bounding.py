@@ -1,4 +1,4 @@
-"""Bounds: how long what was counted takes each part of a GPU at least, if all else is for nothing."""
+"""Bounds: the minimum time that each unit of a GPU needs for the counted work."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ NOT_MODELLED = (
 
 @dataclass(frozen=True)
 class Bound:
-    """No launch takes less than ``seconds``, for what it has one part of the GPU do, the ``unit``.
+    """A lower bound of the launch time in ``seconds``, from the work of one ``unit`` of the GPU.
 
-    That does ``per_second`` of what is counted (``what``) at most, and got ``amount`` of it; ``share`` of these at
-    ``line`` (None: not known), with ``cause`` where one line has it do more than it would have to. Where the bound only
-    holds if something is so, ``assumes`` says what.
+    The unit processes at most ``per_second`` of the counted quantity ``what``, and its work is ``amount``. ``share`` is
+    the part of ``amount`` at ``line``, which is None if unknown. ``cause`` is set if a line causes unnecessary work.
+    ``assumes`` names the condition under which the bound holds, if any.
     """
 
     unit: str
@@ -54,7 +54,7 @@ class Bound:
 
     @property
     def place(self) -> str:
-        """The line without the folder of its file; "" where it is not known."""
+        """The file name and the line number, or an empty string if the line is unknown."""
         return f"{Path(self.line.file).name}:{self.line.line}" if self.line is not None else ""
 
     def __str__(self) -> str:
@@ -76,10 +76,11 @@ class Bound:
 
 @dataclass(frozen=True)
 class KernelBounds:
-    """How long the launches of a kernel take a GPU at least, by each of its parts; the tightest first.
+    """Lower bounds of the time of a kernel's launches by unit of a GPU, tightest first.
 
-    ``flops_per_byte`` is the arithmetic intensity by the distinct sectors of global memory, ``flops_per_l1_byte`` by
-    all sectors that are moved; None where nothing is. ``unknown`` names what the table has no throughput for.
+    ``flops_per_byte`` is the arithmetic intensity by the distinct sectors of global memory. ``flops_per_l1_byte`` is
+    the same by all moved sectors. Each is None if no sectors are moved. ``unknown`` names the operations without a
+    throughput in the table.
     """
 
     kernel: str
@@ -92,12 +93,12 @@ class KernelBounds:
 
     @property
     def tightest(self) -> Bound | None:
-        """The bound that is the highest; None where there is none."""
+        """The highest lower bound, or None without bounds."""
         return self.bounds[0] if self.bounds else None
 
     @property
     def seconds(self) -> float:
-        """The tightest bound; 0 where there is none."""
+        """The time of the tightest bound, or 0 without bounds."""
         return self.bounds[0].seconds if self.bounds else 0.0
 
     def to_json(self) -> dict[str, Any]:
@@ -125,15 +126,15 @@ def micros(seconds: float) -> str:
 
 
 def bounds(kernel: ProfiledKernel, on: str | Device) -> KernelBounds:
-    """Return the least time that all launches of a profiled kernel take on a GPU. No GPU is needed.
+    """Return lower bounds of the time that all launches of a profiled kernel need on a GPU. No GPU is needed.
 
     Args:
-        kernel: what was counted, as ``Profile.kernels`` has it.
+        kernel: the counts of a kernel, from ``Profile.kernels``.
         on: a GPU by its name (``"H200"``), or one of this machine.
 
     Raises:
-        ArgumentError: ``kernel`` is no profiled kernel.
-        ArchError: nothing is called so, or its clock and bandwidths are not in the table.
+        ArgumentError: ``kernel`` is not a profiled kernel.
+        ArchError: no GPU has this name, or its clock and bandwidths are not in the table.
 
     Example::
 
@@ -168,13 +169,16 @@ _WIDEST_BYTES = 16
 
 
 def merged(kernel: ProfiledKernel) -> ProfiledKernel:
-    """Leave of accesses to neighbouring words of shared memory the one that takes most: ptxas may make one of them.
+    """Merge accesses to adjacent words of shared memory, because ptxas may merge them.
 
-    That one delivers all words that each of them wants of a bank, so it takes no fewer wavefronts than any of them. One
-    of 8 bytes was counted for each half of a warp, which may want the same words.
+    Only the access with the most wavefronts keeps its counts.
 
-    Source: measured with the ptxas of CUDA 13: it merges ``ld`` and ``st`` of 4 and 8 bytes of shared memory that have
-    one base, but none of global memory, and none that are volatile or shorter.
+    The merged access delivers all words that the single accesses read from a bank. It therefore needs at least as many
+    wavefronts as each of them. An access of 8 bytes was counted for each half of a warp, and both halves may read the
+    same words.
+
+    Source: measured with the ptxas of CUDA 13: it merges ``ld`` and ``st`` of 4 and 8 bytes of shared memory with one
+    base. It merges no accesses to global memory, and no volatile or shorter ones.
     """
     rows = list(kernel.instructions)
     for window in _windows(rows):
@@ -212,7 +216,7 @@ def _windows(rows: Sequence[ProfiledInstruction]) -> list[list[int]]:
 
 
 def _of_memory(kernel: ProfiledKernel, gpu: Peaks) -> list[Bound]:
-    """Bound what the caches at best leave to memory, and to the second cache; of which line that is, nobody knows."""
+    """Return bounds from the minimum traffic to memory and to the L2 cache. The source lines are unknown."""
     size = f" of {gpu.l2_mib} MiB" if gpu.l2_mib else ""
     cold = f"the L2 cache{size} contains none of the data at the start, and all results are written back"
     rows = [("memory", kernel.distinct_sectors, gpu.memory_bytes_per_s, cold)]
@@ -228,7 +232,10 @@ def _of_memory(kernel: ProfiledKernel, gpu: Peaks) -> list[Bound]:
 def _most(
     rows: Iterable[ProfiledInstruction], count: Callable[[ProfiledInstruction], float]
 ) -> tuple[SourceLine | None, float]:
-    """Find the line that has most of a count, and its share; lines that are not known are none."""
+    """Return the known line with the highest count, and its share of the total.
+
+    Return None and 0 if no known line has a count.
+    """
     found: dict[SourceLine | None, float] = {}
     for row in rows:
         found[row.source] = found.get(row.source, 0) + count(row)
@@ -240,7 +247,7 @@ def _most(
 
 
 def _at(kernel: ProfiledKernel, line: SourceLine | None) -> Measures:
-    """Return what was counted at a line."""
+    """Return the measures of a line."""
     return next((each.measures for each in kernel.lines() if line and each.source == line), Measures())
 
 
@@ -263,7 +270,7 @@ def _conflicting(kernel: ProfiledKernel, line: SourceLine | None) -> str:
 
 
 class _ExecutionUnit(NamedTuple):
-    """A part of a multiprocessor: what it does each clock cycle at most, and how often an instruction has it do so."""
+    """A unit of an SM: its maximum throughput per clock cycle, and the work of each instruction for it."""
 
     name: str
     what: str
@@ -313,12 +320,17 @@ def _requests(row: ProfiledInstruction) -> int:
 
 
 def _lanes(row: ProfiledInstruction) -> int:
-    """Count the lanes that an instruction takes: all of a warp, but where ptxas may branch around it."""
+    """Return the lanes that an instruction uses: active threads if predicated, otherwise all lanes of its warps.
+
+    ptxas may branch around a predicated instruction.
+    """
     return row.measures.threads if row.text.startswith("@") else _WARP * row.measures.warps
 
 
 def special_results(row: ProfiledInstruction) -> int:
-    """Count what has a unit of its own, but no division by a constant, or that is approximate.
+    """Return the lanes of an instruction that uses the special unit, or 0 for other instructions.
+
+    Divisions by a constant and approximate divisions count as 0.
 
     Source: measured with the ptxas of CUDA 13: approximate divisions by one number share its reciprocal, rounded ones
     do not.
@@ -352,7 +364,7 @@ def _mergeable(rows: Iterable[ProfiledInstruction], name: str) -> int:
 
 
 def _issued(row: ProfiledInstruction) -> float:
-    """Count what begins for certain: what ptxas neither merges nor does without."""
+    """Return the minimum number of issued instructions, which ptxas neither merges nor removes."""
     packed = 2 if row.type.endswith("x2") else 1
     arithmetic = sum(type_results(row, name) for name in _TYPES) / packed + special_results(row)
     matrices = row.measures.warps if row.measures.tensor_flops or row.words[0] == "shfl" else 0
@@ -363,7 +375,7 @@ def _issued(row: ProfiledInstruction) -> float:
 
 
 def _tensor_units(rows: Iterable[ProfiledInstruction], gpu: Peaks, unknown: dict[str, None]) -> list[_ExecutionUnit]:
-    """List tensor cores by the type that they multiply; what has no throughput in the table goes to ``unknown``."""
+    """Return the tensor cores by factor type. Types without a throughput in the table are added to ``unknown``."""
     found = dict.fromkeys(_factor(row) for row in rows if row.measures.tensor_flops)
     unknown.update((f"products of matrices of {type_}", None) for type_ in found if type_ not in gpu.tensor)
     return [
@@ -381,7 +393,7 @@ _NUMBER = frozenset(
 
 
 def _factor(row: ProfiledInstruction) -> str:
-    """Name the type of the first factor: the second that is named; ``wmma`` names none where that is f16.
+    """Return the type of the first factor, which is the second named type. ``wmma`` omits it for f16.
 
     Source: PTX ISA 9.1, "Warp Level Matrix Multiply-Accumulate Instructions".
     """
@@ -390,7 +402,7 @@ def _factor(row: ProfiledInstruction) -> str:
 
 
 def _dense_flops(row: ProfiledInstruction, factor: str) -> float:
-    """Count operations on a type, half of them where half of the factors is left out."""
+    """Return the number of operations on a type. Only half of them count for a sparse factor."""
     if _factor(row) != factor:
         return 0
     is_sparse = not {"sp", "sp::ordered_metadata"}.isdisjoint(row.words)

@@ -1,4 +1,4 @@
-"""Two profiles side by side: every number that says what launches cost, before and after."""
+"""Comparison of two profiles: every number of the launch costs, before and after."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cujit.values import NamedTuple, dataclass
 
 
 class CostChange(NamedTuple):
-    """One number of both: ``what`` is a name of ``Measures`` or of Nsight Compute, or the bound of a part of a GPU."""
+    """One number before and after. ``what`` is a name of ``Measures`` or of Nsight Compute, or a unit's bound."""
 
     what: str
     before: int
@@ -25,9 +25,9 @@ class CostChange(NamedTuple):
 
 @dataclass(frozen=True)
 class CostComparison:
-    """What the launches of two kernels cost, which have the names ``before`` and ``after``.
+    """The launch costs of two kernels, with the names ``before`` and ``after``.
 
-    Numbers that are 0 in both are left out.
+    Numbers that are 0 in both kernels are omitted.
     """
 
     before: str
@@ -41,16 +41,16 @@ class CostComparison:
 
 
 def compare(before: ProfiledKernel, after: ProfiledKernel, *, on: str | Device | None = None) -> CostComparison:
-    """Compare what the launches of two kernels cost, number by number.
+    """Compare the launch costs of two kernels, number by number.
 
     Args:
-        before: what was counted, as ``Profile.kernels`` has it, or ``read_profile`` gives it.
-        after: the same of the other kernel.
-        on: a GPU (``"H200"``): the bounds of its parts are compared too, in nanoseconds.
+        before: the counts of a kernel, from ``Profile.kernels`` or ``read_profile``.
+        after: the counts of the other kernel.
+        on: a GPU (``"H200"``). With a GPU, the bounds of its units are compared too, in nanoseconds.
 
     Raises:
-        ArgumentError: one of them is no profiled kernel.
-        OptionError: no GPU that is known is called so.
+        ArgumentError: one of the two is not a profiled kernel.
+        OptionError: no known GPU has this name.
 
     Example::
 

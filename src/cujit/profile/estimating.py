@@ -1,7 +1,7 @@
-"""Estimates: what share of its time on a GPU a kernel saves if a piece of advice is followed.
+"""Estimates of the share of time on a GPU that a kernel saves by following a piece of advice.
 
-A model adds up what the units of a GPU do, before and after. Its numbers that are not in the table of peaks fit the
-times of an H200 for the twenty pairs of ``benchmarks/advice_pairs.py`` that serve to tune it.
+A model adds up the work of a GPU's units, before and after. Its parameters outside the table of peaks were fitted to
+the times of an H200, for the twenty tuning pairs of ``benchmarks/advice_pairs.py``.
 """
 
 from __future__ import annotations
@@ -91,7 +91,9 @@ def _ideal(m: Measures) -> int:
 
 
 def _updates(row: ProfiledInstruction) -> int:
-    """Count updates that wait for each other: ptxas makes one of those of a warp whose threads all have one word.
+    """Return the number of serialized updates.
+
+    ptxas merges the updates of a warp into one if all its threads update the same word.
 
     Source: measured on an H200: pairs "sum" and "largest".
     """
@@ -144,7 +146,7 @@ def _vectorized(kernel: ProfiledKernel, line: SourceLine | None) -> ProfiledKern
 
 
 def _staged(kernel: ProfiledKernel, _: SourceLine | None) -> ProfiledKernel:
-    """Move what a block loads again to shared memory."""
+    """Return a profile in which the repeated loads of a block use shared memory."""
     kept = min(1, kernel.block_sectors / max(kernel.totals.sectors, 1))
 
     def change(row: ProfiledInstruction) -> ProfiledInstruction:

@@ -1,4 +1,4 @@
-"""What GPUs can do at most: clocks, bandwidths and throughputs of products, each with its source."""
+"""Peak rates of GPUs: clocks, bandwidths, and throughputs of products, each with its source."""
 
 from __future__ import annotations
 
@@ -87,15 +87,15 @@ _MEMORY = re.compile(r"\b(\d+) ?GB\b", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Peaks:
-    """What a GPU does at most, at its highest published clock.
+    """Peak rates of a GPU at its highest published clock.
 
-    ``memory_bytes_per_s`` is of its memory, ``l2_mib`` the size of its second cache, which moves ``l2_bytes`` a clock
-    cycle (None, 0: not published). ``fp32``, ``fp64`` and ``fp16`` are results, and ``tensor`` operations by type, of
-    each multiprocessor and clock cycle.
+    ``memory_bytes_per_s`` is the memory bandwidth. ``l2_mib`` is the size of the L2 cache, which moves ``l2_bytes`` per
+    clock cycle. None and 0 mean not published. ``fp32``, ``fp64``, and ``fp16`` are results per SM and clock cycle.
+    ``tensor`` contains operations per SM and clock cycle, by type.
 
     Example::
 
-        print(cujit.profile.peaks("H200").clock_mhz)
+    print(cujit.profile.peaks("H200").clock_mhz)
     """
 
     name: str
@@ -113,7 +113,7 @@ class Peaks:
     def per_second(self, each: float, blocks: int | None = None) -> float:
         """Return the rate per second of all SMs, if each SM does ``each`` operations in a clock cycle.
 
-        With fewer ``blocks`` than multiprocessors, only so many have something to do.
+        With fewer ``blocks`` than SMs, only as many SMs as blocks are busy.
         """
         busy = self.processors if blocks is None else min(self.processors, max(1, blocks))
         return each * busy * self.clock_mhz * 1e6
@@ -123,14 +123,14 @@ class Peaks:
 
 
 def peaks(on: str | Device) -> Peaks:
-    """Look up what a GPU does at most: by its name, or that of a GPU of this machine.
+    """Return the peak rates of a GPU, by its name or as a Device of this machine.
 
     Raises:
-        ArchError: no GPU is called so, or its clock and bandwidths are not in the table; the message has what is.
+        ArchError: no GPU has this name, or its clock and bandwidths are not in the table. The message lists the table.
 
     Example::
 
-        assert cujit.profile.peaks("A100 40GB").memory_bytes_per_s < cujit.profile.peaks("A100").memory_bytes_per_s
+    assert cujit.profile.peaks("A100 40GB").memory_bytes_per_s < cujit.profile.peaks("A100").memory_bytes_per_s
     """
     name = on.product if isinstance(on, Device) else on
     known = f"known are {listed(_KNOWN, 99)}"

@@ -1,4 +1,4 @@
-"""Profiles that were written down: what ``cujit profile --json`` prints, and ``Profile.to_json`` gives."""
+"""Saved profiles: the output of ``cujit profile --json`` and of ``Profile.to_json``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``cujit profile --json`` prints of a kernel."""
+"""Records of kernels in the output of ``cujit profile --json``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cujit.profile.bounding import bounds
 
 
 def kernel_record(kernel: ProfiledKernel, on: str | Device | None = None) -> dict[str, Any]:
-    """Describe what a kernel cost, with advice, and with its bounds on a GPU.
+    """Return the costs of a kernel with advice and, if ``on`` is set, with its bounds on that GPU.
 
     Raises:
         ArchError: see ``bounds``.

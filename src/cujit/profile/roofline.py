@@ -1,4 +1,4 @@
-"""Bounds drawn: a roofline, and beside it how long each part of the GPU takes at least."""
+"""Plot of bounds: a roofline, and the minimum time of each unit of the GPU."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ROWS = 7
 
 
 class Roof(NamedTuple):
-    """A level that operations in a second do not pass: flat, or by so many ``bytes_per_s`` a slope."""
+    """An upper limit of operations per second: constant, or proportional to ``bytes_per_s``."""
 
     label: str
     flops_per_s: float
@@ -32,7 +32,7 @@ class Roof(NamedTuple):
 
 
 def roofs(found: KernelBounds) -> tuple[list[Roof], list[Roof]]:
-    """List the slopes of memory and caches, and the levels of what the kernel computes with."""
+    """Return the slopes of memory and caches, and the levels of the units that the kernel uses."""
     gpu = found.gpu
     slopes = [Roof("memory", math.inf, gpu.memory_bytes_per_s)]
     if gpu.l2_bytes:
@@ -103,7 +103,7 @@ def _head(figure: Figure, found: KernelBounds, theme: Theme) -> None:
 
 
 def _roofline(ax: Axes, found: KernelBounds, theme: Theme) -> None:
-    """Draw slopes up to the highest level, and the kernel by what its operations take at least."""
+    """Draw the slopes up to the highest level, and a point for each arithmetic intensity of the kernel."""
     slopes, levels = roofs(found)
     most = max(level.flops_per_s for level in levels)
     points = [(found.flops_per_byte or 0, "by distinct bytes")]
@@ -136,7 +136,7 @@ def _roofline(ax: Axes, found: KernelBounds, theme: Theme) -> None:
 
 
 def _along(ax: Axes, ends: list[tuple[float, float]], label: str, theme: Theme) -> None:
-    """Write above a slope, as steep as it is."""
+    """Write a label above a slope, at the slope's angle."""
     (left, bottom), (right, top) = ax.transData.transform(ends)
     angle = math.degrees(math.atan2(top - bottom, right - left))
     x, y = ends[0]

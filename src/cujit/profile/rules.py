@@ -1,4 +1,4 @@
-"""The rules of advice in words: what each one finds, why that matters, and how to fix it.
+"""Texts of the advice rules: the finding of each rule, its importance, and the fix.
 
 ``docs/advice.md`` and reports quote them.
 """

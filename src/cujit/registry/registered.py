@@ -24,7 +24,10 @@ U = TypeVar("U")
 
 
 class Tasks(SingleFlight[Any]):
-    """Work under way by key, one thread each. Threads that would wait for each other in a ring are refused."""
+    """Running work by key, with one thread for each key.
+
+    Threads that would wait for each other in a cycle are refused.
+    """
 
     not_shared = ()
 
@@ -33,12 +36,13 @@ class Tasks(SingleFlight[Any]):
         self._waits_for: dict[int, Flight[Any]] = {}
 
     def run_for(self, wish: object, key: object, label: str, work: Callable[[], T]) -> T | None:
-        """Do the work, or wait for the thread that does it; None where that did it for another wish, or was stopped.
+        """Run the work, or wait for the thread that runs it.
 
-        An exception of the work is raised in every thread that waited with the same wish.
+        Return None if that thread ran it for another wish, or was stopped. An exception of the work is raised in every
+        thread that waited with the same wish.
 
         Raises:
-            OptionError: the work, or work that it waits for, asks for itself.
+            OptionError: the work, or work that it waits for, requests itself.
         """
         me, mine = get_ident(), Flight[Any](label, wish)
         with mine.running:
@@ -63,12 +67,12 @@ class Tasks(SingleFlight[Any]):
         return done[0] if done else None
 
     def unless_busy(self, key: object, work: Callable[[U], T], of: U) -> T | None:
-        """Do work that waits for nothing, unless a thread does the work of this key. None if one does."""
+        """Run work that never waits. Return None if a thread already runs the work of this key."""
         with self._guard:
             return None if key in self._under_way else work(of)
 
     def _refuse_ring(self, task: Flight[Any], me: int) -> None:
-        """Follow who waits for whom, from the thread that does ``task``; it must not end here."""
+        """Raise an error if the chain of waiting threads from ``task`` leads back to this thread."""
         ring: list[str] = []
         wanted: Flight[Any] | None = task
         while wanted is not None:
@@ -208,7 +212,7 @@ class RegisteredModule:
         return ready
 
     def _hand_out(self, lowered: str) -> _Ready:
-        """Return a kernel that nobody has asked to configure."""
+        """Return a kernel for a call without configuration."""
         return self._ready.get(lowered) or self._ready.setdefault(lowered, _Ready(self._module[lowered], None))
 
     def _configure(

@@ -43,7 +43,7 @@ _LONGEST_NAME = 200
 
 
 class _Wish(NamedTuple):
-    """What somebody would register, as far as that can be known: equal wishes are taken to give the same."""
+    """The known properties of a requested registration. Equal wishes are assumed to build equal modules."""
 
     description: Description
     options: Options
@@ -51,7 +51,7 @@ class _Wish(NamedTuple):
 
 
 class _Order(NamedTuple):
-    """A wish with its builder, or with what stands in place of one, and the cache to use."""
+    """A wish with its builder or ModuleSpec, and the cache to use."""
 
     wish: _Wish
     builder: Builder | ModuleSpec
@@ -65,11 +65,11 @@ class _Order(NamedTuple):
         version: object,
         cache: Cache | bool | None,
     ) -> _Order:
-        """Bring every argument into its one form.
+        """Create an order with every argument in its normalized form.
 
         Raises:
-            OptionError: one of them is of the wrong type.
-            FormatError: text or bytes in place of a builder are not what they should be.
+            OptionError: an argument has the wrong type.
+            FormatError: the text or the bytes in place of a builder are invalid.
         """
         chosen = _DEFAULT_OPTIONS if options is None else Options.of(options, {})
         if version is not None and (not isinstance(version, str) or not version.strip()):
@@ -84,10 +84,10 @@ class _Order(NamedTuple):
         return cls(_Wish(described(builder), chosen, version), builder, cache)
 
     def build(self) -> ModuleSpec:
-        """Call the builder, and take what it gives.
+        """Call the builder, and return its result with the options of the wish.
 
         Raises:
-            OptionError: it gave nothing that can be loaded.
+            OptionError: the result can't be loaded.
         """
         built = self.builder if isinstance(self.builder, ModuleSpec) else built_of(self.builder())
         return built.with_options(self.wish.options)
@@ -169,7 +169,7 @@ class Registry:
                 return found.registered
 
     def __iter__(self) -> Iterator[RegisteredModule]:
-        """Go through what is registered now, in the order of names and devices."""
+        """Return an iterator over the registered modules, sorted by name and device."""
         with self._guard:
             entries = sorted(self._entries.items(), key=lambda item: (item[0][0], item[0][1].name))
         return iter([entry.registered for _, entry in entries])
@@ -221,7 +221,7 @@ class Registry:
         return entry
 
     def after_fork(self) -> None:
-        """Begin anew, in a forked child, with what other threads of the parent may have been changing."""
+        """Reset, in a forked child, the lock and the tasks that other threads of the parent may have been using."""
         self._guard = threading.Lock()
         self._tasks.after_fork()
 
@@ -231,7 +231,7 @@ class Registry:
 
 @dataclass(frozen=True)
 class _Maker:
-    """Makes what one wish asks for under one name on one device."""
+    """Builds the module of one order under one name on one device."""
 
     name: str
     device: Device
@@ -239,7 +239,7 @@ class _Maker:
     tasks: Tasks
 
     def make(self, check: bool) -> RegisteredModule:
-        """Take what the cache has by name, unless it shall be checked, or build, load and keep it."""
+        """Return the cached module of the name unless ``check`` is set. Otherwise build, load, and cache it."""
         common = _common_of(self.device, self.order)
         tools = runner(self.order.cache) if common is None else common.tools
         key = None if isinstance(self.order.builder, ModuleSpec) else self._key(tools, common)
@@ -258,9 +258,9 @@ class _Maker:
         return RegisteredModule(self.name, loaded, self.tasks, version=self.order.wish.version, key=digest, built=built)
 
     def _key(self, tools: Runner, common: _Common | None) -> Key | None:
-        """Make the key of the name; None without a version, and where there is no compiler or no cache.
+        """Return the key of the name, or None without a version, a compiler, or a cache.
 
-        The key of an empty source stands in it for the build of the compiler and for the options.
+        The key of an empty source represents the compiler's build and the options.
         """
         if common is None:
             common = self._made_common(tools)
@@ -293,7 +293,7 @@ class _Maker:
 
 
 class _Common(NamedTuple):
-    """What modules of one version have in common on a device, under one environment: their runner and parts of keys."""
+    """Shared values of the modules of one version on a device in one environment: the runner, and parts of keys."""
 
     environment: tuple[str | bytes | None, ...]
     tools: Runner
@@ -307,7 +307,7 @@ def _is_usual(order: _Order) -> bool:
 
 
 def _common_of(device: Device, order: _Order) -> _Common | None:
-    """Return what is known of such modules, if it still holds."""
+    """Return the stored shared values of such modules, or None if they are missing or outdated."""
     if order.wish.version is None or not _is_usual(order):
         return None
     known: _Common | None = device.shortcuts.get((__version__, order.cache, order.wish.version))
@@ -338,7 +338,7 @@ def _built_part(description: Description) -> tuple[tuple[Part, ...], str]:
 
 @functools.lru_cache(64)
 def _alike(cujit: str, version: str | None, place: str, compiler: str, options: Part) -> tuple[tuple[Part, ...], str]:
-    """Return the parts that the keys of a library's modules have in common, and their text."""
+    """Return the parts that the keys of a library's modules share, and their text."""
     parts = (
         Part.text("schema", _SCHEMA),
         Part.text("cujit", cujit),
@@ -351,7 +351,7 @@ def _alike(cujit: str, version: str | None, place: str, compiler: str, options: 
 
 
 def _part_of_options(options: Options) -> Part:
-    """Return options as a part of a key, with the directories that no other key holds."""
+    """Return options as a part of a key. The part includes directories, which other keys don't contain."""
     return _NO_OPTIONS if options is _DEFAULT_OPTIONS else Part.content("options", repr(options))
 
 
@@ -398,10 +398,10 @@ def _is_same(a: Artifact, b: Artifact) -> bool:
 
 
 def _require_same(registered: RegisteredModule, order: _Order) -> None:
-    """Build what another order asks for, and hold it against what is registered.
+    """Build the module of another order, and compare it with the registered module.
 
     Raises:
-        OptionError: it is something else.
+        OptionError: the modules differ.
     """
     built = order.build()
     if registered.built is None:  # the cache knew the name: only the images can be compared

@@ -1,4 +1,4 @@
-"""What a builder gives to the registry, and what can be known of a builder without calling it."""
+"""Results of builders for the registry, and descriptions of builders without calling them."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class ModuleSpec:
         return ModuleSpec(self.source, self.names, options=joined)
 
     def difference(self, other: ModuleSpec) -> str:
-        """Describe in one line what differs first. ``""`` if nothing does."""
+        """Return a one-line description of the first difference, or an empty string if the specs are equal."""
         if self.digest == other.digest:
             return ""
         mine, theirs = self._parts(), other._parts()
@@ -133,7 +133,9 @@ Builder = Callable[[], object]
 
 
 def built_of(given: object) -> ModuleSpec:
-    """Take what a builder returned: a ModuleSpec, the arguments of one as a tuple, or a source or an image alone.
+    """Convert the result of a builder to a ModuleSpec.
+
+    The result is a ModuleSpec, the arguments of a ModuleSpec as a tuple, or only a source or an image.
 
     Raises:
         OptionError: the value has a different type.
@@ -214,11 +216,11 @@ _MOST_ITEMS = 16
 
 
 def described(builder: Callable[..., object]) -> Description:
-    """Describe a callable without calling it: its code, and the plain values that it brings along.
+    """Describe a callable without calling it: its code, and the plain values that it uses.
 
-    Those are the values that its closure captured, its defaults, and the arguments of a ``functools.partial``, as far
-    as they are numbers, text, bytes, enum members, types, functions, and short tuples of these. Nothing is said of
-    other objects but their type, and so of nothing that may change: equal descriptions may still do different things.
+    The values are the variables that its closure captured, its defaults, and the arguments of a ``functools.partial``.
+    Plain values are numbers, text, bytes, enum members, types, functions, and short tuples of these. Other objects are
+    described only by their type, because they may change. Callables with equal descriptions may therefore differ.
     """
     return _callable(builder, _DEEPEST)
 
@@ -283,6 +285,6 @@ def code_text(description: object) -> str:
 
 @functools.lru_cache(256)
 def _text_of_code(code: CodeType) -> str:
-    """Write code down. Builders of one library often share their code, and differ in what they captured."""
+    """Return code as text. Builders of one library often share their code, and differ only in captured values."""
     own = code.co_name, code.co_code.hex(), code.co_names, code.co_varnames, code.co_freevars
     return f"code({own!r}, {', '.join(map(code_text, code.co_consts))})"

@@ -1,4 +1,4 @@
-"""Shared caches: filled by whoever holds a key, and pulled ahead of time. ``import cujit.remote``."""
+"""Shared caches: holders of a signing key fill them, and clients can pull ahead of time. ``import cujit.remote``."""
 
 from cujit.cache.remote.filling import RemoteStore
 from cujit.cache.remote.signing import Signer

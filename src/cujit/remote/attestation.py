@@ -1,7 +1,7 @@
-"""Attestations of packs: what a pack contains, which compilers and headers it was made with, and who says so.
+"""Attestations of packs: the contents of a pack, the compilers and headers that built it, and the signer.
 
-An attestation is a statement of in-toto in a DSSE envelope. Its subject is the pack by its SHA-256, its predicate a
-CycloneDX bill of materials: a component for each image, compiler and header, with their digests.
+An attestation is an in-toto statement in a DSSE envelope. Its subject is the pack by its SHA-256. Its predicate is a
+CycloneDX bill of materials: a component for each image, compiler, and header, with their digests.
 
 Source: in-toto Attestation Framework 1.0, DSSE 1.0.2, CycloneDX 1.6.
 """
@@ -29,7 +29,7 @@ _INCLUDE = "include "
 
 
 def attestation_of(pack: Pack, name: str, sha256: str, signer: Signer) -> bytes:
-    """Sign what a pack contains; ``sha256`` is the digest of its file in hex.
+    """Return the signed attestation of a pack's contents. ``sha256`` is the digest of the pack's file in hex.
 
     Raises:
         CacheRefusedError, OSError: as ``Pack.is_there``.
@@ -77,7 +77,7 @@ def proved_bill(envelope: bytes, sha256: str, key: TrustedKey) -> dict[str, Any]
 
 
 def _signed_bytes(kind: str, payload: bytes) -> bytes:
-    """Return what a signature of an envelope is over."""
+    """Return the bytes that the signature of an envelope covers."""
     name = kind.encode()
     return b"DSSEv1 %d %s %d %s" % (len(name), name, len(payload), payload)
 

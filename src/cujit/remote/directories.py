@@ -1,7 +1,7 @@
-"""Directories of other tools in packs: what a tool compiled into its cache directory, for machines that only read.
+"""Cache directories of other tools in packs, for machines that only read.
 
-A pack has an entry for each directory that has files: its key is the name of the tool and the path, its data the files.
-Such files are executed, so they reach the tool's directory only out of a pack that a trusted key signed.
+A pack has an entry for each directory that has files. Its key is the name of the tool and the path, and its data is the
+files. The files are executed, so they are unpacked only from a pack that a trusted key signed.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class Extracted(NamedTuple):
 
 @file_errors()
 def pack_directory(directory: Path, output: Path, *, name: str) -> PackStats:
-    """Write the files of a tool's cache directory to a pack, and return what is in it.
+    """Write the files of a tool's cache directory to a pack, and return the pack's statistics.
 
-    Links, hidden files, and files that end in ``.lock`` or ``.tmp`` are left out. The same files make the same bytes.
+    Links, hidden files, and files that end in ``.lock`` or ``.tmp`` are omitted. Equal files produce equal bytes.
 
     Args:
         directory: the directory, with its subdirectories.
-        output: the pack to write; its name ends in ``.pack``.
+        output: the pack to write. Its name ends in ``.pack``.
         name: a name for the tool and its version, such as ``tilelang-0.1.15``.
 
     Raises:
@@ -166,7 +166,7 @@ def _write(directory: Path, files: Mapping[str, bytes]) -> tuple[int, int]:
 
 
 def _is_made(directory: Path, files: Mapping[str, bytes]) -> bool:
-    """Make a directory with all its files at once; False if another process was faster."""
+    """Create a directory and all its files atomically. Return False if another process created it first."""
     folder = Path(tempfile.mkdtemp(prefix=".cujit-", dir=directory.parent))  # in place: a directory of files
     try:
         for name, content in files.items():
@@ -180,7 +180,7 @@ def _is_made(directory: Path, files: Mapping[str, bytes]) -> bool:
 
 
 def _has(path: Path, content: bytes) -> bool:
-    """Return whether there is a file with this content that nobody else could change."""
+    """Return whether a file with this content exists that only trusted users could change."""
     try:
         status = os.lstat(path)
     except FileNotFoundError:

@@ -51,7 +51,7 @@ class PushedPack(NamedTuple):
 
 
 class PulledPack(NamedTuple):
-    """A pack that was pulled: the file, the bytes, who signed it, and the Unix time of the signature."""
+    """A pulled pack: the path, the size in bytes, the signer, and the Unix time of the signature."""
 
     path: Path
     pack_bytes: int
@@ -196,7 +196,7 @@ class _SignedLayer(NamedTuple):
 
 
 class _PackTag:
-    """A tag of a repository in a registry, and the client that asks for it."""
+    """A tag of a repository in a registry, and the client that requests it."""
 
     def __init__(self, url: str, client: Any, container: Any) -> None:
         self.url = url
@@ -236,7 +236,7 @@ class _PackTag:
 
     @staticmethod
     def layer(path: Path, media_type: str) -> dict[str, Any]:
-        """Describe a file as a manifest does."""
+        """Return the description of a file for a manifest."""
         with open(path, "rb") as file:
             digest = _digest(file)
         layer = {"mediaType": media_type, "size": path.stat().st_size, "digest": f"sha256:{digest.hexdigest()}"}
@@ -284,7 +284,7 @@ def _digest(file: Any) -> Any:
 
 
 def _manifest(place: _PackTag) -> bytes:
-    """Get the manifest; if the URL has a digest, it is the one with that digest."""
+    """Return the manifest. If the URL has a digest, the manifest must match it."""
     address = f"{place.client.prefix}://{place.container.manifest_url()}"
     headers = {"Accept": _MANIFEST_TYPES}
     answer = place.ask(lambda: place.client.do_request(address, "GET", headers=headers, stream=True))
@@ -323,7 +323,7 @@ def _hex(digest: str) -> str:
 
 
 def _content(answer: Any, most_bytes: int) -> Iterator[bytes]:
-    """Read what a registry sends, as it was stored, and no more than is allowed."""
+    """Yield the stored bytes from a registry's response, up to a maximum size."""
     size = 0
     try:
         while piece := answer.raw.read(_CHUNK_BYTES, decode_content=False):

@@ -1,4 +1,4 @@
-"""Filling a shared cache, by whoever has a key to sign with, and taking out of it ahead of time."""
+"""Publishing to a shared cache with a signing key, and pulling from it ahead of time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ T = TypeVar("T")
 
 
 class Pushed(NamedTuple):
-    """What was published: ``new`` objects of ``new_bytes``; ``kept`` were there; ``skipped`` had been pulled."""
+    """Counts of a push: ``new`` objects of ``new_bytes``.
+
+    ``kept`` objects were already in the store. ``skipped`` objects had been pulled from a shared cache.
+    """
 
     new: int
     kept: int
@@ -35,7 +38,10 @@ class Pushed(NamedTuple):
 
 
 class Pulled(NamedTuple):
-    """What was taken: ``new`` records of ``new_bytes``; ``had`` were here; keys that are ``missing`` or ``refused``."""
+    """Counts of a pull: ``new`` records of ``new_bytes``, and ``had`` records that already existed locally.
+
+    ``missing`` are the absent keys. ``refused`` are the refused keys with reasons.
+    """
 
     new: int
     had: int
@@ -53,23 +59,23 @@ def push(
     with_recipes: bool = False,
     replace: bool = False,
 ) -> Pushed:
-    """Publish what caches and packs hold and another machine could use.
+    """Publish the records of caches and packs that other machines can use.
 
-    What was itself pulled from a shared cache is left out: nobody signs what others have made. So are machine code of
-    this processor and modules by version.
+    Records that were pulled from a shared cache are omitted, because signers sign only their own work. CPU machine code
+    and modules by version are omitted too.
 
     Args:
-        url: the store, as in ``CUJIT_REMOTE``; it has to be writable.
-        roots: where the records are, as ``cujit.Cache.stores`` has them.
+        url: the store, as in ``CUJIT_REMOTE``. It must be writable.
+        roots: the directories of the records, as in ``cujit.Cache.stores``.
         signer: the key, and the scope.
-        with_recipes: publish sources, logs and names of files too.
-        replace: write what is there already once more, as after a change of keys.
+        with_recipes: publish sources, logs, and file names too.
+        replace: rewrite existing objects, for example after a change of keys.
 
     Raises:
-        CacheRefusedError: others could have written to a root.
+        CacheRefusedError: other users could have written to a root.
         FormatError: a record is damaged.
-        FileError: a root cannot be read.
-        RemoteError: the store does not answer.
+        FileError: a root can't be read.
+        RemoteError: the store doesn't respond.
     """
     store = RemoteStore(url, signer, with_recipes=with_recipes)
     theirs = brought(roots)
@@ -85,20 +91,20 @@ def push(
 
 @file_errors()
 def pull(url: str, keys: Iterable[str], cache: Cache, trust: Path) -> Pulled:
-    """Take the records of keys out of a shared cache into the root of a cache, ahead of time.
+    """Copy the records of keys from a shared cache to the root of a cache, ahead of time.
 
     Args:
         url: the store, as in ``CUJIT_REMOTE``.
         keys: digests of keys, of 64 hex digits.
-        cache: what is there already is not asked for; the rest is kept in its root.
-        trust: the file of keys that are believed, as in ``CUJIT_TRUST``.
+        cache: the cache that stores the records in its root. Existing records are not requested.
+        trust: the file of trusted keys, as in ``CUJIT_TRUST``.
 
     Raises:
-        CacheRefusedError: others could have written to a root, or to the file of keys.
-        FormatError: it is no file of keys, or there is no shared cache.
-        MissingError: there is no root to write to.
-        FileError: the root cannot be written.
-        RemoteError: the store does not answer.
+        CacheRefusedError: other users could have written to a root, or to the file of keys.
+        FormatError: the file of keys is invalid, or there is no shared cache.
+        MissingError: there is no writable root.
+        FileError: the root can't be written.
+        RemoteError: the store doesn't respond.
     """
     store, believed, transport = cache.store, TrustedKeys.read(trust), transport_of(url, SOCKET_S)
     if store is None:
@@ -129,7 +135,7 @@ def pull(url: str, keys: Iterable[str], cache: Cache, trust: Path) -> Pulled:
 
 
 def _counted(wanted: int, done: Mapping[str, tuple[int, str]]) -> Pulled:
-    """Count what came, by key its size, or why there is none."""
+    """Return the counts of a pull from the size of each key's record, or the reason for its refusal."""
     sizes = [size for size, _ in done.values() if size]
     absent = tuple(digest for digest, (size, why) in done.items() if not size and not why)
     refused = tuple((digest, why) for digest, (_, why) in done.items() if why)
@@ -137,7 +143,10 @@ def _counted(wanted: int, done: Mapping[str, tuple[int, str]]) -> Pulled:
 
 
 def _each(work: Callable[[str], T], digests: Sequence[str]) -> list[T]:
-    """Do the same for each key, several at once: most of the time is that of the network."""
+    """Return the results of the same work for each key.
+
+    The work runs in parallel, because the network takes most of the time.
+    """
     found: dict[int, T] = {}
     with closing(as_done([partial(work, digest) for digest in digests], AT_ONCE, "cujit-remote")) as done:
         for number, result in done:

@@ -1,4 +1,4 @@
-"""One page about a kernel, to look at: ``import cujit.report``; source, PTX, machine code, counters and plots."""
+"""One page about a kernel: source, PTX, SASS, counters, and plots. ``import cujit.report``."""
 
 from cujit.report.listings import Listing
 from cujit.report.report import KernelReport, ReportPage, of

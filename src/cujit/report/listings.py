@@ -36,10 +36,10 @@ _MOST_PLACES = 64
 
 @dataclass(frozen=True)
 class Listing:
-    """A text by lines, of which the first is number ``first``: ``kind`` is ``source``, ``tileir``, ``ptx`` or ``sass``.
+    """A text by lines, starting at line ``first``. ``kind`` is ``source``, ``tileir``, ``ptx``, or ``sass``.
 
-    ``sources`` has for each line the one of source that it comes from, ``ptx_lines`` that of the PTX; None and 0 where
-    it is not known. Both are empty where no line has any.
+    ``sources`` contains the source line of each line, or None if it is unknown. ``ptx_lines`` contains the PTX line of
+    each line, or 0 if it is unknown. Both are empty if no line has any.
     """
 
     kind: str
@@ -64,13 +64,13 @@ class Listing:
 
 
 class Quoted:
-    """The sources that a report may quote: texts that are known by name, and files of code that are there.
+    """The sources that a report may quote: texts by name, and existing source files.
 
-    ``left_out`` are files that were asked for in vain, or were too many.
+    ``left_out`` are files that could not be read, or exceeded the maximum number.
     """
 
     def __init__(self, texts: Mapping[str, Text], places: Sequence[tuple[str, str]] = ()) -> None:
-        """Take the texts that are no files, by the names that the compiler knows them by, and an image's places."""
+        """Store the texts that are not files, by their names in the compiler, and the places of an image."""
         self.places = places
         self._sources = Sources()
         for name, text in texts.items():
@@ -84,7 +84,10 @@ class Quoted:
         return line if line is None or known is None else SourceLine(known.shown, line.line)
 
     def listings(self, used: Iterable[SourceLine | None]) -> list[Listing]:
-        """List the sources that lines are of, first what most are of; what cannot be read is left out."""
+        """Return the listings of the used sources: known texts first, then files, each by number of uses.
+
+        Unreadable files are omitted.
+        """
         counts: dict[str, int] = {}
         for line in used:
             if line is not None and line.line:
@@ -101,7 +104,7 @@ class Quoted:
 
 
 def ptx_listing(text: str, quoted: Quoted) -> Listing:
-    """List PTX, with the source that its instructions come from; none of it where the PTX does not parse."""
+    """Return the listing of PTX with the source line of each instruction. Invalid PTX has no source lines."""
     lines, sources = text.rstrip("\0\n").splitlines(), []
     known, target = Lines(lambda: parse(text), text, quoted.places), _TARGET.search(text)
     with contextlib.suppress(CujitError):
@@ -114,7 +117,7 @@ def ptx_listing(text: str, quoted: Quoted) -> Listing:
 
 
 def tile_listing(text: str, quoted: Quoted) -> Listing:
-    """List what tileirdisasm wrote of Tile IR, with the source lines that its debug information names."""
+    """Return the listing of Tile IR from tileirdisasm, with the source lines in its debug information."""
     names, lines = dict(_TILE_NAME.findall(text)), []
     sources: list[SourceLine | None] = []
     for line in text.splitlines():
@@ -126,7 +129,7 @@ def tile_listing(text: str, quoted: Quoted) -> Listing:
 
 
 def _tile_source(names: Mapping[str, str], place: str, quoted: Quoted) -> SourceLine | None:
-    """Find the source line behind the name of a place; of code that is inlined, the line of its caller."""
+    """Return the source line of a named place. For inlined code, return the line of its caller."""
     for _ in range(_MOST_PLACES):
         meaning = names.get(place, "")
         if found := _TILE_PLACE.fullmatch(meaning):
@@ -140,7 +143,7 @@ def _tile_source(names: Mapping[str, str], place: str, quoted: Quoted) -> Source
 
 
 def sass_listing(text: str, name: str, quoted: Quoted, ptx: Listing | None) -> Listing:
-    """List what nvdisasm wrote of machine code; ``ptx`` is what it was assembled from, if that is known."""
+    """Return the listing of SASS from nvdisasm. ``ptx`` is the PTX that was assembled, if it is known."""
     lines: list[str] = []
     sources: list[SourceLine | None] = []
     ptx_lines: list[int] = []
@@ -177,7 +180,7 @@ def _padding(lines: Sequence[str]) -> list[bool]:
 
 
 def source_behind(ptx: Listing | None, line: int) -> SourceLine | None:
-    """Ask the PTX, which names a line of code that is inlined as its profile does."""
+    """Return the source line of a PTX line, or None. For inlined code, it is the same line as in the profile."""
     within = ptx is not None and 0 < line <= len(ptx.sources)
     return ptx.sources[line - 1] if ptx is not None and within else None
 

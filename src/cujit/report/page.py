@@ -1,4 +1,4 @@
-"""The page of a report: one file with all that it needs, which loads nothing."""
+"""The page of a report: one self-contained file that loads nothing."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def page(
     policy: Mapping[str, str] | None = None,
     nonce: str = "",
 ) -> str:
-    """Write the page of a record; what is too long for it is cut, and named in its notes.
+    """Return the HTML page of a record. Contents that exceed the maximum size are cut, and the notes name them.
 
-    ``scripts`` run before the page's own, ``styles`` follow its own, and ``policy`` has more directives of what a
-    browser lets it do: a page that a server renews needs ``connect-src``. ``nonce`` is what a script of it says to add
-    styles.
+    ``scripts`` run before the page's script. ``styles`` follow the page's style. ``policy`` adds directives to the
+    content security policy. A page that a server updates needs ``connect-src``. ``nonce`` allows a script of the page
+    to add styles.
     """
     style = "\n".join([_asset("page.css"), *styles])
     script = [*scripts, _asset("drawing.js"), _asset("page.js")]
@@ -65,7 +65,7 @@ def _asset(name: str) -> str:
 
 
 def _filled(parts: Mapping[str, str]) -> str:
-    """Fill the frame in, from left to right, so that no part is looked at again."""
+    """Return the template with its parts inserted from left to right. Inserted parts are not expanded again."""
     first, *rest = _asset("page.html").split("{{")
     pieces = [first]
     for piece in rest:
@@ -79,7 +79,7 @@ def _hash(text: str) -> str:
 
 
 def _written(value: object) -> str:
-    """Write JSON that stands in a script block: nothing in it ends that block, or begins a comment."""
+    """Return a value as JSON for a script block. The JSON can neither end the block nor begin a comment."""
     return json.dumps(value, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
@@ -87,7 +87,11 @@ def _written(value: object) -> str:
 
 
 def fitted(record: Mapping[str, Any], room: int) -> str:
-    """Write a record in so many bytes: texts are cut first, then counts of instructions, those of most warps last."""
+    """Return a record as JSON, cut to ``room`` bytes if possible.
+
+    Texts are cut first, then images and kernels, then counts of instructions. The counts with the most warps are kept
+    longest.
+    """
     text = _written(record)
     if len(text) <= room:
         return text
@@ -109,7 +113,7 @@ def fitted(record: Mapping[str, Any], room: int) -> str:
 
 
 def _cut_texts(record: dict[str, Any], over: int) -> None:
-    """Leave ``over`` bytes of the longest listings out."""
+    """Remove ``over`` bytes from the longest listings."""
     sizes = [len(_written(listing)) for listing in record["listings"]]
     left, waiting = max(sum(sizes) - over - _NOTE_BYTES * len(sizes), _LEAST_TEXT_BYTES), len(sizes)
     for size, k in sorted(zip(sizes, range(len(sizes)), strict=True)):
@@ -120,7 +124,7 @@ def _cut_texts(record: dict[str, Any], over: int) -> None:
 
 
 def _cut_lines(listing: dict[str, Any], room: int, notes: list[str]) -> None:
-    """Keep so many bytes of a listing, from the first line on that is linked."""
+    """Keep ``room`` bytes of a listing, starting at the first line with a source line."""
     lines, sources, of_ptx = (listing[name] for name in _BY_LINE)
     begin = end = next((k for k, source in enumerate(sources) if source), 0)
     while end < len(lines):
@@ -137,7 +141,7 @@ _LISTS = ("kernels", "functions", "variables", "undefined")
 
 
 def _cut_images(kept: dict[str, Any], record: Mapping[str, Any], most: int) -> None:
-    """Keep so many kernels, and other names, of each image, and so many images."""
+    """Keep at most ``most`` images, and at most ``most`` kernels and other names of each image."""
     kept["inspections"] = [
         {**file, "images": [image | {name: image[name][:most] for name in _LISTS} for image in file["images"][:most]]}
         for file in record["inspections"]
@@ -147,7 +151,7 @@ def _cut_images(kept: dict[str, Any], record: Mapping[str, Any], most: int) -> N
 
 
 def _cut_rows(record: dict[str, Any], rows: int) -> None:
-    """Keep the counts of so many instructions of each kernel."""
+    """Keep the counts of at most ``rows`` instructions of each kernel, preferring the most executed."""
     for kernel in record["kernels"]:
         profile = kernel["profile"]
         if profile and len(profile["instructions"]) > rows:

@@ -1,4 +1,4 @@
-"""What a report is made of: values that other calls give, put together by line."""
+"""Contents of a report: the results of other functions, joined by source line."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ _MOST_KERNELS = 24
 
 @dataclass(frozen=True)
 class KernelReport:
-    """One kernel of a report: what it cost, and how full it makes a GPU; None is not known.
+    """One kernel of a report: its costs and its occupancy. None means unknown.
 
-    ``on`` is the GPU that ``bounds`` are of, ``block`` how many threads its blocks had.
+    ``on`` is the GPU of the bounds. ``block`` is the number of threads per block.
     """
 
     name: str
@@ -100,10 +100,11 @@ class KernelReport:
 
 @dataclass(frozen=True)
 class ReportPage:
-    """All that is known of an image, and of what launches of it cost, for one page.
+    """All known facts about an image, and the costs of its launches, for one page.
 
-    ``inspections`` are of the image, and of what its PTX was assembled to; ``listings`` are its texts, whose lines
-    belong together, ``errors`` what a compiler or checks found, and ``notes`` say what is missing and why.
+    ``inspections`` are of the image, and of the result of assembling its PTX. ``listings`` are its texts, with links
+    between their lines. ``errors`` are findings of a compiler or of checks. ``notes`` name missing contents with the
+    reasons.
 
     Example::
 
@@ -153,17 +154,19 @@ class ReportPage:
         return found if source is None else {**found, "source": f"{source.file}:{source.line}"}
 
     def html(self) -> str:
-        """Write the page: one file that loads nothing, below two megabytes; what has no room is left out and named.
+        """Return the HTML page: one self-contained file below two megabytes.
+
+        Contents that don't fit are omitted and named.
 
         Example::
 
-            Path("report.html").write_text(cujit.report.of(cubin).html())
+        Path("report.html").write_text(cujit.report.of(cubin).html())
         """
         return page(self.record())
 
 
 class ReportSettings(NamedTuple):
-    """What a report shows besides the image and its counters."""
+    """Settings of a report besides the image and its counters."""
 
     texts: Mapping[str, str | Text] | None = None
     errors: Iterable[CujitError] = ()
@@ -226,7 +229,7 @@ def _names(profiled: Sequence[ProfiledKernel], kernels: Iterable[str] | None) ->
 
 
 class _Making:
-    """A report that is being made: what it is about, and what is missing so far."""
+    """A report under construction: its subject, and the missing contents so far."""
 
     def __init__(
         self,

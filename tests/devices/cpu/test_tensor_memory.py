@@ -31,6 +31,7 @@ HEAD = """.reg .pred first; .reg .b32 i, warp, lane, t, at, step, r<129>; .reg .
     setp.eq.u32 first, warp, 0;"""
 START = f"""{HEAD} @first {ALLOC.format(512)} bar.sync 0; ld.shared.b32 t, [place]; shl.b32 at, warp, 21;
     add.u32 t, t, at;"""
+AWAIT = "tcgen05.wait::ld.sync.aligned;"
 END = f"tcgen05.wait::st.sync.aligned; bar.sync 0; @first {DEALLOC.format('t', 512)}"
 
 
@@ -47,7 +48,7 @@ def whole(load: bool) -> str:
     move = "ld" if load else "st"
     lines = [f"mad.wide.u32 a, i, 4, p0; mov.u32 step, 0; mov.u32 at, t; {move.upper()}:"]
     if load:
-        lines.append(f"tcgen05.ld.sync.aligned.32x32b.x64.b32 {names(64)}, [at];")
+        lines.append(f"tcgen05.ld.sync.aligned.32x32b.x64.b32 {names(64)}, [at]; {AWAIT}")
     lines += [
         f"st.global.b32 [a+{512 * k}], r{k};" if load else f"ld.global.b32 r{k}, [a+{512 * k}];" for k in range(64)
     ]
@@ -89,7 +90,7 @@ def test_loads_read_the_cells_of_shape_algebra(cpu: Device, shape: str) -> None:
         if places is None:
             continue
         count, more = places.shape[1], f", {split}" if shape == "16x32bx2" else ""
-        body.append(f"{word_of('ld', shape, times, packs)} {names(count)}, [t]{more};")
+        body.append(f"{word_of('ld', shape, times, packs)} {names(count)}, [t]{more}; {AWAIT}")
         body.append(f"mad.wide.u32 a, i, 4, p1; add.u64 a, a, {offset};")
         body += [f"st.global.b32 [a+{512 * k}], r{k};" for k in range(count)]
         offset += 512 * count
@@ -129,7 +130,7 @@ def test_stores_write_the_cells_of_shape_algebra(cpu: Device, shape: str, packs:
 
 def test_sixteen_lanes_may_be_the_upper_half(cpu: Device) -> None:
     body = f"""{START} {whole(False)} bar.sync 0; add.u32 at, t, {16 * LANE};
-        tcgen05.ld.sync.aligned.16x256b.x1.b32 {names(4)}, [at]; mad.wide.u32 a, i, 16, p1;
+        tcgen05.ld.sync.aligned.16x256b.x1.b32 {names(4)}, [at]; {AWAIT} mad.wide.u32 a, i, 16, p1;
         st.global.v4.b32 [a], {names(4)}; {END}"""
     cells = np.arange(COLUMNS * LANES, dtype=np.uint32).reshape(COLUMNS, LANES)
     got = run_scene(cpu, Scene("upper", kernel(body, 2), (cells, np.zeros((LANES, 4), np.uint32)), 1, 128))[1]
@@ -171,7 +172,7 @@ def test_loads_reduce_what_each_thread_loads(cpu: Device, shape: str, words: str
     body = [START, whole(False), "bar.sync 0;"]
     expected = []
     for k, times in enumerate((2, 4, 128)):
-        body.append(f"tcgen05.ld.red.sync.aligned.{shape}.x{times}.{words} {names(times)}, r128, [t]{offset};")
+        body.append(f"tcgen05.ld.red.sync.aligned.{shape}.x{times}.{words} {names(times)}, r128, [t]{offset}; {AWAIT}")
         body.append("mad.wide.u32 a, i, 4, p1;")
         body += [f"st.global.b32 [a+{1024 * k + 512 * n}], r{at};" for n, at in enumerate((times - 1, 128))]
         places = moved_cells(shape, times, split, packs=False)[:, :, 0]
@@ -183,7 +184,7 @@ def test_loads_reduce_what_each_thread_loads(cpu: Device, shape: str, words: str
 
 
 def test_unwritten_tensor_memory_is_not_a_number(cpu: Device) -> None:
-    load = "tcgen05.ld.sync.aligned.32x32b.x1.b32 {r0}, [t];"
+    load = f"tcgen05.ld.sync.aligned.32x32b.x1.b32 {{r0}}, [t]; {AWAIT}"
     body = f"{START} {load} mad.wide.u32 a, i, 4, p0; st.global.b32 [a], r0; {END}"
     assert np.isnan(run_scene(cpu, Scene("raw", kernel(body), (np.zeros(128, np.float32),), 1, 128))[0]).all()
 
@@ -233,7 +234,7 @@ def test_checks_see_copies_to_shared_memory(check: str, statement: str) -> None:
 
 # -- loads that nobody waited for -------------------------------------------------------------------------
 
-FETCH, AWAIT = "tcgen05.ld.sync.aligned.32x32b.x2.b32 {{{}}}, [t];", "tcgen05.wait::ld.sync.aligned;"
+FETCH = "tcgen05.ld.sync.aligned.32x32b.x2.b32 {{{}}}, [t];"
 EARLY = {
     "no wait": f"{FETCH.format('r0, r1')}\n/* here */ add.u32 r2, r0, r0;",
     "a read of the second one": f"{FETCH.format('r0, r1')}\n/* here */ @first add.u32 r2, r1, r1;",

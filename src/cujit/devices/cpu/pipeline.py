@@ -1,6 +1,7 @@
-"""The compiler of the CPU device, from PTX to LLVM IR: every stage in order. ``docs/cpu-compiler.md`` follows a kernel.
+"""The compiler of the CPU device, from PTX to LLVM IR, with every stage in order.
 
-``prepare`` needs the text alone, and refuses what is not executed; ``ir_of`` needs the shape of the block as well.
+``docs/cpu-compiler.md`` follows one kernel through the stages. ``prepare`` needs only the PTX, and refuses unsupported
+constructs. ``ir_of`` also needs the block shape.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ from cujit.values.garbage import collecting_rarely
 
 
 def prepare(entry: Function, layout: ModuleLayout, refusals: Refusals, *, contract: bool = False) -> Body:
-    """Make a kernel ready; what cannot be taken over goes to ``refusals``. ``contract`` rounds sums once, as ptxas."""
+    """Return the body of a kernel, ready for ``ir_of``. Unsupported constructs are added to ``refusals``.
+
+    With ``contract``, a product and its sum are rounded only once, as by ptxas.
+    """
     name = entry.name
     program = stage("flatten", name, lambda: flatten(entry, layout, refusals), _of_program)
     body = stage("blocks", name, lambda: _with_blocks(program, refusals), _of_body)
@@ -74,14 +78,14 @@ def ir_of(
     stacks: bool = False,
     origin: DebugOrigin | None = None,
 ) -> str:
-    """Write the LLVM IR of a kernel, and of the functions that it calls, for one block shape.
+    """Return the LLVM IR of a kernel, and of the functions that it calls, for one block shape.
 
-    ``observers`` add code of their own to it. Warps that wait at barriers get ``stacks`` of their own where they are
-    wanted, where somebody watches, and where the kernel cannot be cut at its barriers. With an ``origin`` it has debug
-    information.
+    ``observers`` add code to the IR. Warps that wait at barriers have separate stacks if ``stacks`` is set or an
+    observer requires it. They also have separate stacks if the kernel can't be cut at its barriers. With an ``origin``,
+    the IR has debug information.
 
     Raises:
-        UnsupportedError: there is more of it than LLVM compiles in a gigabyte of memory.
+        UnsupportedError: the kernel is so large that LLVM would need more than 1 GB of memory.
     """
     try:
         return _ir_of(body, block, observers, stacks=stacks, origin=origin)

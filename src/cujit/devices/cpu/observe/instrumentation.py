@@ -288,17 +288,17 @@ class Checker:
 
     @property
     def _looks_at_places(self) -> bool:
-        """Whether more than the order of accesses matters: where they are, and what is there."""
+        """Whether the memory or init check is enabled. They check more than the order of accesses."""
         return bool(self._checks.memory or self._checks.init)
 
     def _is_across(self, row: Row) -> bool:
-        """Whether rows may be races with other blocks, and nothing else."""
+        """Return whether rows can race only with other blocks, as weak accesses to global memory."""
         return self._checks.race and row.space is Space.GLOBAL and row.is_weak
 
     def _look_across(self, e: WarpEmitter, row: Row, lanes: Value, then: Callable[[], None]) -> None:
-        """Emit the check of rows for races with other blocks, and of what else there is to look at.
+        """Emit the check of rows for races with other blocks, and the remaining checks (``then``).
 
-        Reads of memory in which they need neither are left out.
+        Reads of memory that needs none of these checks skip them.
         """
         quiet = self._window(e, row.op, row.space, ".quiet") if row.flags & Access.READ else ""
         with (
@@ -308,7 +308,7 @@ class Checker:
             then()
 
     def _look_inside(self, e: WarpEmitter, row: Row, lanes: Value) -> None:
-        """Emit the check of where rows are, whose races are looked at elsewhere."""
+        """Emit the memory and init checks of rows that another check covers for races."""
         if not self._looks_at_places:
             return
         window = self._window(e, row.op, row.space)
@@ -316,9 +316,12 @@ class Checker:
             self._call_joined(e, row, lanes, window)
 
     def _window(self, e: WarpEmitter, op: Op, space: Space, kind: str = "") -> str:
-        """Name the place that keeps in which memory an operation accessed something last, all of it plain: where that
-        begins, and its size. All operations on shared memory have one, for as long as a block's warps run. An operation
-        may have several of other memory, each of a kind."""
+        """Return the name of an operation's window: the beginning and size of the plain memory that the operation last
+        accessed.
+
+        All operations on shared memory share one window while the warps of a block run. For other memory, an operation
+        may have several windows, one per ``kind``.
+        """
         own = self._windows.setdefault(op, f"%check.window.{len(self._windows)}")
         name = "%check.window.shared" if space is Space.SHARED else f"{own}{kind}"
         b = e.builder
@@ -338,7 +341,7 @@ class Checker:
         return name
 
     def _is_inside(self, e: WarpEmitter, row: Row, window: str) -> Value:
-        """Whether all rows lie in that memory, and are aligned if that matters."""
+        """Return whether all rows are inside the window, and aligned if alignment matters, as an i1."""
         b, inside, stride = e.builder, e.builder.integer(1, 1), row.where.stride
         align = row.align if self._looks_at_places else 1
         if stride % align:
@@ -358,7 +361,7 @@ class Checker:
         return inside
 
     def _call_joined(self, e: WarpEmitter, row: Row, lanes: Value, window: str) -> None:
-        """Call for an access whose rows may be one long row."""
+        """Emit the check of an access with rows that may form one long row."""
         b, where = e.builder, row.where
         together = b.integer(1, 1)
         for before, base in zip(where.bases, where.bases[1:], strict=False):
@@ -376,7 +379,7 @@ class Checker:
         )
 
     def _check_rows(self, e: WarpEmitter, row: Row, lanes: Value, window: str) -> None:
-        """Check rows, plain ones in memory where only races matter by functions of their own."""
+        """Emit the check of rows. If only races matter, plain rows are checked by specialized functions."""
         if self._races(row.space) and row.is_plain:
             self._call_rows(e, row, lanes, "cujit_check_writes" if row.flags & Access.WRITE else "cujit_check_reads")
         else:
@@ -385,7 +388,7 @@ class Checker:
     def _call_rows(
         self, e: WarpEmitter, row: Row, lanes: Value, name: str, *places: Value, returned: str = "void"
     ) -> list[Value]:
-        """Call for each row; give what comes of it."""
+        """Emit a call for each row, and return the results of the calls."""
         b, flags = e.builder, row.flags
         found: list[Value] = []
         for k, base in enumerate(row.where.bases):
@@ -400,7 +403,9 @@ class Checker:
     # -- raw values ----------------------------------------------------------------------------------------
 
     def shadow_of(self, e: WarpEmitter, reg: Reg) -> tuple[str, str, int] | None:
-        """Name what is kept beside a register, its type and lanes."""
+        """Return the name, type, and lanes of the shadow variable of a register, or None if there is no shadow
+        variable.
+        """
         raw = self._raw_of(e)
         return None if raw is None else raw.variable(reg)
 
@@ -450,7 +455,7 @@ class Checker:
         return self._batches[e.graph].get(op)
 
     def _look(self, e: WarpEmitter, batch: Batch) -> Value:
-        """Look at all of a batch at once; give whether nothing is wrong with any."""
+        """Emit one check of a whole batch, and return whether the check found no error."""
         b, op = e.builder, batch.ops[0]
         memory = replace(op.memory, offset=batch.offset)
         where, space = where_in(e, memory, op.space)
@@ -467,7 +472,7 @@ class Checker:
         return b.either(where.holds, looked, lambda: [b.integer(0, 1)], "rows")[0]
 
     def _look_at_loads(self, e: WarpEmitter, batch: Batch, where: Where, space: Space) -> Value:
-        """Look at loads of rows."""
+        """Emit one check of a batch of loads in rows, and return whether the check found no error."""
         b, op = e.builder, batch.ops[0]
         row, lanes = row_of(batch, batch.ops, where, space), _lanes(e, op)
         across = self._is_across(row)
@@ -498,7 +503,9 @@ class Checker:
         return looked()[0]
 
     def _look_at_update(self, e: WarpEmitter, batch: Batch, where: Where) -> Value:
-        """Look at stores and the loads before them, but for loads of what is stored to."""
+        """Emit one check of a batch of stores and the loads before them, except loads of the memory that the batch
+        stores to.
+        """
         b, stored = e.builder, {op.memory.offset for op in batch.stores}
         loads = [op for op in batch.ops if op.opcode == "ld" and op.memory.offset not in stored]
         rows = [row_of(batch, ops, where, Space.SHARED) for ops in (loads, batch.stores) if ops]
@@ -509,7 +516,11 @@ class Checker:
         return b.compare("icmp ne", done, b.integer(0, 32))
 
     def _look_at_stores(self, e: WarpEmitter, batch: Batch, where: Where) -> Value:
-        """Look at stores to global memory: that others access what is stored to tells of the loads of it, too."""
+        """Emit one check of a batch of stores to global memory.
+
+        If other blocks access the memory, the check of the stores finds this. Loads of the same memory need no separate
+        check.
+        """
         b, lanes = e.builder, _lanes(e, batch.ops[0])
         stores = {op.memory.offset: op for op in reversed(batch.stores)}
         row = row_of(batch, [*stores.values()], where, Space.GLOBAL)
@@ -533,7 +544,7 @@ class Checker:
         return b.either(inside, looked, lambda: [b.integer(0, 1)], "placed")[0]
 
     def _store_data(self, e: WarpEmitter, values: tuple[Value, ...]) -> None:
-        """Put what a store writes where native code finds it, part by part."""
+        """Emit code that passes the values of a store to native code, part by part."""
         b = e.builder
         width = type_width(values[0].type) // 8
         self._begin(e)
@@ -549,7 +560,10 @@ class Checker:
     # -- synchronisation ---------------------------------------------------------------------------------
 
     def _members(self, e: WarpEmitter, op: Op) -> None:
-        """``.sync`` operations: who is named, and whose values are taken. The full mask is for whoever is left."""
+        """Emit checks of a ``.sync`` operation: the lanes in its mask, and the lanes that it reads values from.
+
+        The full mask refers to all lanes that have not exited.
+        """
         b, lanes, live = e.builder, _lanes(e, op), e.builder.word(e.live())
         members = e.read(op.sources[-1], "i32")
         line, everybody = b.integer(op.line, 32), b.integer(-1, 32)
@@ -622,7 +636,10 @@ class Checker:
         self.call(e, name, lanes, b.integer(number or 0, 32), b.integer(barrier.line, 32), *more)
 
     def _when_some(self, e: WarpEmitter, op: Op, name: str, *numbers: Value) -> None:
-        """Call for what orders accesses, a barrier by the number of its clock, if a lane comes to it."""
+        """Emit a call for an operation that orders accesses, executed if any lane reaches the operation.
+
+        For a barrier, ``numbers`` contains the number of its clock.
+        """
         b = e.builder
         with b.when(b.any_lane(e.lanes_of(op)), "clocked"):
             self.call(e, name, *numbers)
@@ -630,7 +647,7 @@ class Checker:
     # -- the place ---------------------------------------------------------------------------------------
 
     def _hand_over(self, e: WarpEmitter, field: str, value: Value) -> None:
-        """Put a value (i64) of each lane where native code finds it."""
+        """Emit code that stores an i64 per lane in a field that native code reads."""
         self._begin(e)
         vector = e.builder.vector(value)
         e.builder.store(vector, f"%check.{field}", align=8)
@@ -640,14 +657,16 @@ class Checker:
         return e.builder.call(name, returned, self.place(e), *arguments)
 
     def place(self, e: WarpEmitter) -> Value:
-        """Return what identifies the warp and block to native code."""
+        """Return a pointer to the place that identifies the warp and its block to native code."""
         self._begin(e)
         e.builder.store(BLOCK, "%check.block")
         e.builder.store(WARP_NUMBER, "%check.warp")
         return Value(_PLACE, "ptr")
 
     def _begin(self, e: WarpEmitter) -> None:
-        """Fill in, once in a function, what stays; for all regions the first one does."""
+        """Emit code that sets the constant fields of the place, once per function. The first region sets them for all
+        regions.
+        """
         if e.builder.has_entry(_PLACE):
             return
         b = e.builder
@@ -677,7 +696,7 @@ class Checker:
                 b.store(value, b.offset(_PLACE, getattr(Place, name).offset, into=f"%check.own.{name}"))
 
     def _steady(self, e: WarpEmitter) -> dict[str, Value]:
-        """List the fields of the place that stay, each with its value."""
+        """Return the constant fields of the place, each with its value."""
         b, nothing, in_regions = e.builder, Value("null", "ptr"), self._region is not None
         return {
             "launch": LAUNCH,
@@ -706,7 +725,7 @@ def _lanes(e: WarpEmitter, op: Op) -> Value:
 
 
 def _clock(e: WarpEmitter, number: Value | None) -> Value:
-    """Return the number of a barrier's clock: that of a barrier of the block, or the cluster's without a number."""
+    """Return the clock number of a barrier of the block, or of the cluster's barrier if ``number`` is None."""
     b = e.builder
     return b.integer(CLUSTER_BARRIER, 32) if number is None else b.binary("and", number, b.integer(BARRIERS - 1, 32))
 
@@ -725,5 +744,8 @@ def is_for_other_blocks(op: Op) -> bool:
 
 
 def _is_aligned(op: Op) -> bool:
-    """Whether all lanes of a warp have to come together. Source: PTX ISA 9.1, "bar": the same as with ``.aligned``."""
+    """Return whether all lanes of a warp must execute a barrier together.
+
+    Source: PTX ISA 9.1, "bar": the same as with ``.aligned``.
+    """
     return op.form.is_barrier and op.form.is_aligned

@@ -1,4 +1,6 @@
-"""What memory a device under checks has: what kernels may access, what was freed, and who may see what is in it."""
+"""The memory of a device under checks: accessible ranges, freed ranges, and checks of the values that
+the host reads.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,7 @@ _QUARANTINE_BLOCKS = 4096
 
 @dataclass(frozen=True)
 class Known:
-    """A range of memory: address, size in bytes, what to call it, its reach, its marks, and its records."""
+    """A range of memory: its address, size in bytes, description, reach, marks, and records."""
 
     begin: int
     size: int
@@ -72,15 +74,15 @@ class Known:
 
     @property
     def end(self) -> int:
-        """The address behind it."""
+        """The address after the last byte of the range."""
         return self.begin + self.size
 
 
 @dataclass(frozen=True)
 class Table:
-    """The ranges of one launch, sorted, and the same for machine code (with one more at the end).
+    """The sorted ranges of one launch, and the same ranges as ``spans`` for machine code, with an additional last span.
 
-    ``holds`` is what has to stay for so long; it ``knows_all`` where there is no memory of others.
+    ``holds`` keeps objects alive as long as the table. ``knows_all`` is set if there is no externally allocated memory.
     """
 
     known: tuple[Known, ...]
@@ -134,13 +136,13 @@ def _relation(known: Known, address: int, size: int) -> str:
 
 
 class MemoryLedger:
-    """The memory of one device. ``keeps_marks``: also which of its bytes were written; ``knows_all``: all there is.
+    """The memory of one device. If ``keeps_marks`` is set, the ledger also records which bytes were written.
 
-    If it ``cuts_views``, it tells memory of a view from the rest of the array; if it ``keeps_records``, it has room for
-    those of accesses.
+    ``knows_all`` is set if all memory is known. ``cuts_views`` distinguishes the memory of a view from the rest of its
+    array. ``keeps_records`` provides memory for records of accesses.
 
-    Any thread may call it: each entry holds the lock. ``_freed`` alone is written without, as the garbage collector may
-    run in a thread that holds some lock.
+    Any thread may call a method, because each public method holds the lock. Only ``_freed`` is written without the
+    lock, because the garbage collector may run in a thread that holds a lock.
     """
 
     def __init__(self, *, keeps_marks: bool, keeps_records: bool, cuts_views: bool, knows_all: bool) -> None:
@@ -193,7 +195,7 @@ class MemoryLedger:
             count_change()
 
     def _free(self, address: int, memory: object) -> None:
-        """Note that memory was freed: now if the lock is open, else when it is taken next."""
+        """Record that memory was freed: now if the lock is free, otherwise when the lock is next acquired."""
         self._freed.append((address, memory))
         count_change()
         if not self._lock._is_owned() and self._lock.acquire(blocking=False):
@@ -214,10 +216,10 @@ class MemoryLedger:
             total -= self._quarantine.popleft()[0].size
 
     def adopt(self, address: int, size: int) -> Known:
-        """Note memory of others, for as long as somebody holds the answer. All of it counts as written.
+        """Record externally allocated memory for the lifetime of the result. All of the memory counts as written.
 
         Raises:
-            ArgumentError: some of it is noted already.
+            ArgumentError: some of the memory is already recorded.
         """
         marks = self._written_marks(address, size)
         words, records = f"the {size:,} bytes adopted {_caller()}", self._records(address, size)
@@ -244,7 +246,7 @@ class MemoryLedger:
             found[1].write(address, size)
 
     def copied(self, to: int, source: int, size: int) -> None:
-        """Note that bytes of this device were copied, with what is raw among them."""
+        """Record that bytes of this device were copied, including which bytes are raw."""
         with self._settled():
             self._copied(to, source, size)
 
@@ -260,7 +262,9 @@ class MemoryLedger:
         target[1].take(to, np.where(bare, elsewhere, np.where(marks == 0, np.uint8(1), marks)))
 
     def read(self, address: int, size: int, dtype: np.dtype[Any], *, shared: bool = False) -> None:
-        """See whether the host may copy elements; or, if memory is ``shared``, see them: others may write it then.
+        """Raise an error if elements that the host copies were never written.
+
+        In ``shared`` memory, only stored raw values are errors, because other code may write the other elements later.
 
         Raises:
             KernelFaultError: an element was never written.
@@ -283,7 +287,7 @@ class MemoryLedger:
         raise _unwritten("", f"{what}, and {does}", address + raw.offset, self.stores.words_of(raw.mark // 2))
 
     def _marked(self, address: int, size: int) -> tuple[Known, ByteMarks] | None:
-        """Find the memory that a range lies in, and its marks; None if it has none."""
+        """Return the memory that contains a range, and its marks, or None if the memory has no marks."""
         if not self._keeps_marks or not size:
             return None
         with self._settled():
@@ -319,10 +323,10 @@ class MemoryLedger:
             count_change()
 
     def settle(self, kernel: str, table: Table, extents: Sequence[HostExtent], stored: Callable[[int], str]) -> None:
-        """End a launch that went well: see whether it left raw values in memory of the host.
+        """Finish a successful launch, and raise an error if the launch left raw values in host memory.
 
         Raises:
-            KernelFaultError: it did.
+            KernelFaultError: the launch left raw values in host memory.
         """
         for known in table.known:
             marks = known.marks
@@ -341,7 +345,7 @@ class MemoryLedger:
         views: Iterable[HostExtent],
         stored: Callable[[int], str],
     ) -> None:
-        """Report the first raw element in memory of the host: of a view of it, or else a byte."""
+        """Report the first raw element in host memory: an element of a view of the memory, otherwise a byte."""
         ranges = [(view, *view.view, np.dtype((np.void, view.item))) for view in views]
         for view, begin, size, dtype in [*ranges, (None, known.begin, known.size, np.dtype(np.uint8))]:
             raw = first_raw(marks, begin, size, dtype, self.stores, holes=False)
@@ -356,7 +360,9 @@ class MemoryLedger:
             raise _unwritten(kernel, words, address, stored(raw.mark // 2))
 
     def lent(self, extents: Sequence[HostExtent]) -> list[Known]:
-        """List memory of the host that a launch is given, where it is not known already; what overlaps is one range."""
+        """Return the host memory that a launch receives, except memory that is already known. Overlapping ranges are
+        merged.
+        """
         found = _merged(extents)
         if not found:
             return []
@@ -380,7 +386,7 @@ class MemoryLedger:
 
     @contextlib.contextmanager
     def launching(self) -> Iterator[None]:
-        """Keep the numbers of stores for the duration of a launch. Before, drop those that are no longer needed."""
+        """Keep the numbers of stores for the duration of a launch. Before the launch, drop unused numbers."""
         with self._settled():
             if self.stores.full and not self._running and self._forgot_at != CHANGES.value:
                 self._forget_stores()
@@ -401,17 +407,17 @@ class MemoryLedger:
         self._forgot_at = CHANGES.value if self.stores.full else 0
 
     def launch_ended(self) -> None:
-        """Let the next launch forget old stores, if this one took the last number of a store."""
+        """Let the next launch drop old stores if this launch used the last store number."""
         if self.stores.full and not self._forgot_at:
             count_change()  # native code leaves that launch to Python
 
     # -- what a launch needs -----------------------------------------------------------------------------
 
     def table(self, parameters: bytes, more: Sequence[Known] = ()) -> Table:
-        """Make the table for a launch with these parameters, which may access ``more`` as well.
+        """Return the table for a launch with these parameters, which may also access ``more``.
 
-        What they point to, and is not ours, is memory of others, if not all is known: all that is mapped there counts
-        as theirs.
+        Unless all memory is known, parameters may point to externally allocated memory. The table then includes all
+        memory that is mapped there.
         """
         with self._settled():
             adopted = [replace(k) for k in self._adopted.values()]  # which end with their owners, not with a launch
@@ -425,11 +431,13 @@ class MemoryLedger:
             return replace(table, holds=modules)
 
     def offered(self, spans: int) -> Table:
-        """Find the table whose spans native code read, by their address."""
+        """Return the table with the spans that native code read, by the address of the spans."""
         return next(table for _, table in self._offered if ctypes.addressof(table.spans) == spans)
 
     def _own(self) -> Table:
-        """Return the table of what is known without a launch: the one before, unless something has changed."""
+        """Return the table of the memory that is known without a launch: the previous table unless
+        memory has changed.
+        """
         changes = CHANGES.value
         if not self._offered or self._offered[-1][0].changes != changes:
             self._modules = [(block, found) for block, found in self._modules if block() is not None]
@@ -445,7 +453,7 @@ class MemoryLedger:
         return self._offered[-1][1]
 
     def _known(self, live: Iterable[tuple[int, int]], images: Collection[int]) -> Iterator[Known]:
-        """List the arrays of this device, and those of others that are ``live``, but for the images of modules."""
+        """Yield the ``live`` arrays of this device and of other devices, except module images."""
         for begin, size in live:
             ours = self._blocks.get(begin)
             if ours is not None:
@@ -481,7 +489,7 @@ def _holds(known: Known, view: tuple[int, int]) -> bool:
 
 
 def _cut(known: Known, extents: Sequence[HostExtent]) -> Iterator[Known]:
-    """Cut the memory of an array into what launches were given views of, and the rest."""
+    """Yield the parts of an array's memory: the views that launches received, and the rest."""
 
     def part(begin: int, end: int, reach: Reach) -> Iterator[Known]:
         if begin < end:
@@ -496,8 +504,9 @@ def _cut(known: Known, extents: Sequence[HostExtent]) -> Iterator[Known]:
 
 
 def _caller() -> str:
-    """Describe where this call came from, outside of cujit. Installed packages count only if
-    nothing else called them.
+    """Return a description of the nearest caller outside of cujit.
+
+    An installed package counts only if no other code called it.
     """
     frame: FrameType | None = sys._getframe(1)
     nearest = ""

@@ -1,7 +1,7 @@
-"""What a kernel costs, as values: by instruction of the PTX, by line of source, and in all.
+"""The cost of a kernel as Python objects: by PTX instruction, by source line, and in total.
 
-A rule that is not arithmetic over addresses alone has its source beside it; ``docs/profile.md`` says where
-a GPU counts otherwise.
+Any rule that is more than arithmetic on addresses cites its source. ``docs/profile.md`` describes where a GPU counts
+differently.
 """
 
 from __future__ import annotations
@@ -29,16 +29,18 @@ _WARP = 32
 
 @dataclass(frozen=True)
 class Measures:
-    """What was counted, of one instruction or of many together.
+    """The counts of one instruction, or of several instructions together.
 
-    ``warps`` came to it, ``active`` threads with them, and ``threads`` did it: their predicate let them.
-    ``divergent_branches`` counts warps whose threads went different ways. Requests are instructions of a warp that
-    access memory: to global memory they move ``sectors`` of 32 bytes, where the threads asked for ``asked_bytes``;
-    likewise for local memory. Lookups in textures read ``texture_bytes`` of elements, which are in ``texture_sectors``.
-    Shared memory takes ``wavefronts``, of which ``bank_conflicts`` are there because threads want other words of one
-    bank. ``contended`` adds up, over atomic requests to global memory, the threads at the word that most of them
-    update; ``most_contended`` is the highest of one request. ``flops`` are operations on floating-point numbers, those
-    of tensor cores too, which are also ``tensor_flops``; ``barriers`` counts warps that came to a barrier of the block.
+    ``warps`` counts the warps that reached the instruction, and ``active`` counts their active threads. ``threads``
+    counts the threads that executed it, because their predicate was true. ``divergent_branches`` counts warps whose
+    threads branched to different targets. A request is an instruction of one warp that accesses memory. Requests to
+    global memory move ``sectors`` of 32 bytes, and the threads requested ``asked_bytes``. Local memory has the same
+    counts. Texture lookups read ``texture_bytes`` of elements, which are in ``texture_sectors``. Shared memory needs
+    ``wavefronts``. The number of these that are due to threads with different words of one bank is ``bank_conflicts``.
+    For each atomic request to global memory, the word that most threads update determines the contention. ``contended``
+    is the sum of these thread counts, and ``most_contended`` is the largest. ``flops`` counts floating-point
+    operations, including ``tensor_flops`` of tensor cores. ``barriers`` counts warps that reached a barrier of the
+    block.
     """
 
     warps: int = 0
@@ -71,16 +73,16 @@ class Measures:
 
     @property
     def sectors_per_request(self) -> float:
-        """Sectors of global memory for each request; 0 where there is none."""
+        """The average number of global-memory sectors per request, or 0 without requests."""
         return self.sectors / self.requests if self.requests else 0.0
 
     @property
     def active_lanes(self) -> float:
-        """Threads of a warp that come, on average; 0 where none came."""
+        """The average number of active threads per warp, or 0 without warps."""
         return self.active / self.warps if self.warps else 0.0
 
     def __sub__(self, other: Measures) -> Measures:
-        """What is more here than there, field by field."""
+        """Return the difference of two measures, field by field."""
         pairs = zip(self.values(), other.values(), strict=True)
         return Measures(*(mine - theirs for mine, theirs in pairs))
 
@@ -90,10 +92,10 @@ class Measures:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Measures:
-        """Take what ``to_json`` gave.
+        """Return the measures from the result of ``to_json``.
 
         Raises:
-            ValueError: it is no number of something, or nothing that can have been counted.
+            ValueError: a value is not a count, or the counts are impossible.
         """
         found = cls(**{name: _count(data[name]) for name in cls.__match_args__ if name in data})
         pairs = ((found.sectors, found.requests), (found.local_sectors, found.local_requests))
@@ -112,7 +114,7 @@ _MOST = Measures.__match_args__.index("most_contended")
 
 
 def added(measures: Iterable[Measures]) -> Measures:
-    """Put measures together."""
+    """Return the sum of measures, with the maximum for ``most_contended``."""
     rows = [Measures(), *measures]
     columns = zip(*(row.values() for row in rows), strict=True)
     return Measures(*(max(column) if k == _MOST else sum(column) for k, column in enumerate(columns)))
@@ -120,11 +122,11 @@ def added(measures: Iterable[Measures]) -> Measures:
 
 @dataclass(frozen=True)
 class WarpAccess:
-    """Where the lanes of a warp accessed memory together: the first time that the first block of all did so.
+    """The memory that the lanes of a warp accessed together: the first such access of the first block.
 
-    ``lanes`` has for each that did its number, where, and how many bytes: in ``global`` memory from the line of 128
-    bytes on where the lowest address is, in ``shared`` memory from its beginning, in ``local`` memory from that of the
-    thread's. ``block`` is the number of the block.
+    ``lanes`` contains the number, offset, and size in bytes of each lane with an access. In ``global`` memory, offsets
+    are from the 128-byte line of the lowest address. In ``shared`` memory, they are from its beginning. In ``local``
+    memory, they are from the beginning of the thread's memory. ``block`` is the number of the block.
     """
 
     space: str
@@ -137,24 +139,24 @@ class WarpAccess:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> WarpAccess:
-        """Take what ``to_json`` gave."""
+        """Return the access from the result of ``to_json``."""
         lanes = tuple((_count(lane[0], _WARP), _count(lane[1]), _count(lane[2])) for lane in data["lanes"])
         return cls(_words(data["space"]), _count(data["block"]), lanes)
 
 
 @dataclass(frozen=True)
 class ProfiledInstruction:
-    """One instruction of the PTX: its line there and of the source (None: not known), and what it cost.
+    """One PTX instruction: its PTX line, its source line (None: unknown), and its cost.
 
-    ``pipe`` is the part of a multiprocessor that its kind is done by, ``type`` that of its first operand. Where it
-    accesses memory, ``access`` is what counters call that (``ld``, ``st``, ``atom``, ``red``, for ``cp.async``
-    ``ldgsts_cache_access`` and ``ldgsts_cache_bypass``; "" for what goes another way), ``space`` the memory that it
-    names, and ``width_bytes`` what a thread accesses. ``stride_bytes`` is how far
-    most threads are from their neighbours, the least and the most of all requests; None where no more than half of
-    these have such a distance. ``accesses`` has one access of a warp for each memory that it came to.
-    ``distinct_sectors`` of global memory it accessed at all, added over launches; others may access the same ones, so
-    those of several instructions do not add up. ``inlined_at`` are the calls by which its line was inlined, the next
-    first: the last one is in the kernel.
+    ``pipe`` is the SM pipeline for instructions of this kind, and ``type`` is the type of its first operand. For a
+    memory access, ``access`` is the name of the access in GPU counters. The names are ``ld``, ``st``, ``atom``,
+    ``red``, and for ``cp.async`` ``ldgsts_cache_access`` and ``ldgsts_cache_bypass``. ``access`` is empty for other
+    paths. ``space`` is the state space, and ``width_bytes`` is the size of a thread's access. ``stride_bytes`` contains
+    the smallest and largest distance between most neighboring threads over all requests. It is None if at most half of
+    the requests have such a distance. ``accesses`` contains one access of a warp for each kind of memory.
+    ``distinct_sectors`` counts the global-memory sectors that the instruction accessed at all, summed over launches.
+    Several instructions may access the same sectors, so their counts can't be added. ``inlined_at`` are the calls
+    through which its line was inlined, innermost first. The last call is in the kernel.
     """
 
     ptx_line: int
@@ -173,7 +175,7 @@ class ProfiledInstruction:
 
     @property
     def reuse(self) -> float:
-        """How often each sector of global memory that it accesses comes, on average; 0 where there is none."""
+        """The average number of accesses to each distinct global-memory sector, or 0 without sectors."""
         return _reuse(self.measures, self.distinct_sectors)
 
     @property
@@ -196,7 +198,7 @@ class ProfiledInstruction:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ProfiledInstruction:
-        """Take what ``to_json`` gave."""
+        """Return the instruction from the result of ``to_json``."""
         stride = data["stride_bytes"]
         measures = Measures.from_json(data)
         return cls(
@@ -215,10 +217,11 @@ class ProfiledInstruction:
 
 @dataclass(frozen=True)
 class ProfiledLine:
-    """One line of source (None: not known), and what the instructions that are made of it cost together.
+    """One source line (None: unknown), and the total cost of the instructions that are compiled from it.
 
-    ``distinct_sectors`` of global memory they accessed at all, added over launches: what several accessed is one.
-    ``inlined_at`` are the lines of the kernel that they come from, where those are others.
+    ``distinct_sectors`` counts the global-memory sectors that the instructions accessed at all, summed over launches. A
+    sector that several instructions accessed counts once. ``inlined_at`` are the kernel lines that the instructions
+    were inlined at, if these are other lines.
     """
 
     source: SourceLine | None
@@ -233,7 +236,7 @@ class ProfiledLine:
 
     @property
     def reuse(self) -> float:
-        """How often each sector of global memory that they access comes, on average; 0 where there is none."""
+        """The average number of accesses to each distinct global-memory sector, or 0 without sectors."""
         return _reuse(self.measures, self.distinct_sectors)
 
     def to_json(self) -> dict[str, Any]:
@@ -247,7 +250,7 @@ def _calls(places: Sequence[SourceLine]) -> dict[str, list[str]]:
 
 
 def place_of(source: SourceLine | None, calls: Sequence[SourceLine]) -> str:
-    """Write a line and the first of the lines that call it, by the names of their files."""
+    """Return the text for a source line and the first line that calls it, without directories."""
     names = [f"{Path(each.file).name}:{each.line}" for each in (*([source] if source else []), *calls[:1])]
     more = f" and {len(calls) - 1} more" if len(calls) > 1 else ""
     return ", inlined at ".join(names) + more
@@ -259,7 +262,7 @@ def calls_in(rows: Iterable[ProfiledInstruction]) -> tuple[SourceLine, ...]:
 
 
 def in_order(source: SourceLine | None) -> tuple[bool, SourceLine]:
-    """Order lines by file and number; what has no line comes first."""
+    """Return the sort key of a source line: by file and number, with unknown lines first."""
     return source is not None, source or SourceLine("", 0)
 
 
@@ -269,13 +272,12 @@ def _reuse(measures: Measures, distinct: int) -> float:
 
 @dataclass(frozen=True)
 class ProfiledKernel:
-    """What the launches of a kernel cost so far; ``blocks``, ``warps`` and ``threads`` are those of all of them.
+    """The cost of a kernel's launches so far. ``blocks``, ``warps``, and ``threads`` are totals over all launches.
 
-    ``name`` is as its source spells it, ``lowered_name`` as the image does.
-    ``distinct_sectors`` of global memory were accessed at all, added over launches: no fewer have to come from the
-    second cache or memory. ``block_sectors`` is the same by block: so many come to the first cache, if that is as good
-    as can be and keeps nothing from block to block. ``line_sectors`` are the distinct ones of each line that accesses
-    any: ``lines()`` has them.
+    ``name`` is the name in the source, and ``lowered_name`` is the name in the image. ``distinct_sectors`` counts the
+    global-memory sectors that were accessed at all, summed over launches. At least this number must come from the L2
+    cache or memory. ``block_sectors`` counts them by block. An ideal L1 cache that keeps nothing between blocks loads
+    this number. ``line_sectors`` are the distinct sectors of each line that accesses any, which ``lines()`` includes.
     """
 
     name: str
@@ -295,7 +297,7 @@ class ProfiledKernel:
         return added(each.measures for each in self.instructions)
 
     def lines(self) -> tuple[ProfiledLine, ...]:
-        """Add instructions by line of source, in the order of file and line; what has no line comes first."""
+        """Return the total cost of each source line, in order of file and line. An unknown line is first."""
         found = group_by((each.source, each) for each in self.instructions)
         distinct = dict(self.line_sectors)
         return tuple(
@@ -312,7 +314,9 @@ class ProfiledKernel:
         return {key: count for key, count in sorted(found.items()) if count}
 
     def metrics(self) -> dict[str, int]:
-        """Return what Nsight Compute also counts, under its names: memory accesses, by the addresses of the threads."""
+        """Return the memory-access metrics that Nsight Compute also has, under its names, computed from thread
+        addresses.
+        """
         found: dict[str, int] = {}
         for name, kinds, count in _METRICS:
             for kind, accesses in kinds.items():
@@ -321,7 +325,9 @@ class ProfiledKernel:
         return found
 
     def metrics_of_ptx(self) -> dict[str, int]:
-        """Return what Nsight Compute counts in SASS, counted here in PTX: similar in size, but not equal."""
+        """Return metrics that Nsight Compute counts in SASS, counted here in PTX. The values are similar, but not
+        equal.
+        """
         totals = self.totals
         found = {
             "smsp__inst_executed.sum": totals.warps,
@@ -356,7 +362,7 @@ class ProfiledKernel:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ProfiledKernel:
-        """Take what ``to_json`` gave."""
+        """Return the kernel from the result of ``to_json``."""
         rows = tuple(ProfiledInstruction.from_json(row) for row in data["instructions"])
         sizes = ("distinct_sectors", "block_sectors", "blocks", "warps", "threads")
         numbers = {name: _count(data[name]) for name in ("launches", *sizes)}
@@ -366,7 +372,7 @@ class ProfiledKernel:
 
 
 def check_profiled(kernel: object) -> None:
-    """Refuse what is no kernel of a profile.
+    """Raise an error if a value is not a kernel of a profile.
 
     Raises:
         ArgumentError: the value is invalid.
@@ -382,10 +388,10 @@ _STEERS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def _count(value: object, end: int = _MOST_COUNTED) -> int:
-    """Take a number of something.
+    """Return the value if it is a valid count.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the value is not a nonnegative int below ``end``.
     """
     if type(value) is not int or not 0 <= value < end:
         raise ValueError(f"expected a nonnegative number below {end}")
@@ -393,20 +399,20 @@ def _count(value: object, end: int = _MOST_COUNTED) -> int:
 
 
 def _line(value: object) -> SourceLine | None:
-    """Take a line of source, which may be none.
+    """Return the source line in a text, or None if the text contains no line.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: the value is invalid.
     """
     file, _, line = _words(value).rpartition(":")
     return SourceLine(file, _count(int(line))) if line else None
 
 
 def _distinct(data: Mapping[str, Any], measures: Measures) -> int:
-    """Take the distinct ones of the sectors that were counted; 0 where they are not told.
+    """Return the number of distinct sectors, or 0 if the number is missing.
 
     Raises:
-        ValueError: they are no number, or more.
+        ValueError: the value is not a count, or exceeds the number of sectors.
     """
     found = _count(data.get("distinct_sectors", 0))
     if found > measures.sectors:
@@ -417,10 +423,10 @@ def _distinct(data: Mapping[str, Any], measures: Measures) -> int:
 def _line_sectors(
     written: Iterable[Mapping[str, Any]], lines: Iterable[ProfiledLine]
 ) -> Iterator[tuple[SourceLine | None, int]]:
-    """Take the distinct sectors of lines.
+    """Yield the number of distinct sectors of each line that has any.
 
     Raises:
-        ValueError: they are no numbers, more than there are, or of other lines.
+        ValueError: a value is not a count, exceeds the number of sectors, or belongs to an unknown line.
     """
     found = {_line(row["source"]): row for row in written if "distinct_sectors" in row}
     for line in lines:
@@ -432,10 +438,10 @@ def _line_sectors(
 
 
 def _distance(value: object) -> int:
-    """Take a number of bytes from one thread to the next.
+    """Return the value if it is a valid distance between neighboring threads, in bytes.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the value is not a distance.
     """
     if type(value) is not int or abs(value) >= _MOST_COUNTED:
         raise ValueError("the distance is missing")
@@ -443,10 +449,10 @@ def _distance(value: object) -> int:
 
 
 def _words(value: object) -> str:
-    """Take a text, without what would steer a terminal.
+    """Return a text without terminal control characters.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the value is not a str.
     """
     if not isinstance(value, str):
         raise ValueError(f"expected text, not {type(value).__name__}")
@@ -485,9 +491,9 @@ _GROUP = 4
 
 
 def pipe_of(op: Op) -> str:
-    """Name what does an instruction, by its kind.
+    """Return the name of the pipeline that executes an instruction of this kind.
 
-    Source: CUDA C++ Programming Guide, "Arithmetic Instructions": what has a throughput of its own.
+    Source: CUDA C++ Programming Guide, "Arithmetic Instructions": each kind with a separate throughput.
     """
     kind = op.types[0].kind if op.types else ""
     found = next((name for name, is_done in _PIPES if is_done(op)), "")
@@ -522,7 +528,9 @@ _TYPE = re.compile(r"(?:f|bf|tf|e|s|u|b)\d+\w*")
 
 
 def _tensor_source(words: Sequence[str]) -> str:
-    """Return what a matrix product multiplies: its second type. ``wmma`` omits it if it is f16."""
+    """Return the element type that a matrix product multiplies: its second type. ``wmma`` omits the
+    type if it is f16.
+    """
     types = [word for word in words if _TYPE.fullmatch(word)]
     return _TENSOR_SOURCES.get(types[1] if len(types) > 2 else "f16", "")
 
@@ -546,7 +554,9 @@ def tensor_flops_of(op: Op) -> int:
 
 
 def width_of(op: Op) -> int:
-    """Bytes that one thread accesses; 0 where that is no load, store or atomic operation."""
+    """Return the bytes that one thread accesses, or 0 if the operation is not a load, a store, or an
+    atomic operation.
+    """
     if op.opcode not in ("ld", "ldu", "st", "atom", "red") or not op.types:
         return 0
     count = op.form.vector if op.opcode in ("atom", "red") else len(op.results or items_of(op.sources[1]))
@@ -559,10 +569,10 @@ _REDUCES = ("add", "and", "or", "xor", "min", "max", "inc", "dec")
 
 
 def access_of(op: Op, *, is_read: bool) -> str:
-    """Name an access as counters do; an atomic operation whose result nobody reads is a reduction.
+    """Return the name of an access in GPU counters. An atomic operation with an unused result is a reduction.
 
-    Source: measured on an H200: ``atomicAdd`` without a result is counted as ``red``, which ptxas makes of it where it
-    orders nothing else.
+    Source: measured on an H200: ``atomicAdd`` without a result is counted as ``red``. ptxas generates ``red`` if the
+    operation orders nothing else.
     """
     words = op.modifiers
     if op.opcode == "cp":
@@ -578,7 +588,10 @@ def access_of(op: Op, *, is_read: bool) -> str:
 
 
 def stride_of(counts: Sequence[int]) -> tuple[int, int] | None:
-    """Read how far threads are from their neighbours: the least and the most bytes of all requests."""
+    """Return the smallest and largest distance between neighboring threads over all requests, in bytes.
+
+    Return None if at most half of the requests have such a distance.
+    """
     requests = counts[Count.REQUESTS] + counts[Count.SHARED_REQUESTS]
     if not counts[Count.FARTHEST] or 2 * counts[Count.STRIDED] <= requests:
         return None
@@ -586,7 +599,10 @@ def stride_of(counts: Sequence[int]) -> tuple[int, int] | None:
 
 
 def measures_of(op: Op, counts: Sequence[int], lanes: Sequence[int]) -> Measures:
-    """Read what was counted of an operation; ``lanes`` are the counts of the first one that the same lanes come to."""
+    """Return the measures of an operation from its counters.
+
+    ``lanes`` are the counters of the first operation that the same lanes reach.
+    """
     warps = lanes[Count.WARPS]
     active = _WARP * warps - lanes[Count.MISSING]
     threads = active if op.form.is_jump else active - counts[Count.OFF]

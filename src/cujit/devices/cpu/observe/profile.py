@@ -1,4 +1,4 @@
-"""Profiles: what kernels cost, counted by what runs on the CPU device as a GPU's counters would."""
+"""Profiles: the cost of kernels on the CPU device, counted in the same way as by a GPU's counters."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ _STEADY = (Effect.PURE, Effect.READS, Effect.WRITES, Effect.UPDATES)
 
 
 class Profile:
-    """What kernels cost, by instruction and line: ``cujit.cpu(profile=cujit.profile.Profile())``.
+    """The cost of kernels, by instruction and line: ``cujit.cpu(profile=cujit.profile.Profile())``.
 
-    Executions by warps and threads, divergence, sectors of memory, bank conflicts, atomic contention and arithmetic are
-    counted of what is loaded from then on, and do not depend on how many threads run blocks. docs/profile.md says which
-    counters of Nsight Compute they equal.
+    A profile counts executions by warps and threads, divergence, memory sectors, bank conflicts, atomic contention, and
+    arithmetic. It covers the modules that the device loads. The counts don't depend on the number of threads that run
+    blocks. docs/profile.md lists the Nsight Compute counters with equal values.
 
     Example::
 
@@ -90,7 +90,7 @@ class Profile:
         return tuple(each.result() for each in watched if each.launches)
 
     def clear(self) -> None:
-        """Forget what was counted.
+        """Discard all counts.
 
         Example::
 
@@ -146,7 +146,7 @@ class _ProfiledKernel(WatchedKernel):
         self._begin()
 
     def clear(self) -> None:
-        """Forget what launches counted; a kernel that had none has nothing to forget."""
+        """Discard the counts of all launches. A kernel without launches has no counts."""
         with self._lock:
             if self.launches:
                 self._begin()
@@ -164,7 +164,7 @@ class _ProfiledKernel(WatchedKernel):
 
     @contextlib.contextmanager
     def running(self, launch: Launch, shape: LaunchShape, extents: Sequence[HostExtent] = ()) -> Iterator[None]:
-        """Count in a launch, to where it came."""
+        """Count a launch, even if the launch fails."""
         del launch, extents
         blocks, threads = shape.grid.volume, shape.block.volume
         with self._lock:
@@ -186,7 +186,7 @@ class _ProfiledKernel(WatchedKernel):
                 )
 
     def result(self) -> ProfiledKernel:
-        """Return what was counted so far."""
+        """Return the counts so far."""
         with self._lock:
             counts = self._totals.tolist()
             launches, sectors, block_sectors = self.launches, self._state.sectors, self._state.block_sectors
@@ -242,10 +242,11 @@ _END = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64)
 
 
 class _Places:
-    """The rows of instructions that may access global memory, by line: ``rows`` has that of each operation, ``lines``
-    the line of each row. ``row_sectors`` and ``line_sectors`` are the distinct ones, of all launches.
+    """The rows of instructions that may access global memory, in order of their source lines.
 
-    Copies of an instruction are one row, as in what is told.
+    ``rows`` contains the row of each operation, and ``lines`` contains the line of each row. ``row_sectors`` and
+    ``line_sectors`` are the numbers of distinct sectors, over all launches. Copies of an instruction share a row, as in
+    the report.
     """
 
     def __init__(self, ops: Sequence[Op], source_of: Callable[[Op], SourceLine | None]) -> None:
@@ -261,7 +262,7 @@ class _Places:
         self.line_sectors = np.zeros(len(numbers), np.uint64)
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Reset all sector counts to 0."""
         self.row_sectors[:] = self.line_sectors[:] = 0
 
     def counted(self) -> tuple[dict[tuple[int, str], int], tuple[tuple[SourceLine | None, int], ...]]:
@@ -275,7 +276,9 @@ _NO_ROW = (1 << 32) - 1
 
 
 def _together(rows: list[ProfiledInstruction]) -> ProfiledInstruction:
-    """Put copies of an instruction together: those of a function that is inlined in several places."""
+    """Return the combined cost of an instruction's copies, which result from a function that is inlined in several
+    places.
+    """
     if len(rows) == 1:
         return rows[0]
     strides = [row.stride_bytes for row in rows if row.stride_bytes is not None]
@@ -302,10 +305,10 @@ def _access_in(picture: Picture) -> WarpAccess | None:
 
 
 class _CounterTable:
-    """The operations of a kernel by number, and for each the first one that the same lanes come to.
+    """The operations of a kernel by number, and for each operation the first operation that the same lanes reach.
 
-    ``behind`` has the barriers by the region of a kernel that begins behind them, where it is cut at its barriers;
-    None where two begin the same, or one begins none.
+    If the kernel is cut at its barriers, ``behind`` maps each region to the barrier that it follows. ``behind`` is None
+    if two barriers begin the same region, or if a barrier begins no region.
     """
 
     def __init__(self, body: Body) -> None:
@@ -336,14 +339,15 @@ class _CounterTable:
 
 
 def _alike(op: Op) -> tuple[object, ...]:
-    """What a store keeps that gets a guard instead of a branch around it."""
+    """Return the properties of a store that don't change if a guard replaces the branch around the store."""
     return op.line, op.form, op.results, op.sources
 
 
 class _Profiler:
-    """Emits what counts: adds to the counts of a thread of its own, and calls with the addresses of accesses.
+    """Instrumentation that counts: it adds to the counters of the thread, and passes the addresses of accesses to
+    native code.
 
-    ``state`` is the address of the ``Profiled``: what is watched is in no cache, so that code may have it.
+    ``state`` is the address of the ``Profiled``. The code may contain this address, because watched code is not cached.
     """
 
     def __init__(self, table: _CounterTable, state: int, local_bytes: int) -> None:
@@ -356,7 +360,7 @@ class _Profiler:
 
     @property
     def begin_region(self) -> Callable[[WarpEmitter, int], None] | None:
-        """What counts the barrier that a warp comes from."""
+        """The function that counts the barrier before a region, or None if the barrier of a region is not known."""
         return self._pass_barrier if self._table.behind is not None else None
 
     def _pass_barrier(self, e: WarpEmitter, number: int) -> None:
@@ -373,7 +377,7 @@ class _Profiler:
             self._add(e, first + Count.MISSING, b.select(is_last, b.integer(WARP - uneven, 64), b.integer(0, 64)))
 
     def before(self, e: WarpEmitter, op: Op) -> None:
-        """Count who comes to an operation, and what it accesses."""
+        """Emit code that counts the lanes that reach an operation, and the accesses of the operation."""
         number = self._table.numbers.get(op)
         if number is None:
             self._converted(e, op)
@@ -381,7 +385,9 @@ class _Profiler:
             self._count(e, op, number)
 
     def _is_remade(self, e: WarpEmitter, op: Op) -> bool:
-        """Whether an operation is made again for a region: it was counted where it stands."""
+        """Return whether an operation is repeated for a region, so that it was already counted at its
+        original place.
+        """
         return self._remakes and op not in e.graph.blocks[e.position].ops
 
     def _count(self, e: WarpEmitter, op: Op, number: int) -> None:
@@ -398,7 +404,7 @@ class _Profiler:
                     self._access(e, op, touch, first)
 
     def _converted(self, e: WarpEmitter, op: Op) -> None:
-        """Count a store that got a guard instead of a branch: as it stood, and the branch."""
+        """Emit code that counts a store with a guard as the original store and the branch that the guard replaces."""
         original = self._table.alike.get(_alike(op))
         if original is None:
             return
@@ -410,11 +416,11 @@ class _Profiler:
         self._count(e.within(mask=e.lanes(op)), original, number)
 
     def shadow_of(self, e: WarpEmitter, reg: Reg) -> None:
-        """Keep nothing beside registers."""
+        """Return None, because profiles keep no data about registers."""
         del e, reg
 
     def after(self, e: WarpEmitter, op: Op) -> None:
-        """Count what a lookup in a texture read, which only it knows."""
+        """Emit code that counts the texels that a texture lookup read, which are known only after the lookup."""
         number = self._table.numbers.get(op)
         if op.opcode in ("tex", "tld4") and number is not None and not self._is_remade(e, op):
             place = e.builder.integer(number * COUNTS + Count.TEXTURE_BYTES, 64)
@@ -443,7 +449,7 @@ class _Profiler:
             self._add(e, first + Count.DIVERGENT, b.cast("zext", divergent, "i64"))
 
     def _add(self, e: WarpEmitter, place: int, value: Value) -> None:
-        """Add to a count, where nobody else counts."""
+        """Emit an addition to a counter that no other thread changes."""
         b = e.builder
         at = b.point("i64", self._counts, b.integer(place, 64))
         b.store(b.binary("add", b.load("i64", at), value), at)
@@ -463,7 +469,7 @@ class _Profiler:
         self._call(e, site, lanes, addresses, b.integer(len(bases), 32), Value("null", "ptr"))
 
     def _each(self, e: WarpEmitter, touch: MemoryAccess, site: Value, lanes: Value) -> None:
-        """Hand the address of every lane over, and its size where they differ."""
+        """Emit a call with the address of every lane, and with the size of every lane if the sizes differ."""
         b = e.builder
         addresses = b.in_memory("%profile.addresses", b.vector(touch.where.every_lane(b)))
         sizes = Value("null", "ptr")
@@ -483,9 +489,10 @@ class _Profiler:
         return b.module.constant(name, [b.integer(*number) for number in numbers])
 
     def _counts_lanes(self, op: Op) -> bool:
-        """Whether an operation adds 1 to words of shared memory and says nothing: lanes at one word do so together.
+        """Return whether an operation adds 1 to words of shared memory without using the result.
 
-        Source: measured on an H200, where ptxas makes ``ATOMS.POPC.INC`` of it.
+        The lanes at one word then execute the operation together. Source: measured on an H200, where ptxas generates
+        ``ATOMS.POPC.INC`` for the operation.
         """
         adds = op.space == "shared" and "add" in op.modifiers and op.type == "u32"
         one = adds and isinstance(op.sources[1], IntConstant) and op.sources[1].value == 1
@@ -516,8 +523,10 @@ class _Profiler:
 
 
 def _is_left_out(op: Op) -> bool:
-    """Whether an access goes another way than through the first cache, or is none: constants, parameters of calls,
-    stores that signal."""
+    """Return whether an access bypasses the L1 cache, or isn't a memory access.
+
+    Such accesses are constants, parameters of calls, and stores that signal.
+    """
     signals = op.opcode in ("st", "red") and "async" in op.modifiers
     return signals or op.space == "const" or "param::func" in op.form.spaces
 

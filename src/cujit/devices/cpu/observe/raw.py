@@ -1,13 +1,13 @@
-"""Raw values: what was loaded from memory that nobody wrote, followed through registers until it decides something.
+"""Raw values: values loaded from memory that was never written, tracked through registers until they affect a decision.
 
     ld.shared.u32 a, [s+4];         a is raw in the lanes whose word was never written
-    add.u32 b, a, 1;          ->    so is b
-    selp.u32 c, b, 0, p;            c is raw where p holds and b is
-    @q bra L;                       a finding, if q is raw in a lane that comes here
+    add.u32 b, a, 1;          ->    b is raw in the same lanes
+    selp.u32 c, b, 0, p;            c is raw in lanes where p is true and b is raw
+    @q bra L;                       a finding, if q is raw in a lane that reaches this branch
 
-A register that may be raw has a variable beside it: a word with a bit for each lane, ``x5``, or, where single bits are
-moved about, as many bits as it has itself, ``y5``, of which those are set that nobody wrote. Registers that can hold
-nothing raw have none. Memory keeps the same, by bytes: see ``runtime/written.h``.
+A register that may be raw has a shadow variable. Usually, this is a word ``x5`` with one bit for each lane. If single
+bits are moved, it is ``y5`` with as many bits as the register, and the unwritten bits are set. Registers that can't
+hold raw values have no shadow variable. Memory has the same information by bytes: see ``runtime/written.h``.
 
 Source for the rule: E. Stepanov, K. Serebryany, "MemorySanitizer: fast detector of uninitialized memory use in C++",
 2015.
@@ -62,14 +62,16 @@ Raw: TypeAlias = "Value | None"
 
 @dataclass(frozen=True)
 class RawRegisters:
-    """The registers of a program, by number, that may hold raw values; those that are ``wide`` have bits for that."""
+    """The numbers of a program's registers that may hold raw values. ``wide`` registers have one shadow bit for each
+    bit.
+    """
 
     all: frozenset[int]
     wide: frozenset[int]
 
     @classmethod
     def of(cls, program: KernelProgram) -> RawRegisters:
-        """Find them: what may be loaded, and all that is computed of it."""
+        """Return the registers of a program that may hold loaded values, or values computed from them."""
         found: set[int] = set()
         before = -1
         while before != len(found):
@@ -92,19 +94,19 @@ def _carries(op: Op) -> bool:
 
 
 def _is_store(op: Op) -> bool:
-    """Return whether memory takes over what is raw of what is stored."""
+    """Return whether an operation stores the raw bits of its operands in memory."""
     if op.opcode in ("stmatrix", "wmma"):
         return "store" in op.modifiers or op.opcode == "stmatrix"
     return op.opcode == "st" and "async" not in op.modifiers and "bulk" not in op.modifiers
 
 
 def _has_rows(op: Op) -> bool:
-    """Return whether an operation moves rows between memory and matrices: what is raw of them moves the same way."""
+    """Return whether an operation moves rows between memory and matrices. Their raw bits move in the same way."""
     return op.opcode in ("ldmatrix", "stmatrix") or (op.opcode == "wmma" and "mma" not in op.modifiers)
 
 
 def _places(op: Op) -> list[Reg]:
-    """List the registers that say what an operation accesses: in brackets, and in descriptors."""
+    """Return the registers that determine the memory that an operation accesses: in brackets, and in descriptors."""
     found = [reg for s in op.sources if isinstance(s, MemoryOperand) for reg in registers_in(s)]
     return found + [s for s in op.sources[1:3] if op.opcode == "wgmma" and isinstance(s, Reg)]
 
@@ -115,7 +117,10 @@ def _moves_bits(op: Op) -> bool:
 
 
 class RawValues:
-    """Emits what becomes of raw values, for the operations of one program; ``place`` names fields of the ``Place``."""
+    """Instrumentation that tracks raw values through the operations of one program.
+
+    ``call`` emits calls of native code, and ``hand_over`` emits stores to fields of the ``Place``.
+    """
 
     def __init__(self, program: KernelProgram, call: Callable[..., Value], hand_over: Callable[..., None]) -> None:
         self.registers = RawRegisters.of(program)
@@ -125,7 +130,9 @@ class RawValues:
     # -- what is raw ---------------------------------------------------------------------------------------
 
     def variable(self, reg: Reg) -> tuple[str, str, int] | None:
-        """Name the variable beside a register, its type and lanes; None where nothing in it is raw."""
+        """Return the name, type, and lanes of the shadow variable of a register, or None if the
+        register can't be raw.
+        """
         if reg.index in self.registers.wide:
             return f"y{reg.index}", f"i{reg.bits}", WARP
         return (f"x{reg.index}", "i32", 0) if reg.index in self.registers.all else None
@@ -135,7 +142,7 @@ class RawValues:
         return None if named is None else e.builder.read(named[0], named[1], lanes=named[2])
 
     def word(self, e: WarpEmitter, operands: Iterable[Operand]) -> Raw:
-        """Find the lanes in which anything of operands is raw, addresses in brackets apart."""
+        """Return the lanes in which any operand is raw, without addresses in brackets."""
         b = e.builder
         found: Raw = None
         for operand in operands:
@@ -168,7 +175,7 @@ class RawValues:
     # -- what it decides -----------------------------------------------------------------------------------
 
     def decides(self, e: WarpEmitter, op: Op) -> None:
-        """Report raw values by which an operation goes elsewhere, or accesses memory."""
+        """Emit reports of raw values that an operation branches on, or that determine its memory accesses."""
         if takes_raw(op) or copies_raw(op):
             e.builder.store(e.builder.integer(0, 32), "%check.raw")
         guard = () if op.guard is None else (op.guard,)
@@ -217,7 +224,10 @@ class RawValues:
     # -- rows of matrices ----------------------------------------------------------------------------------
 
     def _rows(self, e: WarpEmitter, op: Op) -> tuple[Value, int, int]:
-        """Hand over where rows lie; give a place for their bits, how many there are, and the bytes of each."""
+        """Emit code that passes the addresses of rows to native code.
+
+        Return a pointer to space for the raw bits of the rows, the number of rows, and the bytes of each row.
+        """
         b, (touch,) = e.builder, touches_of(e, op)
         assert isinstance(touch.size, int)
         self._hand_over(e, "addresses", touch.where.every_lane(b))
@@ -225,14 +235,16 @@ class RawValues:
         return b.reserve_bytes("%check.shadow", WARP * _ROW_BYTES * 4), count, touch.size
 
     def _dense(self, e: WarpEmitter, shadow: Value) -> Value:
-        """Point to the addresses of rows that lie one behind the other."""
+        """Return a pointer to the addresses of consecutive rows."""
         b = e.builder
         first = b.vector(b.cast("ptrtoint", shadow, "i64"))
         rows = b.binary("add", first, b.lanes([_ROW_BYTES * k for k in range(WARP)], 64))
         return b.in_memory("%matrix.rows", rows)
 
     def _store_rows(self, e: WarpEmitter, op: Op) -> None:
-        """Copy the raw bits of a matrix to the shadow of memory: its bits are stored as it is, elsewhere."""
+        """Emit code that copies the raw bits of a matrix to shadow memory, with the same layout as the
+        stored matrix.
+        """
         items, type_ = items_of(op.sources[1]), "i64" if op.type == "f64" else "i32"
         word = self.word(e, items)
         if word is None:
@@ -249,14 +261,14 @@ class RawValues:
             self._call(e, "cujit_check_shadow_stored", shadow, *numbers)
 
     def _find_rows(self, e: WarpEmitter, op: Op) -> None:
-        """Fetch what is raw of the rows of a matrix, before a result overwrites where they are."""
+        """Emit code that fetches the raw bits of a matrix's rows, before a result overwrites the row addresses."""
         b = e.builder
         with b.when(b.compare("icmp ne", b.load("i32", "%check.raw"), b.integer(0, 32)), "raw"):
             shadow, count, size = self._rows(e, op)
             self._call(e, "cujit_check_shadow", shadow, b.integer(count, 32), b.integer(size, 64))
 
     def _loaded_rows(self, e: WarpEmitter, op: Op) -> list[Value]:
-        """Load the bits of a matrix as it was loaded, from elsewhere."""
+        """Emit loads of a matrix's raw bits. They are the same as the loads of the matrix, but from other memory."""
         b, shadow = e.builder, e.builder.reserve_bytes("%check.shadow", WARP * _ROW_BYTES * 4)
         if op.opcode == "ldmatrix":
             return move.load_rows(e, op, self._dense(e, shadow))
@@ -275,7 +287,7 @@ class RawValues:
     # -- what becomes of it --------------------------------------------------------------------------------
 
     def before(self, e: WarpEmitter, op: Op) -> None:
-        """Find what the results of an operation will be; its sources are still there."""
+        """Emit code that determines the raw bits of an operation's results while its sources are available."""
         if _is_store(op):
             (self._store_rows if _has_rows(op) else self._store)(e, op)
         elif takes_raw(op) and _has_rows(op):
@@ -286,7 +298,7 @@ class RawValues:
             self._pending = self._results(e, op)
 
     def after(self, e: WarpEmitter, op: Op) -> None:
-        """Note what the results are."""
+        """Emit code that records the raw bits of an operation's results."""
         if takes_raw(op):
             self._pending = self._loaded(e, op)
         elif op.form.is_site:
@@ -334,7 +346,7 @@ class RawValues:
         return [(reg, e.builder.integer(0, 32) if word is None else word) for reg in written]
 
     def _when_ever(self, e: WarpEmitter, emit: Callable[[], list[Value] | None]) -> list[Value] | None:
-        """Emit what is needed only if anything was ever raw; None where there is no rule."""
+        """Emit code that runs only if any value was ever raw. Return its results, or None if there is no rule."""
         b = e.builder
         ever = b.compare("icmp ne", b.load("i32", "%check.ever"), b.integer(0, 32))
         found: list[Value] | None = None
@@ -351,7 +363,7 @@ class RawValues:
         return None if found is None else values
 
     def _loaded(self, e: WarpEmitter, op: Op) -> list[tuple[Reg, Value]]:
-        """Take what the check of a load left of its elements."""
+        """Return the raw bits of a load's elements, as found by the check of the load."""
         b = e.builder
         raw = b.compare("icmp ne", b.load("i32", "%check.raw"), b.integer(0, 32))
         wanted = [(k, reg) for k, reg in enumerate(op.results) if reg is not None and reg.index in self.registers.all]
@@ -380,7 +392,7 @@ class RawValues:
         return list(zip([reg for _, reg in wanted], b.either(raw, some, nothing, "raw"), strict=True))
 
     def _fitting(self, e: WarpEmitter, reg: Reg, bits: Value) -> Value:
-        """Make bits what the variable beside a register has."""
+        """Convert raw bits to the type of the shadow variable of a register."""
         b = e.builder
         if reg.index in self.registers.wide:
             return b.resize(bits, reg.bits, signed=False)
@@ -395,7 +407,7 @@ def _width(value: Value) -> int:
 
 
 def _table(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | None:
-    """Operations on single bits: raw is what could be 0 and could be 1."""
+    """Return the raw bits of a bitwise operation. A result bit is raw if it could be either 0 or 1."""
     b, width = e.builder, max(op.type.bits, 8)
     if op.type == "pred":
         return _predicates(raw, e, op)
@@ -427,7 +439,10 @@ def _predicates(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | None:
 
 
 def _joined(e: WarpEmitter, join: str, *sides: tuple[Value, Value]) -> Value:
-    """Join two predicates, each a word and its raw lanes: raw is what the other one does not decide."""
+    """Return the raw lanes of two joined predicates, each specified by a word and its raw lanes.
+
+    A raw predicate makes a lane raw unless the other predicate decides the result.
+    """
     b = e.builder
     found = b.binary("or", sides[0][1], sides[1][1])
     for value, own in sides if join != "xor" else ():
@@ -437,7 +452,11 @@ def _joined(e: WarpEmitter, join: str, *sides: tuple[Value, Value]) -> Value:
 
 
 def _compare(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | None:
-    """Comparisons: bits that were written may tell that two numbers differ, and the joined predicate may decide."""
+    """Return the raw lanes of a comparison.
+
+    The result may be valid despite raw operands. Written bits may prove that two numbers differ, or the joined
+    predicate may decide the result.
+    """
     b, join = e.builder, [word for word in op.form.words if word in JOINS]
     type_ = op.types[-1]
     equals = not {"eq", "ne"}.isdisjoint(op.form.words) and type_.is_one_integer
@@ -475,7 +494,10 @@ def _shift(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | None:
 
 
 def _funnel(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | None:
-    """Two words as one of 64 bits, shifted: to the left the upper half is taken, to the right the lower."""
+    """Return the raw bits of a funnel shift, which shifts two words as one 64-bit value.
+
+    A left shift returns the upper half, and a right shift returns the lower half.
+    """
     b, left = e.builder, "l" in op.modifiers
     low, high = (b.resize(raw.bits(e, source, 32), 64, signed=False) for source in op.sources[:2])
     both, by = b.binary("or", low, b.binary("shl", high, b.integer(32, 64))), b.vector(e.read(op.sources[2], "i32"))
@@ -535,7 +557,10 @@ def _convert(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | None:
 
 
 def _select(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | None:
-    """What is chosen; by a raw predicate, raw is also what differs."""
+    """Return the raw bits of the selected operand.
+
+    If the predicate is raw, bits that differ between the operands are also raw.
+    """
     b, width = e.builder, op.type.bits
     first, second = (raw.bits(e, source, width) for source in op.sources[:2])
     found = b.select(b.vector(e.read(op.sources[2], "i1")), first, second)
@@ -557,7 +582,7 @@ def _select_words(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | None:
 
 
 def _extract(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | None:
-    """A field of known place, filled with zeros."""
+    """Return the raw bits of a zero-extended bit field at a constant position."""
     b, width = e.builder, op.type.bits
     at, size = (warpwide.known(e, source) for source in op.sources[1:3])
     if op.type.is_signed or at is None or size is None or not 0 < size < width or at + size > width:
@@ -567,7 +592,10 @@ def _extract(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | None:
 
 
 def _shuffle(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | None:
-    """What a lane takes is raw if it is in the other lane, or if which lane that is depends on something raw."""
+    """Return the raw lanes of a shuffle.
+
+    A lane is raw if the value in its source lane is raw. It is also raw if its source lane depends on a raw value.
+    """
     b, word, by = e.builder, raw.word(e, op.sources[:1]), raw.word(e, op.sources[1:3])
     if (word is None and by is None) or "sync" not in op.modifiers:
         return None
@@ -579,7 +607,10 @@ def _shuffle(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | None:
 
 
 def _together(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | None:
-    """What lanes find together is raw in all if what one of them brings is."""
+    """Return the raw lanes of a result that lanes compute together. All lanes are raw if the input of any lane is raw.
+
+    In a ballot, only the bits of raw lanes are raw.
+    """
     b, word = e.builder, raw.word(e, op.sources[:1])
     if word is None:
         return None
@@ -594,7 +625,7 @@ def _turn(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | None:
 
 
 def _has_fragments(op: Op) -> bool:
-    """Return whether the registers of a product are laid out as those of ``m16n8k16`` are."""
+    """Return whether the registers of a product have the same layout as those of ``m16n8k16``."""
     if "m8n8k4" in op.modifiers:
         return op.types[0] == "f64"
     return any(word.startswith(("m16n8k", "m8n8k")) for word in op.modifiers)
@@ -616,7 +647,7 @@ def _product(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | None:
 
 
 def _tile(raw: RawValues, e: WarpEmitter, parts: Sequence[Sequence[Raw]], halves: int) -> list[Value]:
-    """Find what is raw of a product of registers of A, B and C that lie as those of ``m16n8k16``."""
+    """Return the raw lanes of a product of A, B, and C registers with the layout of ``m16n8k16``."""
     b = e.builder
     for k, word in enumerate(word for words in parts for word in words):
         b.store(b.resize(word or b.integer(0, 32), 64, signed=False), b.offset("%check.values", 8 * k))
@@ -625,7 +656,10 @@ def _tile(raw: RawValues, e: WarpEmitter, parts: Sequence[Sequence[Raw]], halves
 
 
 def _fragment_product(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value]:
-    """``wmma.mma``: its fragments are tiles of ``mma``, one after the other; see ``instructions/matrix/move.py``."""
+    """Return the raw lanes of ``wmma.mma``, which consists of consecutive ``mma`` tiles.
+
+    See ``instructions/matrix/move.py``.
+    """
     b, product, (d, *ab, c) = e.builder, product_of_fragments(op), op.types
     types = (*(ab or ("f16", "f16")), c)
     sizes = [frames.words_in(product, types[0], of_a=True), frames.words_in(product, types[1], of_a=False),
@@ -649,9 +683,10 @@ def _fragment_product(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value]:
 
 
 def _warpgroup_product(raw: RawValues, e: WarpEmitter, op: Op) -> list[Value] | None:
-    """``wgmma``: a raw row of A, if that is in registers, makes a raw row of D; what D was counts if it is added to.
+    """Return the raw lanes of ``wgmma``. A raw row of A in registers makes the row of D raw.
 
-    Registers lie as those of ``m16n8k16``, eight columns after eight columns.
+    If the product is added to D, the earlier raw lanes of D remain raw. Registers have the layout of ``m16n8k16``, in
+    steps of eight columns.
     """
     b, at = e.builder, 5 if any(word.startswith("sp") for word in op.modifiers) else 3
     d, a = items_of(op.sources[0]), op.sources[1]

@@ -1,4 +1,4 @@
-"""Room for what the ``race`` check keeps of global memory: see ``runtime/across.h``."""
+"""Memory for the ``race`` check's records of global-memory accesses. See ``runtime/across.h``."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class AccessRecords:
 
 
 def _room(length: int) -> ctypes.Array[ctypes.c_char] | None:
-    """Make room of zeros; None if there is none, so that nothing is kept."""
+    """Return zeroed memory, or None if no memory is available, so that nothing is recorded."""
     if length < _LARGE:
         return ctypes.create_string_buffer(length)
     try:

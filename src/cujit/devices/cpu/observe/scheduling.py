@@ -1,9 +1,9 @@
-"""Launches by a schedule: the order of warps and blocks, when copies land, and whether sums are contracted, by a seed.
+"""Launches with a schedule. A seed determines the order of warps and blocks, the completion of copies, and contraction.
 
     ld.global.u32 x, [p];    ->    call void @cujit_yield(…)        the schedule may run other warps here
                                    x is loaded
 
-Every warp has a stack of its own, and one thread runs all blocks: the same seed gives the same order again.
+Every warp has a separate stack, and one thread runs all blocks. Thus the same seed reproduces the same order.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ def numbers_of(seed: int) -> Iterator[int]:
 
 
 class WrittenRange(NamedTuple):
-    """One write to the bytes that were asked about: the block and thread that did it, and the line of the PTX.
+    """One write to the watched bytes: its block, its thread, and its PTX line.
 
-    ``atomic`` tells an atomic operation or a reduction.
+    ``atomic`` is set for an atomic operation or a reduction.
     """
 
     block: tuple[int, ...]
@@ -73,13 +73,13 @@ class WrittenRange(NamedTuple):
 
 
 class Schedule:
-    """The order in which launches on a device of its own run: that of ``seed``, which may change between launches.
+    """The execution order of launches on a separate device, determined by ``seed``, which may change between launches.
 
-    Blocks start in ascending order unless ``start_order`` is ``any``. With ``notes_writes`` it keeps the last writes to
-    the bytes of ``watched`` (an address and a size) in ``writes``, and how many there were in ``write_count``.
+    Blocks start in ascending order unless ``start_order`` is ``any``. With ``notes_writes``, ``writes`` contains the
+    last writes to the ``watched`` bytes (an address and a size). ``write_count`` is the total number of these writes.
 
     Raises:
-        OptionError: the seed is no int of 0 to 2**64 - 1, or there is no such order.
+        OptionError: the seed is not an int from 0 to 2**64 - 1, or the start order is unknown.
     """
 
     options = ()
@@ -99,7 +99,7 @@ class Schedule:
 
     @property
     def contracts(self) -> bool:
-        """Whether sums are contracted in what is loaded under this seed; the order has other numbers."""
+        """Whether sums are contracted in code that is loaded with this seed. The order uses separate random numbers."""
         return bool(next(numbers_of(~self.seed)) & 1)
 
     def watch(self, name: str, body: Body, lines: Lines) -> _ScheduledKernel:
@@ -173,7 +173,9 @@ _SEEN = (Effect.READS, Effect.WRITES, Effect.UPDATES, Effect.ORDERS, Effect.SYNC
 
 
 class _Yields:
-    """Instruments one kernel: before what others may see or have done, they may run."""
+    """Instrumentation of one kernel that lets other warps run before each operation that interacts
+    with other threads.
+    """
 
     begin_region = None
 
@@ -181,7 +183,7 @@ class _Yields:
         self._notes_writes = notes_writes
 
     def before(self, e: WarpEmitter, op: Op) -> None:
-        """Let others run, and then note what an operation writes."""
+        """Emit code that lets other warps run, and then records the write of an operation."""
         effect = op.form.meaning.effect
         if effect not in _SEEN or op.space in ("param", "const", "local"):
             return
@@ -193,10 +195,10 @@ class _Yields:
             self._note(e, op)
 
     def after(self, e: WarpEmitter, op: Op) -> None:
-        """Nothing comes behind an operation."""
+        """Do nothing, because warps yield only before an operation."""
 
     def shadow_of(self, e: WarpEmitter, reg: Reg) -> None:
-        """Keep nothing beside registers."""
+        """Return None, because schedules keep no data about registers."""
         del e, reg
 
     def _note(self, e: WarpEmitter, op: Op) -> None:

@@ -1,7 +1,7 @@
-"""The quick way of the ``race`` check for stores to global memory, in the emitted code: see ``Line`` in ``across.h``.
+"""The fast path of the ``race`` check for stores to global memory, in the emitted code. See ``Line`` in ``across.h``.
 
-It is for rows of a whole warp that fill a line. If nobody has accessed the line in this launch, the store is noted. If
-the same warp stored there last, by the same operation, there is nothing to do.
+It handles rows of a whole warp that fill a line. If the line has not been accessed in this launch, the fast path
+records the store. If the same warp last stored there with the same operation, no record is necessary.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def may_fill_lines(row: Row) -> bool:
 
 
 def is_noted(b: Builder, place: Value, row: Row, lanes: Value, lines: str) -> Value:
-    """Emit the quick way; return whether it was taken, as an i1."""
+    """Emit the fast path, and return whether it handled the store, as an i1."""
 
     def field(name: str, type_: str = "i32") -> Value:
         return b.load(type_, b.offset(lines, getattr(StoredLines, name).offset))

@@ -1,4 +1,4 @@
-"""What a check found, as a story of two threads."""
+"""The finding of a check as the actions of two threads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COPIES = (Code.UNWRITTEN, Code.UNREAD)
 
 
 def story_of(launch: Launch, run: CheckedRun, lines: Lines) -> Story | None:
-    """Describe a race by what two threads did. None if the launch failed for another reason."""
+    """Return a race as the actions of two threads, or None if the launch failed for a reason without two threads."""
     code = Code(launch.fault_more[2]) if launch.fault_kind == FaultKind.RACE else None
     if code is None or code in _ALONE:
         return None
@@ -54,7 +54,7 @@ def _place(lines: Lines, line: int) -> str:
 
 
 def _first(code: Code, extra: int, flags: int) -> str:
-    """Describe the earlier access; ``extra`` and ``flags`` are as the check left them."""
+    """Return a description of the earlier access. ``extra`` and ``flags`` are from the check."""
     if code in _COPIES:
         return "starts an asynchronous copy"
     if code is Code.ACROSS:

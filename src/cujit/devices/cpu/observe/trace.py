@@ -43,10 +43,11 @@ _NOWHERE = (1 << 64) - 1
 
 @dataclass(frozen=True)
 class Step:
-    """One instruction that the thread came to.
+    """One instruction that the thread reached.
 
-    ``ptx_line`` counts from 1, ``source`` is the line of CUDA source or None. ``reads`` are the values before it,
-    ``writes`` those after it: none if the thread could not go on. ``ran`` is False where its predicate held it back.
+    ``ptx_line`` counts from 1. ``source`` is the line of CUDA source, or None. ``reads`` are the values before the
+    instruction, and ``writes`` are the values after it. ``writes`` is empty if the thread could not continue. ``ran``
+    is False if the predicate of the instruction was false.
     """
 
     text: str
@@ -66,10 +67,10 @@ class Step:
 
 @dataclass(frozen=True)
 class TracedLaunch:
-    """One launch as the thread saw it. Indices are ``(x, y, z)``.
+    """One launch from the perspective of the traced thread. Indices are ``(x, y, z)``.
 
-    ``dropped`` counts the instructions beyond the limit of the trace. ``fault`` is what ended the launch early, "" if
-    nothing did; ``missing`` says why there is no such thread, "" if there is.
+    ``dropped`` counts the instructions beyond the limit of the trace. ``fault`` is the reason why the launch ended
+    early, or an empty string. ``missing`` is the reason why the launch doesn't contain the thread, or an empty string.
     """
 
     kernel: str
@@ -88,7 +89,7 @@ class TracedLaunch:
         return tuple(self.table.steps(self.records.tolist()))
 
     def lines(self) -> Iterator[str]:
-        """Write it in lines: the source line where it changes, and the instructions."""
+        """Yield the trace as text: each source line where it changes, and the instructions."""
         block, thread = (":".join(map(str, index)) for index in (self.block, self.thread))
         yield f"{self.kernel}: block {block}, thread {thread}"
         if self.missing:
@@ -159,7 +160,7 @@ class Trace:
         return tuple(step for launch in self.launches for step in launch.steps)
 
     def missing(self, shape: LaunchShape) -> str:
-        """Return why a launch does not have the thread. ``""`` if it does."""
+        """Return the reason why a launch doesn't contain the thread, or an empty string if it does."""
         _, no_block = _linear(self.block, shape.grid, "block")
         _, no_thread = _linear(self.thread, shape.block, "thread")
         return no_block or no_thread
@@ -192,14 +193,14 @@ class Trace:
         return _TracedKernel(self, demangle(name) or name, _StepTable(body, lines, self.sources.copy()))
 
     def take(self, wanted: int) -> int:
-        """Take at most so many instructions out of what is left."""
+        """Reserve at most ``wanted`` of the remaining instructions, and return the number of reserved instructions."""
         with self._lock:
             taken = min(wanted, self._left)
             self._left -= taken
             return taken
 
     def keep(self, launch: TracedLaunch, unused: int) -> None:
-        """Add a launch, and give back what it did not use."""
+        """Add a launch to the trace, and release the instructions that the launch reserved but did not use."""
         with self._lock:
             self._left += unused
             self.launches.append(launch)
@@ -220,7 +221,7 @@ def _number(value: object, what: str) -> int:
 
 
 def _linear(place: tuple[int, ...], sizes: Dim3, what: str) -> tuple[int, str]:
-    """Number an index within sizes; or say why it is not there."""
+    """Return the linear number of an index, and an empty string or the reason why the index is out of range."""
     there = "x".join(map(str, sizes))
     if len(place) == 1:
         (number,) = place
@@ -247,7 +248,7 @@ class _TracedKernel(WatchedKernel):
 
     @contextlib.contextmanager
     def running(self, launch: Launch, shape: LaunchShape, extents: Sequence[HostExtent] = ()) -> Iterator[None]:
-        """Make the thread leave records, and keep the records, whatever happens."""
+        """Trace the thread during a launch, and keep the records even if the launch fails."""
         del extents
         block, _ = _linear(self._trace.block, shape.grid, "block")
         thread, _ = _linear(self._trace.thread, shape.block, "thread")
@@ -278,7 +279,7 @@ class _TracedKernel(WatchedKernel):
 
 
 def _taken(state: TraceState) -> npt.NDArray[np.uint64]:
-    """Copy the records, and release their memory."""
+    """Return a copy of the records, and release their memory."""
     records = np.empty(state.used, np.uint64)
     if state.records:
         ctypes.memmove(records.ctypes.data, state.records, records.nbytes)
@@ -288,7 +289,7 @@ def _taken(state: TraceState) -> npt.NDArray[np.uint64]:
 
 
 class _StepTable:
-    """The operations of a kernel by number, and what is known of each."""
+    """The operations of a kernel by number, with the information that steps need about each operation."""
 
     def __init__(self, body: Body, lines: Lines, sources: Sources) -> None:
         self.ops = [op for each in body.bodies for block in each.graph.blocks for op in block.ops]
@@ -302,14 +303,17 @@ class _StepTable:
         return kinds_of(self.ops)
 
     def line_of(self, source: SourceLine) -> str:
-        """Write a line of source with its place; what it says may not be known."""
+        """Return a source line with its location. The text of the line is omitted if it is unknown."""
         known = self._sources.find(source.file)
         lines = quoted_lines(source.file) if known is None else known.text.splitlines()
         text = lines[source.line - 1].strip() if source.line <= len(lines) else ""
         return f"{source.file if known is None else known.shown}:{source.line}: {text}".rstrip()
 
     def steps(self, words: list[int]) -> list[Step]:
-        """Read records. What an operation wrote follows it, after what the functions that it calls did."""
+        """Return the steps in records.
+
+        The values that an operation wrote follow its own record. If it calls functions, their records are in between.
+        """
         found: list[Step] = []
         last: dict[int, int] = {}
         at = 0
@@ -365,7 +369,7 @@ class _StepTable:
 
 
 class _Shown(NamedTuple):
-    """How a value is shown: its name, type, and what is added to it."""
+    """The display of a value: its name, its type, and the offset added to the value."""
 
     name: str
     type: str
@@ -384,7 +388,7 @@ class _TracePlan(NamedTuple):
 
 
 def _bits(shown: Sequence[_Shown], words: list[int]) -> list[int]:
-    """Put the words of each value together."""
+    """Return the bits of each value, combined from its words."""
     found, at = [], 0
     for each in shown:
         size = _words_of(each.operand)
@@ -400,7 +404,9 @@ _TICKING = ("clock", "clock_hi", "clock64", "globaltimer", "globaltimer_lo", "gl
 
 
 def _read_by(op: Op) -> tuple[Reg | Special, ...]:
-    """List what an operation reads and is recorded, each once: registers, special registers, its predicate."""
+    """Return the recorded operands that an operation reads, without duplicates: its predicate, registers, special
+    registers.
+    """
     guard = () if op.guard is None else (op.guard,)
     return tuple(dict.fromkeys([*guard, *(each for source in op.sources for each in _recorded(source))]))
 
@@ -412,15 +418,16 @@ def _recorded(operand: Operand) -> list[Reg | Special]:
 
 
 def _words_of(operand: Reg | Special) -> int:
-    """Count the words of 8 bytes that a value takes."""
+    """Return the number of 8-byte words in a value."""
     return -(-operand.bits // 64) if isinstance(operand, Reg) else 1
 
 
 class _Tracer:
-    """Emits the records of one kernel; ``numbers`` are those of its operations. For one compilation.
+    """Instrumentation that records the steps of one kernel, for one compilation. ``numbers`` are the numbers of
+    operations.
 
-    Before and after each operation the traced thread leaves the values of its registers. Only its warp does more than
-    ask whether it is that.
+    The traced thread records the values of its registers before and after each operation. Other warps only test whether
+    they contain the traced thread.
     """
 
     begin_region = None
@@ -431,17 +438,17 @@ class _Tracer:
         self._most_words = max([1, *recorded])
 
     def before(self, e: WarpEmitter, op: Op) -> None:
-        """Record which operation comes, and what it reads."""
+        """Emit code that records the number of an operation and the values that the operation reads."""
         number = self._numbers.get(op)
         if number is not None:
             self._record(e, number, _read_by(op))
 
     def shadow_of(self, e: WarpEmitter, reg: Reg) -> None:
-        """Keep nothing beside registers."""
+        """Return None, because traces keep no data about registers."""
         del e, reg
 
     def after(self, e: WarpEmitter, op: Op) -> None:
-        """Record what the operation wrote."""
+        """Emit code that records the values that an operation wrote."""
         number = self._numbers.get(op)
         if number is not None and op.written:
             self._record(e, number | TRACE_DONE, op.written)
@@ -465,7 +472,7 @@ class _Tracer:
         b.start(done)
 
     def _begin(self, e: WarpEmitter) -> None:
-        """Read once in a function who is traced."""
+        """Emit code that loads the identity of the traced thread, once per function."""
         if e.builder.has_entry("%trace.values"):
             return
         e.builder.reserve("%trace.values", f"[{self._most_words} x i64]")

@@ -1,7 +1,7 @@
-"""What the ``init`` check keeps of memory that outlives a launch: which bytes nobody wrote, and who stored raw values.
+"""The ``init`` check's data about memory that outlives a launch: unwritten bytes, and the stores of raw values.
 
-Machine code sets the marks: see ``runtime/written.h``. Here they are read for the host: when it copies an array, when
-others see its memory, and at the end of a launch that was given memory of the host.
+Machine code sets the marks: see ``runtime/written.h``. This module reads the marks for the host. It does so when the
+host copies an array, when other code can access its memory, and after a launch that received host memory.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 class RawElement(NamedTuple):
-    """An element that the host must not see: its number, its offset in bytes, and its mark (0: nobody wrote it)."""
+    """An element that the host must not read: its number, its offset in bytes, and its mark (0: never written)."""
 
     number: int
     offset: int
@@ -48,7 +48,9 @@ class RawElement(NamedTuple):
 
 
 class ByteMarks:
-    """The marks of ``size`` bytes at ``begin``, all of them ``written`` or none; see ``MarkHead``."""
+    """The marks of ``size`` bytes at ``begin``. At first, either all bytes are ``written`` or none are. See
+    ``MarkHead``.
+    """
 
     def __init__(self, begin: int, size: int, *, written: bool) -> None:
         self.begin, self.size = begin, size
@@ -71,25 +73,25 @@ class ByteMarks:
             self._bytes[address - self.begin :][:size] = 1
 
     def take(self, address: int, marks: Bytes) -> None:
-        """Note that bytes with marks of their own were copied to an address."""
+        """Record that bytes with ``marks`` were copied to an address."""
         if self.plain:
             self._bytes[:] = 1
             self._head.plain = 0
         self._bytes[address - self.begin :][: marks.size] = marks
 
     def of(self, address: int, size: int) -> Bytes | None:
-        """Return the marks of some bytes. None if all were written."""
+        """Return the marks of some bytes, or None if all of these bytes were written."""
         if self.plain:
             return None
         found = self._bytes[address - self.begin :][:size]
         return None if (found & 1).all() else found
 
     def stores(self) -> set[int]:
-        """Return the numbers of the stores whose raw values are here."""
+        """Return the numbers of the stores that left raw values in this memory."""
         return set() if self.plain else set(np.unique(self._bytes[self._stored()] // 2).tolist())
 
     def renumber(self, marks: Bytes) -> None:
-        """Put in the place of each mark of a store the one that ``marks`` has at its index."""
+        """Replace each mark of a store with the element of ``marks`` at its index."""
         if not self.plain:
             stored = self._stored()
             self._bytes[stored] = marks[self._bytes[stored]]
@@ -99,7 +101,9 @@ class ByteMarks:
         return found
 
     def unwritten(self, address: int, size: int) -> Flags:
-        """Find the bytes that nobody wrote, others than kernels included: these left something else in memory."""
+        """Return which bytes were never written, by kernels or by other code. Other code is detected by a changed fill
+        pattern.
+        """
         first = (address - self.begin) // _ROW * _ROW
         last = -(-(address - self.begin + size) // _ROW) * _ROW
         marks = self._bytes[first:last].reshape(-1, _ROW)
@@ -116,7 +120,9 @@ class ByteMarks:
 def first_raw(
     marks: ByteMarks, address: int, size: int, dtype: np.dtype[Any], stores: RawStores, *, holes: bool
 ) -> RawElement | None:
-    """Find the first element of a range that holds raw values; with ``holes`` also one that nobody wrote."""
+    """Return the first element of a range that holds raw values, or None. With ``holes``, an unwritten element also
+    counts.
+    """
     found = marks.of(address, size)
     if found is None:
         return None
@@ -153,7 +159,7 @@ def _used(dtype: np.dtype[Any]) -> Flags:
 
 
 def _short_runs(bare: Flags) -> Flags:
-    """Find runs of a few bytes that have others before and behind them."""
+    """Return the flags that are in short runs, with other bytes before and after the run."""
     found = np.zeros_like(bare)
     edges = np.flatnonzero(np.diff(bare, prepend=False, append=False))
     for first, last in edges.reshape(-1, 2).tolist():
@@ -163,7 +169,7 @@ def _short_runs(bare: Flags) -> Flags:
 
 
 class RawStores:
-    """The stores whose raw values are in a device's memory, with the text that findings show of each."""
+    """The stores that left raw values in a device's memory, with a description of each store for findings."""
 
     def __init__(self) -> None:
         self._stores = Stores()
@@ -172,11 +178,11 @@ class RawStores:
 
     @property
     def full(self) -> bool:
-        """Whether the next store has no number of its own."""
+        """Whether no separate number is left for the next store."""
         return int(self._stores.count) >= STORES - 1
 
     def forget(self, everywhere: Sequence[ByteMarks]) -> None:
-        """Drop the stores that no mark refers to, and number the others anew. No launch may be running."""
+        """Drop the stores that no mark refers to, and renumber the other stores. No launch may be running."""
         kept = sorted(set().union(*(marks.stores() for marks in everywhere)) - {STORES})
         numbers = {old: new for new, old in enumerate(kept, 1)} | {0: 0, STORES: STORES}
         for old, new in numbers.items():
@@ -192,7 +198,9 @@ class RawStores:
             each.renumber(marks)
 
     def learn(self, launch: int, kernel: str, lines: Lines, name_of: Callable[[int], str]) -> None:
-        """Put into words what a launch has stored, by its serial number; ``name_of`` names memory by an address."""
+        """Describe the stores of the launch with a serial number. ``name_of`` returns the name of the memory at an
+        address.
+        """
         for k in range(self._stores.count):
             stored = self._stores.each[k]
             if stored.launch == launch and k + 1 not in self._words:
@@ -210,7 +218,7 @@ class RawStores:
 
     @property
     def partial(self) -> Flags:
-        """Return by mark whether only a part of what was stored was raw."""
+        """For each mark, whether only a part of the stored value was raw."""
         found = np.zeros(256, np.bool_)
         for k in range(min(self._stores.count, STORES)):
             found[2 * (k + 1)] = bool(self._stores.each[k].partial)

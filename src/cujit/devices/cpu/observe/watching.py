@@ -1,6 +1,6 @@
-"""Who watches the launches of a CPU device: traces, coverage, and checks, of which there are some.
+"""Watchers of the launches of a CPU device, such as traces, coverage, and checks.
 
-They say which observers instrument a kernel, and read what these leave.
+A watcher selects the observers that instrument a kernel, and reads the results of the observers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # what compiles kernels is imported for the first that is in 
 class WatchedKernel(Protocol):
     """One kernel that is watched.
 
-    With ``needs_stacks`` its warps have stacks of their own, and one thread runs all blocks.
+    If ``needs_stacks`` is set, each of its warps has a separate stack, and one thread runs all blocks.
     """
 
     needs_stacks: bool = False
@@ -38,25 +38,29 @@ class WatchedKernel(Protocol):
     def running(
         self, launch: Launch, shape: LaunchShape, extents: Sequence[HostExtent] = ()
     ) -> AbstractContextManager[None]:
-        """Prepare a launch, and read what it left, also when it failed; ``extents`` is what it has of the host."""
+        """Prepare a launch, and read its results, even if the launch fails. ``extents`` is the host memory of the
+        launch.
+        """
 
     def checked(self, job: Launch, shape: LaunchShape, code: int, size: int) -> CheckedLaunch | None:
-        """Prepare a launch that native code starts; None if Python has to start it."""
+        """Prepare a launch that native code starts, or return None if Python must start the launch."""
         del job, shape, code, size
         return None
 
     def left(self, launch: Launch, shape: LaunchShape, checked: CheckedLaunch) -> AbstractContextManager[bool]:
-        """Raise what a launch that native code started has found; return whether it ran at all."""
+        """Return a context for a launch that native code left to Python. The context returns whether the launch ran."""
         del launch, shape, checked
         return contextlib.nullcontext(False)
 
     def explain(self, launch: Launch) -> str | None:
-        """Describe what the watch knows of a fault, while the launch is running. None if it knows nothing."""
+        """Return a description of a fault while the launch is running, or None if the watcher has no description."""
         del launch
         return None
 
     def story_of(self, launch: Launch) -> Story | None:
-        """Describe a fault by what two threads did, while the launch is running. None if the watch knows nothing."""
+        """Return a fault as the actions of two threads while the launch is running, or None if the watcher has no
+        information.
+        """
         del launch
         return None
 
@@ -66,7 +70,7 @@ PTXAS = "ptxas"
 
 
 def check_contract(value: object) -> str | None:
-    """Read how sums are contracted: ``ptxas``, ``off`` or None.
+    """Return the value if it is a valid mode for the contraction of sums: ``ptxas``, ``off``, or None.
 
     Raises:
         OptionError: the value is invalid.
@@ -81,9 +85,9 @@ def check_contract(value: object) -> str | None:
 
 
 class KernelWatcher(Watcher, Protocol):
-    """Somebody who watches every kernel that is loaded on a CPU device.
+    """A watcher of every kernel that is loaded on a CPU device.
 
-    One that ``contracts`` has sums contracted in what is loaded, if nothing else decides it.
+    If ``contracts`` is set, sums are contracted in loaded code, unless another setting decides.
     """
 
     def watch(self, name: str, body: Body, lines: Lines) -> WatchedKernel:
@@ -101,7 +105,9 @@ class Checks:
 
     @classmethod
     def of(cls, value: object) -> Checks:
-        """Read what users write: a name, several with commas between, ``all``, or ``none``, which None is, too.
+        """Return the checks in a user's value: one name, several names separated by commas, ``all``, ``none``, or None.
+
+        None is the same as ``none``.
 
         Raises:
             OptionError: the value is invalid.
@@ -137,5 +143,5 @@ class Checks:
 
     @property
     def accesses(self) -> bool:
-        """Whether any asks about accesses to memory."""
+        """Whether any enabled check examines memory accesses."""
         return self.memory or self.race or self.init
