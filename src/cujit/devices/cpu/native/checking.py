@@ -46,8 +46,8 @@ def checks_bits() -> dict[str, int]:
 class Access(enum.IntFlag):
     """The kind of an access, in the low byte of its flags.
 
-    The higher bits contain the ``Space`` (bits 8 to 11), the role of the access for other blocks (12 to 14), the
-    element size in bytes (16 to 23), and the binary logarithm of the alignment that its address requires (from 24).
+    Bits 8 to 11 contain the ``Space``, and bits 12 to 14 the role of the access for other blocks. Bits 16 to 23 contain
+    the element size in bytes. The bits from 24 contain the binary logarithm of the required alignment.
     """
 
     READ = 1
@@ -352,10 +352,11 @@ PRODUCTS = 32
 
 
 class Reading(Shared):
-    """A product by ``wgmma`` whose operands in memory may still be read, at the descriptors ``a`` and ``b``.
+    """A ``wgmma`` product that may still read its operands in memory, at the descriptors ``a`` and ``b``.
 
-    Its warp has committed ``after`` times, and it is the ``first`` that went on of four. The block had ``told`` others
-    of what it did so often; events from ``since`` on came behind it.
+    ``after`` counts the groups that its warp has committed since the product began. ``first`` is set if its warp is the
+    first of the four that continued. ``told`` is the block's count of barrier arrivals when the product began. Events
+    from ``since`` on happened after that.
     """
 
     _fields_ = Fields("const struct Product *product; u64 a, b, memory; u32 flags, line, after, told, first, since")

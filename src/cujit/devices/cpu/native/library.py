@@ -130,7 +130,7 @@ def native_code(work: CompileTask, symbol: str) -> NativeFunction:
     Raises:
         CujitError: LLVM rejects the IR, or the IR calls a function that no part contains. Both are bugs in cujit.
         UnsupportedError: the IR needs a part that is not available for this processor.
-        Exception: any error that ``work.write`` raises.
+        Any error that ``work.write`` raises.
     """
     _use_launcher()
     return machine_code(work, symbol, _require)

@@ -175,7 +175,7 @@ class Block(Shared):
     ``number`` is its linear index in the grid, which counts blocks cluster by cluster. ``ctaid_*`` are its coordinates.
     ``rank`` is its index in the cluster, and ``side`` is its index among the blocks that are interleaved. ``running``
     is the warp that ran last. ``passed`` is set if all warps have had a turn. ``group`` is its cluster: the
-    ``own_cluster`` of the first block in the cluster. ``place`` is where the thread records what it runs.
+    ``own_cluster`` of the first block in the cluster. ``place`` is where the thread records its position.
     """
 
     _fields_ = Fields(

@@ -264,7 +264,7 @@ class Checker:
             self.call(e, "cujit_check_same", lanes, b.integer(len(touch.values), 64), *where)
 
     def _rows(self, e: WarpEmitter, op: Op, touch: MemoryAccess, lanes: Value, *, with_value: bool) -> None:
-        """Emit the check of an access whose lanes are in rows."""
+        """Emit the check of an access with lanes in rows."""
         assert isinstance(touch.size, int)
         b, row = e.builder, Row(op, touch.where, touch.size, touch.flags, ((0, op.line),))
         if self._is_across(row):
